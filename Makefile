@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null || echo dev)
 STAMP   := -X github.com/agbox/agbox/internal/version.Version=$(VERSION)
 
 # The tools have their own module files, so their dependencies never become dependencies of agbox.
@@ -27,10 +27,10 @@ ENGINE_PACKAGES = ./runtime/docker/... $(shell go list ./e2e/... | grep -v '/e2e
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install and start what is missing: a C compiler, Docker, busybox, mmdebstrap, strace, Node.js
+setup: ## Install and start what is missing: a C compiler, Docker, busybox, mmdebstrap, strace, tmux, zsh, fish, Node.js
 	@scripts/setup.sh
 
 .PHONY: demo
@@ -45,6 +45,18 @@ demo-agent: image-base build ## Show a supervised agent: its program, the daemon
 build: ## Build agbox, agboxd and agbox-init into bin/
 	CGO_ENABLED=0 go build -ldflags "$(STAMP)" -o bin/ ./cmd/agbox ./cmd/agboxd
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $(STAMP)" -o bin/ ./cmd/agbox-init
+
+.PHONY: install
+install: ## Install what 'make build' built below PREFIX (default /usr/local); DESTDIR goes before it
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
+
+.PHONY: uninstall
+uninstall: ## Remove what 'make install' installed; sandboxes and their data stay
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh uninstall
+
+.PHONY: package
+package: build ## Make a Debian package of the binaries, units, manual pages and completions in dist/
+	@DIST='$(DIST)' scripts/package.sh
 
 .PHONY: check
 check: build ## Build, lint and unit-test what differs from upstream, without the race detector; takes seconds
@@ -67,13 +79,31 @@ test-e2e: images build ## Run the tests that need an engine
 test-faults: images build ## Inject every fault of e2e/FAULTS.md and print a table of the results; needs root
 	@[[ $$(id -u) == 0 ]] || { echo "These tests trace processes and mount file systems: run 'sudo make test-faults'."; exit 1; }
 	@# Run in its own directory: only then does go test also show the table if all tests pass.
-	@cd e2e/faults && go test -race -count=1 -parallel=4 -timeout=20m
+	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -parallel=4 -timeout=20m
+
+.PHONY: test-agent-kills
+test-agent-kills: images build ## Kill the daemon, supervisors and robots at every boundary of what agents do; takes 10 minutes and needs root
+	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -v -timeout=30m \
+		-run 'BoundariesOf(TheLifeOfAnAgent|AKillOfAnAgent|ADrainOfAnAgent|APause|ADenial|Holds|AnAdoption|ACascade)|AnAgentDiesAtEachReport|AnAgentGoesOnWhenItsSupervisorDies'
+
+.PHONY: test-review
+test-review: images build ## Kill agbox apply, and the daemon that keeps bases, at every change of a file; needs root
+	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -v -timeout=30m -run 'BoundariesOf(AnApply|AnAdvance|StoringABase)'
 
 .PHONY: test-attacks
 test-attacks: images build ## Make every attack of e2e/ATTACKS.md and print a table of the results; needs root
 	@[[ $$(id -u) == 0 ]] || { echo "These tests act as several users: run 'sudo make test-attacks'."; exit 1; }
 	@# Run in its own directory: only then does go test also show the table if all tests pass.
 	@cd e2e/attacks && go test -race -count=1 -vet=off -ldflags=-w -parallel=4 -timeout=10m -elsewhere
+
+.PHONY: test-presets
+test-presets: images build ## Have claude and codex of npm repair a project in the images of agbox claude and codex; loads about 800 MB
+	@scripts/images.sh presets
+	@cd e2e && go test -tags presets -count=1 -v -vet=off -timeout=40m -run 'RealAgents' | grep -v level=
+
+.PHONY: test-examples
+test-examples: images build ## Create all public compose files and devcontainers that work, with local images
+	@cd e2e && AGBOX_EXAMPLES=all go test -count=1 -v -vet=off -timeout=30m -run PublicExamples | grep -v level=
 
 .PHONY: soak
 soak: images build ## Kill the daemon under load for SOAK (default 10m), at random times from SEED (default 7)
@@ -82,6 +112,10 @@ soak: images build ## Kill the daemon under load for SOAK (default 10m), at rand
 .PHONY: chaos-agents
 chaos-agents: images build ## Kill robots, supervisors, containers and the daemon under a tree of 104 agents for CHAOS (default 10m), from SEED (default 14)
 	@cd e2e/agents && AGBOX_CHAOS=$(or $(CHAOS),10m) AGBOX_SEED=$(or $(SEED),14) go test -race -count=1 -v -timeout=0 -run 'TreeOfAHundred'
+
+.PHONY: schedule-agents
+schedule-agents: images build ## Have 20 agents ask for six resources in any order for SCHEDULE (default 5m); all must be able to finish
+	@cd e2e/agents && AGBOX_SCHEDULE=$(or $(SCHEDULE),5m) go test -race -count=1 -v -timeout=0 -run 'RandomSchedule'
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZ_TIME (default 30s); FUZZ=REGEXP selects some. 'make test' runs only their seeds
@@ -98,6 +132,10 @@ agent-figures: images build ## Measure the times that agents are promised, at th
 .PHONY: bench-copy
 bench-copy: images build ## Compare copying 1 GiB and 10,000 files with docker cp on the same sandbox
 	@go run ./e2e/bench copy
+
+.PHONY: bench-base
+bench-base: images build ## Compare the creation of a sandbox with 10,000 files with and without the base that agbox diff needs
+	@go run ./e2e/bench base
 
 .PHONY: bench-exec
 bench-exec: images build ## Compare the latency of an exec with docker exec on the same sandbox
@@ -128,10 +166,12 @@ images: setup ## Build all local images, including those of the tests
 	@scripts/images.sh all
 
 .PHONY: generate
-generate: ## Generate the Go code of the .proto files, docs/spec.md and the JSON Schema of agbox.yaml
+generate: ## Generate the Go code of the .proto files, docs/spec.md, docs/json.md and the JSON Schema of agbox.yaml
 	$(TOOL) buf generate
 	$(TOOL) buf generate --template buf.gen.guest.yaml
+	$(TOOL) buf generate --template buf.gen.guestlite.yaml
 	go run ./internal/docgen
+	go test ./cmd/agbox -count=1 -run TestJSONIsDocumented -update
 
 .PHONY: lint
 lint: ## Check format and style of Go code, scripts and .proto files, and find dead code
@@ -150,4 +190,4 @@ drift: ## Check that the generated Go code matches the .proto files
 
 .PHONY: clean
 clean: ## Remove what make built, except images and Docker
-	rm -rf bin .build
+	rm -rf bin dist .build

@@ -57,7 +57,8 @@ type AttachOptions struct {
 // Session is a client's connection to an exec: output comes from Items, input goes to
 // Write. It survives restarts of the daemon: it reconnects within the client's bound,
 // continues the output at the byte where it stopped, and sends input again that had not
-// arrived. No byte is lost or duplicated.
+// arrived. No byte is lost or duplicated. With WithAutostart it starts a daemon that has
+// crashed.
 //
 // The caller must read Items, or the session stalls. The other methods are safe for
 // concurrent use; if the order of the input matters, write it from one goroutine.
@@ -166,8 +167,11 @@ func (s *Session) Signal(ctx context.Context, sig syscall.Signal) error {
 	return s.client.SignalExec(ctx, s.ExecID(), sig)
 }
 
+// Input returns how far the input has come, also after the end of the session.
+func (s *Session) Input() InputState { return s.input.state() }
+
 // Detach ends the session. The command continues. Input that was not sent yet is lost;
-// see Flush.
+// see Flush and Input.
 func (s *Session) Detach() {
 	s.cancel(ErrDetached)
 	s.run.Wait()
@@ -176,14 +180,14 @@ func (s *Session) Detach() {
 // attach keeps the session connected until it ends. ready is closed after the daemon's
 // first answer.
 func (s *Session) attach(ready chan<- struct{}) error {
-	wait := s.client.newPatience(s.ctx)
+	wait := s.client.newFollower(s.ctx)
 	at := logPlace{Cursor: s.opt.Cursor}
 	for {
 		api, err := s.client.open(s.ctx)
 		if err != nil {
 			return s.ended(err)
 		}
-		l := &attachLink{s: s, at: &at, ready: ready}
+		l := &attachLink{s: s, at: &at, ready: ready, wait: wait}
 		over, err := l.serve(api)
 		if over {
 			return nil
@@ -216,6 +220,7 @@ type attachLink struct {
 	s        *Session
 	at       *logPlace
 	ready    chan<- struct{}
+	wait     *patience
 	attached bool
 	// got means that this connection delivered output.
 	got bool
@@ -287,6 +292,7 @@ func (l *attachLink) begin(m *agboxv1.Attached) error {
 	if err := l.s.input.attached(m); err != nil {
 		return err
 	}
+	l.wait.reached()
 	if l.ready != nil {
 		l.s.first = m
 		l.at.Cursor = Cursor{Stdout: m.GetCursor().GetStdoutOffset(), Stderr: m.GetCursor().GetStderrOffset()}

@@ -19,8 +19,10 @@ type input struct {
 	// kept has the bytes from acked on, which are not acknowledged.
 	kept  []byte
 	acked uint64
-	// sent is the offset up to which bytes were sent on this connection.
-	sent uint64
+	// sent is the offset up to which bytes were sent on this connection, sentEver on any.
+	sent, sentEver uint64
+	// written counts all bytes that were accepted.
+	written uint64
 	// ends is set by CloseWrite. endSent and endAcked say whether the end was sent and
 	// acknowledged.
 	ends, endSent, endAcked bool
@@ -32,6 +34,23 @@ type input struct {
 	closed bool
 	// over is the reason why the session accepts no more input.
 	over error
+}
+
+// InputState counts the input of a session in bytes from its beginning.
+type InputState struct {
+	// Written is how many bytes Write and Type have accepted.
+	Written uint64
+	// Sent is up to where they were sent to a daemon, at least once.
+	Sent uint64
+	// Acknowledged is up to where the command is known to have received them. Of those
+	// between it and Sent that is unknown. Those after Sent have not arrived.
+	Acknowledged uint64
+}
+
+func (in *input) state() InputState {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return InputState{Written: in.written, Sent: max(in.sentEver, in.acked), Acknowledged: in.acked}
 }
 
 func (in *input) init() { in.changedC = make(chan struct{}) }
@@ -69,6 +88,7 @@ func (in *input) write(ctx context.Context, p []byte, patient bool) (n int, err 
 		if room := inputBuffer - len(in.kept); room > 0 && in.granted && len(p) > 0 {
 			part := p[:min(room, len(p))]
 			in.kept = append(in.kept, part...)
+			in.written += uint64(len(part))
 			n, p = n+len(part), p[len(part):]
 			in.changeLocked()
 		}
@@ -166,6 +186,7 @@ func (in *input) ack(m *agboxv1.InputAck) error {
 	defer in.changeLocked()
 	in.endAcked = in.endAcked || m.GetEof()
 	if m.GetClosed() {
+		in.acked = min(max(in.acked, m.GetOffset()), in.written)
 		in.closed, in.kept = true, nil
 		return nil
 	}
@@ -245,6 +266,7 @@ func (in *input) next(piece *[]byte) (*agboxv1.AttachExecRequest, <-chan struct{
 	n := copy(*piece, rest)
 	chunk := &agboxv1.InputChunk{Offset: in.sent, Data: (*piece)[:n], Eof: end}
 	in.sent += uint64(n)
+	in.sentEver = max(in.sentEver, in.sent)
 	in.endSent = in.endSent || end
 	return &agboxv1.AttachExecRequest{Item: &agboxv1.AttachExecRequest_Input{Input: chunk}}, nil
 }

@@ -4,7 +4,8 @@
 // A Client connects to the daemon's Unix socket on its first call. With WithAutostart
 // it starts the daemon if none is running. If the daemon goes away later, the client
 // waits for it: it repeats calls that may be repeated and resumes streams where they
-// were. CreateSandbox and WaitReady also restart a daemon that crashes.
+// were. Streams, CreateSandbox and WaitReady also start a daemon again that crashes; one
+// that was stopped on purpose they wait for.
 //
 // Where a method takes a sandbox or an exec, it takes an id, a prefix of an id
 // that fits exactly one, or a name.
@@ -60,10 +61,11 @@ type Client struct {
 	opening chan struct{}
 	live    atomic.Pointer[connection]
 	closed  atomic.Bool
-	// answered is set by the first answer of a daemon. After that, the client waits for a
+	// answered is set by the first answer of a daemon. After that, a call waits for a
 	// daemon that is gone and does not start one, because somebody may have stopped it on
-	// purpose. See withRestart for the exception.
+	// purpose. Streams, and calls with withRestart, start one that has crashed.
 	answered atomic.Bool
+	outages  outages
 }
 
 // connection is the result of the first call.

@@ -56,6 +56,14 @@ func TestTransportJargonNeverShows(t *testing.T) {
 	}
 }
 
+func TestAnErrorWithinAnotherHasItsOwnWordsOnly(t *testing.T) {
+	inner := reject(codes.FailedPrecondition, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE, "No workspace was copied in.")
+	e := new(Client).decode(t.Context(), errors.Join(inner, nil))
+	if e.Error() != "No workspace was copied in." || e.Reason != "WORKSPACE_HAS_NO_BASE" {
+		t.Errorf("got %q, reason %q", e, e.Reason)
+	}
+}
+
 func TestBytesThatAreNotUTF8AreAnInvalidRequest(t *testing.T) {
 	c := serve(t, &script{}).client()
 	_, err := c.CreateExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "box", Command: []string{"caf\xe9"}})

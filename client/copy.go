@@ -141,8 +141,9 @@ func local(p string) (pathInfo, error) {
 // the destination is a directory, the source goes into it; if the source ends in "/.",
 // its contents do. Otherwise the destination is the name of the copy, in an existing
 // directory. Symbolic links, hard links, modes and times are kept. If the daemon goes
-// away, the client waits for it and starts the copy again.
+// away, the client waits for it, starts one that crashed, and begins the copy again.
 func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOptions) (Copied, error) {
+	ctx = withRestart(ctx)
 	tree, err := openTree(from, o.Follow)
 	if err != nil {
 		return Copied{}, localError("Reading "+from, err)
@@ -257,6 +258,7 @@ func openTree(from string, follow bool) (*tree, error) {
 // Whatever the sandbox sends, nothing is written outside the destination, and setuid and
 // setgid bits are removed. Owners are kept only for root.
 func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyOptions) (Copied, error) {
+	ctx = withRestart(ctx)
 	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
@@ -324,6 +326,7 @@ func source(p string) string {
 // CopyBetween copies a file or tree from one sandbox to another, or within one, by the
 // rules of CopyTo. The data passes through the caller, which stores none of it.
 func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to string, o CopyOptions) (Copied, error) {
+	ctx = withRestart(ctx)
 	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
@@ -395,6 +398,6 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // IsDirectory reports whether a path of a sandbox is a directory, or a symbolic link to
 // one. It returns false if the path does not exist.
 func (c *Client) IsDirectory(ctx context.Context, sandbox, path string, o FileOptions) (bool, error) {
-	at, err := c.remote(ctx, sandbox, path, CopyOptions{FileOptions: o})
+	at, err := c.remote(withRestart(ctx), sandbox, path, CopyOptions{FileOptions: o})
 	return at.dir, err
 }

@@ -56,22 +56,37 @@ type DaemonProcess struct {
 	Log string
 }
 
-// FindDaemon looks for agboxd beside the running program, then in PATH.
+// FindDaemon looks for agboxd beside the running program, then in PATH. If it finds none, the
+// error says what is missing and how to install it. agboxd may be a script that starts the
+// daemon from elsewhere, so only the daemon itself can tell whether its agbox-init is there.
 func FindDaemon() (string, error) {
 	own, err := os.Executable()
 	if err == nil {
 		own, err = filepath.EvalSymlinks(own)
 	}
+	if err != nil {
+		own = os.Args[0]
+	}
+	return findDaemon(own)
+}
+
+// installAll says how to install what is missing. Without cgo, agbox-init runs in every image.
+const installAll = "`make install` in the repository of agbox installs all three programs, and so does\n" +
+	"  CGO_ENABLED=0 go install github.com/agbox/agbox/cmd/...@latest"
+
+// findDaemon does the work of FindDaemon for the program at own.
+func findDaemon(own string) (string, error) {
+	found, err := exec.LookPath(filepath.Join(filepath.Dir(own), "agboxd"))
+	if err != nil {
+		found, err = exec.LookPath("agboxd")
+	}
 	if err == nil {
-		beside := filepath.Join(filepath.Dir(own), "agboxd")
-		if found, err := exec.LookPath(beside); err == nil {
-			return found, nil
-		}
+		found, err = filepath.Abs(found)
 	}
-	if found, err := exec.LookPath("agboxd"); err == nil {
-		return filepath.Abs(found)
+	if err != nil {
+		return "", startError("The daemon is not installed: agboxd is neither beside %s nor in PATH. agbox needs agboxd and, beside it, agbox-init. %s", own, installAll)
 	}
-	return "", startError("agboxd was found neither beside %s nor in PATH. Install it next to agbox.", own)
+	return found, nil
 }
 
 // StartDaemon starts a daemon for the install that the environment names. It returns when
@@ -102,6 +117,14 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 		}
 	}
 	s := &starting{install: install, binary: config.Binary, timeout: config.Timeout}
+	turn, err := s.takeTurn(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer turn.Close()
+	if p.PID, err = listenerPID(ctx, install.Socket(), ownUsers()); err == nil {
+		return p, nil
+	}
 	if err := s.spawn(); err != nil {
 		return p, err
 	}
@@ -130,9 +153,6 @@ type starting struct {
 
 // spawn starts the process. It may be called again when the process has ended.
 func (s *starting) spawn() error {
-	if err := os.MkdirAll(s.install.Data, 0o700); err != nil {
-		return startError("agboxd cannot be started, because its data directory cannot be made: %v.", err)
-	}
 	log, err := os.OpenFile(s.install.DaemonLog(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return startError("agboxd cannot be started, because its log cannot be opened: %v.", err)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,14 @@ func pretendDaemon(role string) int {
 	install, err := paths.FromEnv()
 	if err != nil || len(os.Args) != 2 || os.Args[1] != "run" {
 		fmt.Fprintln(os.Stderr, "wrong start:", os.Args, err)
+		return 1
+	}
+	starts, err := os.OpenFile(filepath.Join(install.Data, "starts"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = starts.WriteString("started\n")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if role == "broken" {
@@ -69,7 +78,15 @@ func pretendDaemon(role string) int {
 	if role == "impostor" {
 		pid++
 	}
-	server := grpc.NewServer()
+	// A daemon that stops answers no call any more, also on connections that it has.
+	var stopping atomic.Bool
+	refuse := func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if stopping.Load() {
+			return nil, errStopping
+		}
+		return next(ctx, in)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(refuse))
 	agboxv1.RegisterSandboxServiceServer(server, &script{
 		ping: func(context.Context) (*agboxv1.PingResponse, error) {
 			return &agboxv1.PingResponse{Daemon: "agboxd", Pid: pid}, nil
@@ -88,12 +105,24 @@ func pretendDaemon(role string) int {
 			return &agboxv1.GetSandboxResponse{Sandbox: &agboxv1.SandboxHandle{SandboxId: in.GetSandboxId(), State: state}}, nil
 		},
 		events: func(_ *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+			if stopping.Load() {
+				return errStopping
+			}
 			if !first(install) {
 				return s.Send(event(1, ready))
 			}
 			if role == "stopping" {
+				stopping.Store(true)
 				stop <- syscall.SIGTERM
-				return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
+				for { // until it listens no more
+					if _, err := os.Lstat(install.Socket()); err != nil {
+						return errStopping
+					}
+					runtime.Gosched()
+				}
+			}
+			if role == "leaving" {
+				_ = os.Remove(install.Socket())
 			}
 			crash()
 			return nil
@@ -104,8 +133,24 @@ func pretendDaemon(role string) int {
 	return 0
 }
 
+var errStopping = reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
+
 // mark is a file that shows that a daemon of the install has already acted once.
 func mark(install paths.Install) string { return filepath.Join(install.Data, "mark") }
+
+// startsOf counts the daemons of the install that were started.
+func startsOf(t *testing.T) int {
+	t.Helper()
+	install, err := paths.FromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(install.Data, "starts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}
 
 // first reports whether it is the first call by any daemon of the install.
 func first(install paths.Install) bool {
@@ -323,6 +368,9 @@ func TestStartsAtTheSameTimeGiveOneDaemon(t *testing.T) {
 	if len(pids) != 1 || started != 1 {
 		t.Errorf("the daemons %v answered, %d callers say they started it", pids, started)
 	}
+	if n := startsOf(t); n != 1 {
+		t.Errorf("%d daemons were started, and all but one found another", n)
+	}
 	c, err := New()
 	if err != nil {
 		t.Fatal(err)
@@ -391,7 +439,7 @@ func TestADaemonThatIsNotThereIsSaidToBeMissing(t *testing.T) {
 	t.Setenv("AGBOX_HOME", shortDir(t))
 	t.Setenv("PATH", shortDir(t))
 	_, err := StartDaemon(t.Context(), DaemonConfig{})
-	if err == nil || !strings.Contains(err.Error(), "Install it next to agbox") {
+	if err == nil || !strings.Contains(err.Error(), "The daemon is not installed: agboxd is neither beside ") {
 		t.Errorf("got %v", err)
 	}
 }

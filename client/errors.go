@@ -160,7 +160,7 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 	if errors.As(err, &own) {
 		return own
 	}
-	st, _ := status.FromError(err)
+	st := innerStatus(err)
 	var told *Error
 	var problems []*agboxv1.SpecProblem
 	for _, detail := range st.Details() {
@@ -198,6 +198,16 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 		}
 	}
 	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed with an unexpected error (%s). Look at its log.", st.Message())}
+}
+
+// innerStatus returns the status within an error. status.FromError would put the words of all
+// errors around it into its message.
+func innerStatus(err error) *status.Status {
+	var inner interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &inner) {
+		return inner.GRPCStatus()
+	}
+	return status.New(codes.Unknown, err.Error())
 }
 
 // lostCode reports whether a status without details comes from the transport, or from a

@@ -56,6 +56,7 @@ func (c *Client) repeatedFor(ctx context.Context, wait *patience, once func(agbo
 		again, err := once(api)
 		if err == nil {
 			c.answered.Store(true)
+			wait.reached()
 			return nil
 		}
 		var own *Error
@@ -204,6 +205,9 @@ type WriteOptions struct {
 	CreateOnly bool
 	// Parents makes missing parent directories.
 	Parents bool
+	// Expected is the SHA-256 of the content that the file must have. The call fails with the
+	// reason FILE_CHANGED if it has another one. nil accepts any.
+	Expected []byte
 }
 
 // WriteFile replaces a file by the content of r atomically: readers see the complete old
@@ -220,7 +224,7 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 	}
 	open := &agboxv1.WriteFileOpen{
 		SandboxId: sandbox, Path: path, Mode: o.Mode, Uid: o.UID, Gid: o.GID,
-		CreateOnly: o.CreateOnly, Parents: o.Parents, User: o.User,
+		CreateOnly: o.CreateOnly, Parents: o.Parents, User: o.User, ExpectedSha256: o.Expected,
 	}
 	var out *agboxv1.FileInfo
 	var source error
@@ -316,7 +320,7 @@ type FileEvent struct {
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-		w := &fileWatch{wait: c.newPatience(ctx), yield: func(e FileEvent) bool { return yield(e, nil) }}
+		w := &fileWatch{wait: c.newFollower(ctx), yield: func(e FileEvent) bool { return yield(e, nil) }}
 		err := c.repeatedFor(ctx, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -53,6 +52,7 @@ func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], i
 		out, err := m(api, ctx, in, grpc.Peer(&to))
 		if err == nil {
 			c.answered.Store(true)
+			wait.reached()
 			return out, nil
 		}
 		e := c.decode(ctx, err)
@@ -76,8 +76,14 @@ type patience struct {
 	socket string
 	// restart starts a daemon after a crash. If nil, the client only waits.
 	restart func(context.Context) error
-	// stopping means that the daemon announced its stop, so it did not crash.
+	// follows means that a failed start does not end the retries: somebody else may start
+	// a daemon. failed is the error of the last start; nextStart is when to try again.
+	follows   bool
+	failed    error
+	nextStart time.Time
+	// stopping means that the daemon was stopped on purpose, so it did not crash.
 	stopping bool
+	outages  *outages
 }
 
 // restarting marks the context of calls that start the daemon again if it crashes under
@@ -85,22 +91,38 @@ type patience struct {
 type restarting struct{}
 
 // withRestart returns a context for calls that start a crashed daemon again.
-// CreateSandbox and WaitReady wait for work that only a daemon can do. Commands in a
-// sandbox need no daemon.
+// CreateSandbox and WaitReady wait for work that only a daemon can do, and copies need one to
+// their end. Streams do the same (newFollower).
 func withRestart(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restarting{}, true)
 }
 
 func (c *Client) newPatience(ctx context.Context) *patience {
-	p := &patience{bound: c.reconnect, socket: c.socket}
+	p := &patience{bound: c.reconnect, socket: c.socket, outages: &c.outages}
 	if ctx.Value(restarting{}) != nil {
 		p.restart = c.autostart
 	}
 	return p
 }
 
+// newFollower is newPatience for a stream that follows something. It starts a daemon that
+// crashes.
+func (c *Client) newFollower(ctx context.Context) *patience {
+	p := c.newPatience(ctx)
+	if p.restart == nil {
+		p.restart, p.follows = c.autostart, true
+	}
+	return p
+}
+
 // reset forgets the failures after progress.
-func (p *patience) reset() { p.since, p.pause, p.stopping = time.Time{}, 0, false }
+func (p *patience) reset() {
+	p.since, p.pause, p.stopping, p.failed, p.nextStart = time.Time{}, 0, false, nil, time.Time{}
+	p.reached()
+}
+
+// reached is called when a daemon has answered.
+func (p *patience) reached() { p.outages.end() }
 
 // again pauses and returns nil if the call that failed with e should be retried.
 // Otherwise it returns the error for the caller.
@@ -113,12 +135,14 @@ func (p *patience) again(ctx context.Context, e *Error) error {
 	if p.since.IsZero() {
 		p.since, p.pause = now, firstPause
 	}
-	p.stopping = p.stopping || e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String()
-	if e.lost && !p.stopping && p.restart != nil && now.Sub(p.since) >= restartAfter {
-		var failed *Error
-		if err := p.restart(ctx); err != nil && !(errors.As(err, &failed) && failed.lost) {
+	switch stops := e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String(); {
+	case stops, e.lost:
+		p.stopping = p.stopping || stops
+		if err := p.lost(ctx, now); err != nil {
 			return err
 		}
+	default:
+		p.reached()
 	}
 	if now.Sub(p.since)+p.pause > bound {
 		return p.exhausted(e)
@@ -149,11 +173,10 @@ func (p *patience) exhausted(e *Error) error {
 	if e.Reason == agboxv1.ErrorReason_SANDBOX_UNREACHABLE.String() {
 		return e
 	}
-	return &Error{
-		Code:   codes.Unavailable,
-		Reason: e.Reason,
-		Message: fmt.Sprintf("agboxd at %s went away and did not come back within %v. Start it with `agbox daemon start`; commands in the sandboxes keep running.",
-			p.socket, p.bound),
-		cause: ErrDaemonUnreachable,
+	message := fmt.Sprintf("agboxd at %s went away and did not come back within %v. Start it with `agbox daemon start`; commands in the sandboxes keep running.",
+		p.socket, p.bound)
+	if p.failed != nil {
+		message += " " + p.failed.Error()
 	}
+	return &Error{Code: codes.Unavailable, Reason: e.Reason, Message: message, cause: ErrDaemonUnreachable}
 }

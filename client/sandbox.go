@@ -67,6 +67,23 @@ func (c *Client) StopSandboxNow(ctx context.Context, sandbox string) error {
 	return err
 }
 
+// RestartSandbox stops a sandbox and starts it again, also if the caller ends in between.
+// now does not wait for agents to save their work. WaitReady waits until it is READY again.
+func (c *Client) RestartSandbox(ctx context.Context, sandbox string, now bool) error {
+	in := &agboxv1.RestartSandboxRequest{SandboxId: sandbox, Now: now}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.RestartSandbox, in, idempotent)
+	return err
+}
+
+// RenameSandbox gives a sandbox another name, also while it is stopped. Host names in its
+// containers stay as they are. Give it the id, so that it can be repeated if its answer is
+// lost.
+func (c *Client) RenameSandbox(ctx context.Context, id, name string) error {
+	in := &agboxv1.RenameSandboxRequest{SandboxId: id, Name: name}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.RenameSandbox, in, idempotent)
+	return err
+}
+
 // DeleteSandboxNow is DeleteSandbox that does not wait for agents to save their work.
 func (c *Client) DeleteSandboxNow(ctx context.Context, sandbox string) error {
 	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, Now: true}

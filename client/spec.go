@@ -38,6 +38,11 @@ type SpecFiles struct {
 	// Besides these, the request has only variables that built-in tools use to find their
 	// files.
 	LookupEnv func(string) (string, bool)
+	// Profiles are the profiles of compose files that are wanted, instead of those that
+	// the variable COMPOSE_PROFILES has.
+	Profiles []string
+	// Refresh asks registries for features that were fetched before.
+	Refresh bool
 }
 
 // SpecBase is a file of another tool.
@@ -140,6 +145,7 @@ func (s SpecFiles) loadFile(in *SpecInput) error {
 	if s.File != "-" {
 		req.ConfigDir = filepath.Dir(path)
 	}
+	addDockerfiles(in, req.ConfigDir, filepath.Join(req.ConfigDir, "agbox.yaml"), agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX, req.ConfigYaml)
 	for _, b := range document.Bases(req.ConfigYaml) {
 		content, path, err := readBeside(req.ConfigDir, b.File)
 		if err != nil {
@@ -171,32 +177,45 @@ func (s SpecFiles) addBase(in *SpecInput, b SpecBase, path string, content []byt
 	in.Files = append(in.Files, SpecSource{Path: path, Content: content})
 	file := &agboxv1.ConfigFile{Path: path, Content: content, Format: cmp.Or(b.Format, document.FormatOf(path)), Primary: b.Primary}
 	in.Request.BaseFiles = append(in.Request.BaseFiles, file)
-	names := document.Variables(file.GetFormat(), content)
+	var err error
+	if file.Variables, err = s.variables(in, file.GetFormat(), path, content); err != nil {
+		return err
+	}
+	return s.addNamed(in, file)
+}
+
+// variables returns the values of the variables that a file names.
+func (s SpecFiles) variables(in *SpecInput, format agboxv1.ConfigFormat, path string, content []byte) (map[string]string, error) {
+	names := document.Variables(format, content)
 	if len(names) == 0 {
-		return nil
+		return nil, nil
 	}
 	var dotEnv map[string]string
-	if file.GetFormat() == agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE {
+	if format == agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE {
 		text, from, err := readBeside(filepath.Dir(path), ".env")
 		switch {
 		case err == nil:
 			in.Files = append(in.Files, SpecSource{Path: from, Content: text, Secret: true})
-			dotEnv = parseDotEnv(text)
+			dotEnv = document.EnvFile(text)
 		case !errors.Is(err, fs.ErrNotExist):
-			return err
+			return nil, err
 		}
 	}
-	file.Variables = make(map[string]string)
+	values := make(map[string]string)
 	for _, name := range names {
+		if name == document.ProfilesVariable && len(s.Profiles) > 0 {
+			values[name] = strings.Join(s.Profiles, ",")
+			continue
+		}
 		// As in compose, the environment takes precedence over the file .env.
 		if value, ok := s.lookup()(name); ok {
-			file.Variables[name] = value
+			values[name] = value
 			in.Variables = append(in.Variables, name)
 		} else if value, ok := dotEnv[name]; ok {
-			file.Variables[name] = value
+			values[name] = value
 		}
 	}
-	return nil
+	return values, nil
 }
 
 // readSpec reads a file that the caller named; "-" means standard input.
@@ -281,24 +300,4 @@ func unreadable(path string, cause error) error {
 		why = in.Err
 	}
 	return &Error{Code: codes.InvalidArgument, cause: cause, Message: fmt.Sprintf("The file %s cannot be read: %v. Name one that can.", path, why)}
-}
-
-// parseDotEnv reads the variables of a .env file.
-func parseDotEnv(content []byte) map[string]string {
-	values := make(map[string]string)
-	for line := range strings.Lines(string(content)) {
-		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		if !ok || strings.HasPrefix(name, "#") {
-			continue
-		}
-		value = strings.TrimSpace(value)
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			value = value[1 : n-1]
-		} else {
-			value, _, _ = strings.Cut(value, " #")
-			value = strings.TrimSpace(value)
-		}
-		values[strings.TrimSpace(name)] = value
-	}
-	return values
 }

@@ -27,3 +27,9 @@ func (c *Client) Stats(ctx context.Context, sandboxes []string, once bool) iter.
 		}
 	}
 }
+
+// Processes lists the processes in the primary of a READY sandbox.
+func (c *Client) Processes(ctx context.Context, sandbox string) (*agboxv1.ListProcessesResponse, error) {
+	in := &agboxv1.ListProcessesRequest{SandboxId: sandbox}
+	return unary(ctx, c, agboxv1.SandboxServiceClient.ListProcesses, in, idempotent)
+}

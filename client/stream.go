@@ -22,20 +22,19 @@ type feed[T any] struct {
 }
 
 // run reads until the feed ends. It reconnects within the client's bound, which starts
-// again with every message.
+// again with every message, and starts a daemon that has crashed.
 func (f feed[T]) run(ctx context.Context, c *Client) error {
-	wait := c.newPatience(ctx)
+	wait := c.newFollower(ctx)
 	for {
 		api, err := c.open(ctx)
 		if err != nil {
 			return err
 		}
-		got, err := f.once(ctx, api)
+		got, err := f.once(ctx, api, func() { c.answered.Store(true); wait.reached() })
 		if err == nil {
 			return nil
 		}
 		if got {
-			c.answered.Store(true)
 			wait.reset()
 		}
 		e := c.decode(ctx, err)
@@ -50,8 +49,9 @@ func (f feed[T]) run(ctx context.Context, c *Client) error {
 }
 
 // once reads one stream to its end. A nil error means that the feed has ended. got
-// reports whether a message arrived.
-func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient) (got bool, err error) {
+// reports whether a message arrived. opened is called when the stream is open: gRPC opens
+// it only on a connection on which a daemon has answered, and a message may take long.
+func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient, opened func()) (got bool, err error) {
 	// Leaving the loop must also free the stream in the daemon.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -59,6 +59,7 @@ func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient) (go
 	if err != nil {
 		return false, err
 	}
+	opened()
 	for {
 		m, err := stream.Recv()
 		switch {

@@ -35,15 +35,19 @@ func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 // sandbox's error if the sandbox fails, and ErrWrongState if it is stopped or deleted. A
 // sandbox that was READY during the wait and has stopped since, for example because of a
 // short idle_ttl, is returned. With WithAutostart, WaitReady restarts a daemon that
-// crashes meanwhile. For one that was stopped it waits.
+// crashes meanwhile. For one that was stopped it waits. A sandbox that is being restarted
+// is READY afterwards.
 func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
 	return c.wait(withRestart(ctx), sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
 		case agboxv1.SandboxState_SANDBOX_STATE_READY:
-			return true, nil
+			return !h.GetRestarting(), nil
 		case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 			return true, SandboxError(h)
 		case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+			if h.GetRestarting() {
+				return false, nil
+			}
 			return true, overtaken(h, "was stopped before it was ready; `agbox start` starts it again")
 		case agboxv1.SandboxState_SANDBOX_STATE_DELETING, agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 			return true, overtaken(h, "was deleted before it was ready")

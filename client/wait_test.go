@@ -26,12 +26,14 @@ type life struct {
 	states []agboxv1.SandboxState
 	// rush moves it to its last state as soon as an event is read.
 	rush bool
+	// restarted is the index of the state from which on it is not restarting.
+	restarted int
 }
 
 func (l *life) handle() *agboxv1.SandboxHandle {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := &agboxv1.SandboxHandle{SandboxId: "box", State: l.states[l.now], LastEventSequence: uint64(l.now + 1)}
+	h := &agboxv1.SandboxHandle{SandboxId: "box", State: l.states[l.now], LastEventSequence: uint64(l.now + 1), Restarting: l.now < l.restarted}
 	if h.State == failed {
 		h.ErrorCode, h.ErrorMessage = "IMAGE_NOT_FOUND", "There is no image x."
 	}
@@ -71,6 +73,17 @@ func TestWaitReadyEndsWhenTheSandboxIsReady(t *testing.T) {
 	}
 	if fmt.Sprint(seen) != "[1 2 3 4]" {
 		t.Errorf("saw the events %v", seen)
+	}
+}
+
+func TestWaitReadyWaitsForTheEndOfARestart(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{ready, stopped, pending, ready}, restarted: 2}
+	if h, err := l.serve(t).WaitReady(t.Context(), "box"); err != nil || h.GetLastEventSequence() != 4 {
+		t.Errorf("got %v, %v; want the sandbox after its fourth event", h, err)
+	}
+	l = &life{states: []agboxv1.SandboxState{ready, stopped}, restarted: 1} // somebody cancels it by a stop
+	if _, err := l.serve(t).WaitReady(t.Context(), "box"); !errors.Is(err, ErrWrongState) {
+		t.Errorf("got %v", err)
 	}
 }
 

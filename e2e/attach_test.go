@@ -202,6 +202,29 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	third.Wait()
 }
 
+// TestAProgramWithoutAScreenOfItsOwnIsDrawnAgain: many terminal UIs draw below the prompt
+// and only hide the cursor.
+func TestAProgramWithoutAScreenOfItsOwnIsDrawnAgain(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	const program = `trap 'printf "drawn %s." "$(stty size)"' WINCH; printf '\033[?25lstarted'; while :; do sleep 0.05; read -r line && [ "$line" = q ] && exit 4; done`
+	first := in.OnTerminal(t, "exec", "-it", "--name", "job", "demo", "sh", "-c", program)
+	first.Await("started")
+	first.Types(detachKeys)
+	first.Wait()
+	if shown := first.Screen(); !strings.Contains(shown, "\r\nagbox: Detached. ") {
+		t.Errorf("the message is not on a line of its own: %q", shown)
+	}
+	in.awaitNobodyTypes(t, "job")
+	second := in.OnTerminal(t, "attach", "job")
+	second.Await("drawn 24 80.")
+	second.Types("q\n")
+	if code := second.Wait(); code != 4 {
+		t.Errorf("exit code %d, want 4", code)
+	}
+}
+
 func TestATerminalIsRestoredWhateverHappens(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

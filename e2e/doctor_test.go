@@ -88,7 +88,7 @@ func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
 		}
 		all := in.doctor(t, code, args...)
 		for _, name := range []string{in.database(), runtime.PrimaryName(running), runtime.PrimaryName(stopped)} {
-			if f := find(t, all, name); f.Action != "DOCTOR_ACTION_ADOPT" || f.Done != fix {
+			if f := find(t, all, name); f.Action != "adopt" || f.Done != fix {
 				t.Errorf("with fix %v doctor says %+v, want an adoption", fix, f)
 			}
 		}
@@ -136,7 +136,7 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 			if f := find(t, all, in.database()); !f.NeedsPerson || !strings.Contains(f.Why, "backup") {
 				t.Errorf("%s: doctor says %+v", name, f)
 			}
-			if f := find(t, all, runtime.PrimaryName(box)); f.Action != "DOCTOR_ACTION_LEAVE" {
+			if f := find(t, all, runtime.PrimaryName(box)); f.Action != "leave" {
 				t.Errorf("%s: doctor says %+v", name, f)
 			}
 		}
@@ -174,7 +174,7 @@ func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 
 	all := in.doctor(t, 1)
 	for _, name := range []string{runtime.PrimaryName(gone), runtime.NetworkName(gone)} {
-		if f := find(t, all, name); f.Action != "DOCTOR_ACTION_REMOVE" || f.Done || f.SandboxID != gone {
+		if f := find(t, all, name); f.Action != "remove" || f.Done || f.SandboxID != gone {
 			t.Errorf("doctor says %+v, want a removal to come", f)
 		}
 	}
@@ -229,7 +229,7 @@ func TestASupervisorsSocketThatPointsElsewhereIsReported(t *testing.T) {
 	for range 2 {
 		var seen bool
 		for _, f := range in.doctor(t, 1) {
-			seen = seen || f.Kind == "DOCTOR_KIND_SANDBOX_RECORD" && f.SandboxID == box && f.NeedsPerson && strings.Contains(f.Why, "tampered")
+			seen = seen || f.Kind == "sandbox_record" && f.SandboxID == box && f.NeedsPerson && strings.Contains(f.Why, "tampered")
 		}
 		if !seen {
 			t.Error("doctor does not say that the supervisor was tampered with")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -466,17 +467,42 @@ func TestACopyGoesOnAfterAKillOfTheDaemon(t *testing.T) {
 	in.Create(t, "box", harness.ImageScratch)
 	work := t.TempDir()
 	mustBe(t, os.WriteFile(filepath.Join(work, "f"), bytes.Repeat([]byte("0123456789abcdef"), 12<<20), 0o644))
-	cp := in.Start(t, "cp", filepath.Join(work, "f"), "box:/f")
-	harness.Eventually(t, "the copy is under way", func() bool {
-		return in.Agbox(t, "cp", "box:/f", filepath.Join(work, "part")).Code == 0
+	mustBe(t, os.WriteFile(filepath.Join(work, "old"), []byte("old"), 0o644))
+	in.Must(t, "cp", filepath.Join(work, "old"), "box:/f") // so that the daemon has answered the copy: before, any call starts one
+	var cp *harness.Process
+	harness.Eventually(t, "a copy stands still in its middle", func() bool {
+		cp = in.Start(t, "cp", filepath.Join(work, "f"), "box:/f")
+		harness.Eventually(t, "the copy is under way", func() bool { return hasRead(t, cp) > 16<<20 })
+		_ = cp.Cmd.Process.Signal(syscall.SIGSTOP) // it may have ended
+		if hasRead(t, cp) < 128<<20 {
+			return true
+		}
+		_ = cp.Cmd.Process.Signal(syscall.SIGCONT)
+		cp.Wait(t)
+		return false
 	})
-	in.KillDaemon(t)
-	in.Must(t, "daemon", "start")
+	in.KillDaemon(t) // the copy starts the next one
+	mustBe(t, cp.Cmd.Process.Signal(syscall.SIGCONT))
 	if r := cp.Wait(t); r.Code != 0 {
 		t.Fatalf("exit code %d: %s", r.Code, r.Stderr)
 	}
+	in.KillDaemon(t)
 	in.Must(t, "cp", "box:/f", filepath.Join(work, "back"))
 	if out, err := exec.Command("cmp", filepath.Join(work, "f"), filepath.Join(work, "back")).CombinedOutput(); err != nil {
 		t.Errorf("%s", out)
 	}
+}
+
+// hasRead is how many bytes a process has read. One that has ended has read everything.
+func hasRead(t *testing.T, p *harness.Process) int64 {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.Cmd.Process.Pid))
+	if err != nil {
+		return math.MaxInt64
+	}
+	var n int64
+	if _, err := fmt.Sscanf(string(raw), "rchar: %d", &n); err != nil {
+		return math.MaxInt64
+	}
+	return n
 }

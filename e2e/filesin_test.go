@@ -327,7 +327,7 @@ func TestToolsBringInWhatIsHere(t *testing.T) {
 		}
 	}()
 	env := []string{"HOME=" + home, "SSH_AUTH_SOCK=" + filepath.Join(home, "agent.sock")}
-	in.from(t, "/", env, "create", "demo", "--image", harness.ImageDebian, "--tool", "git", "--tool", "claude", "--tool", "npm", "--tool", "apt").Want(t, 0)
+	in.from(t, "/", env, "create", "demo", "--image", harness.ImageDebian, "--tool", "git", "--tool", "gh", "--tool", "ssh-agent", "--tool", "claude", "--tool", "npm", "--tool", "apt").Want(t, 0)
 	got := in.inside(t, "demo", `cat /etc/gitconfig /etc/ssh/ssh_known_hosts $GH_CONFIG_DIR/hosts.yml ~/.claude/.credentials.json; echo; perl -MIO::Socket::UNIX -e 'print IO::Socket::UNIX->new($ENV{SSH_AUTH_SOCK})->getline'; (echo x >>/etc/gitconfig) 2>/dev/null || echo read-only; echo mine >~/.claude/.credentials.json; echo cached >$npm_config_cache/c; head -n 1 /etc/apt/apt.conf.d/99agbox-cache`)
 	harness.WantSame(t, "inside", got, "[user]\n\tname = Me\nhost key\ntoken\n{\"login\":1}\nfrom the agent\nread-only\nDir::Cache::archives \"/.agbox/tools/apt/\";\n")
 	wantFile(t, filepath.Join(home, ".claude/.credentials.json"), "{\"login\":1}")

@@ -45,6 +45,14 @@ func TestASandboxStandsForItsNewestCommand(t *testing.T) {
 		t.Errorf("wait: %+v", r)
 	}
 	harness.WantSame(t, "its exit code", in.Must(t, "wait", job), "137")
+	older := in.Must(t, "exec", "-d", "--name", "older", "demo", "--", "sleep", "1000")
+	newer := in.Must(t, "exec", "-d", "--name", "newer", "demo", "--", "sleep", "1001")
+	if r := in.Agbox(t, "kill", "demo").Want(t, 0); !strings.Contains(r.Stderr, "Its newest running command is "+newer+": sleep 1001") {
+		t.Errorf("kill: %+v", r)
+	}
+	harness.WantSame(t, "its exit code", in.Must(t, "wait", newer), "143")
+	in.Must(t, "kill", "-9", "demo")
+	harness.WantSame(t, "the exit code of the older one", in.Must(t, "wait", older), "137")
 }
 
 func TestRunTakesTheFlagsOfDocker(t *testing.T) {
@@ -83,6 +91,68 @@ func TestManySandboxesAreStoppedRestartedAndRemoved(t *testing.T) {
 	harness.WantSame(t, "prune", in.Must(t, "prune", "-f"), two)
 	harness.WantSame(t, "rm --all", in.Must(t, "rm", "--all"), one)
 	harness.WantSame(t, "ls", in.Must(t, "ls", "-q"), "")
+}
+
+func TestARestartNeedsNeitherItsClientNorOneLifeOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	id := in.Create(t, "one", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "one", "--", "sleep", "1000")
+	harness.WantSame(t, "restart --no-wait", in.Must(t, "restart", "--no-wait", "one"), id)
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	if _, err := in.Client(t).WaitReady(harness.Bounded(t), id); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "exec", "one", "true")
+	if code := in.Must(t, "wait", job); code == "0" {
+		t.Errorf("the command ended with %s", code)
+	}
+	events := in.Must(t, "events", "one")
+	if strings.Count(events, "  SANDBOX_STOPPED\n") != 1 || strings.Count(events, "SANDBOX_RESUME_REQUESTED") != 1 {
+		t.Errorf("events: %s", events)
+	}
+}
+
+func TestTheProcessesOfASandboxAreShownWithTheirCommands(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "one", harness.ImageBusybox)
+	in.Must(t, "exec", "-d", "--name", "busy", "one", "--", "sleep", "1000")
+	var shown string
+	harness.EventuallyOr(t, func() bool {
+		shown = in.Must(t, "top", "one", "--format", "{{.user}} {{.exec_name}} {{.command}}")
+		return strings.Contains(shown, "root busy sleep 1000") // not before it has become its command
+	}, func() { t.Errorf("the processes are %q", shown) })
+	shown = in.Must(t, "top", "one")
+	if !strings.HasPrefix(shown, "PID ") && !strings.Contains(shown, " PID ") || !strings.Contains(shown, "  busy  ") || !strings.Contains(shown, "agbox") {
+		t.Errorf("the table is %q", shown)
+	}
+	in.Must(t, "stop", "one")
+	refused(t, in.Agbox(t, "top", "one"), 4, "stopped")
+}
+
+func TestASandboxIsRenamedAlsoWhileItIsStopped(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	id := in.Create(t, "one", harness.ImageBusybox)
+	in.Create(t, "other", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "one", "--", "sleep", "1000")
+	harness.WantSame(t, "rename", in.Must(t, "rename", "one", "two"), id)
+	harness.WantSame(t, "the command goes on in", in.Must(t, "ps", "two", "--format", "{{.exec_id}}"), job)
+	harness.WantSame(t, "its host name", in.Must(t, "exec", "two", "hostname"), "one")
+	in.Agbox(t, "inspect", "one").Want(t, 3)
+	refused(t, in.Agbox(t, "rename", "two", "other"), 4, "already has the name")
+	refused(t, in.Agbox(t, "rename", "two", "No Name"), 2, "name")
+	in.Must(t, "stop", "two")
+	in.Must(t, "rename", "two", "one")
+	in.KillDaemon(t)
+	harness.WantSame(t, "its name after a crash", in.Must(t, "inspect", "one", "--format", "{{.sandbox.name}} {{.create_spec.name}}"), "one one")
+	in.Must(t, "start", "one")
+	harness.WantSame(t, "its host name", in.Must(t, "exec", "one", "hostname"), "one")
+	if events := in.Must(t, "events", "one"); strings.Count(events, "SANDBOX_RENAMED") != 2 || !strings.Contains(events, "name=two") {
+		t.Errorf("events: %s", events)
+	}
 }
 
 func TestTheLogOfTheDaemonIsShown(t *testing.T) {

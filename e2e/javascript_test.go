@@ -76,7 +76,7 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 		return err == nil && got.Size() > 0
 	})
 	// Our own follower shows how far the command has come.
-	progress := in.Start(t, "logs", "-f", "--stdout", job)
+	progress := in.Start(t, "--no-autostart", "logs", "-f", "--stdout", job)
 	for i, line := range []int{20_000, 60_000, 94_000} {
 		progress.AwaitOutput(t, fmt.Sprintf("out %d\n", line))
 		in.KillDaemon(t)

@@ -104,7 +104,7 @@ func TestTheMainCommandRunsOnAndEndsWithoutADaemon(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	box := in.createServing(t)
-	follower := in.Start(t, "logs", "-f", "demo/main")
+	follower := in.Start(t, "--no-autostart", "logs", "-f", "demo/main")
 	follower.AwaitOutput(t, "serving 1\n")
 	in.KillDaemon(t)
 	if e := in.inspectExec(t, "demo/main"); e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING || e.GetExecId() != "main-"+box {

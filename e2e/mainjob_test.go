@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -26,9 +25,7 @@ func decode[M proto.Message](t *testing.T, text string, empty func() M) []M {
 	list := make([]M, len(raw))
 	for i := range raw {
 		list[i] = empty()
-		if err := protojson.Unmarshal(raw[i], list[i]); err != nil {
-			t.Fatalf("not a %T: %v\n%s", list[i], err, raw[i])
-		}
+		harness.ParseJSON(t, raw[i], list[i])
 	}
 	return list
 }

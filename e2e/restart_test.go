@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -219,7 +217,7 @@ func TestADaemonStartsWhileTheOneBeforeIsBeingKilled(t *testing.T) {
 	var followers []*harness.Process
 	for range 3 {
 		job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "while :; do echo line; usleep 20000; done")
-		followers = append(followers, in.Start(t, "logs", "-f", job))
+		followers = append(followers, in.Start(t, "--no-autostart", "logs", "-f", job))
 	}
 	starts := map[string]func(){
 		"daemon start": func() { in.Must(t, "daemon", "start") },
@@ -251,9 +249,7 @@ func wantOneHistory(t *testing.T, follower *harness.Process, box, exec string) {
 	var types []string
 	for i, line := range lines {
 		event := new(agboxv1.SandboxEvent)
-		if err := protojson.Unmarshal([]byte(line), event); err != nil {
-			t.Fatal(err)
-		}
+		harness.ParseJSON(t, []byte(line), event)
 		if event.GetSequence() != uint64(i+1) || event.GetSandboxId() != box {
 			t.Errorf("event %d is %v", i+1, event)
 		}

@@ -138,11 +138,13 @@ func TestAPresetWorksOnACopyOfItsFolder(t *testing.T) {
 	home := in.write(t, "people/me", map[string]string{".claude/.credentials.json": "login"})
 	dir := in.write(t, "project", map[string]string{"a": "one\n"})
 	env := []string{"HOME=" + home}
-	refused(t, in.from(t, dir, env, "claude"), 125, "AGBOX_CLAUDE_IMAGE")
+	if r := in.from(t, dir, append(env, "AGBOX_PRESET_BASE=agbox-test/nosuch:1"), "claude").Want(t, 125); !strings.Contains(r.Stderr, "--base IMAGE or the variable AGBOX_PRESET_BASE") {
+		t.Errorf("without a base: %s", r.Stderr)
+	}
 	script := `printf '#!/bin/sh\npwd; cat a ~/.claude/.credentials.json; echo args: $@; echo two >b\n' >/usr/bin/claude; chmod +x /usr/bin/claude`
 	r := in.from(t, dir, append(env, "AGBOX_CLAUDE_IMAGE="+harness.ImageBusybox), "claude", "--name", "kept", "--post-create", script, "--", "-p", "hello").Want(t, 0)
-	harness.WantSame(t, "stdout", r.Stdout, "/workspace\none\nloginargs: -p hello\n")
-	if !strings.Contains(r.Stderr, "agbox cp ") {
+	harness.WantSame(t, "stdout", r.Stdout, "/workspace\none\nloginargs: --dangerously-skip-permissions -p hello\n")
+	if !strings.Contains(r.Stderr, "`agbox apply kept` brings that back") {
 		t.Errorf("it is not said how to get at the work: %q", r.Stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "b")); err == nil {

@@ -140,11 +140,11 @@ func TestTheExamplesOfTheDocumentMakeSandboxes(t *testing.T) {
 		"sandbox.yaml": "id -u; echo $GREETING; pwd", "base.yaml": "wget -q -O /dev/null http://web/ 2>/dev/null; echo $ROLE $PROJECT",
 		"mounts.yaml": "cat /testdata/file; ! touch /testdata/x 2>/dev/null && touch /out/y && echo", "copies.yaml": "cat /etc/app/config.toml /testdata/file; stat -c %u /testdata/file",
 		"tmpfs.yaml": "stat -c %a /private", "volumes.yaml": "while [ ! -s /data/started ]; do sleep 0.05; done; echo shared", "services.yaml": "cat /tmp/page", "workspace.yaml": "test -e /src/config.toml && echo here",
-		"limits.yaml": "ulimit -n",
+		"limits.yaml": "ulimit -n", "features.yaml": "cat /etc/greeting",
 	}
 	wants := map[string]string{
 		"sandbox.yaml": "1000\nhello\n/tmp\n", "base.yaml": "app project\n", "mounts.yaml": "hello\n", "copies.yaml": "a = 1hello1000\n", "tmpfs.yaml": "700\n",
-		"volumes.yaml": "shared\n", "services.yaml": "hello\n", "workspace.yaml": "here\n", "limits.yaml": "1024\n",
+		"volumes.yaml": "shared\n", "services.yaml": "hello\n", "workspace.yaml": "here\n", "limits.yaml": "1024\n", "features.yaml": "hello\n",
 	}
 	for _, file := range files {
 		name := filepath.Base(file)

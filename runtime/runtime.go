@@ -294,6 +294,9 @@ type ContainerSpec struct {
 	WorkingDir string
 	// NetworkID is the network to attach to, or NoNetwork.
 	NetworkID string
+	// Alias is a name by which other containers of the network find this one; empty means
+	// none. A service is found by its name.
+	Alias string
 	// HostAlias makes the name host.docker.internal lead to the engine's host.
 	HostAlias bool
 	Mounts    []Mount

@@ -13,6 +13,6 @@ called_from_elsewhere='^(client|e2e|daemon/guests/guesttest|runtime/runtimetest|
 
 unused=$({
 	"${deadcode[@]}" ./... | { grep -Ev "$called_from_elsewhere" || true; }
-	"${deadcode[@]}" -test ./...
+	"${deadcode[@]}" -tags=presets -test ./...
 } | sort -u)
 [[ -z $unused ]] || die "no program calls these functions:"$'\n'"$unused"

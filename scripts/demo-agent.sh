@@ -96,7 +96,7 @@ show_history() {
 	title "What happened to it"
 	show agbox agent events "$agent"
 	agbox agent events "$agent" |
-		sed -n 's/.*"type":"AGENT_\([A-Z_]*\)".*"state":"AGENT_STATE_\([A-Z_]*\)".*"position":"[0-9]*","incarnation":\([0-9]*\).*/\1 \2 \3/p' |
+		sed -n 's/.*"type":"AGENT_\([A-Z_]*\)".*"state":"\([A-Z_]*\)".*"position":[0-9]*,"incarnation":\([0-9]*\).*/\1 \2 \3/p' |
 		awk '{printf "  %-20s %-12s incarnation %s\n", $1, $2, $3}'
 }
 

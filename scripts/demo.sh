@@ -102,7 +102,7 @@ clean_up() {
 	set +e
 	if [[ $finished != yes ]]; then
 		echo "The demo did not finish; cleaning up." >&2
-		agbox rm demo >/dev/null 2>&1
+		agbox rm -f demo >/dev/null 2>&1
 		agbox daemon stop >/dev/null 2>&1
 		[[ -z $follower ]] || kill "$follower" 2>/dev/null
 		[[ -z $sandbox ]] || "$engine_tool" remove "$sandbox" >&2

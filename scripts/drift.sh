@@ -13,6 +13,7 @@ buf=(go tool -modfile=tools/go.mod buf)
 
 "${buf[@]}" generate --output "$fresh"
 "${buf[@]}" generate --output "$fresh" --template buf.gen.guest.yaml
+"${buf[@]}" generate --output "$fresh" --template buf.gen.guestlite.yaml
 
 stale=()
 for file in $({

@@ -4,6 +4,7 @@
 #
 #   scripts/images.sh base    agbox/base, for the quick start and the demo
 #   scripts/images.sh all     agbox/base and the agbox-test images
+#   scripts/images.sh presets agbox-test/preset-base, a Debian for the images of the presets
 set -euo pipefail
 shopt -s inherit_errexit
 # shellcheck source=scripts/lib/common.sh
@@ -29,7 +30,8 @@ main() {
 		base_image
 		test_images
 		;;
-	*) die "unknown set of images '$1'; choose 'base' or 'all'." ;;
+	presets) preset_base ;;
+	*) die "unknown set of images '$1'; choose 'base', 'all' or 'presets'." ;;
 	esac
 }
 
@@ -192,6 +194,34 @@ debian_content() {
 	# shellcheck source=/dev/null
 	(. /etc/os-release && echo "$ID $VERSION_CODENAME $debian_packages")
 	declare -f bootstrap_debian
+}
+
+# A Debian with apt, which trusts the certificates that this machine's owner has added.
+preset_base() {
+	local content
+	content=$(preset_base_content)
+	image agbox-test/preset-base:latest "$content" preset_base_tar 'CMD ["bash"]' 'ENV LANG=C.UTF-8' 'LABEL agbox-test=preset-base'
+}
+
+preset_base_content() {
+	# shellcheck source=/dev/null
+	(. /etc/os-release && echo "$ID $VERSION_CODENAME")
+	declare -f preset_base_tar
+	cat /usr/local/share/ca-certificates/*.crt 2>/dev/null || true
+}
+
+# shellcheck disable=SC2016 # $1 is mmdebstrap's
+preset_base_tar() {
+	local codename sources tar=$work/preset-base.tar
+	# shellcheck source=/dev/null
+	codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+	sources=$(apt_sources)
+	printf '%s\n' "$sources" | as_root mmdebstrap --quiet --variant=apt --include=ca-certificates \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--customize-hook='for f in /usr/local/share/ca-certificates/*.crt; do [ ! -e "$f" ] || cp "$f" "$1/usr/local/share/ca-certificates/"; done' \
+		--customize-hook='chroot "$1" update-ca-certificates' \
+		"$codename" "$tar" - >&2
+	echo "$tar"
 }
 
 # The languages in which docs/agents.md has programs.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs and starts what agbox needs and this machine lacks: a C compiler (for Go's race detector), busybox and
-# mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), Node.js and npm (for the test with
-# a JavaScript client), a Docker engine. Does and prints nothing if nothing is missing.
+# mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), tmux, zsh, fish and
+# bash-completion (for the tests of the screen), Node.js and npm (for the test with a JavaScript client), a Docker engine.
+# Does and prints nothing if nothing is missing.
 #
 #   scripts/setup.sh            what make demo and make test need
 #   scripts/setup.sh PROGRAM... these programs too, each from the Debian package of the same name
@@ -47,6 +48,10 @@ missing_packages() {
 	have strace || echo strace
 	have mkfs.ext4 || echo e2fsprogs
 	have ip || echo iproute2
+	have tmux || echo tmux
+	have zsh || echo zsh
+	have fish || echo fish
+	[[ -r /usr/share/bash-completion/bash_completion ]] || echo bash-completion
 	have node || echo nodejs
 	have npm || echo npm
 	local program

@@ -57,7 +57,7 @@ func (r *resolver) base(file *agboxv1.ConfigFile, said document.BaseFile) {
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER:
 		r.devcontainer(file)
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE:
-		r.compose(file, primary)
+		r.compose(file, primary, nil)
 	default:
 		r.unreadable = true
 		r.report.Problem(whole, "The name of the file does not tell what it is: call it devcontainer.json or compose.yaml, or write its format")

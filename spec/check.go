@@ -21,14 +21,12 @@ import (
 // check reports all problems of the merged spec.
 func (r *resolver) check() {
 	s := r.spec
-	switch {
-	case r.unbuilt != nil:
-		r.unbuilt(s.GetImage())
-	case s.GetImage() == "" && !r.imageTold:
+	if s.GetImage() == "" && s.GetBuild() == nil && !r.imageTold {
 		r.missingImage()
 	}
+	r.builds()
 	r.container(s, nil)
-	r.entrypoint()
+	r.entrypoint(s, nil)
 	r.sources()
 	r.primaryTargets()
 	r.hostname()
@@ -122,18 +120,21 @@ func (r *resolver) secrets(c limited, path []any) {
 	}
 }
 
-// entrypoint checks the primary's entrypoint. [""] means none.
-func (r *resolver) entrypoint() {
-	words := r.spec.GetEntrypoint()
+// entrypoint checks the entrypoint of a container. [""] means none.
+func (r *resolver) entrypoint(c interface {
+	GetEntrypoint() []string
+	GetCommand() []string
+}, path []any) {
+	words, at := c.GetEntrypoint(), append(path[:len(path):len(path)], "entrypoint")
 	if len(words) > 1 && words[0] == "" {
-		r.problem([]any{"entrypoint", 0}, "The entrypoint has no name: write a program first, or \"\" alone for no entrypoint")
+		r.problem(append(at, 0), "The entrypoint has no name: write a program first, or \"\" alone for no entrypoint")
 	}
-	if len(words) == 1 && words[0] == "" && len(r.spec.GetCommand()) == 0 {
-		r.problem([]any{"entrypoint"}, "Without an entrypoint there is no command: give one, or leave entrypoint out")
+	if len(words) == 1 && words[0] == "" && len(c.GetCommand()) == 0 {
+		r.problem(at, "Without an entrypoint there is no command: give one, or leave entrypoint out")
 	}
 	for i, word := range words {
 		if strings.Contains(word, "\x00") {
-			r.problem([]any{"entrypoint", i}, "The word has a NUL byte, which no command can take: remove it")
+			r.problem(append(at[:len(at):len(at)], i), "The word has a NUL byte, which no command can take: remove it")
 		}
 	}
 }

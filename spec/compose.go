@@ -16,19 +16,23 @@ type composeFile struct {
 	file     *agboxv1.ConfigFile
 	// primary is the name of the service that becomes the primary. May be empty.
 	primary string
-	into    *layer
-	// reported has the unset variables that already have a warning.
+	// only are the services to read; nil means all.
+	only []string
+	// node is the whole file.
+	node *document.Node
+	into *layer
+	// reported has the unset variables that already have a warning, and "ports".
 	reported map[string]bool
 }
 
-// compose reads the services of a compose file.
-func (r *resolver) compose(file *agboxv1.ConfigFile, primary string) {
+// compose reads the services of a compose file: all, or only some and what they depend on.
+func (r *resolver) compose(file *agboxv1.ConfigFile, primary string, only []string) {
 	node := r.yaml(file.GetPath(), file.GetContent())
 	if node == nil {
 		return
 	}
 	c := &composeFile{
-		resolver: r, file: file, primary: primary, reported: make(map[string]bool),
+		resolver: r, file: file, primary: primary, only: only, node: node, reported: make(map[string]bool),
 		Reader: document.Reader{File: file.GetPath(), Report: r.report},
 	}
 	spec := new(agboxv1.CreateSpec)
@@ -39,6 +43,7 @@ func (r *resolver) compose(file *agboxv1.ConfigFile, primary string) {
 		return
 	}
 	c.expand(node, "")
+	c.include(node, node, map[string]bool{file.GetPath(): true})
 	for _, e := range node.Entries {
 		c.top(e)
 	}
@@ -58,7 +63,7 @@ func (c *composeFile) expand(n *document.Node, path string) {
 	if n.Kind != document.String || !strings.Contains(n.Text, "$") {
 		return
 	}
-	text, unset, err := interpolate(n.Text, func(name string) (string, bool) {
+	text, unset, err := document.Interpolate(n.Text, func(name string) (string, bool) {
 		value, ok := c.file.GetVariables()[name]
 		return value, ok
 	})
@@ -81,12 +86,14 @@ func (c *composeFile) top(e document.Entry) {
 	switch key := e.Key.Text; {
 	case key == "services", key == "version", key == "name", strings.HasPrefix(key, "x-"):
 		// version and name have no meaning for a sandbox.
+	case key == "secrets", key == "configs":
+		// Read where a service uses them.
 	case key == "volumes":
 		c.topVolumes(e.Value, at)
 	case key == "networks":
 		c.networks(e.Value, at)
 	case key == "include":
-		c.Report.Problem(at, "Files that this one includes are not read: name them as base files themselves, and remove include")
+		// Read before.
 	default:
 		c.Report.Notice(at, "%s is not supported and was left out", e.Key.Text)
 	}
@@ -132,19 +139,32 @@ func (c *composeFile) services(n *document.Node) {
 		c.Report.Problem(at, "Here should be services, a map from their names to what they are")
 		return
 	}
+	c.extend(n)
 	c.choosePrimary(n)
+	if c.only != nil {
+		c.only = needed(n, c.only)
+	}
 	for _, e := range n.Entries {
 		at := c.At(e.Key, document.Child("services", e.Key.Text))
 		if e.Value.Kind != document.Map {
 			c.Report.Problem(at, "Service %.80s should be a map with the key image", e.Key.Text)
 			continue
 		}
-		if p := e.Value.Get("profiles"); p != nil && len(p.Items) > 0 && e.Key.Text != c.primary {
-			c.Report.Notice(at, "Service %s was left out, because it belongs to a profile (%s)", e.Key.Text, p.Items[0].Text)
+		if c.only != nil && e.Key.Text != c.primary && !slices.Contains(c.only, e.Key.Text) {
+			continue
+		}
+		if p := e.Value.Get("profiles"); p != nil && len(p.Items) > 0 && e.Key.Text != c.primary && !c.profile(p.Items) {
+			c.Report.Notice(at, "Service %s was left out, because it belongs to a profile (%s): give --profile %[2]s or set COMPOSE_PROFILES if you want it", e.Key.Text, p.Items[0].Text)
 			continue
 		}
 		c.service(e, at)
 	}
+}
+
+// profile reports whether the caller has asked for one of the profiles of a service.
+func (c *composeFile) profile(of []*document.Node) bool {
+	wanted := strings.Split(c.file.GetVariables()[document.ProfilesVariable], ",")
+	return slices.Contains(wanted, "*") || slices.ContainsFunc(of, func(n *document.Node) bool { return slices.Contains(wanted, n.Text) })
 }
 
 // choosePrimary finds the service that the request names, or else the one that is marked
@@ -199,7 +219,7 @@ func (c *composeFile) service(e document.Entry, at *document.Origin) {
 }
 
 // quiet are keys that need no notice when they are ignored.
-var quiet = []string{"image", "expose", "profiles", "attach", "x-agbox"}
+var quiet = []string{"image", "expose", "profiles", "attach", "x-agbox", "networks", "extends"}
 
 // items returns the items of a list, or a single value as a list.
 func items(n *document.Node) []*document.Node {

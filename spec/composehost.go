@@ -132,12 +132,30 @@ func (s *composeService) volume(source, target string, readOnly bool, at *docume
 }
 
 func (s *composeService) bind(source, target string, readOnly bool, at *document.Origin) {
+	if localtime(source) {
+		s.leftOut(at, "The mount of "+source, "set the variable TZ")
+		return
+	}
 	if !s.primary {
-		s.leftOut(at, "The mount of "+source, "services have no folders of the host; put the files into the image")
+		s.copied(source, target, readOnly, at)
 		return
 	}
 	s.add("mounts", &agboxv1.MountSpec{Source: source, Target: target, Writable: !readOnly}, at)
 }
+
+// copied gives a service a copy of what it would mount. A mount of a service could lead
+// elsewhere after the primary has changed the folder, and nothing in it would notice.
+func (s *composeService) copied(source, target string, readOnly bool, at *document.Origin) {
+	s.add("copies", &agboxv1.CopySpec{Source: source, Target: target}, at)
+	lost := ""
+	if !readOnly {
+		lost = ", and what it writes there stays in it"
+	}
+	s.Report.Notice(at, "Service %s gets a copy of %s, made before its first start, instead of a mount: later changes do not reach it%s", s.name, source, lost)
+}
+
+// localtime reports whether a file of the host says only which time zone it has.
+func localtime(source string) bool { return source == "/etc/localtime" || source == "/etc/timezone" }
 
 func (s *composeService) named(name, target string, readOnly bool, at *document.Origin) {
 	if name == "" {
@@ -243,16 +261,6 @@ func (s *composeService) restart(n *document.Node, at *document.Origin) {
 	case !s.primary && policy == "no":
 		s.leftOut(at, "restart: no", "services that end are started again, within limits")
 	}
-}
-
-func (s *composeService) build(_ *document.Node, at *document.Origin) {
-	if s.node.Get("image") != nil {
-		s.leftOut(at, "build", "the image is taken as it is; `agbox image build` makes one")
-	}
-}
-
-func (s *composeService) extends(_ *document.Node, at *document.Origin) {
-	s.Report.Problem(at, "What service %s extends is not read: write its keys here, and remove extends", s.name)
 }
 
 func (s *composeService) networkMode(n *document.Node, at *document.Origin) {

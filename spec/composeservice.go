@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -54,7 +55,6 @@ var composeKeys = map[string]func(*composeService, *document.Node, *document.Ori
 	"pull_policy":  (*composeService).pullPolicy,
 	"restart":      (*composeService).restart,
 	"build":        (*composeService).build,
-	"extends":      (*composeService).extends,
 	"network_mode": (*composeService).networkMode,
 	"privileged":   securityFlag("privileged"),
 	"read_only":    securityFlag("read_only_root"),
@@ -62,7 +62,17 @@ var composeKeys = map[string]func(*composeService, *document.Node, *document.Ori
 	"cap_drop":     securityList("cap_drop"),
 	"devices":      (*composeService).devices,
 	"security_opt": (*composeService).securityOpt,
+	"secrets":      (*composeService).secrets,
+	"configs":      (*composeService).configs,
+	"runtime":      refusedKey("a container of another runtime is not made"),
+	"pid":          refusedKey("a container has its own processes here"),
+	"ipc":          refusedKey("a container has its own shared memory here"),
+	"userns_mode":  refusedKey("the engine decides about user namespaces"),
+	"sysctls":      refusedKey("settings of the kernel are not changed"),
+	"volumes_from": refusedKey("name the volumes under volumes"),
 }
+
+var hostNamePattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$`)
 
 func composeText(field string) func(*composeService, *document.Node, *document.Origin) {
 	return func(s *composeService, n *document.Node, at *document.Origin) { s.text(field, n, at) }
@@ -103,22 +113,16 @@ func (s *composeService) leftOut(at *document.Origin, what, why string) {
 
 // finish reports what depends on several keys of the service.
 func (s *composeService) finish(at *document.Origin) {
-	if s.node.Get("image") == nil {
-		missing := func(instead string) {
-			if instead != "" {
-				s.Report.Notice(at.Under(document.Child(at.Path, "image")), "No image is built of service %s: %s is used instead", s.name, instead)
-				return
-			}
-			s.Report.Problem(at.Under(document.Child(at.Path, "image")), "Service %s has no image: build one, for example with `agbox image build`, and name it here", s.name)
-		}
-		if s.primary {
-			s.resolver.unbuilt = missing
-		} else {
-			missing("")
-		}
+	s.imageOrBuild()
+	if s.primary && s.node.Get("hostname") == nil && hostNamePattern.MatchString(s.name) {
+		s.set("hostname", s.name, at) // the others find it by its name
 	}
-	if s.local != nil {
-		s.Report.Notice(s.local, "Ports of service %s without an address are published on 127.0.0.1 only: write 0.0.0.0 before them to open them to the network", s.name)
+	if !s.primary && s.node.Get("image") == nil && s.node.Get("build") == nil {
+		s.Report.Problem(at.Under(document.Child(at.Path, "image")), "Service %s has no image: write image or build", s.name)
+	}
+	if s.local != nil && !s.reported["ports"] {
+		s.reported["ports"] = true // told once
+		s.Report.Notice(s.local, "Ports without an address are published on 127.0.0.1 only: write 0.0.0.0 before them to open them to the network")
 	}
 }
 
@@ -185,10 +189,6 @@ func (s *composeService) command(n *document.Node, at *document.Origin) {
 
 // entrypoint replaces that of the image. An empty one removes it.
 func (s *composeService) entrypoint(n *document.Node, at *document.Origin) {
-	if !s.primary {
-		s.Report.Problem(at, "Service %s cannot have another entrypoint than its image: make an image that has it, or remove entrypoint", s.name)
-		return
-	}
 	words, ok := s.commandWords(n, at)
 	if !ok {
 		return
@@ -234,10 +234,6 @@ func (s *composeService) environment(n *document.Node, at *document.Origin) {
 		}
 		s.Report.Notice(at, "The variable %s has no value here and none in your environment, and was left out", key)
 	})
-}
-
-func (s *composeService) envFile(_ *document.Node, at *document.Origin) {
-	s.leftOut(at, "env_file", "write its variables under environment")
 }
 
 func (s *composeService) labels(n *document.Node, at *document.Origin) {

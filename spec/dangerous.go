@@ -204,6 +204,13 @@ func (r *resolver) sources() {
 			r.source("Copying", c.GetSource(), false, "copies", i, "source")
 		}
 	}
+	for i, s := range r.spec.GetServices() {
+		for j, c := range s.GetCopies() {
+			if !r.endless(c.GetSource(), "services", i, "copies", j, "source") {
+				r.source("Copying", c.GetSource(), false, "services", i, "copies", j, "source")
+			}
+		}
+	}
 	r.work()
 	switch w := r.spec.GetWorkspace(); {
 	case w == nil:

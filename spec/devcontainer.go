@@ -35,7 +35,7 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	spec := new(agboxv1.CreateSpec)
 	d := &devcontainer{
 		Reader: document.Reader{File: file.GetPath(), Report: r.report},
-		file:   file, node: node, folder: projectOf(file.GetPath()), reported: make(map[string]bool),
+		file:   file, node: node, folder: document.ProjectOf(file.GetPath()), reported: make(map[string]bool),
 		resolver: r,
 	}
 	d.layer = newLayer(spec, d.At(node, ""))
@@ -46,26 +46,21 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	}
 	// Other values use this variable, and so does the environment.
 	d.inside = "/workspaces/" + path.Base(d.folder)
+	if node.Get("dockerComposeFile") != nil {
+		d.inside = "/"
+	}
 	d.inside = d.expand(document.Entry{Value: orNull(node.Get("workspaceFolder"))}, "workspaceFolder", d.inside)
 	if env := node.Take("containerEnv"); env.Key != nil {
 		d.environment(env.Value, d.At(env.Key, env.Key.Text))
 	}
+	d.composed()
 	for _, e := range node.Entries {
 		d.key(e, d.At(e.Key, e.Key.Text))
 	}
+	d.features()
 	d.commands()
 	d.workspace()
 	r.add(spec, d.at, dirOf(file))
-}
-
-// projectOf returns the project folder of a devcontainer.json: the folder that has the
-// file, or that has the folder .devcontainer in which the file is.
-func projectOf(file string) string {
-	dir := filepath.Dir(file)
-	if i := strings.LastIndex(dir+"/", "/.devcontainer/"); i > 0 {
-		return dir[:i]
-	}
-	return dir
 }
 
 // expand replaces the variables of a value. other is the result for a missing value.
@@ -136,15 +131,9 @@ func (d *devcontainer) imagesOwn(text string) string {
 
 // devLeftOut are unsupported keys, and why.
 var devLeftOut = map[string]string{
-	"build":               "make the image first, for example with `agbox image build`, and name it",
-	"dockerFile":          "make the image first, for example with `agbox image build`, and name it",
-	"context":             "make the image first, for example with `agbox image build`, and name it",
-	"features":            "put what they install into the image, or into postCreateCommand",
-	"initializeCommand":   "nothing runs on the host",
-	"postStartCommand":    "run it with `agbox exec`",
+	"initializeCommand":   "nothing of a file runs on the host; run it yourself before, if the sandbox needs what it makes",
 	"postAttachCommand":   "run it with `agbox exec`",
 	"customizations":      "it is about an editor",
-	"runArgs":             "write what they mean into the sandbox file",
 	"overrideCommand":     "the command of the image runs beside the commands that you start",
 	"shutdownAction":      "stop the sandbox with `agbox stop`, or give idle_ttl",
 	"updateRemoteUserUID": "files keep their owners",
@@ -154,7 +143,7 @@ var devLeftOut = map[string]string{
 // key reads one key that does not depend on others.
 func (d *devcontainer) key(e document.Entry, at *document.Origin) {
 	switch key := e.Key.Text; key {
-	case "$schema", "init", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "service", "runServices":
+	case "$schema", "init", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "dockerComposeFile", "service", "runServices", "context", "features", "overrideFeatureInstallOrder":
 		// The supervisor does the work of init. The others are read together.
 	case "name":
 		d.entry("labels", "devcontainer.name", d.expand(e, key, ""), at)
@@ -187,21 +176,12 @@ func (d *devcontainer) key(e document.Entry, at *document.Origin) {
 				d.Report.Notice(below, "The securityOpt %s is not supported and was left out", item.Text)
 			}
 		}
-	case "build", "dockerFile", "context":
-		if d.node.Get("image") != nil || key == "context" {
-			d.leftOut(key, at)
-			return
-		}
-		d.resolver.unbuilt = func(instead string) {
-			if instead != "" {
-				d.Report.Notice(at, "No image is built here: %s is used instead", instead)
-				return
-			}
-			d.Report.Problem(at, "No image is built here: build it, for example with `agbox image build`, and name it as image")
-		}
-	case "dockerComposeFile":
-		d.resolver.imageTold = true
-		d.Report.Problem(at, "The compose file is not read from here: name it as a base itself, with %q as its primary", nodeText(d.node.Get("service")))
+	case "build":
+		d.build(e.Value, at)
+	case "dockerFile":
+		d.oldBuild(e.Value, at)
+	case "runArgs":
+		d.runArgs(e.Value, at)
 	default:
 		d.leftOut(key, at)
 	}
@@ -328,13 +308,16 @@ func (d *devcontainer) mount(n *document.Node, at *document.Origin) (map[string]
 	return m, nil
 }
 
-// commands reads the commands that run once after the container was made, in the order in
-// which they run.
+// commands reads the commands that run after the container was made, in the order in which
+// they run.
 func (d *devcontainer) commands() {
-	for _, key := range []string{"onCreateCommand", "updateContentCommand", "postCreateCommand"} {
+	for _, key := range []string{"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand"} {
 		n := d.node.Get(key)
 		if n == nil {
 			continue
+		}
+		if key == "postStartCommand" {
+			d.Report.Notice(d.At(n, key), "postStartCommand runs when the sandbox is made, and not when it is started again: run it with `agbox exec` then")
 		}
 		if n.Kind != document.Map {
 			d.command(n, d.At(n, key))
@@ -375,8 +358,8 @@ func (d *devcontainer) workspace() {
 			at = d.At(inside, "workspaceFolder")
 		}
 	}
-	if n != nil && n.Text == "" {
-		return // no workspace
+	if n != nil && n.Text == "" || n == nil && d.node.Get("dockerComposeFile") != nil {
+		return // no workspace, or that of the compose file
 	}
 	source, target := d.folder, d.inside
 	if n != nil {

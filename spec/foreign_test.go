@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/document"
 )
 
 func base(path, text string, variables map[string]string) *agboxv1.CreateSandboxRequest {
@@ -106,6 +108,7 @@ mounts: ["/project:/app:rw"]
 volumes: ["modules:/app/node_modules", "web-1:/cache"]
 working_dir: /app
 user: 1000
+hostname: web
 revival: revive
 services:
   - name: db
@@ -120,6 +123,7 @@ services:
     ulimits: ["nofile=1024:1024", "nproc=10:20"]
     tmpfs: [/run]
     security: {cap_add: [SYS_NICE]}
+    copies: ["/project/init.sql:/docker-entrypoint-initdb.d/init.sql"]
   - name: cache
     image: redis:7
     command: [redis-server, --save, ""]
@@ -127,11 +131,10 @@ services:
     security: {read_only_root: true}
 `)
 	says(t, "notice", r.Notices,
-		"services.web.ports[0]: Ports of service web without an address",
+		"services.web.ports[0]: Ports without an address",
 		"services.web.tty: tty of service web is not supported",
 		"services.db.environment[1]: The variable PGDATA has no value",
-		"services.db.volumes[1]: The mount of ./init.sql of service db is not supported and was left out: services have no folders",
-		"services.db.networks: networks of service db",
+		"services.db.volumes[1]: Service db gets a copy of ./init.sql, made before its first start, instead of a mount: later changes do not reach it.",
 		"services.cache.depends_on[1]: The dependency on web",
 		"services.cache.security_opt[1]: The security_opt label=x",
 		"services.docs: Service docs was left out, because it belongs to a profile (docs)",
@@ -142,9 +145,9 @@ services:
 
 func TestTheEntrypointOfTheComposePrimaryReplacesThatOfItsImage(t *testing.T) {
 	for text, want := range map[string]string{
-		"{image: x, command: [b], entrypoint: [a, '1']}": "{image: x, entrypoint: [a, '1'], command: [b]}",
-		"{image: x, command: [b], entrypoint: []}":       "{image: x, entrypoint: [''], command: [b]}",
-		"{image: x, command: [b]}":                       "{image: x, command: [b]}",
+		"{image: x, command: [b], entrypoint: [a, '1']}": "{image: x, hostname: web, entrypoint: [a, '1'], command: [b]}",
+		"{image: x, command: [b], entrypoint: []}":       "{image: x, hostname: web, entrypoint: [''], command: [b]}",
+		"{image: x, command: [b]}":                       "{image: x, hostname: web, command: [b]}",
 	} {
 		req := base("/project/compose.yaml", "services:\n  web: "+text+"\n", nil)
 		req.BaseFiles[0].Primary = "web"
@@ -163,7 +166,7 @@ func TestOnlyTheServicesOfAComposeFile(t *testing.T) {
 
 	req = base("/project/compose.yaml", text, nil)
 	req.ConfigYaml = []byte("base: [{file: compose.yaml, primary: web}]\ncpu_limit: 2\n")
-	wantYAML(t, good(t, req), "image: node\ncpu_limit: 2\nservices: [{name: db, image: postgres}]\n")
+	wantYAML(t, good(t, req), "image: node\nhostname: web\ncpu_limit: 2\nservices: [{name: db, image: postgres}]\n")
 
 	req = base("/project/stack.yml", text, nil)
 	req.BaseFiles[0].Format = agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE
@@ -188,8 +191,7 @@ volumes: {v: {external: true}}
 networks: {n: {internal: true}}
 `, nil))
 	says(t, "problem", r.Problems,
-		"include: Files that this one includes are not read", "services.a.image: Service a has no image", "services.b.extends: What service b extends",
-		"services.c.network_mode: Service c is to have no network", "services.d.entrypoint: Service d cannot have another entrypoint",
+		"include[0]: The file /project/other.yaml did not come", "services.c.network_mode: Service c is to have no network",
 		"services.e.depends_on.d: The condition", "services.f.image: The variable TAG is not set (give a tag)",
 		"services.g.ports[0]", "services.g.volumes[0]", "services.g.privileged", "services.h: Service h should be a map",
 		"services.i.command", "services.i.x-agbox: Service a is the primary already", "volumes.v: The volume v is external", "networks.n: The network n is internal",
@@ -202,13 +204,111 @@ func TestAnImageThatABaseFileWouldBuildCanBeNamedOverIt(t *testing.T) {
 		"/project/devcontainer.json": `{"build": {"dockerfile": "Dockerfile"}, "workspaceMount": ""}`,
 	} {
 		req := base(path, text, nil)
-		if r := resolve(t, req); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].GetMessage(), "agbox image build") {
-			t.Errorf("%s without an image: %v", path, r.Problems)
+		if s := good(t, req); s.GetBuild().GetContext() != "/project" || s.GetImage() != "" {
+			t.Errorf("%s became %v", path, s)
 		}
 		req.CreateSpec = &agboxv1.CreateSpec{Image: "my/web"}
-		wantYAML(t, good(t, req), "image: my/web\n")
-		says(t, "notice", resolve(t, req).Notices, "my/web is used instead")
+		if s := good(t, req); s.GetImage() != "my/web" || s.GetBuild() != nil {
+			t.Errorf("%s with an image became %v", path, s)
+		}
+		req.CreateSpec = &agboxv1.CreateSpec{Build: &agboxv1.BuildSpec{Args: map[string]string{"A": "1"}}}
+		if s := good(t, req); s.GetBuild().GetContext() != "/project" || s.GetBuild().GetArgs()["A"] != "1" {
+			t.Errorf("%s with an argument became %v", path, s)
+		}
 	}
+	req := base("/project/compose.yaml", "services: {web: {image: a, x-agbox: primary}}", nil)
+	req.CreateSpec = &agboxv1.CreateSpec{Build: &agboxv1.BuildSpec{Context: "/project/x"}}
+	wantYAML(t, good(t, req), "build: /project/x\nhostname: web\n")
+}
+
+func TestABuildOfAComposeFile(t *testing.T) {
+	r := resolve(t, base("/project/compose.yaml", `
+services:
+  web:
+    x-agbox: primary
+    image: registry.example/web
+    build: {context: ./web, dockerfile: docker/Dockerfile.dev, target: dev, args: [A=1, FROM_ENV, UNSET], cache_from: [x]}
+  db: {build: ./db}
+  inline: {build: {dockerfile_inline: "FROM x"}}
+`, map[string]string{"FROM_ENV": "yes"}))
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	wantYAML(t, r.Spec, `
+build: {context: /project/web, dockerfile: docker/Dockerfile.dev, target: dev, args: {A: "1", FROM_ENV: "yes"}}
+hostname: web
+services: [{name: db, build: /project/db}, {name: inline, build: {dockerfile_inline: FROM x}}]
+`)
+	says(t, "notice", r.Notices, "services.web.build.cache_from: build.cache_from of service web is not supported")
+}
+
+func TestSecretsConfigsAndMountsOfServicesAreCopied(t *testing.T) {
+	r := resolve(t, base("/project/compose.yaml", `
+services:
+  app: {image: x, x-agbox: primary, secrets: [key]}
+  web:
+    image: y
+    entrypoint: [run, -x]
+    secrets: [{source: key, target: other, uid: "1000"}]
+    configs: [conf, {source: conf, target: /etc/conf}]
+    volumes: ["./html:/html:ro", "/etc/localtime:/etc/localtime:ro"]
+secrets: {key: {file: ./key.txt}}
+configs: {conf: {file: /project/conf}}
+`, nil))
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	wantYAML(t, r.Spec, `
+image: x
+hostname: app
+copies: ["/project/key.txt:/run/secrets/key"]
+services:
+  - name: web
+    image: y
+    entrypoint: [run, -x]
+    copies:
+      - {source: /project/key.txt, target: /run/secrets/other, owner: "1000"}
+      - /project/conf:/conf
+      - /project/conf:/etc/conf
+      - /project/html:/html
+`)
+	says(t, "notice", r.Notices, "services.web.volumes[0]: Service web gets a copy of ./html, made before its first start", "services.web.volumes[1]: The mount of /etc/localtime")
+	r = resolve(t, base("/project/compose.yaml", `
+services:
+  app: {image: x, x-agbox: primary, secrets: [none, env]}
+  web: {image: y, read_only: true, volumes: ["./a:/a", "/var/run/docker.sock:/s"], pid: host, sysctls: {a: 1}}
+secrets: {env: {environment: X}}
+`, nil))
+	says(t, "problem", r.Problems, "services.app.secrets[0]: There is no \"none\" under secrets", "services.app.secrets[1]: env has no file under secrets",
+		"services.web.volumes[0]: Nothing can be copied into a service whose root is read-only", "services.web.volumes[1].source: Copying /var/run/docker.sock is refused", "services.web.pid: pid of service web is not supported",
+		"services.web.sysctls: sysctls of service web is not supported")
+}
+
+func TestABuildThatCannotBeMadeIsAProblem(t *testing.T) {
+	r := resolve(t, base("/project/compose.yaml", `
+services:
+  a: {build: {context: ., ssh: [default]}, x-agbox: primary}
+  b: {build: "https://example.com/x.git"}
+  c: {build: {context: ./c, dockerfile: ../Dockerfile}}
+  d: {build: /etc}
+  e: {build: {context: ., dockerfile: x, dockerfile_inline: FROM x}}
+  f: {}
+`, nil))
+	says(t, "problem", r.Problems, "services.a.build.ssh: ssh of the build of service a is not supported", "services.b.build: The build context of service b is an address",
+		"services.c.build.dockerfile: The Dockerfile ../Dockerfile is outside", "services.d.build: Copying /etc is refused",
+		"services.e.build.dockerfile_inline: The Dockerfile is either", "services.f.image: Service f has no image")
+}
+
+func TestABuildOfADevcontainer(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"build": {"dockerfile": "Dockerfile", "context": "..", "args": {"V": "${localEnv:V:3}"}, "target": "dev"}, "workspaceMount": ""}`: "build: {context: /project, dockerfile: .devcontainer/Dockerfile, args: {V: \"3\"}, target: dev}\n",
+		`{"build": {"dockerfile": "Dockerfile"}, "workspaceMount": ""}`:                                                                     "build: {context: /project/.devcontainer, dockerfile: Dockerfile}\n",
+		`{"dockerFile": "../Dockerfile", "context": "..", "workspaceMount": ""}`:                                                            "build: {context: /project, dockerfile: Dockerfile}\n",
+	} {
+		wantYAML(t, good(t, base("/project/.devcontainer/devcontainer.json", text, nil)), want)
+	}
+	r := resolve(t, base("/project/devcontainer.json", `{"build": {"dockerfile": "../x", "options": ["--network=host"]}}`, nil))
+	says(t, "problem", r.Problems, "build: The Dockerfile ../x is outside", "build.options: Options of the build are not supported")
 }
 
 func TestProblemsOfAComposeFileAreInItsOwnWords(t *testing.T) {
@@ -224,8 +324,7 @@ const devcontainerText = `// For format details, see https://aka.ms/devcontainer
 {
 	"name": "Node & Postgres",
 	"image": "mcr.microsoft.com/devcontainers/javascript-node:1-20",
-	/* features are not here */
-	"features": { "registry.example/features/git:1": {} },
+	/* no features */
 	"containerEnv": {
 		"PROJECT": "${localWorkspaceFolderBasename}",
 		"ME": "${localEnv:USER:nobody}",
@@ -263,12 +362,12 @@ mounts: ["/project/shop/.cache:/cache:rw"]
 volumes: ["history:/history"]
 tmpfs: ["/scratch:64m"]
 ports: ["3000:3000", "8081:81"]
-post_create: [echo one, npm ci, npm run 'build it']
+post_create: [echo one, npm ci, npm run 'build it', npm start]
 security: {cap_add: [SYS_PTRACE], seccomp_unconfined: true}
 user: node
 workspace: {source: /project/shop, target: /workspaces/shop, mount: true}
 `)
-	says(t, "notice", r.Notices, "features: features is not supported and was left out: put what they install", "containerEnv.GONE: The variable NOPE", "remoteEnv.PATH: PATH was left out",
+	says(t, "notice", r.Notices, "containerEnv.GONE: The variable NOPE", "remoteEnv.PATH: PATH was left out",
 		"remoteEnv.UNSET", "mounts[1]: Volumes last as long", "forwardPorts[1]: db:5432 is a port of a service", "portsAttributes", "postStartCommand", "customizations")
 }
 
@@ -330,7 +429,7 @@ func TestABadDevcontainerSaysWhereAndWhatToDo(t *testing.T) {
   "postCreateCommand": 7,
   "workspaceMount": "type=volume,source=x,target=/y"
 }`, nil))
-	says(t, "problem", r.Problems, "build: No image is built here", "dockerComposeFile: The compose file is not read from here", "forwardPorts[0]", "mounts[0]: \"npipe\"", "mounts[1]: The mount has no target",
+	says(t, "problem", r.Problems, "dockerComposeFile[0]: The compose file compose.yaml did not come", "forwardPorts[0]", "mounts[0]: \"npipe\"", "mounts[1]: The mount has no target",
 		"containerEnv.A", "postCreateCommand: A command is", "workspaceMount: The workspace is a folder of the host")
 	for _, text := range []string{"[]", "{", "{}}", "{\"image\" \"x\"}"} {
 		if r := resolve(t, base("/project/devcontainer.json", text, nil)); len(r.Problems) != 1 || r.Problems[0].GetLine() != 1 {
@@ -348,12 +447,12 @@ func TestVariablesAreReplaced(t *testing.T) {
 		"": "", "plain": "plain", "$A": "a", "${A}": "a", "x${A}y$A.z": "xaya.z", "$$A": "$A", "${B-d}": "d", "${EMPTY-d}": "", "${EMPTY:-d}": "d",
 		"${B:-${A}}": "a", "${B:-x${C:-y}z}w": "xyzw", "${A:+set}": "set", "${B+set}": "", "${A:?why}": "a", "${B}": "", "${EMPTY+x}": "x",
 	} {
-		if got, _, err := interpolate(text, values); err != nil || got != want {
+		if got, _, err := document.Interpolate(text, values); err != nil || got != want {
 			t.Errorf("%s: %q, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"$", "${", "${}", "${A", "$1", "${B:?}", "${B?why}", "${A:}", "${A!x}", strings.Repeat("${B:-", 20) + strings.Repeat("}", 20)} {
-		if got, _, err := interpolate(text, values); err == nil {
+		if got, _, err := document.Interpolate(text, values); err == nil {
 			t.Errorf("%s: %q", text, got)
 		}
 	}

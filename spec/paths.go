@@ -21,8 +21,26 @@ func (r *resolver) absolute(layer *agboxv1.CreateSpec, at *document.Origin, dir 
 	if w := layer.GetWorkspace(); w != nil {
 		w.Source = r.absolutePath(w.GetSource(), locate(at, "workspace", "source"), dir)
 	}
+	r.absoluteBuild(layer.GetBuild(), at, dir)
+	for i, s := range layer.GetServices() {
+		r.absoluteBuild(s.GetBuild(), locate(at, "services", i), dir)
+		for j, c := range s.GetCopies() {
+			c.Source = r.absolutePath(c.GetSource(), locate(at, "services", i, "copies", j, "source"), dir)
+		}
+	}
 	if a := layer.GetAgent(); a != nil {
 		a.Work = r.absolutePath(a.GetWork(), locate(at, "agent", "work"), dir)
+	}
+}
+
+// absoluteBuild is absolute for the build of a container at an origin.
+func (r *resolver) absoluteBuild(b *agboxv1.BuildSpec, at *document.Origin, dir string) {
+	if b == nil {
+		return
+	}
+	b.Context = r.absolutePath(b.GetContext(), locate(at, "build", "context"), dir)
+	for i, f := range b.GetFeatures() {
+		f.Source = r.absolutePath(f.GetSource(), locate(at, "build", "features", i, "source"), dir)
 	}
 }
 

@@ -16,11 +16,12 @@ func (r *resolver) services() {
 	byName := make(map[string]int)
 	for i, s := range r.spec.GetServices() {
 		at := []any{"services", i}
-		if s.GetImage() == "" && s.GetName() != "" {
-			r.problem(append(at, "image"), "Service %s needs an image: write for example 'image: redis:7'", s.GetName())
+		if s.GetImage() == "" && s.GetBuild() == nil && s.GetName() != "" {
+			r.problem(append(at, "image"), "Service %s needs an image: write for example 'image: redis:7' or 'build: ./web'", s.GetName())
 		}
 		r.container(s, at)
-		r.targets(containerTargets(s.GetTmpfs(), s.GetVolumes(), at), nil)
+		r.serviceTargets(s, at)
+		r.entrypoint(s, at)
 		r.healthcheck(s.GetHealthcheck(), append(at, "healthcheck"))
 		r.blank(s.GetPostStartOnPrimary(), append(at, "post_start_on_primary")...)
 		if s.GetSecurity().GetWritableConfig() {

@@ -169,9 +169,6 @@ type resolver struct {
 	noPrimary bool
 	// imageTold means that the reason for the missing image was reported.
 	imageTold bool
-	// unbuilt reports that a base file builds the image of the primary instead of naming
-	// one. instead is the image that a file or field over it names, if any.
-	unbuilt func(instead string)
 }
 
 func (r *resolver) yaml(name string, content []byte) *document.Node {
@@ -190,6 +187,7 @@ func (r *resolver) yaml(name string, content []byte) *document.Node {
 // add merges one layer. Its relative paths refer to dir.
 func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
 	r.absolute(layer, at, dir)
+	r.imageOrBuild(layer, at)
 	if at.File != "" {
 		// A missing field is reported in the last file.
 		r.origin.File, r.origin.Line, r.origin.Column = at.File, max(at.Line, 1), max(at.Column, 1)

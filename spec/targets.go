@@ -58,6 +58,22 @@ func (r *resolver) copyOnly(w *agboxv1.WorkspaceSpec) {
 	}
 }
 
+// serviceTargets checks all target paths of a service.
+func (r *resolver) serviceTargets(s *agboxv1.ServiceSpec, at []any) {
+	all := containerTargets(s.GetTmpfs(), s.GetVolumes(), at)
+	for i, c := range s.GetCopies() {
+		where := slices.Concat(at, []any{"copies", i})
+		all = append(all, target{where: c.GetTarget(), path: append(where, "target"), copied: true})
+		if strings.HasPrefix(c.GetTarget(), "~") {
+			r.problem(append(where, "target"), "A service has no home that is known before it runs: write an absolute path")
+		}
+	}
+	if len(s.GetCopies()) > 0 && s.GetSecurity().GetReadOnlyRoot() {
+		r.problem(append(at[:len(at):len(at)], "copies"), "Nothing can be copied into a service whose root is read-only: remove read_only_root or copies")
+	}
+	r.targets(all, nil)
+}
+
 func containerTargets(tmpfs []*agboxv1.TmpfsSpec, volumes []*agboxv1.VolumeSpec, at []any) []target {
 	var all []target
 	for i, t := range tmpfs {

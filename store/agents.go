@@ -93,14 +93,14 @@ func (t *Tx) AppendAgentEvent(ev *agboxv1.AgentEvent) error {
 	return t.putMessage(bucketAgentOrder, number(position), &storev1.AgentEventRef{AgentId: agentID, Sequence: ev.Sequence})
 }
 
-// DropAgentProgress removes an event that a newer one replaces. Streams may have sent it or
-// not, so it does not count as trimmed.
-func (t *Tx) DropAgentProgress(agentID string, sequence uint64) error {
+// DropAgentEvent removes an event that a newer one of the same type replaces. Streams may have
+// sent it or not, so it does not count as trimmed.
+func (t *Tx) DropAgentEvent(agentID string, sequence uint64, typ agboxv1.AgentEventType) error {
 	ev := &agboxv1.AgentEvent{}
 	if err := t.message(bucketAgentEvents(agentID), number(sequence), ev); err != nil {
 		return err
 	}
-	if ev.GetType() != agboxv1.AgentEventType_AGENT_PROGRESS {
+	if ev.GetType() != typ {
 		return fmt.Errorf("event %d of agent %q is %s: %w", sequence, agentID, ev.GetType(), errdefs.ErrInvalidArgument)
 	}
 	return errors.Join(t.remove(bucketAgentEvents(agentID), number(sequence)), t.remove(bucketAgentOrder, number(ev.GetPosition())))

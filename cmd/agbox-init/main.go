@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/mountid"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/agentcli"
 	"github.com/agbox/agbox/runtime/supervisor"
 )
@@ -66,7 +66,7 @@ func run() error {
 	if cfg.Boot, err = supervisor.LoadBoot(*boot); err != nil {
 		return err
 	}
-	if problem := mountid.Compare(cfg.Boot, *link); problem != nil {
+	if problem := compareMounts(cfg.Boot, *link); problem != nil {
 		return mountError{*problem, cfg.Boot.GetMounts()[problem.Index]}
 	}
 	rest, _ := goenv.Split(os.Environ())
@@ -76,6 +76,20 @@ func run() error {
 		return err
 	}
 	return s.Run(context.Background(), silence)
+}
+
+// compareMounts returns the first mount that is not the one that the daemon checked; nil if
+// there is none.
+func compareMounts(boot *guestv1.BootConfig, link string) *mountid.Problem {
+	var mounts []mountid.Mount
+	for _, m := range boot.GetMounts() {
+		mounts = append(mounts, mountid.Mount{Target: m.GetTarget(), File: identity(m.GetFile())})
+	}
+	return mountid.Compare(mounts, link, identity(boot.GetLink()))
+}
+
+func identity(id *guestv1.FileIdentity) mountid.ID {
+	return mountid.ID{Device: id.GetDevice(), Inode: id.GetInode(), Type: id.GetType()}
 }
 
 // mountError is a mount that is not the one that the daemon checked. Nothing may run.

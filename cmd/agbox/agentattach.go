@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -93,7 +94,7 @@ func agentOutcome(g *agboxv1.Agent) error {
 	if g.GetState() == agboxv1.AgentState_AGENT_STATE_COMPLETED {
 		return nil
 	}
-	return fmt.Errorf("agent %s is %s: %s", g.GetAgentId(), g.GetWord(), printable(g.GetMessage()))
+	return fmt.Errorf("agent %s is %s: %s", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord(), printable(g.GetMessage()))
 }
 
 // agentNews describes the events of an agent. It remembers what was said before.

@@ -9,10 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 )
 
 func (a *app) agentCheckpointsCommand() *cobra.Command {
-	var out format
+	var out output
 	cmd := &cobra.Command{
 		Use:   "checkpoints AGENT [NUMBER] [flags]",
 		Short: "List the checkpoints of an agent, or print one",
@@ -32,20 +33,23 @@ saved as its member "state".`,
 			switch {
 			case err != nil:
 				return err
-			case out == formatJSON:
+			case out.format == formatJSON:
 				return printJSONList(a.stdout, list)
 			}
-			rows := make([][]string, len(list))
+			rows := make([][]table.Cell, len(list))
 			for i, k := range list {
-				rows[i] = []string{
+				rows[i] = cells(
 					fmt.Sprint(k.GetSeq()), strings.TrimPrefix(k.GetKind().String(), "CHECKPOINT_KIND_"), fmt.Sprint(k.GetTurn()), fmt.Sprint(k.GetStep()),
-					fmt.Sprint(k.GetBytes()), fmt.Sprintf("%08x", k.GetCrc32()), orDash(cut(printable(k.GetResumePoint()), 40)),
-				}
+					fmt.Sprint(k.GetBytes()), fmt.Sprintf("%08x", k.GetCrc32()), orDash(k.GetResumePoint()),
+				)
 			}
-			return printTable(a.stdout, []string{"NUMBER", "KIND", "TURN", "STEP", "BYTES", "CRC32", "RESUME POINT"}, rows)
+			return a.printTable(out, []table.Column{
+				{Title: "NUMBER", Right: true}, {Title: "KIND"}, {Title: "TURN", Right: true}, {Title: "STEP", Right: true}, {Title: "BYTES", Right: true},
+				{Title: "CRC32", Omit: 1}, {Title: "RESUME POINT", Min: 12},
+			}, rows)
 		}),
 	}
-	addFormat(cmd, &out)
+	addTable(cmd, &out)
 	return cmd
 }
 

@@ -92,7 +92,12 @@ func (a *app) sayDraining(ctx context.Context, c *client.Client, sandboxID strin
 			names = append(names, cmp.Or(g.GetName(), g.GetAgentId()))
 		}
 	}
-	if len(names) > 0 {
-		a.say("Waiting for agents to save their work: %s. With --now, %s ends them at once.", strings.Join(names, ", "), sandboxID)
+	if len(names) == 0 {
+		return
 	}
+	name := sandboxID
+	if out, err := c.GetSandbox(ctx, sandboxID); err == nil {
+		name = cmp.Or(out.GetSandbox().GetName(), sandboxID)
+	}
+	a.say("Waiting for agents to save their work: %s. With --now, sandbox %s ends them at once.", strings.Join(names, ", "), name)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -54,7 +55,7 @@ func (a *app) holdAgent(ctx context.Context, c *client.Client, h client.AgentHol
 			return agentOutcome(g)
 		case !said:
 			said = true
-			fmt.Fprintf(a.stderr, "Agent %s is held. Ctrl-C ends that.\n", g.GetAgentId())
+			fmt.Fprintf(a.stderr, "Agent %s is held. Ctrl-C ends that.\n", printable(cmp.Or(g.GetName(), g.GetAgentId())))
 		}
 	}
 	return nil

@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func (a *app) agentLeasesCommand() *cobra.Command {
-	var out format
+	var out output
 	var broken string
 	cmd := &cobra.Command{
 		Use:   "leases [AGENT] [flags]",
@@ -44,30 +45,55 @@ it, so pause or kill the agent first.`,
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
+			if out.format == formatJSON {
 				return printJSONList(a.stdout, list)
 			}
-			return a.printLeases(list)
+			return a.printLeases(out, list, agentNames(ctx, c, list))
 		}),
 	}
 	cmd.Flags().StringVar(&broken, "break", "", "first take this `RESOURCE` away from AGENT")
-	addFormat(cmd, &out)
+	addTable(cmd, &out)
 	return cmd
 }
 
+// agentNames are the names of the agents that others wait for, by their ids. An agent without
+// one, or that was removed in between, has its id.
+func agentNames(ctx context.Context, c *client.Client, list []*agboxv1.LeaseEntry) map[string]string {
+	names := make(map[string]string)
+	for _, l := range list {
+		names[l.GetAgentId()] = cmp.Or(l.GetName(), l.GetAgentId())
+	}
+	for _, l := range list {
+		for _, id := range l.GetWaitsFor() {
+			if names[id] == "" {
+				g, _ := c.GetAgent(ctx, id)
+				names[id] = cmp.Or(g.GetName(), id)
+			}
+		}
+	}
+	return names
+}
+
 // printLeases prints leases as a table.
-func (a *app) printLeases(list []*agboxv1.LeaseEntry) error {
-	rows := make([][]string, len(list))
+func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names map[string]string) error {
+	rows := make([][]table.Cell, len(list))
 	for i, l := range list {
 		fence := "-"
 		if l.GetLease().GetFence() > 0 {
 			fence = fmt.Sprint(l.GetLease().GetFence())
 		}
-		rows[i] = []string{
-			printable(l.GetLease().GetResource()), strings.ToLower(strings.TrimPrefix(l.GetLease().GetMode().String(), "LEASE_MODE_")),
-			printable(cmp.Or(l.GetName(), l.GetAgentId())), strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_"), fence,
-			orDash(strings.Join(l.GetWaitsFor(), ",")),
+		var waits []string
+		for _, id := range l.GetWaitsFor() {
+			waits = append(waits, names[id])
+		}
+		rows[i] = []table.Cell{
+			table.Text(l.GetLease().GetResource()), table.Text(enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_")),
+			table.Text(cmp.Or(l.GetName(), l.GetAgentId())), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), table.Text(fence),
+			table.Text(orDash(strings.Join(waits, ","))),
 		}
 	}
-	return printTable(a.stdout, []string{"RESOURCE", "MODE", "AGENT", "VERDICT", "FENCE", "WAITS FOR"}, rows)
+	return a.printTable(out, []table.Column{
+		{Title: "RESOURCE", Min: 14}, {Title: "MODE", Omit: 2}, {Title: "AGENT", Min: 8}, {Title: "VERDICT"}, {Title: "FENCE", Right: true, Omit: 3},
+		{Title: "WAITS FOR", Min: 9, Omit: 1},
+	}, rows)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,40 +10,88 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // maxMessage is the length of a message, in bytes.
 const maxMessage = 64 << 10
 
+type agentSendOptions struct{ key, stream, stack string }
+
 func (a *app) agentSendCommand() *cobra.Command {
-	var key string
+	var o agentSendOptions
 	cmd := &cobra.Command{
-		Use:   "send AGENT TEXT [flags]",
+		Use:   "send {AGENT | --stream STREAM} TEXT [flags]",
 		Short: "Send an agent a message",
 		Long: `Put TEXT into the inbox of an agent, and print the number of the message. With - for
 TEXT, standard input is sent. A message has at most 64 KiB.
 
 An agent that is IDLE is woken. The program receives the message with
-"agbox-agent recv".`,
+"agbox-agent recv".
+
+With --stream, all agents that have that stream open ("agbox-agent open") get the
+message. The names of those that have it are printed, with the number of the message
+in the inbox of each. Streams of the same name in different stacks are different
+streams: without --stack, it is the one outside of stacks.`,
 		Example: `  agbox agent send fixer "the tests are red again"
-  agbox agent send fixer - < note.md`,
-		Args: arguments(2, 2, "an AGENT and a TEXT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			text, err := a.messageText(args[1])
-			if err != nil {
-				return err
-			}
-			seq, err := c.SendMessage(ctx, args[0], key, text)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(a.stdout, seq)
-			return err
-		}),
+  agbox agent send fixer - < note.md
+  agbox agent send --stream news "main has moved"`,
 	}
-	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the message; a second one with the same key is not sent")
+	f := cmd.Flags()
+	f.StringVar(&o.key, "key", "", "`KEY` of the message; a second one with the same key is not sent")
+	f.StringVar(&o.stream, "stream", "", "send it to all agents that have `STREAM` open")
+	f.StringVar(&o.stack, "stack", "", "with --stream: to the agents in the stack `NAME`")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case o.stream != "":
+			return arguments(1, 1, "a TEXT and, because of --stream, no AGENT")(cmd, args)
+		case o.stack != "":
+			return usagef("--stack is for a message on a stream: add --stream.")
+		}
+		return arguments(2, 2, "an AGENT and a TEXT")(cmd, args)
+	}
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error { return o.run(ctx, a, c, args) })
 	return cmd
+}
+
+func (o *agentSendOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
+	text, err := a.messageText(args[len(args)-1])
+	if err != nil {
+		return err
+	}
+	if o.stream != "" {
+		return o.toStream(ctx, a, c, text)
+	}
+	seq, err := c.SendMessage(ctx, args[0], o.key, text)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, seq)
+	return err
+}
+
+// toStream prints who got the message, and tells of those that refused it.
+func (o *agentSendOptions) toStream(ctx context.Context, a *app, c *client.Client, text string) error {
+	recipients, err := c.SendOnStream(ctx, o.stream, o.stack, o.key, text)
+	if err != nil {
+		return err
+	}
+	code := exitStatus(codeOK)
+	for _, to := range recipients {
+		if to.GetReason() != agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+			a.say("%s", to.GetMessage())
+			code = codeFailure
+			continue
+		}
+		if _, err := fmt.Fprintf(a.stdout, "%s\t%d\n", printable(cmp.Or(to.GetName(), to.GetAgentId())), to.GetSeq()); err != nil {
+			return err
+		}
+	}
+	if code != codeOK {
+		return code
+	}
+	return nil
 }
 
 // messageText returns the text of a message.
@@ -69,17 +118,20 @@ func (a *app) messageText(text string) (string, error) {
 }
 
 func (a *app) agentInboxCommand() *cobra.Command {
-	var out format
+	var out output
 	var ack uint64
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "inbox AGENT [flags]",
 		Short: "Print the messages that an agent has not received yet",
 		Long: `Print the messages in the inbox of an agent, oldest first: its number, the sender,
 what it is about, and the text. They stay there until the agent acknowledges them.
 
-The inbox of "init" is that of the operator. --ack removes messages from it.`,
+The inbox of "init" is that of the operator. --ack removes messages from it. With -f,
+each message is a line, and new ones are printed as they come.`,
 		Example: `  agbox agent inbox fixer
-  agbox agent inbox init --ack 12`,
+  agbox agent inbox init --ack 12
+  agbox agent inbox -f init`,
 		Args: arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			if ack > 0 {
@@ -90,6 +142,9 @@ The inbox of "init" is that of the operator. --ack removes messages from it.`,
 					return err
 				}
 			}
+			if follow {
+				return a.followInbox(ctx, c, args[0], out.format)
+			}
 			var list []*agboxv1.AgentMessage
 			for m, err := range c.Inbox(ctx, args[0]) {
 				if err != nil {
@@ -97,25 +152,46 @@ The inbox of "init" is that of the operator. --ack removes messages from it.`,
 				}
 				list = append(list, m)
 			}
-			if out == formatJSON {
+			if out.format == formatJSON {
 				return printJSONList(a.stdout, list)
 			}
-			return a.printMessages(list)
+			return a.printMessages(out, list)
 		}),
 	}
 	cmd.Flags().Uint64Var(&ack, "ack", 0, "first remove the messages up to this `NUMBER`")
-	addFormat(cmd, &out)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new messages, a line for each, until the agent is removed")
+	addTable(cmd, &out)
 	return cmd
 }
 
-// printMessages prints messages as a table.
-func (a *app) printMessages(list []*agboxv1.AgentMessage) error {
-	rows := make([][]string, len(list))
-	for i, m := range list {
-		rows[i] = []string{
-			fmt.Sprint(m.GetSeq()), printable(m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"),
-			orDash(printable(m.GetStream())), a.since(m.GetAt()), cut(printable(strings.Join(strings.Fields(m.GetText()), " ")), 100),
+// followInbox prints a line for each message that there is and that comes.
+func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as format) error {
+	for m, err := range c.FollowInbox(ctx, ref) {
+		switch {
+		case err != nil:
+			return err
+		case as == formatJSON:
+			err = printJSONLine(a.stdout, m)
+		default:
+			_, err = fmt.Fprintf(a.stdout, "%d\t%s\t%s\t%s\n", m.GetSeq(), printable(m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"),
+				printable(strings.Join(strings.Fields(m.GetText()), " ")))
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return printTable(a.stdout, []string{"NUMBER", "FROM", "KIND", "STREAM", "SENT", "TEXT"}, rows)
+	return nil
+}
+
+// printMessages prints messages as a table.
+func (a *app) printMessages(out output, list []*agboxv1.AgentMessage) error {
+	rows := make([][]table.Cell, len(list))
+	for i, m := range list {
+		rows[i] = append(cells(fmt.Sprint(m.GetSeq()), m.GetFrom(), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
+			a.sinceCell(m.GetAt()), table.Text(strings.Join(strings.Fields(m.GetText()), " ")))
+	}
+	return a.printTable(out, []table.Column{
+		{Title: "NUMBER", Right: true}, {Title: "FROM", Min: 8}, {Title: "KIND", Omit: 3}, {Title: "STREAM", Min: 6, Omit: 2}, {Title: "SENT", Omit: 1},
+		{Title: "TEXT", Min: 16},
+	}, rows)
 }

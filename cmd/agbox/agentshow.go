@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type agentListOptions struct {
 	request agboxv1.ListAgentsRequest
 	quiet   bool
-	format  format
+	filters []string
+	output  output
 }
 
 func (a *app) agentListCommand() *cobra.Command {
@@ -34,36 +37,71 @@ func (a *app) agentListCommand() *cobra.Command {
 	f.StringVar(&o.request.Class, "class", "", "only agents of `CLASS`")
 	f.StringVar(&o.request.Parent, "parent", "", "only children of `AGENT`")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
-	addFormat(cmd, &o.format)
+	addTable(cmd, &o.output)
+	addTemplate(cmd, &o.output)
+	addFilter(cmd, &o.filters, agentFilters)
 	return cmd
 }
 
 func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) error {
+	if filtersBy(o.filters, "state", "status") {
+		o.request.All = true
+	}
 	list, err := c.ListAgents(ctx, &o.request)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if list, err = filtered(list, o.filters, agentFilters); err != nil {
+		return err
+	}
+	switch {
 	case o.quiet:
 		for _, g := range list {
 			fmt.Fprintln(a.stdout, g.GetAgentId())
 		}
 		return nil
-	case o.format == formatJSON:
-		return printJSONList(a.stdout, list)
+	case o.output.raw():
+		return printItems(a, o.output, list)
 	}
-	rows := make([][]string, len(list))
+	names, err := namesFor(ctx, c, list)
+	if err != nil {
+		return err
+	}
+	rows := make([][]table.Cell, len(list))
 	for i, g := range list {
-		rows[i] = []string{
-			orDash(g.GetName()), g.GetAgentId(), g.GetWord(), orDash(g.GetClass()), cut(g.GetSandboxId(), 24),
-			fmt.Sprint(g.GetIncarnation()), fmt.Sprint(g.GetCrashes()), a.since(g.GetCreatedAt()), cut(printable(agentNote(g)), 60),
+		rows[i] = []table.Cell{
+			table.Text(orDash(g.GetName())), table.Text(g.GetAgentId()), stateCell(g.GetWord()), table.Text(orDash(g.GetClass())),
+			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
+			a.sinceCell(g.GetCreatedAt()), table.Text(orDash(g.GetParent())), table.Text(orDash(g.GetSandboxId())), table.Text(agentNote(g)),
 		}
 	}
-	return printTable(a.stdout, []string{"NAME", "ID", "STATE", "CLASS", "SANDBOX", "RUN", "CRASHES", "CREATED", "NOTE"}, rows)
+	return a.printTable(o.output, agentColumns, rows)
 }
 
-// agentNote is the sentence that says most about an agent.
+// agentColumns are the columns of the list of agents.
+var agentColumns = []table.Column{
+	{Title: "NAME", Min: 8}, {Title: "ID", Min: 12, Omit: 1}, {Title: "STATE"}, {Title: "CLASS", Min: 5, Omit: 5},
+	{Title: "SANDBOX", Min: 8, Omit: 4}, {Title: "RUN", Right: true, Omit: 6}, {Title: "CRASHES", Right: true, Omit: 7},
+	{Title: "CREATED", Omit: 3}, {Title: "PARENT", Wide: true}, {Title: "SANDBOX ID", Wide: true}, {Title: "NOTE", Min: 10, Omit: 2},
+}
+
+// namesFor returns the names of sandboxes by their ids, as far as the agents need them.
+func namesFor(ctx context.Context, c *client.Client, agents []*agboxv1.Agent) (map[string]string, error) {
+	if len(agents) == 0 {
+		return nil, nil
+	}
+	return sandboxNames(ctx, c)
+}
+
+// sandboxCell shows the sandbox of an agent: its name, or its id if it has none.
+func sandboxCell(g *agboxv1.Agent, names map[string]string) table.Cell {
+	return table.Text(orDash(firstOf(names[g.GetSandboxId()], g.GetSandboxId())))
+}
+
+// agentNote is the sentence that says most about an agent: of agbox, else what its program
+// said last, else its title.
 func agentNote(g *agboxv1.Agent) string {
-	for _, s := range []string{g.GetDegraded(), g.GetMessage(), g.GetTitle()} {
+	for _, s := range []string{g.GetDegraded(), g.GetMessage(), g.GetProgress().GetLastMessage(), g.GetTitle()} {
 		if s != "" {
 			return strings.Join(strings.Fields(s), " ")
 		}
@@ -85,7 +123,7 @@ func (a *app) agentInspectCommand() *cobra.Command {
 			case out == formatJSON:
 				return printJSONLine(a.stdout, g)
 			}
-			return printOutline(a.stdout, g)
+			return printOutline(a.stdout, g, a.tableOptions(output{}).Width)
 		}),
 	}
 	addFormat(cmd, &out)
@@ -195,14 +233,23 @@ func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPr
 }
 
 func (a *app) agentWaitCommand() *cobra.Command {
-	return &cobra.Command{
+	var tree bool
+	cmd := &cobra.Command{
 		Use:   "wait AGENT... [flags]",
 		Short: "Wait until agents have ended, and print their states",
 		Long: `Wait until agents have ended, and print the state of each. The exit code is 0 if all
-of them are COMPLETED, else 1.`,
+of them are COMPLETED, else 1.
+
+With --tree it also waits for all agents below them, also for those that are spawned
+meanwhile, and prints name and state of each when it has ended.`,
+		Example: `  agbox agent wait fixer
+  agbox agent wait --tree planner`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
+				if tree {
+					return a.waitTree(ctx, c, ref)
+				}
 				g, err := c.WaitAgent(ctx, ref)
 				if err != nil {
 					return err
@@ -212,6 +259,23 @@ of them are COMPLETED, else 1.`,
 			})
 		}),
 	}
+	cmd.Flags().BoolVar(&tree, "tree", false, "also wait for all agents below")
+	return cmd
+}
+
+// waitTree waits for an agent and all below it. The error is about the first that is not
+// COMPLETED.
+func (a *app) waitTree(ctx context.Context, c *client.Client, ref string) error {
+	if ref == "init" {
+		return usagef("Agent init never ends: name an agent below it.")
+	}
+	var failed error
+	err := c.WaitAgentTree(ctx, ref, func(g *agboxv1.Agent) error {
+		failed = cmp.Or(failed, agentOutcome(g))
+		_, err := fmt.Fprintf(a.stdout, "%s\t%s\n", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord())
+		return err
+	})
+	return cmp.Or(err, failed)
 }
 
 func (a *app) agentResolveCommand() *cobra.Command {

@@ -9,17 +9,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func (a *app) agentTreeCommand() *cobra.Command {
 	var all bool
-	var out format
+	var out output
 	cmd := &cobra.Command{
 		Use:   "tree [AGENT] [flags]",
 		Short: "Show agents with their descendants",
 		Long: `Show agents with their descendants: below AGENT, or below init, the root of all. With
---format json it prints the same agents as "agbox agent ls", each after its parent.`,
+-o json it prints the same agents as "agbox agent ls", each after its parent.`,
 		Args: arguments(0, 1, "one AGENT"),
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -31,13 +32,18 @@ func (a *app) agentTreeCommand() *cobra.Command {
 		switch {
 		case err != nil:
 			return err
-		case out == formatJSON:
-			return printJSONList(a.stdout, shown(list, all))
+		case out.raw():
+			return printItems(a, out, shown(list, all))
 		}
-		return a.printTree(shown(list, all))
+		names, err := namesFor(ctx, c, list)
+		if err != nil {
+			return err
+		}
+		return a.printTree(out, shown(list, all), names)
 	})
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "show agents that have ended too")
-	addFormat(cmd, &out)
+	addTable(cmd, &out)
+	addTemplate(cmd, &out)
 	return cmd
 }
 
@@ -54,19 +60,26 @@ func shown(list []*agboxv1.Agent, all bool) []*agboxv1.Agent {
 }
 
 // printTree prints agents, each after its parent, indented below it.
-func (a *app) printTree(list []*agboxv1.Agent) error {
+func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]string) error {
 	depth := make(map[string]int)
-	rows := make([][]string, len(list))
+	rows := make([][]table.Cell, len(list))
 	for i, g := range list {
 		level := 0
 		if above, known := depth[g.GetParent()]; known && i > 0 {
 			level = above + 1
 		}
 		depth[g.GetAgentId()] = level
-		rows[i] = []string{
-			strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId()), g.GetAgentId(), g.GetWord(), orDash(cut(g.GetSandboxId(), 24)),
-			fmt.Sprint(g.GetIncarnation()), fmt.Sprint(g.GetCrashes()), cut(printable(agentNote(g)), 60),
+		rows[i] = []table.Cell{
+			table.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), table.Text(g.GetAgentId()), stateCell(g.GetWord()),
+			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
+			table.Text(agentNote(g)),
 		}
 	}
-	return printTable(a.stdout, []string{"NAME", "ID", "STATE", "SANDBOX", "RUN", "CRASHES", "NOTE"}, rows)
+	return a.printTable(out, treeColumns, rows)
+}
+
+// treeColumns are the columns of the tree of agents.
+var treeColumns = []table.Column{
+	{Title: "NAME", Min: 12}, {Title: "ID", Min: 12, Omit: 1}, {Title: "STATE"}, {Title: "SANDBOX", Min: 8, Omit: 3},
+	{Title: "RUN", Right: true, Omit: 4}, {Title: "CRASHES", Right: true, Omit: 5}, {Title: "NOTE", Min: 10, Omit: 2},
 }

@@ -39,6 +39,9 @@ type app struct {
 	socket      string
 	noAutostart bool
 
+	// outages tells of a daemon that goes away; set with the first client.
+	outages *outageNews
+
 	// began is set once a command's own work starts. Errors before that are usage
 	// errors.
 	began bool
@@ -80,7 +83,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	if usage != nil {
 		a.sayEach(usage.text)
-		a.say("See `%s --help`.", cmd.CommandPath())
+		a.say("See `%s --help`.", firstOf(usage.of, cmd.CommandPath()))
 		return codeUsage
 	}
 	a.sayEach(err.Error())
@@ -117,7 +120,11 @@ func (e toldError) Error() string { return e.cause.Error() }
 func (e toldError) Unwrap() error { return e.cause }
 
 // usageError means the command line is not valid.
-type usageError struct{ text string }
+type usageError struct {
+	text string
+	// of is the command whose help tells more, if it is not the one that was called.
+	of string
+}
 
 func (e *usageError) Error() string { return e.text }
 
@@ -163,7 +170,10 @@ func (a *app) client(opts ...client.Option) (*client.Client, error) {
 	if !a.noAutostart {
 		opts = append(opts, client.WithAutostart(client.DaemonConfig{}))
 	}
-	return client.New(opts...)
+	if a.outages == nil {
+		a.outages = &outageNews{app: a}
+	}
+	return client.New(append(opts, client.WithOutages(a.outages.tell))...)
 }
 
 // interrupted is the cause of a context that a signal ended.

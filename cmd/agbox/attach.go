@@ -35,7 +35,10 @@ commands.
 Several terminals may watch, but only one types: the first to connect. Those that
 watch are told who types; Ctrl-C disconnects them. The one that types disconnects
 with ctrl-p,ctrl-q. If the command or agbox has no terminal, Ctrl-C goes to the
-command; pressing it three times within two seconds, or a second SIGTERM, disconnects.`,
+command; pressing it three times within two seconds, or a second SIGTERM, disconnects.
+
+If the daemon crashes, agbox starts it again; if it is stopped, agbox waits 30 s. What
+you type meanwhile is kept, up to 64 KiB, and arrives once.`,
 		Example: `  agbox attach job
   agbox attach --look-on job
   agbox attach --take-over job    # type instead of the current typist`,
@@ -192,9 +195,11 @@ func (c *console) resume(ctx context.Context, o *client.AttachOptions) error {
 			// A watcher cannot make the program redraw: show everything since it entered the screen.
 			o.Cursor.Stdout = now.entered
 		case now.alternate():
-			o.Cursor, c.redraw = end, true
+			o.Cursor = end
+			c.redraw.Store(true)
 			c.begin(ctx, now)
 		default:
+			c.redraw.Store(!looksOn && now.draws())
 			c.begin(ctx, before)
 		}
 		return nil

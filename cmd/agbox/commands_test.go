@@ -391,8 +391,10 @@ func TestFollowedEventsEndWithTheSandbox(t *testing.T) {
 func TestDaemonRunBecomesTheDaemon(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "agboxd")
-	if err := os.WriteFile(binary, []byte("#!/bin/true\n"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{binary, filepath.Join(dir, "agbox-init")} {
+		if err := os.WriteFile(program, []byte("#!/bin/true\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Setenv("PATH", dir)
 	c := newCLI(t, "")

@@ -60,7 +60,7 @@ is reported only by create.`,
 			if q := question(input, out.GetHostRequests()); q != nil {
 				a.sayEach(strings.TrimSuffix(requestScreen(*q, nil), "\n"))
 			}
-			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(spec.GetImage()), withServices(spec))
+			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(firstOf(spec.GetImage(), "built from "+firstOf(spec.GetBuild().GetContext(), "a Dockerfile"))), withServices(spec))
 			return err
 		}),
 	}
@@ -117,7 +117,7 @@ func (o *specOptions) resolve(ctx context.Context, a *app, c *client.Client, arg
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := a.resolved(ctx, c, input.Request)
+	out, err := o.resolved(ctx, a, c, input.Request)
 	if err == nil && out.GetHostRequests() == nil {
 		err = errOldDaemon
 	}

@@ -39,8 +39,8 @@ type console struct {
 	// id is the exec's id, for messages; empty until known.
 	id string
 	// redraw makes the program redraw its screen as soon as we may type; until then our
-	// size does not count. Only tellRights uses it once it runs.
-	redraw bool
+	// size does not count.
+	redraw atomic.Bool
 	// fleeting is true if a signal to agbox ends the command too.
 	fleeting bool
 
@@ -68,6 +68,8 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	ctx, leave := context.WithCancelCause(ctx)
 	c.leave, c.rights = leave, make(chan struct{}, 1)
 	defer c.terminal.restore()
+	c.app.outages.shows(func(o client.Outage, text string) { c.outage(ctx, o, text) })
+	defer c.app.outages.shows(nil)
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer leave(nil)
@@ -77,7 +79,9 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	_ = c.put(ctx, c.app.stdout, []byte(c.screen.undo()))
 	c.terminal.restore()
 	var status endStatus
-	if errors.As(err, &status) {
+	ended := errors.As(err, &status)
+	c.tellUndelivered(ctx, !ended)
+	if ended {
 		return c.teller(ctx).ended(status.end, toldGaps{})
 	}
 	return c.left(ctx, err)
@@ -125,6 +129,7 @@ func (c *console) serve(ctx context.Context, sess *client.Session, others *sync.
 		return fmt.Errorf("the terminal cannot be switched to raw mode: %w", err)
 	}
 	c.session.Store(sess)
+	c.app.outages.types(sess)
 	others.Go(func() { c.tellRights(ctx, rightToType{granted: true}) })
 	c.resize(sess)
 	stop, err := readInput(c.app.stdin, func(keys []byte, err error) bool { return c.typed(ctx, keys, err) })
@@ -200,7 +205,11 @@ type putWriter struct {
 	w   io.Writer
 }
 
+// Write writes a message. It begins on a line of its own.
 func (p putWriter) Write(data []byte) (int, error) {
+	if p.c.screen.endLine() {
+		_ = p.c.put(p.ctx, p.c.app.stdout, []byte("\r\n"))
+	}
 	if err := p.c.put(p.ctx, p.w, data); err != nil {
 		return 0, err
 	}
@@ -216,10 +225,13 @@ func (c *console) typed(ctx context.Context, keys []byte, err error) bool {
 		return false
 	}
 	out, detach := c.keys.take(keys)
-	if len(out) > 0 {
+	if n := len(out); n > 0 {
 		const ctrlC = 3
+		out = c.app.outages.keep(out)
 		_, err := sess.Type(out)
 		switch {
+		case err == nil && len(out) < n:
+			_ = c.put(ctx, c.app.stderr, []byte("\a"))
 		case errors.Is(err, client.ErrNotTypist) && bytes.IndexByte(out, ctrlC) >= 0:
 			c.leave(errLeft)
 			return false
@@ -296,6 +308,10 @@ func (c *console) nudge(ctx context.Context) {
 
 func (c *console) rightChanged(granted bool, typist string) {
 	c.right.Store(&rightToType{granted, typist})
+	c.wakeRights()
+}
+
+func (c *console) wakeRights() {
 	select {
 	case c.rights <- struct{}{}:
 	default:
@@ -311,8 +327,7 @@ func (c *console) tellRights(ctx context.Context, told rightToType) {
 			told = now
 			c.say(ctx, now)
 		}
-		if c.redraw && told.granted {
-			c.redraw = false
+		if told.granted && c.redraw.CompareAndSwap(true, false) {
 			c.nudge(ctx)
 		}
 		select {

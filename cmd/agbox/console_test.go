@@ -88,6 +88,31 @@ func TestTheModesOfATerminalAreFollowedAndUndone(t *testing.T) {
 	}
 }
 
+func TestAMessageBeginsOnALineOfItsOwn(t *testing.T) {
+	for output, want := range map[string]bool{
+		"": false, "/ # ": true, "line\r\n": false, "line\r\n\x1b[31m": false, "50 %\r": true, "\a": false,
+		"$ vi\r\n\x1b[?1049htext": false, "$ \x1b[?1049htext\r\n": true, "\x1b[?1049htext\x1b[?1049l": false,
+	} {
+		var s screen
+		_, _ = s.Write([]byte(output))
+		if got := s.endLine(); got != want || s.endLine() {
+			t.Errorf("after %q: %v", output, got)
+		}
+	}
+}
+
+func TestProgramsThatDrawAreKnownByTheirModes(t *testing.T) {
+	for output, want := range map[string]bool{
+		"\x1b[?2004h$": false, "\x1b[?1h\x1b=": false, "\x1b[?25l": true, "\x1b[?25l\x1b[?25h": false, "\x1b[?1006h": true, "\x1b[?1049h": true,
+	} {
+		var s screen
+		_, _ = s.Write([]byte(output))
+		if got := s.draws(); got != want {
+			t.Errorf("after %q: %v", output, got)
+		}
+	}
+}
+
 func TestWhoTypesReadsLikeAName(t *testing.T) {
 	for writer, want := range map[string]string{"tester_pts3-abc": "tester on pts3", "abc": "another program", "": "another program"} {
 		if got := typistName(writer); got != want {

@@ -42,7 +42,9 @@ users, the copies belong to the user.
 Copying out names new and changed files that this machine executes or agbox reads
 next time: hooks and settings of git, settings of editors, sandbox files.
 
-If the daemon restarts during a copy, agbox waits for it and starts the copy again.`,
+If the daemon goes away during a copy, agbox waits for it, starts one that crashed, and
+begins the copy again. If that fails, it names each SRC that was not copied. Only "-"
+cannot begin again: then the copy fails.`,
 		Example: `  agbox cp ./src demo:/work
   agbox cp demo:/work/dist/. ./dist
   agbox cp a.txt b.txt demo:/tmp/
@@ -105,7 +107,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 		configs = append(configs, word+" "+printable(path))
 	}
 	var total client.Copied
-	err := a.each(ctx, sources, func(arg string) error {
+	err := a.eachCopy(ctx, sources, func(arg string) error {
 		bar.begin(arg)
 		done, err := o.one(ctx, a, c, parseCopyArg(arg), dst)
 		total.Files += done.Files
@@ -126,6 +128,32 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	}
 	return err
 }
+
+// eachCopy is each for the sources of a copy. Once the daemon is gone for good, it says of each
+// source that it was not copied, and tries no further one.
+func (a *app) eachCopy(ctx context.Context, sources []string, copyOne func(arg string) error) error {
+	var gone error
+	return a.each(ctx, sources, func(arg string) error {
+		if gone != nil {
+			return &notCopied{printable(arg) + " was not copied.", gone}
+		}
+		err := copyOne(arg)
+		if exitCode(err) != codeNoDaemon {
+			return err
+		}
+		gone = err
+		return &notCopied{fmt.Sprintf("%s was not copied, or only in part. %v", printable(arg), err), err}
+	})
+}
+
+// notCopied is the failure of a copy for which the daemon went away.
+type notCopied struct {
+	message string
+	cause   error
+}
+
+func (e *notCopied) Error() string { return e.message }
+func (e *notCopied) Unwrap() error { return e.cause }
 
 // check refuses invalid combinations of arguments.
 func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst copyArg) error {

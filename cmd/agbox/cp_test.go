@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
 )
@@ -80,5 +84,29 @@ func TestBytesAreCountedForPeople(t *testing.T) {
 		if got := byteCount(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
+	}
+}
+
+// TestACopyTellsWhatWasNotCopied: after the first copy that fails because the daemon is gone, no
+// further one is tried, and each of the others is named.
+func TestACopyTellsWhatWasNotCopied(t *testing.T) {
+	c := newCLI(t, "")
+	var tried []string
+	err := c.app.eachCopy(t.Context(), []string{"a", "b", "c", "d"}, func(arg string) error {
+		tried = append(tried, arg)
+		if arg == "b" {
+			return &client.Error{Code: codes.Unavailable, Message: "The daemon is gone."}
+		}
+		return nil
+	})
+	if exitCode := exitStatus(0); !errors.As(err, &exitCode) || exitCode != codeNoDaemon {
+		t.Errorf("it ends with %v", err)
+	}
+	if !slices.Equal(tried, []string{"a", "b"}) {
+		t.Errorf("it tried to copy %q", tried)
+	}
+	want := "agbox: b was not copied, or only in part. The daemon is gone.\nagbox: c was not copied.\nagbox: d was not copied.\n"
+	if got := c.errs.String(); got != want {
+		t.Errorf("it says %q; want %q", got, want)
 	}
 }

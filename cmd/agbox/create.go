@@ -132,9 +132,12 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 func (o *specOptions) agreed(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) error {
 	in := input.Request
 	if !hasFiles(in) && len(in.GetCreateSpec().GetBuiltinTools()) == 0 {
+		if in.GetCreateSpec().GetWorkspace() != nil {
+			o.tellNotices(ctx, a, c, in)
+		}
 		return nil
 	}
-	out, err := a.resolved(ctx, c, in)
+	out, err := o.resolved(ctx, a, c, in)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/jsonview"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -134,20 +135,25 @@ func (a *app) daemonStatusCommand() *cobra.Command {
 	return cmd
 }
 
+// daemonStatus is the status of a daemon in the JSON output.
+type daemonStatus struct {
+	PID       uint32          `json:"pid"`
+	Version   string          `json:"version"`
+	Socket    string          `json:"socket"`
+	DataDir   string          `json:"data_dir"`
+	InstallID string          `json:"install_id"`
+	StartedAt time.Time       `json:"started_at"`
+	Engine    json.RawMessage `json:"engine"` // EngineStatus
+}
+
 func printStatusJSON(a *app, socket string, p *agboxv1.PingResponse) error {
-	engine, err := jsonValue(p.GetEngine())
+	engine, err := jsonview.Marshal(p.GetEngine())
 	if err != nil {
 		return err
 	}
-	return printJSON(a.stdout, struct {
-		PID       uint32          `json:"pid"`
-		Version   string          `json:"version"`
-		Socket    string          `json:"socket"`
-		DataDir   string          `json:"data_dir"`
-		InstallID string          `json:"install_id"`
-		StartedAt time.Time       `json:"started_at"`
-		Engine    json.RawMessage `json:"engine"`
-	}{p.GetPid(), p.GetVersion(), socket, p.GetDataDir(), p.GetInstallId(), p.GetStartedAt().AsTime(), engine})
+	return printJSON(a.stdout, daemonStatus{
+		p.GetPid(), p.GetVersion(), socket, p.GetDataDir(), p.GetInstallId(), p.GetStartedAt().AsTime(), engine,
+	})
 }
 
 func printStatus(a *app, socket string, p *agboxv1.PingResponse) error {

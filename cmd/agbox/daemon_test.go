@@ -49,6 +49,17 @@ type scripted struct {
 	attached func(grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error
 }
 
+// uncopied says that no sandbox has a workspace that was copied in.
+type uncopied struct {
+	agboxv1.UnimplementedFileServiceServer
+}
+
+var _ agboxv1.FileServiceServer = uncopied{}
+
+func (uncopied) CompareWorkspace(*agboxv1.CompareWorkspaceRequest, grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+	return reject(codes.FailedPrecondition, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE, "no workspace was copied in")
+}
+
 func serveScripted(t *testing.T) (*scripted, string) {
 	t.Helper()
 	socket := filepath.Join(shortDir(t), "d.sock")
@@ -59,6 +70,7 @@ func serveScripted(t *testing.T) (*scripted, string) {
 	d := &scripted{rest: map[string]func(){}, changed: make(chan struct{}), pid: uint32(os.Getpid())}
 	server := grpc.NewServer(grpc.UnaryInterceptor(d.gate))
 	agboxv1.RegisterSandboxServiceServer(server, d)
+	agboxv1.RegisterFileServiceServer(server, uncopied{})
 	var served sync.WaitGroup
 	served.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
@@ -241,6 +253,13 @@ func (d *scripted) StopSandbox(_ context.Context, in *agboxv1.StopSandboxRequest
 	return d.change(in.SandboxId, agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
 }
 
+func (d *scripted) RestartSandbox(ctx context.Context, in *agboxv1.RestartSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if _, err := d.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: in.SandboxId}); err != nil {
+		return nil, err
+	}
+	return d.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: in.SandboxId})
+}
+
 func (d *scripted) ResumeSandbox(_ context.Context, in *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	return d.change(in.SandboxId, agboxv1.EventType_SANDBOX_READY, agboxv1.SandboxState_SANDBOX_STATE_READY)
 }
@@ -403,7 +422,7 @@ func (d *scripted) FollowExecLogs(in *agboxv1.FollowExecLogsRequest, out grpc.Se
 	if err != nil {
 		return err
 	}
-	for i, text := range output(e) {
+	for i, text := range outputOf(e) {
 		if text != "" {
 			_ = out.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Chunk{
 				Chunk: &agboxv1.LogChunk{Stream: agboxv1.LogStream(i + 1), Data: []byte(text), Time: timestamppb.New(theTime)}}})
@@ -432,8 +451,8 @@ func (d *scripted) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExec
 	return d.attached(stream)
 }
 
-// output returns what a command wrote to stdout and stderr.
-func output(e *agboxv1.ExecStatus) [2]string {
+// outputOf returns what a command wrote to stdout and stderr.
+func outputOf(e *agboxv1.ExecStatus) [2]string {
 	switch e.Command[0] {
 	case "say":
 		return [2]string{strings.Join(e.Command[1:], " ") + "\n", "aside\n"}

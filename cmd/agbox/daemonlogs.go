@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -15,9 +14,6 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/paths"
 )
-
-// daemonLogPoll is how often a log that is followed is looked at.
-const daemonLogPoll = 250 * time.Millisecond
 
 func (a *app) daemonLogsCommand() *cobra.Command {
 	var follow bool
@@ -44,7 +40,12 @@ runs is in the journal: journalctl -u agboxd, or journalctl --user -u agboxd.`,
 			path := install.DaemonLog()
 			ctx, done := a.interruptible(cmd.Context())
 			defer done()
-			err = showFile(ctx, a.stdout, path, lines, follow)
+			var changes *fileFollower
+			if follow {
+				changes = followFile(path) // before the file is read, so that no change is missed
+				defer changes.close()
+			}
+			err = showFile(ctx, a.stdout, path, lines, changes)
 			var sig interrupted
 			switch {
 			case errors.As(context.Cause(ctx), &sig):
@@ -61,9 +62,9 @@ runs is in the journal: journalctl -u agboxd, or journalctl --user -u agboxd.`,
 	return cmd
 }
 
-// showFile writes the last lines of a file, all if lines is nil. With follow it goes on
-// with what is added, also in a file that takes its place, until ctx ends.
-func showFile(ctx context.Context, out io.Writer, path string, lines *uint64, follow bool) error {
+// showFile writes the last lines of a file, all if lines is nil. Unless changes is nil, it goes
+// on with what is added, also in a file that takes its place, until ctx ends.
+func showFile(ctx context.Context, out io.Writer, path string, lines *uint64, changes *fileFollower) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -72,10 +73,8 @@ func showFile(ctx context.Context, out io.Writer, path string, lines *uint64, fo
 	if err := seekTail(file, lines); err != nil {
 		return err
 	}
-	tick := time.NewTicker(daemonLogPoll)
-	defer tick.Stop()
 	for {
-		if _, err := io.Copy(out, file); err != nil || !follow {
+		if _, err := io.Copy(out, file); err != nil || changes == nil {
 			return err
 		}
 		if next := successor(path, file); next != nil {
@@ -87,9 +86,7 @@ func showFile(ctx context.Context, out io.Writer, path string, lines *uint64, fo
 			}
 			continue
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if changes.next(ctx) != nil {
 			return nil
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 func TestTheLastLinesOfTheDaemonsLogAreShown(t *testing.T) {
@@ -43,6 +45,17 @@ func TestTheLastLinesOfTheDaemonsLogAreShown(t *testing.T) {
 }
 
 func TestTheDaemonsLogIsFollowedIntoTheNextFile(t *testing.T) {
+	t.Run("watched", func(t *testing.T) { followIntoTheNextFile(t, followFile) })
+	t.Run("polled", func(t *testing.T) {
+		followIntoTheNextFile(t, func(path string) *fileFollower {
+			f := &fileFollower{path: path}
+			f.poll()
+			return f
+		})
+	})
+}
+
+func followIntoTheNextFile(t *testing.T, begin func(path string) *fileFollower) {
 	path := filepath.Join(t.TempDir(), "agboxd.log")
 	add := func(text string) {
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -67,7 +80,9 @@ func TestTheDaemonsLogIsFollowedIntoTheNextFile(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	last := uint64(1)
-	go func() { ended <- showFile(ctx, out, path, &last, true) }()
+	changes := begin(path)
+	defer changes.close()
+	go func() { ended <- showFile(ctx, out, path, &last, changes) }()
 	for want = "before\n"; <-lines != want; {
 	}
 	for i := range 2 {
@@ -80,5 +95,36 @@ func TestTheDaemonsLogIsFollowedIntoTheNextFile(t *testing.T) {
 	end()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// The database of the daemon is in the folder of its log, and written often.
+func TestOnlyChangesOfTheFileWakeItsFollower(t *testing.T) {
+	events, errs := make(chan fsnotify.Event, 9), make(chan error, 1)
+	f := &fileFollower{path: "/data/agboxd.log", events: events, lost: errs}
+	defer f.close()
+	next := func(what string, happened ...fsnotify.Event) {
+		t.Helper()
+		for _, e := range happened {
+			events <- e
+		}
+		if err := f.next(t.Context()); err != nil || len(events) != 0 {
+			t.Errorf("%s: %v, %d events are left", what, err, len(events))
+		}
+	}
+	next("it was written", fsnotify.Event{Name: "/data/ids.db", Op: fsnotify.Write}, fsnotify.Event{Name: "/data/agboxd.log.1", Op: fsnotify.Create},
+		fsnotify.Event{Name: "/data/agboxd.log", Op: fsnotify.Chmod}, fsnotify.Event{Name: "/data/agboxd.log", Op: fsnotify.Write})
+	next("it was made", fsnotify.Event{Name: "/data/agboxd.log", Op: fsnotify.Rename}, fsnotify.Event{Name: "/data/agboxd.log", Op: fsnotify.Create})
+	errs <- fsnotify.ErrEventOverflow
+	next("events were lost")
+	next("the folder was removed", fsnotify.Event{Name: "/data", Op: fsnotify.Remove})
+	if f.tick == nil {
+		t.Error("without its folder, the file is not polled")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.tick = nil
+	if err := f.next(ctx); err == nil {
+		t.Error("it goes on after the end")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -31,7 +33,7 @@ Exit codes: 0 nothing is wrong, or --fix has fixed everything; 1 problems remain
 
 type doctorOptions struct {
 	fix    bool
-	format format
+	output output
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -47,7 +49,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&o.fix, "fix", false, "take the actions that are shown")
-	addFormat(cmd, &o.format)
+	addTable(cmd, &o.output)
 	return cmd
 }
 
@@ -59,10 +61,10 @@ func (o *doctorOptions) run(ctx context.Context, a *app, c *client.Client) error
 	if err != nil {
 		return err
 	}
-	if o.format == formatJSON {
+	if o.output.format == formatJSON {
 		err = printDoctorJSON(a, out)
 	} else {
-		err = printDoctor(a, out, o.fix)
+		err = printDoctor(a, out, o)
 	}
 	if err == nil && !allWell(out) {
 		return exitStatus(codeFailure)
@@ -108,42 +110,51 @@ func doneOf(out *agboxv1.DoctorResponse) []*agboxv1.DoctorFinding {
 }
 
 func printDoctorJSON(a *app, out *agboxv1.DoctorResponse) error {
-	value, err := jsonValue(out)
+	value, err := jsonview.Marshal(out)
 	if err != nil {
 		return err
 	}
 	return printJSON(a.stdout, value)
 }
 
-func printDoctor(a *app, out *agboxv1.DoctorResponse, fix bool) error {
-	rows := make([][]string, len(out.GetFindings()))
+func printDoctor(a *app, out *agboxv1.DoctorResponse, o *doctorOptions) error {
+	rows := make([][]table.Cell, len(out.GetFindings()))
 	for i, f := range out.GetFindings() {
 		rows[i] = doctorRow(f)
 	}
-	if err := printTable(a.stdout, []string{"ACTION", "KIND", "NAME", "SANDBOX", "WHY"}, rows); err != nil {
+	if err := a.printTable(o.output, doctorColumns, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "\n%s\n", doctorClosing(out, fix))
+	lines := []string{doctorClosing(out, o.fix)}
+	if width := a.tableOptions(o.output).Width; width > 0 {
+		lines = table.Wrap(lines[0], width)
+	}
+	_, err := fmt.Fprintf(a.stdout, "\n%s\n", strings.Join(lines, "\n"))
 	return err
 }
 
-func doctorRow(f *agboxv1.DoctorFinding) []string {
-	action := enumWord(f.GetAction().String(), "DOCTOR_ACTION_")
+// doctorColumns are the columns of doctorRow.
+var doctorColumns = []table.Column{
+	{Title: "ACTION"}, {Title: "KIND", Omit: 1}, {Title: "NAME", Min: 12}, {Title: "SANDBOX", Min: 8, Omit: 2}, {Title: "WHY", Min: 24, Wrap: true},
+}
+
+func doctorRow(f *agboxv1.DoctorFinding) []table.Cell {
+	action := table.Text(enumWord(f.GetAction().String(), "DOCTOR_ACTION_"))
 	why := f.GetWhy()
 	switch {
 	case f.GetError() != "":
-		action += " failed"
+		action = table.Cell{Text: action.Text + " failed", Style: table.Bad}
 		why += " But: " + strings.TrimSuffix(f.GetError(), ".") + "."
 	case f.GetDone():
-		action += " done"
+		action = table.Cell{Text: action.Text + " done", Style: table.Good}
 	case f.GetNeedsPerson():
-		action += " !"
+		action = table.Cell{Text: action.Text + " !", Style: table.Bad}
 	}
 	name := f.GetName()
 	if name == "" {
 		name = f.GetId()
 	}
-	return []string{action, enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(name), orDash(f.GetSandboxId()), printable(why)}
+	return append([]table.Cell{action}, cells(enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(name), orDash(f.GetSandboxId()), why)...)
 }
 
 // enumWord is the readable form of an enum value.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -19,7 +20,9 @@ type eventsOptions struct {
 	// from is the value of --since; after is its time.
 	from   string
 	after  time.Time
-	format format
+	output output
+	// names are the names of sandboxes by their ids.
+	names map[string]string
 }
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -28,8 +31,8 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:   "events [SANDBOX] [-f] [flags]",
 		Short: "Show what happened to one sandbox or to all",
 		Long: `Show the events of one sandbox, or of all sandboxes in the order in which they were
-recorded, one per line. The number after the sandbox is the sequence number of the
-event within that sandbox.
+recorded, one per line. The number after the sandbox's name is the sequence number of
+the event within that sandbox.
 
 TIME is a duration before now (10m, 2d), a local date or time (2026-05-04,
 2026-05-04T15:04), or RFC 3339.`,
@@ -39,6 +42,11 @@ TIME is a duration before now (10m, 2d), a local date or time (2026-05-04,
 			var err error
 			if o.after, err = timeFlag("since", o.from, a.now()); err != nil {
 				return err
+			}
+			if o.output.format != formatJSON {
+				if o.names, err = sandboxNames(ctx, c); err != nil {
+					return err
+				}
 			}
 			if len(args) == 0 {
 				return o.all(ctx, a, c)
@@ -50,7 +58,7 @@ TIME is a duration before now (10m, 2d), a local date or time (2026-05-04,
 	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new events")
 	f.StringVar(&o.from, "since", "", "only events at or after `TIME`")
 	f.Uint64Var(&o.since, "since-seq", 0, "start after event number `N`; without SANDBOX, N is a position (see -o json)")
-	addFormat(cmd, &o.format)
+	addTable(cmd, &o.output)
 	return cmd
 }
 
@@ -93,12 +101,40 @@ func (o *eventsOptions) print(a *app, whole proto.Message, ev *agboxv1.SandboxEv
 	if ev.GetOccurredAt().AsTime().Before(o.after) {
 		return nil
 	}
-	if o.format == formatJSON {
+	if o.output.format == formatJSON {
 		return printJSONLine(a.stdout, whole)
 	}
-	line := fmt.Sprintf("%s  %s  %d  %s  %s", stamp(ev.GetOccurredAt()), ev.GetSandboxId(), ev.GetSequence(), ev.GetEventType(), eventDetails(ev))
-	_, err := fmt.Fprintln(a.stdout, strings.TrimRight(line, " "))
+	if name := ev.GetSandboxPhase().GetName(); name != "" {
+		o.names[ev.GetSandboxId()] = name
+	}
+	_, err := fmt.Fprintln(a.stdout, o.line(ev, a.tableOptions(o.output)))
 	return err
+}
+
+// narrowEvents is the width of a terminal, in columns, on which events are shown without
+// their date.
+const narrowEvents = 100
+
+// line shows an event in one line.
+func (o *eventsOptions) line(ev *agboxv1.SandboxEvent, t table.Options) string {
+	at := stamp(ev.GetOccurredAt())
+	if t.Width > 0 && t.Width < narrowEvents && ev.GetOccurredAt() != nil {
+		at = ev.GetOccurredAt().AsTime().Local().Format(time.TimeOnly)
+	}
+	name := printable(firstOf(o.names[ev.GetSandboxId()], ev.GetSandboxId()))
+	if t.Width > 0 {
+		name = cut(name, max(12, t.Width/5))
+	}
+	words := []string{at, name}
+	if t.Wide {
+		words = append(words, ev.GetSandboxId())
+	}
+	words = append(words, fmt.Sprint(ev.GetSequence()), ev.GetEventType().String(), eventDetails(ev))
+	line := strings.TrimRight(printable(strings.Join(words, "  ")), " ")
+	if t.Width > 0 {
+		line = cut(line, t.Width)
+	}
+	return line
 }
 
 // eventDetails are the details of an event that its line shows.

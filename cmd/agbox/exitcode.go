@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/presets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -110,7 +111,7 @@ func execExitCode(e *agboxv1.ExecStatus) int {
 
 func exitCodesTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("Exit codes of all commands except exec, shell, attach, run, claude and codex:\n\n")
+	fmt.Fprintf(&b, "Exit codes of all commands except exec, shell, attach, run and the coding agents\n(%s):\n\n", strings.Join(presets.Names(), ", "))
 	for _, row := range exitTable {
 		fmt.Fprintf(&b, "  %-6d %s\n", row.code, row.meaning)
 	}

@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -112,6 +115,17 @@ func TestTheHelpNamesEveryCodeOfTheTable(t *testing.T) {
 			t.Errorf("%d is missing", row.code)
 		}
 	}
+}
+
+func TestTheHelpNamesEachCommandThatExitsWithTheCodeOfAnother(t *testing.T) {
+	_, out, _ := agbox(t, "", "help", "exit-codes")
+	exceptions, _, _ := strings.Cut(out, ":\n")
+	named := strings.FieldsFunc(exceptions, func(r rune) bool { return !unicode.IsLower(r) })
+	everyCommand(newCLI(t, "").rootCommand(), nil, func(cmd *cobra.Command, words []string) {
+		if own := cmd.Annotations[ownExitCodes]; own != "" && !slices.Contains(named, own) {
+			t.Errorf("%v is not named in %q", words, exceptions)
+		}
+	})
 }
 
 func TestAnErrorOfAnotherKindIsExitCodeOne(t *testing.T) {

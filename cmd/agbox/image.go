@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -26,8 +27,9 @@ func (a *app) imageCommand() *cobra.Command {
 }
 
 func (a *app) imageLsCommand() *cobra.Command {
-	var out format
+	var out output
 	var all bool
+	var filters []string
 	cmd := &cobra.Command{
 		Use:               "ls [flags]",
 		Short:             "List the images of the engine",
@@ -38,25 +40,42 @@ func (a *app) imageLsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
-				return printJSONList(a.stdout, images)
+			if images, err = filtered(images, filters, imageFilters); err != nil {
+				return err
 			}
-			var rows [][]string
-			for _, i := range images {
-				row := []string{shortImage(i.GetId()), byteCount(int64(i.GetSizeBytes())), a.since(i.GetCreatedAt())}
-				for _, name := range i.GetNames() {
-					rows = append(rows, append([]string{printable(name)}, row...))
-				}
-				if len(i.GetNames()) == 0 && all {
-					rows = append(rows, append([]string{"-"}, row...))
-				}
+			if out.raw() {
+				return printItems(a, out, images)
 			}
-			return printTable(a.stdout, []string{"NAME", "ID", "SIZE", "CREATED"}, rows)
+			return a.printTable(out, imageColumns, a.imageRows(images, all || filtersBy(filters, "dangling"), out.noTrunc))
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "list images without a name too")
-	addFormat(cmd, &out)
+	addTable(cmd, &out)
+	addTemplate(cmd, &out)
+	addFilter(cmd, &filters, imageFilters)
 	return cmd
+}
+
+// imageColumns are the columns of imageRows.
+var imageColumns = []table.Column{{Title: "NAME", Min: 12}, {Title: "ID"}, {Title: "SIZE", Right: true, Omit: 2}, {Title: "CREATED", Omit: 1}}
+
+// imageRows show images, one row for each name; all means also those without a name.
+func (a *app) imageRows(images []*agboxv1.Image, all, whole bool) [][]table.Cell {
+	var rows [][]table.Cell
+	for _, i := range images {
+		id := i.GetId()
+		if !whole {
+			id = shortImage(id)
+		}
+		names := i.GetNames()
+		if len(names) == 0 && all {
+			names = []string{"-"}
+		}
+		for _, name := range names {
+			rows = append(rows, append(cells(name, id, byteCount(int64(i.GetSizeBytes()))), a.sinceCell(i.GetCreatedAt())))
+		}
+	}
+	return rows
 }
 
 // shortImage shortens an image's id; the engine accepts the short form.
@@ -154,18 +173,23 @@ func (o *buildOptions) run(ctx context.Context, a *app, c *client.Client, dir st
 	}
 	id, err := c.BuildImage(ctx, options, dir, func(text string) {
 		if !o.quiet {
-			// Keep line breaks; escape other control characters.
-			for line := range strings.Lines(text) {
-				body, ended := strings.CutSuffix(line, "\n")
-				fmt.Fprint(a.stderr, printable(body))
-				if ended {
-					fmt.Fprintln(a.stderr)
-				}
-			}
+			a.printBuild(text)
 		}
 	})
 	if err == nil {
 		_, err = fmt.Fprintln(a.stdout, id)
 	}
 	return err
+}
+
+// printBuild prints output of a build. It keeps line breaks and escapes other control
+// characters.
+func (a *app) printBuild(text string) {
+	for line := range strings.Lines(text) {
+		body, ended := strings.CutSuffix(line, "\n")
+		fmt.Fprint(a.stderr, printable(body))
+		if ended {
+			fmt.Fprintln(a.stderr)
+		}
+	}
 }

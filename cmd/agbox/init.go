@@ -52,7 +52,7 @@ func (a *app) writeStarter(force bool) error {
 		a.say("Cannot write %s: %v.", defaultSpecFile, err)
 		return exitStatus(codeFailure)
 	}
-	a.say("Wrote %s. `agbox config validate` checks it; `agbox create` creates the sandbox.", defaultSpecFile)
+	a.say("Wrote %s. `agbox config validate` checks it; `agbox up` creates the sandbox of this folder.", defaultSpecFile)
 	return nil
 }
 

@@ -14,12 +14,13 @@ import (
 )
 
 func (a *app) inspectCommand() *cobra.Command {
-	var out format
+	var out output
 	cmd := &cobra.Command{
 		Use:   "inspect REF... [flags]",
 		Short: "Show everything about sandboxes or commands",
 		Long: `Show everything about sandboxes or commands. REF is an id, the beginning of an id, or
-a name; a command can also be named as SANDBOX/NAME.
+a name; a command can also be named as SANDBOX/NAME. On a terminal, a value that is longer
+than a line goes on in the next ones; elsewhere each value is one line.
 With -o json the output is always an array; each element has the key sandbox or
 the key exec.`,
 		Args:              arguments(1, -1, "a SANDBOX or EXEC"),
@@ -28,11 +29,12 @@ the key exec.`,
 			return inspect(ctx, a, c, args, out)
 		}),
 	}
-	addFormat(cmd, &out)
+	addFormat(cmd, &out.format)
+	addTemplate(cmd, &out)
 	return cmd
 }
 
-func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out format) error {
+func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out output) error {
 	var found []proto.Message
 	failed := a.each(ctx, refs, func(ref string) error {
 		m, err := find(ctx, c, ref)
@@ -44,8 +46,8 @@ func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out f
 	if ctx.Err() != nil {
 		return failed
 	}
-	if out == formatJSON {
-		if err := printJSONList(a.stdout, found); err != nil {
+	if out.raw() {
+		if err := printItems(a, out, found); err != nil {
 			return err
 		}
 		return failed
@@ -54,8 +56,11 @@ func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out f
 		if i > 0 {
 			fmt.Fprintln(a.stdout, "---")
 		}
-		if err := printOutline(a.stdout, m); err != nil {
+		if err := printOutline(a.stdout, m, a.tableOptions(out).Width); err != nil {
 			return err
+		}
+		if box, ok := m.(*agboxv1.GetSandboxResponse); ok {
+			a.tellUncovered(ctx, c, box.GetSandbox().GetSandboxId())
 		}
 	}
 	return failed

@@ -23,7 +23,7 @@ type killOptions struct {
 func (a *app) killCommand() *cobra.Command {
 	var o killOptions
 	cmd := &cobra.Command{
-		Use:   "kill [-s SIGNAL | -SIGNAL] EXEC... [flags]",
+		Use:   "kill [-s SIGNAL | -SIGNAL] EXEC|SANDBOX... [flags]",
 		Short: "End a command, or send it a signal",
 		Long: `End commands: SIGTERM goes to the process group. After the grace period, SIGKILL
 goes to every remaining process that the command has started, also outside its
@@ -32,12 +32,13 @@ process group. The sandbox does this by itself and agbox does not wait for it;
 -s, or as in "kill -9", only that one signal is sent.
 
 EXEC is an id, the beginning of an id, or a name, alone or as SANDBOX/NAME.
-SANDBOX/main is the sandbox's own command.`,
+SANDBOX/main is the sandbox's own command. SANDBOX alone stands for the newest
+command that runs in it.`,
 		Example: `  agbox kill demo/main
   agbox kill -s INT $job
   agbox kill -9 $job`,
-		Args:              arguments(1, -1, "an EXEC"),
-		ValidArgsFunction: a.completeExecs(-1),
+		Args:              arguments(1, -1, "an EXEC or a SANDBOX"),
+		ValidArgsFunction: a.completeExecsFirst(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return o.run(ctx, a, c, args)
 		}),
@@ -64,12 +65,22 @@ func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []
 	if err != nil {
 		return err
 	}
-	return a.each(ctx, refs, func(ref string) error { return c.SignalExec(ctx, ref, sig) })
+	return a.each(ctx, refs, func(ref string) error {
+		e, err := a.namedExec(ctx, c, ref, true)
+		if err != nil {
+			return err
+		}
+		return c.SignalExec(ctx, e.GetExecId(), sig)
+	})
 }
 
 // end ends a command. It is not an error if the command has already ended.
 func (o *killOptions) end(ctx context.Context, a *app, c *client.Client, ref string) error {
-	err := c.CancelExec(ctx, ref, o.grace)
+	e, err := a.namedExec(ctx, c, ref, true)
+	if err != nil {
+		return err
+	}
+	err = c.CancelExec(ctx, e.GetExecId(), o.grace)
 	var failure *client.Error
 	if errors.As(err, &failure) && failure.Reason == agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL.String() {
 		a.say("%s", failure.Message)

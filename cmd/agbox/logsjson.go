@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/jsonview"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -100,7 +101,7 @@ func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) err
 	if err := p.jsonRest(id, x); err != nil {
 		return err
 	}
-	value, err := jsonValue(end)
+	value, err := jsonview.Marshal(end)
 	if err != nil {
 		return err
 	}

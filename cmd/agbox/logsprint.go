@@ -107,6 +107,7 @@ func (p *logPrinter) print(e *agboxv1.ExecStatus, item client.LogItem) error {
 		data = out.ansi.filter(data)
 	}
 	if !p.style.times && !p.prefix {
+		p.app.outages.wrote(data)
 		_, err := w.Write(data)
 		return err
 	}

@@ -3,20 +3,23 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type lsOptions struct {
-	all    bool
-	quiet  bool
-	labels []string
-	format format
+	all     bool
+	quiet   bool
+	labels  []string
+	filters []string
+	output  output
 }
 
 func (a *app) lsCommand() *cobra.Command {
@@ -34,7 +37,9 @@ func (a *app) lsCommand() *cobra.Command {
 	f.BoolVarP(&o.all, "all", "a", false, "list deleted sandboxes too")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	f.StringArrayVar(&o.labels, "label", nil, "only sandboxes with `KEY=VALUE` (repeatable)")
-	addFormat(cmd, &o.format)
+	addTable(cmd, &o.output)
+	addTemplate(cmd, &o.output)
+	addFilter(cmd, &o.filters, sandboxFilters)
 	return cmd
 }
 
@@ -43,31 +48,24 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: o.all, Labels: labels})
-	switch {
-	case err != nil:
+	all := o.all || filtersBy(o.filters, "state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "=deleted") })
+	list, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: all, Labels: labels})
+	if err != nil {
 		return err
+	}
+	if list, err = filtered(list, o.filters, sandboxFilters); err != nil {
+		return err
+	}
+	switch {
 	case o.quiet:
 		for _, h := range list {
 			fmt.Fprintln(a.stdout, h.GetSandboxId())
 		}
 		return nil
-	case o.format == formatJSON:
-		return printJSONList(a.stdout, list)
+	case o.output.raw():
+		return printItems(a, o.output, list)
 	}
-	head := sandboxHead
-	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
-	rows := make([][]string, len(list))
-	for i, h := range list {
-		rows[i] = a.sandboxRow(h)
-		if served {
-			rows[i] = append(rows[i], servicesWord(h))
-		}
-	}
-	if served {
-		head = append(slices.Clone(head), "SERVICES")
-	}
-	return printTable(a.stdout, head, rows)
+	return a.printTable(o.output, sandboxColumns(list), a.sandboxRows(list))
 }
 
 // servicesWord counts the services that are ready and names the others.
@@ -83,25 +81,49 @@ func servicesWord(h *agboxv1.SandboxHandle) string {
 			ready++
 			continue
 		}
-		others = append(others, printable(s.GetName())+" "+enumWord(s.GetState().String(), "SERVICE_STATE_"))
+		others = append(others, s.GetName()+" "+enumWord(s.GetState().String(), "SERVICE_STATE_"))
 	}
 	word := fmt.Sprintf("%d/%d ready", ready, len(all))
 	if len(others) > 0 {
 		word += " (" + strings.Join(others, ", ") + ")"
 	}
-	return cut(word, 60)
+	return word
 }
 
-// sandboxHead are the titles of the columns of sandboxRow.
-var sandboxHead = []string{"NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED"}
-
-func (a *app) sandboxRow(h *agboxv1.SandboxHandle) []string {
-	return []string{
-		orDash(h.GetName()),
-		h.GetSandboxId(),
-		sandboxState(h),
-		cut(orDash(h.GetImage()), 48),
-		fmt.Sprint(h.GetActiveExecs()),
-		a.since(h.GetCreatedAt()),
+// sandboxColumns are the columns of sandboxRows.
+func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
+	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
+	return []table.Column{
+		{Title: "NAME", Min: 8},
+		{Title: "ID", Min: 12, Omit: 1},
+		{Title: "STATE"},
+		{Title: "IMAGE", Min: 10, Omit: 2},
+		{Title: "EXECS", Right: true, Omit: 5},
+		{Title: "CREATED", Omit: 3},
+		{Title: "SERVICES", Min: 10, Omit: 4, Wide: !served},
+		{Title: "LABELS", Wide: true},
+		{Title: "REASON", Wide: true},
 	}
+}
+
+// sandboxRows show sandboxes, one in each row.
+func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]table.Cell {
+	rows := make([][]table.Cell, len(list))
+	for i, h := range list {
+		rows[i] = []table.Cell{
+			table.Text(orDash(h.GetName())), table.Text(h.GetSandboxId()), stateCell(sandboxState(h)), table.Text(orDash(h.GetImage())),
+			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(servicesWord(h)),
+			table.Text(labelsWord(h.GetLabels())), table.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
+		}
+	}
+	return rows
+}
+
+// labelsWord lists labels in the order of their names.
+func labelsWord(labels map[string]string) string {
+	var words []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, key+"="+labels[key])
+	}
+	return orDash(strings.Join(words, ","))
 }

@@ -19,7 +19,8 @@ func (a *app) manCommand() *cobra.Command {
 		Use:   "man [COMMAND...] [flags]",
 		Short: "Print the manual page of a command, or write all pages",
 		Long: `Print the manual page of a command in the format of man. With --dir, the pages of all
-commands are written into a folder, for example /usr/local/share/man/man1.`,
+commands are written into a folder, for example /usr/local/share/man/man1. It is made
+if it does not exist.`,
 		Example: `  agbox man exec | man -l -
   agbox man --dir /usr/local/share/man/man1`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -47,6 +48,9 @@ commands are written into a folder, for example /usr/local/share/man/man1.`,
 func writeManPages(cmd *cobra.Command, dir string) error {
 	var b strings.Builder
 	if err := manPage(&b, cmd); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, manName(cmd)+".1"), []byte(b.String()), 0o644); err != nil {

@@ -33,7 +33,11 @@ func (a *app) namedExec(ctx context.Context, c *client.Client, ref string, runni
 	if err != nil {
 		return nil, err
 	}
-	a.say("%s is a sandbox. Its newest command is %s: %s", ref, e.GetExecId(), cut(shellWords(e.GetCommand()), commandWidth))
+	of := "Its newest command"
+	if running {
+		of = "Its newest running command"
+	}
+	a.say("%s is a sandbox. %s is %s: %s", ref, of, e.GetExecId(), cut(shellWords(e.GetCommand()), commandWidth))
 	return e, nil
 }
 
@@ -52,7 +56,7 @@ func newestExec(ctx context.Context, c *client.Client, box *agboxv1.SandboxHandl
 		}
 	}
 	if running {
-		none = "runs no command. `agbox shell` opens a shell in it"
+		none = "runs no command. `agbox shell` opens a shell in it, `agbox stop` stops it"
 		list, err := c.ListActiveExecs(ctx, box.GetSandboxId())
 		if err != nil {
 			return nil, err

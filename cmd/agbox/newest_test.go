@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // serveCommands is a daemon with sandbox demo (box1), which ran old and then done, and
@@ -56,8 +58,27 @@ func TestAttachToASandboxTakesTheNewestRunningCommand(t *testing.T) {
 	}
 	defer conn.Close()
 	e, err := c.namedExec(t.Context(), conn, "demo", true)
-	if err != nil || e.GetExecId() != "job1" || !strings.Contains(c.errs.String(), "Its newest command is job1: wait") {
+	if err != nil || e.GetExecId() != "job1" || !strings.Contains(c.errs.String(), "Its newest running command is job1: wait") {
 		t.Errorf("%v, %v, %q", e, err, c.errs.String())
+	}
+}
+
+func TestKillOfASandboxTakesTheNewestRunningCommand(t *testing.T) {
+	d, socket := serveCommands(t)
+	for _, args := range [][]string{{"kill", "-9", "demo"}, {"kill", "box1"}} {
+		code, out, errs := agbox(t, socket, args...)
+		if code != 0 || out != "" || !strings.Contains(errs, " is a sandbox. Its newest running command is job1: wait\n") {
+			t.Errorf("%q: code %d, %q, %q", args, code, out, errs)
+		}
+		d.execs[1].State = agboxv1.ExecState_EXEC_STATE_RUNNING // so that there is something to kill again
+	}
+	if len(d.signals) == 0 || d.signals[0] != 9 || d.execs[0].GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
+		t.Errorf("the signals are %v; the commands are %v", d.signals, d.execs)
+	}
+	if code, _, errs := agbox(t, socket, "kill", "bare", "nosuch"); code != codeNotFound ||
+		!strings.Contains(errs, "Sandbox bare runs no command. `agbox shell` opens a shell in it, `agbox stop` stops it.") ||
+		!strings.Contains(errs, "There is no command nosuch.") {
+		t.Errorf("nothing to kill: code %d, %q", code, errs)
 	}
 }
 

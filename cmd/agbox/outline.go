@@ -12,18 +12,33 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/internal/table"
+)
+
+const (
+	// foldIndent is how much further than its key a value goes on that is longer than a line.
+	foldIndent = "    "
+	// leastFold is the least number of columns that such a value has, also beyond the
+	// terminal.
+	leastFold = 16
 )
 
 // printOutline writes the set fields of a message as indented lines that read like
-// YAML, with the field names of the .proto files.
-func printOutline(w io.Writer, m proto.Message) error {
-	var o outline
+// YAML, with the field names of the .proto files. On a terminal of width columns, a value
+// that is longer than a line goes on in the next ones; 0 means that none does.
+func printOutline(w io.Writer, m proto.Message, width int) error {
+	o := outline{width: width}
 	o.fields(m.ProtoReflect(), "")
 	_, err := io.WriteString(w, o.String())
 	return err
 }
 
-type outline struct{ strings.Builder }
+type outline struct {
+	strings.Builder
+	width int
+}
 
 func (o *outline) fields(m protoreflect.Message, indent string) {
 	list := m.Descriptor().Fields()
@@ -71,33 +86,47 @@ func (o *outline) items(f protoreflect.FieldDescriptor, list protoreflect.List, 
 // value writes one value after its key. A message goes on the lines below, indented.
 func (o *outline) value(f protoreflect.FieldDescriptor, v protoreflect.Value, key, indent string) {
 	if f.Kind() != protoreflect.MessageKind {
-		fmt.Fprintf(o, "%s %s\n", key, scalar(f, v))
+		o.line(key, scalar(f, v), indent)
 		return
 	}
 	switch m := v.Message().Interface().(type) {
 	case *timestamppb.Timestamp:
-		fmt.Fprintf(o, "%s %s\n", key, stamp(m))
+		o.line(key, stamp(m), indent)
 	case *durationpb.Duration:
-		fmt.Fprintf(o, "%s %v\n", key, m.AsDuration())
+		o.line(key, m.AsDuration().String(), indent)
 	default:
-		var inner outline
+		inner := outline{width: o.width}
 		inner.fields(v.Message(), indent+"  ")
 		if text := inner.String(); strings.HasSuffix(key, "-") && text != "" {
 			// The first field of a list item goes on the line of the dash.
 			fmt.Fprintf(o, "%s %s", key, strings.TrimPrefix(text, indent+"  "))
+			return
+		} else if text == "" {
+			fmt.Fprintf(o, "%s {}\n", key)
 			return
 		}
 		fmt.Fprintf(o, "%s\n%s", key, inner.String())
 	}
 }
 
+// line writes a printable value after its key.
+func (o *outline) line(key, value, indent string) {
+	if o.width == 0 {
+		fmt.Fprintf(o, "%s %s\n", key, value)
+		return
+	}
+	indent += foldIndent
+	lines := table.Fold(" "+value, o.width-table.Width(key), max(leastFold, o.width-len(indent)))
+	o.WriteString(strings.TrimRight(key+lines[0], " ") + "\n")
+	for _, line := range lines[1:] {
+		o.WriteString(indent + strings.TrimRight(line, " ") + "\n")
+	}
+}
+
 func scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	switch f.Kind() {
 	case protoreflect.EnumKind:
-		if name := f.Enum().Values().ByNumber(v.Enum()); name != nil {
-			return string(name.Name())
-		}
-		return strconv.Itoa(int(v.Enum()))
+		return jsonview.Word(f.Enum(), v.Enum())
 	case protoreflect.StringKind:
 		return plainOrQuoted(v.String())
 	case protoreflect.BytesKind:

@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/jsonview"
 )
 
 // format is the value of -o.
@@ -43,12 +42,6 @@ func addFormat(cmd *cobra.Command, f *format) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// jsonValue is a message as JSON, with the field names of the .proto files. It has
-// unset fields too, so scripts need not check whether a key exists.
-func jsonValue(m proto.Message) (json.RawMessage, error) {
-	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
-}
-
 // printJSON writes one JSON value.
 func printJSON(w io.Writer, value any) error {
 	enc := newJSONEncoder(w)
@@ -58,7 +51,7 @@ func printJSON(w io.Writer, value any) error {
 
 // printJSONLine writes one message as one line.
 func printJSONLine(w io.Writer, m proto.Message) error {
-	value, err := jsonValue(m)
+	value, err := jsonview.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -70,22 +63,11 @@ func printJSONLine(w io.Writer, m proto.Message) error {
 func printJSONList[M proto.Message](w io.Writer, list []M) error {
 	values := make([]json.RawMessage, 0, len(list))
 	for _, m := range list {
-		value, err := jsonValue(m)
+		value, err := jsonview.Marshal(m)
 		if err != nil {
 			return err
 		}
 		values = append(values, value)
 	}
 	return printJSON(w, values)
-}
-
-// printTable writes rows in columns. Cells must not hold tabs or line breaks.
-func printTable(w io.Writer, head []string, rows [][]string) error {
-	tab := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
-		if _, err := fmt.Fprintln(tab, strings.Join(row, "\t")); err != nil {
-			return err
-		}
-	}
-	return tab.Flush()
 }

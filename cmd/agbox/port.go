@@ -13,11 +13,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func (a *app) portCommand() *cobra.Command {
-	var out format
+	var out output
 	cmd := &cobra.Command{
 		Use:   "port SANDBOX [PORT[/PROTOCOL]] [flags]",
 		Short: "List the ports that a sandbox publishes on this machine",
@@ -37,7 +38,7 @@ per line. The protocol is tcp unless it is given.`,
 			return showPort(ctx, a, c, args[0], args[1], out)
 		}),
 	}
-	addFormat(cmd, &out)
+	addTable(cmd, &out)
 	return cmd
 }
 
@@ -69,7 +70,7 @@ func publishedPorts(ctx context.Context, c *client.Client, ref string) ([]portLi
 }
 
 // showPort prints the addresses of one port of a sandbox.
-func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, out format) error {
+func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, out output) error {
 	number, protocol, given := strings.Cut(port, "/")
 	wanted, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || wanted == 0 || given && protocol == "" {
@@ -85,7 +86,7 @@ func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, o
 	switch {
 	case len(lines) == 0:
 		return &client.Error{Code: codes.NotFound, Message: fmt.Sprintf("Sandbox %s does not publish port %s now. `agbox port %[1]s` lists its ports.", ref, port)}
-	case out == formatJSON:
+	case out.format == formatJSON:
 		return printJSON(a.stdout, lines)
 	}
 	for _, l := range lines {
@@ -96,23 +97,23 @@ func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, o
 	return nil
 }
 
-func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out format) error {
+func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out output) error {
 	lines, err := publishedPorts(ctx, c, ref)
 	if err != nil {
 		return err
 	}
-	if out == formatJSON {
+	if out.format == formatJSON {
 		return printJSON(a.stdout, lines)
 	}
-	rows := make([][]string, len(lines))
+	rows := make([][]table.Cell, len(lines))
 	for i, l := range lines {
 		address := "none while it is stopped"
 		if l.HostPort != 0 {
-			address = net.JoinHostPort(printable(l.HostIP), strconv.Itoa(int(l.HostPort)))
+			address = net.JoinHostPort(l.HostIP, strconv.Itoa(int(l.HostPort)))
 		}
-		rows[i] = []string{printable(l.Container), fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address}
+		rows[i] = cells(l.Container, fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address)
 	}
-	return printTable(a.stdout, []string{"CONTAINER", "PORT", "ADDRESS"}, rows)
+	return a.printTable(out, []table.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
 }
 
 // containerWord names a container of a sandbox by its service.

@@ -1,64 +1,79 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/presets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
-	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/spec/notation"
 )
 
-// presetOptions run a built-in tool in a sandbox of its own.
+// presetOptions run a coding agent in a sandbox of its own.
 type presetOptions struct {
 	runOptions
-	tool        *projections.Tool
+	preset      *presets.Preset
 	noWorkspace bool
+	base        string
+	with        []string
+	ask         bool
+	verbose     bool
+	// described is the sandbox as the sandbox file and the flags describe it; nil if the file
+	// has problems.
+	described *agboxv1.CreateSpec
 }
 
-// presetCommands makes a command for each tool that has a preset.
+// presetCommands makes a command for each preset.
 func (a *app) presetCommands() []*cobra.Command {
 	var all []*cobra.Command
-	for _, tool := range projections.All() {
-		if tool.Preset != nil {
-			all = append(all, a.presetCommand(&tool))
-		}
+	for _, p := range presets.All() {
+		all = append(all, a.presetCommand(&p))
 	}
 	return all
 }
 
-func (a *app) presetCommand(tool *projections.Tool) *cobra.Command {
-	o := &presetOptions{tool: tool}
-	p := tool.Preset
+func (a *app) presetCommand(p *presets.Preset) *cobra.Command {
+	o := &presetOptions{preset: p}
 	cmd := &cobra.Command{
-		Use:   tool.Name + " [flags] [-- ARGS...]",
-		Short: "Run " + tool.Name + " on a copy of this folder",
-		Long: fmt.Sprintf(`Run %[1]s in a sandbox of its own, on this folder and with your login, like
-"agbox run --workspace . --tool %[1]s". ARGS go to %[1]s.
+		Use:   p.Name + " [flags] [-- ARGS...]",
+		Short: "Run " + p.Title + " on a copy of this folder",
+		Long: fmt.Sprintf(`Run %[1]s in a sandbox of its own, on this folder and with your login. ARGS go to
+%[2]s. The sandbox is the protection, so %[2]s does not ask before it
+acts, and its questions about trust, first use and updates are answered. --ask
+keeps its prompts.
 
 This folder is copied in, so %[1]s cannot change the original. The sandbox is kept at
-the end, and agbox prints how to copy the work out. With --mount-workspace . %[1]s
-gets the folder itself, writable. With --rm the sandbox is removed at the end.
+the end, and agbox prints how to get at the work. With --mount-workspace . it gets
+the folder itself, writable. With --rm the sandbox is removed at the end.
 
-The image must contain %[1]s. --image, a sandbox file or the variable %[2]s
-names it. In an image with Node.js, --post-create installs %[1]s:
-  --post-create '%[3]s'`, tool.Name, p.ImageEnv, p.Install),
-		Example: fmt.Sprintf(`  agbox %[1]s --image node:22 --post-create '%[3]s'
-  %[2]s=my/%[1]s agbox %[1]s -- --help`, tool.Name, p.ImageEnv, p.Install),
-		Annotations:       map[string]string{ownExitCodes: tool.Name},
+%[1]s gets its own login and instructions, and these variables if they are set:
+  %[4]s
+Settings of Git, the login of the GitHub CLI and your SSH agent go in by --with, or
+if you agreed to that once on a terminal. One line says what was handed over.
+
+The image is built at the first use, from Debian and npm packages; see
+"agbox preset". --image, a sandbox file or the variable %[3]s names
+another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimSuffix(strings.Join(p.Keys, ", ")+"\n  "+strings.Join(p.Settings, ", "), "\n  ")),
+		Example: fmt.Sprintf(`  agbox %[1]s
+  agbox %[1]s --rm -- --help
+  agbox %[1]s --with git,gh --mount-workspace .`, p.Name),
+		Annotations:       map[string]string{ownExitCodes: p.Name},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
-				return usagef("%q is not a flag of agbox %s. Write -- before arguments for %[2]s itself.", args[0], tool.Name)
+				return usagef("%q is not a flag of agbox %s. Write -- before arguments for %[2]s itself.", args[0], p.Name)
 			}
 			return nil
 		},
@@ -69,57 +84,127 @@ names it. In an image with Node.js, --post-create installs %[1]s:
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
+	f.StringSliceVar(&o.with, "with", nil, "hand over `NAMES` too: "+strings.Join(presets.Extras, ", ")+"; "+noExtras+" for nothing but the login")
+	f.BoolVar(&o.ask, "ask", false, "keep the prompts of "+p.Title)
 	f.BoolVar(&o.noWorkspace, "no-workspace", false, "do not copy this folder in")
+	f.BoolVar(&o.verbose, "verbose", false, "say what this machine does not have to hand over")
+	addBase(cmd, &o.base)
 	o.addFlags(cmd)
+	// It fails only for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(append(slices.Clone(presets.Extras), noExtras), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
 	o.stdin, o.tty = true, a.terminal() != nil
-	if err := o.chooseImage(a); err != nil {
+	making, done := a.interruptible(ctx)
+	err := o.prepare(making, a, c)
+	done()
+	if err != nil {
+		if sig := interrupted(0); errors.As(context.Cause(making), &sig) {
+			return exitStatus(codeSignal + int(sig))
+		}
 		return err
 	}
-	if err := o.complete(ctx, a, c); err != nil {
-		return err
-	}
-	left, err := o.session(ctx, a, c, append(slices.Clone(o.tool.Preset.Command), args...))
+	left, err := o.session(ctx, a, c, o.preset.Run(o.ask, args))
 	var code exitStatus
 	if errors.As(err, &code) && int(code) == codeNoCommand {
-		a.say("The image does not contain %s. Use an image that does, or install it with --post-create '%s'.", o.tool.Preset.Command[0], o.tool.Preset.Install)
+		a.say("The image does not contain %s. Use an image that does, or install it with --post-create 'npm install -g %s'.", o.preset.Command, o.preset.Package)
 		if left != "" {
 			o.discard(ctx, a, c, left)
 		}
 		return err
 	}
 	if left != "" && err != nil {
-		o.tellOfWork(a, left)
+		o.tellOfWork(a, o.called(left))
 	}
 	return err
 }
 
-// chooseImage takes the image from the environment if neither flags nor files name one.
-func (o *presetOptions) chooseImage(a *app) error {
+// prepare completes the options: the image, what is handed over, and the answers to the
+// agent's questions.
+func (o *presetOptions) prepare(ctx context.Context, a *app, c *client.Client) error {
+	if o.file == "-" {
+		return usagef("Standard input goes to %s: name a sandbox file with -f.", o.preset.Name)
+	}
+	extras, err := o.extras(ctx, a)
+	if err != nil {
+		return err
+	}
+	if err := o.chooseImage(ctx, a, c, extras); err != nil {
+		return err
+	}
+	if err := o.complete(ctx, a, c, extras); err != nil {
+		return err
+	}
+	o.hideMissing = !o.verbose
+	if lack := o.loginLack(a); lack != "" {
+		return usagef("%s", lack)
+	}
+	line, lacks := o.handedOver(a, o.addVariables(a))
+	a.say("%s", line)
+	for _, lack := range lacks {
+		if o.verbose {
+			a.say("%s", lack)
+		}
+	}
+	o.postCreate = append([]string{o.preset.Settle(o.ask)}, o.postCreate...)
+	return nil
+}
+
+// chooseImage takes the image from the environment if neither flags nor files name one,
+// and otherwise builds the preset's own at its first use.
+func (o *presetOptions) chooseImage(ctx context.Context, a *app, c *client.Client, extras []string) error {
 	if o.image != "" || o.file != "" || len(o.devcontainers)+len(o.composes) > 0 {
 		return nil
 	}
 	if _, err := os.Stat(defaultSpecFile); err == nil {
 		return nil
 	}
-	p := o.tool.Preset
-	image, _ := a.lookupEnv(p.ImageEnv)
-	if image == "" {
-		return usagef("Name an image that contains %[1]s, with --image, the variable %[2]s or an %[3]s in this folder. An image with Node.js works with --post-create '%[4]s'.",
-			p.Command[0], p.ImageEnv, defaultSpecFile, p.Install)
+	if o.image, _ = a.lookupEnv(o.preset.ImageEnv); o.image != "" {
+		return nil
 	}
-	o.image = image
-	return nil
+	envs, _, err := o.vars.read(a)
+	if err != nil {
+		return err
+	}
+	o.described = &agboxv1.CreateSpec{Envs: envs}
+	if lack := o.loginLack(a); lack != "" {
+		return usagef("%s", lack) // before the image is built
+	}
+	uid, err := o.agentUser(extras)
+	if err != nil {
+		return err
+	}
+	if uid == 0 {
+		uid = presets.DefaultUID
+		o.user = cmp.Or(o.user, "root")
+	}
+	image := presetImage{preset: o.preset, base: a.presetBase(o.base), uid: uid}
+	o.image = image.name()
+	return image.provide(ctx, a, c)
+}
+
+// agentUser returns the user id of the agent in the preset's own image: the owner of a
+// mounted folder, else the caller, else DefaultUID. What belongs to root can only be used
+// by root, so the agent is root if root mounts or hands over such things.
+func (o *presetOptions) agentUser(extras []string) (int, error) {
+	if os.Getuid() == 0 && (slices.Contains(extras, "gh") || slices.Contains(extras, "ssh-agent")) {
+		return 0, nil
+	}
+	if o.mountWorkspace == "" {
+		return callerUID(), nil
+	}
+	dir, _ := notation.Workspace(o.mountWorkspace)
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return 0, usagef("The folder %s cannot be mounted: %v.", dir, err)
+	}
+	return int(st.Uid), nil
 }
 
 // complete adds the tools and this folder to the spec of the flags and files.
-func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) error {
-	if o.file == "-" {
-		return usagef("Standard input goes to %s: name a sandbox file with -f.", o.tool.Name)
-	}
+func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client, extras []string) error {
 	quiet := *a
 	quiet.stderr = io.Discard // create prints the same notices
 	input, err := o.request(&quiet, nil, nil)
@@ -135,9 +220,16 @@ func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) 
 		out, err := c.ResolveSpec(ctx, asked)
 		if err == nil && out.GetCreateSpec() != nil {
 			spec = out.GetCreateSpec() // create reports the problems
+			o.described = spec
 		}
+	} else {
+		o.described = spec
 	}
-	o.tools = append(o.tools, o.missingTools(a, spec)...)
+	// The flag --tool claude brings in the login and the settings.
+	if !slices.Contains(o.tools, o.preset.Name) {
+		o.tools = append(o.tools, o.preset.Tool)
+	}
+	o.tools = append(o.tools, extras...)
 	if spec.GetWorkspace() == nil && !o.noWorkspace {
 		here, err := filepath.Abs(".")
 		if err != nil {
@@ -148,34 +240,40 @@ func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) 
 	return nil
 }
 
-// missingTools are the preset's tools that the spec does not have. Optional ones are
-// included only if this machine has them.
-func (o *presetOptions) missingTools(a *app, spec *agboxv1.CreateSpec) []string {
+// addVariables hands over the preset's variables that are set here and that no flag sets,
+// and returns their names.
+func (o *presetOptions) addVariables(a *app) []string {
 	var names []string
-	for _, name := range o.tool.Preset.Tools {
-		if !slices.Contains(spec.GetBuiltinTools(), name) {
-			names = append(names, name)
+	given := func(name string) bool {
+		return slices.ContainsFunc(slices.Concat(o.vars.plain, o.vars.secret), func(pair string) bool {
+			key, _, _ := strings.Cut(pair, "=")
+			return key == name
+		})
+	}
+	pass := func(list *[]string, wanted []string) {
+		for _, name := range wanted {
+			if value, _ := a.lookupEnv(name); value != "" && !given(name) {
+				*list = append(*list, name)
+				names = append(names, name)
+			}
 		}
 	}
-	for _, name := range o.tool.Preset.Also {
-		whole := !slices.ContainsFunc(a.host().Find(projections.Find(name)), func(f projections.Found) bool { return f.Required && f.Missing != "" })
-		if whole && !slices.Contains(spec.GetBuiltinTools(), name) {
-			names = append(names, name)
+	pass(&o.vars.secret, o.preset.Keys)
+	pass(&o.vars.plain, o.preset.Settings)
+	for _, name := range slices.Sorted(maps.Keys(o.preset.Env)) {
+		if !given(name) {
+			o.vars.plain = append(o.vars.plain, name+"="+o.preset.Env[name])
 		}
 	}
 	return names
 }
 
 // tellOfWork prints how to get the tool's work out of the sandbox.
-func (o *presetOptions) tellOfWork(a *app, id string) {
-	parts := []string{fmt.Sprintf("Sandbox %s is kept.", id)}
+func (o *presetOptions) tellOfWork(a *app, sandbox string) {
+	parts := []string{fmt.Sprintf("Sandbox %s is kept.", sandbox)}
 	if o.workspace != "" {
-		target := "/workspace"
-		if at := strings.LastIndex(o.workspace, ":/"); at > 0 {
-			target = o.workspace[at+1:]
-		}
-		parts = append(parts, fmt.Sprintf("`agbox cp %s:%s/. DIR` copies its work out,", id, target))
+		parts = append(parts, fmt.Sprintf("`agbox diff %s` shows what it changed, `agbox apply %[1]s` brings that back,", sandbox))
 	}
-	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` continues in it, `agbox rm %[1]s` removes it.", id, o.tool.Preset.Command[0]))
+	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` continues in it, `agbox rm %[1]s` removes it.", sandbox, o.preset.Command))
 	a.say("%s", strings.Join(parts, " "))
 }

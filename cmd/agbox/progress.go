@@ -23,6 +23,7 @@ type progress struct {
 // phases are the words for the daemon's phases.
 var phases = map[string]string{
 	"image":     "getting the image",
+	"build":     "building the image",
 	"network":   "creating the network",
 	"container": "creating the container",
 	"start":     "starting",

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -51,8 +52,9 @@ func (a *app) pruneCommand() *cobra.Command {
 		Use:   "prune [flags]",
 		Short: "Remove the sandboxes that are stopped or have failed",
 		Long: `Remove the sandboxes that are stopped or have failed, with their files. On a terminal
-it lists them and asks; elsewhere it needs -f. Sandboxes with agents that have not ended
-stay: "agbox rm -f" removes them.`,
+it lists them, says which changes to copied workspaces were never brought back, and asks;
+elsewhere it needs -f. Sandboxes with agents that have not ended stay: "agbox rm -f"
+removes them.`,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -70,9 +72,8 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 	}
 	list = slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool { return !slices.Contains(resting, h.GetState()) })
 	ids := make([]string, len(list))
-	rows := make([][]string, len(list))
 	for i, h := range list {
-		ids[i], rows[i] = h.GetSandboxId(), a.sandboxRow(h)
+		ids[i] = h.GetSandboxId()
 	}
 	switch {
 	case len(ids) == 0:
@@ -81,7 +82,8 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 	case !force && a.terminal() == nil:
 		return usagef("Sandboxes to remove: %d. Without a terminal agbox prune needs -f.", len(ids))
 	case !force:
-		if err := printTable(a.stderr, sandboxHead, rows); err != nil {
+		fmt.Fprint(a.stderr, table.Render(sandboxColumns(list), a.sandboxRows(list), table.Options{Width: a.width()}))
+		if err := a.tellOfLosses(ctx, c, list); err != nil {
 			return err
 		}
 		yes, err := a.confirm(ctx, "Remove all of these, with their files?")

@@ -70,7 +70,7 @@ func TestStopAndRemoveAll(t *testing.T) {
 	}
 }
 
-func TestRestartStopsAndStarts(t *testing.T) {
+func TestRestartIsOneCall(t *testing.T) {
 	d, socket := serveStates(t)
 	for _, name := range []string{"up", "stopped"} {
 		before := len(d.events)
@@ -92,7 +92,7 @@ func TestEventsSinceATime(t *testing.T) {
 	}
 	for _, words := range []string{"events demo --since 1m", "events --since 1m", "events --since 2026-05-04T12:02"} { // it is 12:03
 		code, out, errs := agbox(t, socket, strings.Fields(words)...)
-		if lines := strings.Split(out, "\n"); code != 0 || len(lines) != len(d.events)-2+1 || !strings.HasPrefix(lines[0], "2026-05-04T12:02:00.000Z  box1  3 ") {
+		if lines := strings.Split(out, "\n"); code != 0 || len(lines) != len(d.events)-2+1 || !strings.HasPrefix(lines[0], "2026-05-04T12:02:00.000Z  demo  3 ") {
 			t.Errorf("%s: code %d, %q, %q", words, code, out, errs)
 		}
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// commandWidth is how much of a command the table shows, in characters.
+// commandWidth is how much of a command a message shows, in columns.
 const commandWidth = 60
 
-// usedColumn is the index of the columns for CPU time and peak memory.
-const usedColumn = 6
-
 type psOptions struct {
-	all    bool
-	quiet  bool
-	format format
+	all     bool
+	quiet   bool
+	filters []string
+	output  output
 }
 
 func (a *app) psCommand() *cobra.Command {
@@ -43,39 +43,74 @@ Its name is main: "agbox logs SANDBOX/main" shows its output.`,
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all", "a", false, "also list commands that have ended")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
-	addFormat(cmd, &o.format)
+	addTable(cmd, &o.output)
+	addTemplate(cmd, &o.output)
+	addFilter(cmd, &o.filters, execFilters(nil))
 	return cmd
 }
 
 func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+	if filtersBy(o.filters, "state", "status", "exit", "exited") {
+		o.all = true // only then are there commands that have ended
+	}
 	list, err := o.list(ctx, c, sandbox)
+	if err != nil {
+		return err
+	}
+	var names map[string]string
+	if len(list) > 0 && (len(o.filters) > 0 || !o.quiet && !o.output.raw()) {
+		if names, err = sandboxNames(ctx, c); err != nil {
+			return err
+		}
+	}
+	if list, err = filtered(list, o.filters, execFilters(names)); err != nil {
+		return err
+	}
 	// With -a they come by their ids, which are random.
 	slices.SortStableFunc(list, func(x, y *agboxv1.ExecStatus) int {
 		return y.GetStartedAt().AsTime().Compare(x.GetStartedAt().AsTime())
 	})
 	switch {
-	case err != nil:
-		return err
 	case o.quiet:
 		for _, e := range list {
 			fmt.Fprintln(a.stdout, e.GetExecId())
 		}
 		return nil
-	case o.format == formatJSON:
-		return printJSONList(a.stdout, list)
+	case o.output.raw():
+		return printItems(a, o.output, list)
 	}
-	head := []string{"EXEC", "NAME", "SANDBOX", "STATE", "EXIT", "STARTED", "COMMAND"}
-	rows := make([][]string, len(list))
+	rows := make([][]table.Cell, len(list))
 	for i, e := range list {
-		rows[i] = a.execRow(e)
-		if o.all { // only commands that have ended have these figures
-			rows[i] = slices.Insert(rows[i], usedColumn, cpuTime(e), peakMemory(e))
-		}
+		rows[i] = a.execRow(e, names)
 	}
-	if o.all {
-		head = slices.Insert(head, usedColumn, "CPU", "MEMORY")
+	return a.printTable(o.output, o.columns(), rows)
+}
+
+// columns are the columns of execRow. Only commands that have ended have figures about
+// what they used.
+func (o *psOptions) columns() []table.Column {
+	return []table.Column{
+		{Title: "NAME", Min: 6},
+		{Title: "EXEC", Min: 12, Omit: 1},
+		{Title: "SANDBOX", Min: 7, Omit: 2},
+		{Title: "STATE"},
+		{Title: "EXIT", Right: true, Omit: 4},
+		{Title: "STARTED", Omit: 3},
+		{Title: "CPU", Right: true, Omit: 5, Wide: !o.all},
+		{Title: "MEMORY", Right: true, Omit: 6, Wide: !o.all},
+		{Title: "SANDBOX ID", Wide: true},
+		{Title: "COMMAND", Min: 12},
 	}
-	return printTable(a.stdout, head, rows)
+}
+
+// sandboxNames are the names of all sandboxes, by their ids.
+func sandboxNames(ctx context.Context, c *client.Client) (map[string]string, error) {
+	handles, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: true})
+	names := make(map[string]string, len(handles))
+	for _, h := range handles {
+		names[h.GetSandboxId()] = h.GetName()
+	}
+	return names, err
 }
 
 func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) ([]*agboxv1.ExecStatus, error) {
@@ -105,18 +140,19 @@ func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) 
 	return list, nil
 }
 
-func (a *app) execRow(e *agboxv1.ExecStatus) []string {
-	exit := "-"
-	if e.GetState() == agboxv1.ExecState_EXEC_STATE_FINISHED || e.GetState() == agboxv1.ExecState_EXEC_STATE_CANCELLED {
-		exit = fmt.Sprint(e.GetExitCode())
+func (a *app) execRow(e *agboxv1.ExecStatus, names map[string]string) []table.Cell {
+	exit := table.Text("-")
+	if hasExit(e) {
+		exit.Text = fmt.Sprint(e.GetExitCode())
+		if e.GetExitCode() != 0 {
+			exit.Style = table.Bad
+		}
 	}
-	return []string{
-		e.GetExecId(),
-		orDash(e.GetName()),
-		e.GetSandboxId(),
-		execState(e) + endMarks(e),
-		exit,
-		a.since(e.GetStartedAt()),
-		cut(shellWords(e.GetCommand()), commandWidth),
+	return []table.Cell{
+		table.Text(orDash(e.GetName())), table.Text(e.GetExecId()), table.Text(firstOf(names[e.GetSandboxId()], e.GetSandboxId())),
+		stateCell(execState(e) + endMarks(e)), exit, a.sinceCell(e.GetStartedAt()), table.Text(cpuTime(e)), table.Text(peakMemory(e)),
+		table.Text(e.GetSandboxId()), table.Text(shellWords(e.GetCommand())),
 	}
 }
+
+func hasExit(e *agboxv1.ExecStatus) bool { return jsonview.HasExitCode(e.GetState(), e.GetExitCode()) }

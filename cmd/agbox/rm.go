@@ -21,9 +21,12 @@ type rmOptions struct {
 func (a *app) rmCommand() *cobra.Command {
 	var o rmOptions
 	cmd := &cobra.Command{
-		Use:     "rm {SANDBOX... | --label KEY=VALUE | --all} [flags]",
-		Aliases: []string{"delete"},
-		Short:   "Remove sandboxes and everything that runs in them",
+		Use:   "rm {SANDBOX... | --label KEY=VALUE | --all} [flags]",
+		Short: "Remove sandboxes and everything that runs in them",
+		Long: `Remove sandboxes and everything that runs in them. If a sandbox has changed its
+workspace and that was not brought back by "agbox apply" or "agbox pull", or if commands
+run in it, agbox rm asks on a terminal and refuses elsewhere, unless -f is given. The
+main command does not count.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.all && len(args)+len(o.labels) > 0:
@@ -39,7 +42,7 @@ func (a *app) rmCommand() *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.force, "force", "f", false, "also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
+	f.BoolVarP(&o.force, "force", "f", false, "do not ask, also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
 	f.BoolVar(&o.all, "all", false, "remove all sandboxes")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
 	f.BoolVar(&o.now, "now", false, "with -f, do not wait for agents to save their work")
@@ -67,7 +70,7 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			return err
 		}
 	}
-	ch := change{ask: c.DeleteSandboxUnlessAgents}
+	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id) }}
 	if !o.noWait {
 		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
 	}
@@ -77,6 +80,11 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			ch.ask, ch.said = c.DeleteSandboxNow, nil
 		}
 		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
+	}
+	ask := ch.ask
+	ch.ask = func(ctx context.Context, id string) error {
+		a.tellUncovered(ctx, c, id)
+		return ask(ctx, id)
 	}
 	return ch.apply(ctx, a, c, refs)
 }

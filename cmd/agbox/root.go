@@ -122,9 +122,9 @@ func (a *app) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupSandboxes, a.createCommand(), a.runCommand(), a.lsCommand(), a.inspectCommand(), a.statsCommand(), a.portCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.rmCommand(), a.pruneCommand(), a.eventsCommand(), a.initCommand(), a.configCommand(), a.trustCommand(), a.policyCommand())
-	add(groupExecs, a.execCommand(), a.shellCommand(), a.attachCommand(), a.logsCommand(), a.psCommand(), a.waitCommand(), a.killCommand(), a.cpCommand())
-	add(groupAgents, append(a.presetCommands(), a.agentCommand())...)
+	add(groupSandboxes, a.createCommand(), a.upCommand(), a.downCommand(), a.buildCommand(), a.runCommand(), a.lsCommand(), a.inspectCommand(), a.statsCommand(), a.topCommand(), a.portCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.renameCommand(), a.rmCommand(), a.pruneCommand(), a.eventsCommand(), a.initCommand(), a.configCommand(), a.trustCommand(), a.policyCommand())
+	add(groupExecs, a.execCommand(), a.shellCommand(), a.attachCommand(), a.logsCommand(), a.psCommand(), a.waitCommand(), a.killCommand(), a.cpCommand(), a.diffCommand(), a.applyCommand(), a.pullCommand(), a.syncCommand())
+	add(groupAgents, append(a.presetCommands(), a.presetToolCommand(), a.agentCommand())...)
 	add(groupRest, a.toolsCommand(), a.daemonCommand(), a.imageCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand())
 	root.SetCompletionCommandGroupID(groupRest)
 	root.SetHelpCommand(helpCommand())

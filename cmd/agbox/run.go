@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"syscall"
@@ -83,14 +84,17 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command []string) error {
 	left, err := o.session(ctx, a, c, command)
 	if left != "" && o.detach && err == nil && !o.remove && a.width() > 0 {
-		a.say("The command runs in sandbox %s. `agbox rm %[1]s` removes both.", left)
+		a.say("The command runs in sandbox %s. `agbox rm %[1]s` removes both.", o.called(left))
 	}
 	if left != "" && err != nil && a.width() > 0 {
 		// Unlike an exited container, it keeps using memory.
-		a.say("Sandbox %s is kept. Remove it with `agbox rm %[1]s`, or use --rm next time.", left)
+		a.say("Sandbox %s is kept. Remove it with `agbox rm %[1]s`, or use --rm next time.", o.called(left))
 	}
 	return err
 }
+
+// called returns the name that the sandbox was given, otherwise its id.
+func (o *runOptions) called(id string) string { return cmp.Or(o.name, id) }
 
 // session does the work of run. It returns the id of the sandbox if it was kept, else "".
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
@@ -109,10 +113,14 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 		return "", err
 	}
 	err = exec.run(ctx, a, c, append([]string{id, "--"}, command...))
+	if code := exitStatus(0); errors.As(err, &code) { // it has ended
+		a.tellUncovered(ctx, c, id)
+	}
 	switch {
 	case err == nil: // an exit code is an error too, so the user has detached from the command, or -d did
 		return id, nil
 	case o.remove:
+		o.tellOfLoss(ctx, a, c, id)
 		o.discard(ctx, a, c, id)
 		return "", err
 	}
@@ -146,6 +154,23 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 		return "", err
 	}
 	return "", exitStatus(codeSignal + int(sig))
+}
+
+// tellOfLoss says which changes of a copied workspace --rm removes with the sandbox. It was
+// asked for, so there is no question.
+func (o *runOptions) tellOfLoss(ctx context.Context, a *app, c *client.Client, id string) {
+	if o.workspace == "" {
+		return
+	}
+	ctx, done := a.interruptible(ctx)
+	defer done()
+	out, err := c.GetSandbox(ctx, id)
+	if err != nil {
+		return
+	}
+	if lost, err := lostWork(ctx, c, out.GetSandbox()); err == nil && !lost.none() {
+		a.say("--rm removes the sandbox with %s. Without --rm, `agbox apply` could bring that back.", lost)
+	}
 }
 
 // discard removes the sandbox and waits until it is gone. A signal ends the wait.

@@ -284,6 +284,12 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 		if err != nil {
 			return err
 		}
+		s.app.outages.types(sess)
+		defer func() {
+			if text := s.app.outages.undelivered(ctx.Err() != nil); text != "" && s.app.width() > 0 {
+				s.app.say("%s", text)
+			}
+		}()
 		defer stop()
 		defer sess.Detach() // before stop: it ends a Write that is waiting
 	}
@@ -351,6 +357,7 @@ type sink struct {
 // would on a pipe of its own. It is cancelled if it keeps writing.
 func (s *session) write(ctx context.Context, to *sink, data []byte) {
 	if to.broken.IsZero() {
+		s.app.outages.wrote(data)
 		if _, err := to.w.Write(data); err != nil {
 			to.broken = s.app.now()
 			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, io.ErrClosedPipe) {

@@ -68,7 +68,7 @@ func flags(t *testing.T, args ...string) (*cli, *agboxv1.CreateSandboxRequest, e
 
 func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	dir := inFolder(t, nil)
-	_, in, err := flags(t, "--image", "x", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--secret-env", "B=2", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
+	_, in, err := flags(t, "--image", "x", "--build", "{context: web, target: t}", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--secret-env", "B=2", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
 		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
 		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--revival", "revive",
@@ -81,6 +81,7 @@ func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	r := document.Reader{Report: report}
 	r.Message(document.YAML("want", []byte(`
 image: x
+build: {context: "`+dir+`/web", target: t}
 platform: linux/arm64
 pull_policy: if_missing
 labels: {a: b}
@@ -303,7 +304,7 @@ func TestConfigShowsWhatWouldBeStored(t *testing.T) {
 		"bad.yaml":     "imagee: x\nports: [http]\n",
 	})
 	code, out, errs := agbox(t, socket, "config", "show", "-e", "B=2", "--memory", "1g")
-	want := "image: good\nmounts:\n  - source: " + dir + "/x\n    target: /x\nservices:\n  - name: db\n    image: \"y\"\n    required: true\nenvs:\n  A: file\n  B: \"2\"\nmemory_limit: 1g\n"
+	want := "image: good\nmounts:\n  - source: " + dir + "/x\n    target: /x\nservices:\n  - name: db\n    image: \"y\"\n    required: true\nenvs:\n  A: file\n  B: \"2\"\nmemory_limit: 1g\nhostname: web\n"
 	if code != 0 || out != want {
 		t.Errorf("code %d, stdout\n%s", code, out)
 	}

@@ -30,8 +30,9 @@ type specOptions struct {
 	devcontainers  []string
 	composes       []string
 	composePrimary string
+	profiles       []string
 
-	image, platform, pull         string
+	image, build, platform, pull  string
 	labels                        []string
 	vars                          envFlags
 	mounts, copies                []string
@@ -53,6 +54,8 @@ type specOptions struct {
 	writableConfig, allowHost     *bool
 	// trust grants what the files request of the host, without a question.
 	trust bool
+	// hideMissing hides notices about what built-in tools do not find on this machine.
+	hideMissing bool
 }
 
 // addFlags adds the flags to a command.
@@ -68,7 +71,9 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list(&o.devcontainers, "devcontainer", "", "a devcontainer.json `FILE` as a base; the sandbox file overrides it")
 	list(&o.composes, "compose", "", "a compose `FILE` as a base, for its services; the sandbox file overrides it")
 	text(&o.composePrimary, "compose-primary", "", "the `SERVICE` of the compose file that is the primary container")
+	list(&o.profiles, "profile", "", "`NAME` of a profile of the compose file whose services are wanted, or * for all; instead of $COMPOSE_PROFILES")
 	text(&o.image, "image", "", "`IMAGE` of the sandbox; pulled if missing")
+	text(&o.build, "build", "", "build the image from `FOLDER`; or the YAML of a build in a sandbox file")
 	text(&o.platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
 	text(&o.pull, "pull", "", "`WHEN` to pull: if_missing, always or never")
 	list(&o.labels, "label", "", "`KEY=VALUE` to select the sandbox by")
@@ -133,7 +138,7 @@ func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*cl
 		return nil, err
 	}
 	req := input.Request
-	if o.image == "" && req.GetConfigYaml() == nil && len(req.GetBaseFiles()) == 0 {
+	if o.image == "" && o.build == "" && req.GetConfigYaml() == nil && len(req.GetBaseFiles()) == 0 {
 		return nil, usagef("Name an image, for example with --image debian:12, or write a sandbox file: `agbox init` writes a starter.")
 	}
 	req.CreateSpec = spec
@@ -144,7 +149,7 @@ func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*cl
 
 // files are the sandbox file and the flags' own bases.
 func (o *specOptions) files(a *app) client.SpecFiles {
-	files := client.SpecFiles{File: o.file, LookupEnv: a.lookupEnv}
+	files := client.SpecFiles{File: o.file, LookupEnv: a.lookupEnv, Profiles: o.profiles, Refresh: o.pull == "always"}
 	for _, name := range o.devcontainers {
 		files.Bases = append(files.Bases, client.SpecBase{File: name, Format: agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER})
 	}
@@ -154,8 +159,8 @@ func (o *specOptions) files(a *app) client.SpecFiles {
 	if _, err := os.Stat(defaultSpecFile); o.file != "" || err != nil {
 		return files
 	}
-	if o.image != "" {
-		a.say("Ignoring the %s in this folder because --image is given. Add -f %[1]s to use both.", defaultSpecFile)
+	if flag := o.imageFlag(); flag != "" {
+		a.say("Ignoring the %s in this folder because %s is given. Add -f %[1]s to use both.", defaultSpecFile, flag)
 		return files
 	}
 	a.say("Using the %s in this folder.", defaultSpecFile)
@@ -213,6 +218,8 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec.Workspace, err = o.workspaceFlag()
 	keep(err)
 	spec.Security = o.security()
+	spec.Build, err = buildFlag(o.build)
+	keep(err)
 	if len(wrong) > 0 {
 		return nil, usagef("%s", strings.Join(wrong, "\n"))
 	}
@@ -347,14 +354,9 @@ func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 	if name, image, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, "{:\n ") {
 		return &agboxv1.ServiceSpec{Name: name, Image: image, Required: proto.Bool(true)}, nil
 	}
-	report := new(document.Report)
 	service := new(agboxv1.ServiceSpec)
-	if node := document.YAML("", []byte(text), report); node != nil {
-		(&document.Reader{Report: report}).Message(node, service.ProtoReflect(), "")
-	}
-	if len(report.Problems) > 0 {
-		p := report.Problems[0]
-		return nil, errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
+	if err := yamlFlag(text, service); err != nil {
+		return nil, err
 	}
 	if service.Required == nil {
 		service.Required = proto.Bool(true) // the default in a request is false
@@ -364,7 +366,7 @@ func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 
 // resolved asks the daemon to resolve a request, prints its notices and problems, and
 // fails if there are problems. The answer is nil if the daemon is too old for the call.
-func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
+func (o *specOptions) resolved(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
 	out, err := c.ResolveSpec(ctx, in)
 	var failure *client.Error
 	switch {
@@ -373,9 +375,7 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 	case err != nil:
 		return nil, err
 	}
-	for _, n := range out.GetNotices() {
-		a.say("note: %s", problemLine(n))
-	}
+	o.sayNotices(a, out)
 	for _, p := range out.GetProblems() {
 		a.say("%s", problemLine(p))
 	}
@@ -383,6 +383,22 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 		return nil, errSpecTold
 	}
 	return out, nil
+}
+
+func (o *specOptions) sayNotices(a *app, out *agboxv1.ResolveSpecResponse) {
+	for _, n := range out.GetNotices() {
+		if !o.hideMissing || !strings.HasPrefix(n.GetField(), "builtin_tools[") {
+			a.say("note: %s", problemLine(n))
+		}
+	}
+}
+
+// tellNotices prints the notices of a request that has no files to agree to. Its problems
+// are those of the creation, which refuses it.
+func (o *specOptions) tellNotices(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) {
+	if out, err := c.ResolveSpec(ctx, in); err == nil && len(out.GetProblems()) == 0 {
+		o.sayNotices(a, out)
+	}
 }
 
 // problemLine formats a problem as FILE:LINE, which editors and terminals can open.

@@ -1,19 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type statsOptions struct {
 	noStream bool
-	format   format
+	output   output
 }
 
 func (a *app) statsCommand() *cobra.Command {
@@ -32,43 +34,46 @@ container. With -o json each round is one line.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&o.noStream, "no-stream", false, "show the usage once and exit")
-	addFormat(cmd, &o.format)
+	addTable(cmd, &o.output)
 	return cmd
 }
 
 func (o *statsOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
 	// Overwrite the last table only on a terminal.
-	over := a.width() > 0 && !o.noStream
+	over := a.outputSize() != nil && !o.noStream
 	for round, err := range c.Stats(ctx, refs, o.noStream) {
 		if err != nil {
 			return err
 		}
-		if o.format == formatJSON {
+		if o.output.format == formatJSON {
 			if err := printJSONLine(a.stdout, round); err != nil {
 				return err
 			}
 			continue
 		}
-		var table bytes.Buffer
-		if over {
-			table.WriteString("\x1b[H\x1b[2J")
-		}
-		rows := make([][]string, 0, len(round.GetContainers()))
+		rows := make([][]table.Cell, 0, len(round.GetContainers()))
 		for _, s := range round.GetContainers() {
 			rows = append(rows, statsRow(s))
 		}
-		head := []string{"SANDBOX", "CONTAINER", "CPU", "MEMORY / LIMIT", "NET IN / OUT", "BLOCK READ / WRITTEN", "PIDS"}
-		if err := printTable(&table, head, rows); err != nil {
-			return err
+		text := table.Render(statsColumns, rows, a.tableOptions(o.output))
+		if over {
+			// Overwriting lines instead of clearing the screen avoids flicker.
+			text = "\x1b[H" + strings.ReplaceAll(text, "\n", "\x1b[K\n") + "\x1b[J"
 		}
-		if _, err := a.stdout.Write(table.Bytes()); err != nil {
+		if _, err := io.WriteString(a.stdout, text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func statsRow(s *agboxv1.ContainerStats) []string {
+// statsColumns are the columns of statsRow.
+var statsColumns = []table.Column{
+	{Title: "SANDBOX", Min: 8}, {Title: "CONTAINER", Min: 7}, {Title: "CPU", Right: true}, {Title: "MEMORY / LIMIT"},
+	{Title: "NET IN / OUT", Omit: 2}, {Title: "BLOCK READ / WRITTEN", Omit: 3}, {Title: "PIDS", Omit: 1},
+}
+
+func statsRow(s *agboxv1.ContainerStats) []table.Cell {
 	name := s.GetSandboxName()
 	if name == "" {
 		name = s.GetSandboxId()
@@ -78,9 +83,9 @@ func statsRow(s *agboxv1.ContainerStats) []string {
 	if s.GetPidsLimit() > 0 {
 		pids += fmt.Sprintf(" / %d", s.GetPidsLimit())
 	}
-	return []string{
-		printable(name), printable(containerWord(s.GetService())), fmt.Sprintf("%.1f %%", s.GetCpuPercent()),
-		memoryCount(s.GetMemoryBytes()) + " / " + memoryCount(s.GetMemoryLimitBytes()), pair(s.GetNetReceivedBytes(), s.GetNetSentBytes()),
+	return cells(
+		name, containerWord(s.GetService()), fmt.Sprintf("%.1f %%", s.GetCpuPercent()),
+		memoryCount(s.GetMemoryBytes())+" / "+memoryCount(s.GetMemoryLimitBytes()), pair(s.GetNetReceivedBytes(), s.GetNetSentBytes()),
 		pair(s.GetBlockReadBytes(), s.GetBlockWrittenBytes()), pids,
-	}
+	)
 }

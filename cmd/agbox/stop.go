@@ -26,6 +26,9 @@ the sandbox is started again.`,
 			if !noWait {
 				ch.wait = func(ctx context.Context, id string) error {
 					_, err := c.WaitStopped(ctx, id)
+					if err == nil {
+						a.tellUncovered(ctx, c, id)
+					}
 					return err
 				}
 			}

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/agbox/agbox/internal/table"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -31,12 +31,7 @@ func ago(now, t time.Time) string {
 }
 
 // since is ago for a time that may be missing.
-func (a *app) since(t *timestamppb.Timestamp) string {
-	if t == nil {
-		return "-"
-	}
-	return ago(a.now(), t.AsTime())
-}
+func (a *app) since(t *timestamppb.Timestamp) string { return a.sinceCell(t).Text }
 
 // stamp formats a time in the local time zone, with milliseconds.
 func stamp(t *timestamppb.Timestamp) string {
@@ -54,22 +49,9 @@ func orDash(s string) string {
 	return printable(s)
 }
 
-// printable escapes control characters, so text from a sandbox or a request cannot
-// control the terminal.
-func printable(s string) string {
-	if strings.IndexFunc(s, unprintable) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if unprintable(r) {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+// printable makes characters visible that could control the terminal: text may come from a
+// sandbox or a request.
+func printable(s string) string { return table.Printable(s) }
 
 // printableLines is like printable, but keeps line breaks and tabs.
 func printableLines(s string) string {
@@ -86,14 +68,8 @@ func printableLines(s string) string {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// cut shortens s to at most n characters.
-func cut(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return string(runes[:max(n-1, 0)]) + "…"
-}
+// cut shortens s to at most n columns of the terminal.
+func cut(s string, n int) string { return table.Cut(s, n) }
 
 // shellWords quotes a command for the shell.
 func shellWords(words []string) string {
@@ -116,6 +92,8 @@ func shellWords(words []string) string {
 func sandboxState(h *agboxv1.SandboxHandle) string {
 	word := strings.ToLower(strings.TrimPrefix(h.GetState().String(), "SANDBOX_STATE_"))
 	switch {
+	case h.GetRestarting():
+		return word + " (restarting)"
 	case h.GetRecovering():
 		return word + " (recovering)"
 	case h.GetDegraded():

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/internal/table"
 )
 
 func (a *app) toolsCommand() *cobra.Command {
@@ -18,7 +19,7 @@ func (a *app) toolsCommand() *cobra.Command {
 		Short: "Show the built-in tools that can be added to a sandbox",
 	}
 	onlyCommands(cmd)
-	var f format
+	var f output
 	ls := &cobra.Command{
 		Use:   "ls [TOOL...]",
 		Short: "List the tools and what they would add from this machine",
@@ -44,7 +45,7 @@ add to a sandbox from this machine, and what is missing for it. HOW is one of:
 			return a.listTools(args, f)
 		},
 	}
-	addFormat(ls, &f)
+	addTable(ls, &f)
 	ls.DisableFlagsInUseLine = true
 	cmd.AddCommand(ls)
 	return cmd
@@ -77,13 +78,13 @@ type toolItem struct {
 	Missing  string            `json:"missing"`
 }
 
-func (a *app) listTools(names []string, f format) error {
+func (a *app) listTools(names []string, f output) error {
 	if len(names) == 0 {
 		names = projections.Names()
 	}
 	host := a.host()
 	items := []toolItem{}
-	var rows [][]string
+	var rows [][]table.Cell
 	var lacks []string
 	for _, name := range names {
 		for _, found := range host.Find(projections.Find(name)) {
@@ -103,19 +104,24 @@ func (a *app) listTools(names []string, f format) error {
 			if found.Missing != "" && found.Hint != "" {
 				lacks = append(lacks, fmt.Sprintf("%s: %s", name, found.Missing))
 			}
-			rows = append(rows, []string{name, found.What, string(found.Kind), printable(tilde(from, host.Home)), found.To})
+			rows = append(rows, cells(name, found.What, string(found.Kind), tilde(from, host.Home), found.To))
 		}
 	}
-	if f == formatJSON {
+	if f.format == formatJSON {
 		return printJSON(a.stdout, items)
 	}
-	if err := printTable(a.stdout, []string{"TOOL", "WHAT", "HOW", "FROM HERE", "TO"}, rows); err != nil {
+	if err := a.printTable(f, toolColumns, rows); err != nil {
 		return err
 	}
 	for _, lack := range lacks {
 		a.say("%s", printable(lack))
 	}
 	return nil
+}
+
+// toolColumns are the columns of the table of tools.
+var toolColumns = []table.Column{
+	{Title: "TOOL"}, {Title: "WHAT", Min: 10, Omit: 1}, {Title: "HOW"}, {Title: "FROM HERE", Min: 20}, {Title: "TO", Min: 20},
 }
 
 // tilde shortens a path below the home directory.

@@ -82,7 +82,7 @@ func remember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	out, err := c.resolved(t.Context(), client, input.Request)
+	out, err := new(specOptions).resolved(t.Context(), c.app, client, input.Request)
 	if err != nil {
 		t.Fatal(err)
 	}

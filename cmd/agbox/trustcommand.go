@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/table"
 	"github.com/agbox/agbox/internal/trust"
 )
 
@@ -74,7 +75,7 @@ func (a *app) trusted(do func(store trust.Store, args []string) error) func(*cob
 }
 
 func (a *app) trustListCommand() *cobra.Command {
-	var out format
+	var out output
 	cmd := &cobra.Command{
 		Use:   "ls [flags]",
 		Short: "List the files that you trust",
@@ -84,10 +85,10 @@ func (a *app) trustListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
+			if out.format == formatJSON {
 				return printJSON(a.stdout, append([]trust.Answer{}, all...))
 			}
-			var rows [][]string
+			var rows [][]table.Cell
 			for _, t := range all {
 				dangerous := 0
 				for _, r := range t.Requests {
@@ -95,13 +96,15 @@ func (a *app) trustListCommand() *cobra.Command {
 						dangerous++
 					}
 				}
-				rows = append(rows, []string{printable(t.Path), fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous), ago(a.now(), t.TrustedAt)})
+				rows = append(rows, append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous)), a.agoCell(t.TrustedAt)))
 			}
-			return printTable(a.stdout, []string{"FILE", "REQUESTS", "DANGEROUS", "TRUSTED"}, rows)
+			return a.printTable(out, []table.Column{
+				{Title: "FILE", Min: 16}, {Title: "REQUESTS", Right: true, Omit: 1}, {Title: "DANGEROUS", Right: true}, {Title: "TRUSTED", Omit: 2},
+			}, rows)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	addFormat(cmd, &out)
+	addTable(cmd, &out)
 	return cmd
 }
 

@@ -44,13 +44,17 @@ func (a *app) addVersionFlag(root *cobra.Command) {
 	}
 }
 
+// versions are the versions in the JSON output.
+type versions struct {
+	Client string `json:"client"`
+	// Daemon is nil if none runs.
+	Daemon *string `json:"daemon"`
+}
+
 func printVersion(ctx context.Context, a *app, out format) error {
 	daemon := a.daemonVersion(ctx)
 	if out == formatJSON {
-		v := struct {
-			Client string  `json:"client"`
-			Daemon *string `json:"daemon"`
-		}{Client: version.Version}
+		v := versions{Client: version.Version}
 		if daemon != "" {
 			v.Daemon = &daemon
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,8 +19,7 @@ const fewTypos = 2
 var foreignCommands = map[string]string{
 	"images":    "`agbox image ls` lists images.",
 	"rmi":       "agbox removes no images: use `docker rmi`.",
-	"pull":      "`agbox image pull` pulls images.",
-	"build":     "`agbox image build` builds images.",
+	"delete":    "`agbox rm` removes sandboxes.",
 	"list":      "`agbox ls` lists sandboxes, `agbox ps` the commands in them.",
 	"container": "A sandbox is what Docker calls a container: see `agbox ls`, `agbox run` and `agbox rm`.",
 	"info":      "`agbox daemon status` shows the daemon and its engine.",
@@ -52,7 +52,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	if hint != "" {
 		hint = " " + hint
 	}
-	return usagef("%s has no command %q.%s", cmd.CommandPath(), word, hint)
+	return &usageError{text: fmt.Sprintf("%s has no command %q.%s", cmd.CommandPath(), word, hint), of: cmd.CommandPath()}
 }
 
 // foreignFlags are flags of Docker that agbox has under another name, or whose meaning does

@@ -27,6 +27,9 @@ const (
 	exitRuns   = 4
 )
 
+// helpColumns keeps the help within 100 columns; pflag exceeds what it is given by up to 5.
+const helpColumns = 94
+
 // checkDatabase is a hidden command: the daemon checks its database in another
 // process, because reading a truncated memory mapping kills the reader.
 const checkDatabase = "check-database"
@@ -79,6 +82,7 @@ daemon is running.`,
 		text := err.Error()
 		return errors.New(strings.ToUpper(text[:1]) + text[1:] + ".")
 	})
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", helpColumns)))
 	root.AddCommand(runCommand(usage, daemon.Run), preflightCommand(usage))
 	root.AddCommand(configCommand(usage), doctorCommand(usage))
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -77,6 +77,15 @@ func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequ
 // Admit returns the spec for a new sandbox with this id. The error has all problems of
 // the request, or says that the engine is not available or which port is taken.
 func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
+	resolved, err := c.AdmitBuilds(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return resolved, c.checkPorts(ctx, id, resolved)
+}
+
+// AdmitBuilds is Admit for a request whose images are to be built, and no more.
+func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
 	result := c.merge(req)
 	asked := newRequestList(req, result)
 	c.hostSide(asked)
@@ -94,7 +103,7 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 		return nil, err
 	}
 	asked.resolveSources(resolved)
-	return resolved, c.checkPorts(ctx, id, resolved)
+	return resolved, nil
 }
 
 // merge merges the files of a request with its spec and checks the result, without the

@@ -41,6 +41,7 @@ func (l *requestList) requests() *agboxv1.HostRequests {
 		return l.out
 	}
 	l.folders(resolved)
+	l.builds(resolved)
 	l.ports(resolved.GetPorts(), "", nil)
 	l.tools(resolved)
 	l.container(resolved, "", nil)
@@ -80,8 +81,21 @@ func requestsChanged(r *agboxv1.HostRequest, how string) error {
 // were checked, if files that the caller does not vouch for name some of them. Whoever can
 // write to the folder could let one lead elsewhere before it is used.
 func (l *requestList) resolveSources(s *agboxv1.CreateSpec) {
-	if !l.req.GetUntrustedFiles() || len(s.GetMounts())+len(s.GetCopies()) == 0 && s.GetWorkspace() == nil && s.GetAgent().GetWork() == "" {
+	if !l.req.GetUntrustedFiles() || len(s.GetMounts())+len(s.GetCopies()) == 0 && s.GetWorkspace() == nil && s.GetAgent().GetWork() == "" && len(builds(s)) == 0 && !copiesIntoServices(s) {
 		return
+	}
+	for _, service := range s.GetServices() {
+		for _, c := range service.GetCopies() {
+			c.Source = l.resolved(c.GetSource())
+		}
+	}
+	for _, c := range contexts(s) {
+		c.build.Context = l.resolved(c.build.GetContext())
+	}
+	for _, b := range builds(s) {
+		for _, f := range b.build.GetFeatures() {
+			f.Source = l.resolved(f.GetSource())
+		}
 	}
 	for _, m := range s.GetMounts() {
 		m.Source = l.resolved(m.GetSource())
@@ -96,6 +110,11 @@ func (l *requestList) resolveSources(s *agboxv1.CreateSpec) {
 		a.Work = l.resolved(a.GetWork())
 	}
 	s.SourcesResolved = true
+}
+
+// copiesIntoServices reports whether a service gets a copy.
+func copiesIntoServices(s *agboxv1.CreateSpec) bool {
+	return slices.ContainsFunc(s.GetServices(), func(service *agboxv1.ServiceSpec) bool { return len(service.GetCopies()) > 0 })
 }
 
 // requestList collects requests.
@@ -145,6 +164,9 @@ func (l *requestList) add(path []any, kind string, dangerous bool, format string
 // with needs no request.
 func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	for i, m := range s.GetMounts() {
+		if l.implied(i) {
+			continue
+		}
 		access := "read-only"
 		if m.GetWritable() {
 			access = "writable"
@@ -155,6 +177,13 @@ func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	for i, c := range s.GetCopies() {
 		if source, inside := l.source(c.GetSource(), "copies", i, "source"); !inside {
 			l.add([]any{"copies", i, "source"}, "copy", true, "%s to %s", source, c.GetTarget())
+		}
+	}
+	for i, service := range s.GetServices() {
+		for j, c := range service.GetCopies() {
+			if source, inside := l.source(c.GetSource(), "services", i, "copies", j, "source"); !inside {
+				l.add([]any{"services", i, "copies", j, "source"}, "copy", true, "service %s: %s to %s", service.GetName(), source, c.GetTarget())
+			}
 		}
 	}
 	if work := s.GetAgent().GetWork(); work != "" {
@@ -171,6 +200,7 @@ func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	switch {
 	case w.GetMount():
 		l.add([]any{"workspace", "mount"}, "mount", true, "%s at %s, writable", source, target)
+		l.worktreeRequest(s)
 	case !inside:
 		l.add([]any{"workspace", "source"}, "copy", true, "%s to %s", source, target)
 	}

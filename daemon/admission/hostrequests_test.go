@@ -225,14 +225,14 @@ func TestAFileGetsAToolWithoutItsCredentials(t *testing.T) {
 		login        bool
 		notice, asks string
 	}{
-		"a file": {&agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nbuiltin_tools: [git]\n"), UntrustedFiles: true},
+		"a file": {&agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nbuiltin_tools: [git, gh]\n"), UntrustedFiles: true},
 			false, "login of the GitHub CLI is not brought in", "tool: git, with " + me + "/.gitconfig (agbox.yaml:2 builtin_tools[0])"},
-		"a flag": {&agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x", BuiltinTools: []string{"git"}}, UntrustedFiles: true},
+		"a flag": {&agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x", BuiltinTools: []string{"gh"}}, UntrustedFiles: true},
 			true, "", ""},
 		"a flag, beside a file that names it too": {&agboxv1.CreateSandboxRequest{
-			ConfigYaml: []byte("image: x\nbuiltin_tools: [git]\n"), CreateSpec: &agboxv1.CreateSpec{BuiltinTools: []string{"git"}}, UntrustedFiles: true},
-			true, "", "! login: " + me + "/.config/gh of git, which you hand over yourself, to what this file describes"},
-		"a caller of the API that vouches for its file": {&agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nbuiltin_tools: [git]\n")},
+			ConfigYaml: []byte("image: x\nbuiltin_tools: [git, gh]\n"), CreateSpec: &agboxv1.CreateSpec{BuiltinTools: []string{"gh"}}, UntrustedFiles: true},
+			true, "", "! login: " + me + "/.config/gh of gh, which you hand over yourself, to what this file describes"},
+		"a caller of the API that vouches for its file": {&agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nbuiltin_tools: [git, gh]\n")},
 			true, "", "! login"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,5 +257,68 @@ func TestAFileGetsAToolWithoutItsCredentials(t *testing.T) {
 				t.Errorf("asks %q, want %q", got, c.asks)
 			}
 		})
+	}
+}
+
+// worktree makes what git makes for a worktree, below a folder. It returns the worktree and
+// its repository.
+func worktree(t *testing.T, dir string) (tree, repository string) {
+	t.Helper()
+	tree, repository = filepath.Join(dir, "topic"), filepath.Join(dir, "app/.git")
+	own := filepath.Join(repository, "worktrees/topic")
+	for name, content := range map[string]string{
+		tree + "/.git": "gitdir: " + own + "\n", own + "/gitdir": tree + "/.git\n", own + "/commondir": "../..\n", own + "/HEAD": "ref: refs/heads/topic\n",
+		repository + "/HEAD": "ref: refs/heads/main\n", repository + "/config": "[core]\n\tbare = false\n", repository + "/objects/info/x": "", repository + "/refs/heads/x": "",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tree, repository
+}
+
+func TestTheRepositoryOfAMountedWorktreeIsAskedFor(t *testing.T) {
+	tree, repository := worktree(t, folder(t))
+	const with = "workspace: {source: ., mount: true}\nmounts: [\".:/x\"]"
+	file := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\n" + with), ConfigPath: "agbox.yaml", ConfigDir: tree, UntrustedFiles: true}
+	want := "mount: " + tree + " at /x, read-only (agbox.yaml:3 mounts[0].source)\n! mount: " + tree + " at /workspace, writable (agbox.yaml:2 workspace.mount)\n" +
+		"! mount: " + repository + " at " + repository + ", writable: the git repository of this worktree (agbox.yaml:2 workspace.mount)"
+	if got := requests(t, file); got != want {
+		t.Errorf("asked for\n%s\nand not\n%s", got, want)
+	}
+	result := bare(t).Resolve(t.Context(), file)
+	if m := result.Draft().GetMounts(); len(m) != 2 || m[1].GetSource() != repository || !m[1].GetWritable() || len(result.Problems) > 0 {
+		t.Errorf("mounts %v, problems %v", m, result.Problems)
+	}
+}
+
+func TestANoticeSaysWhyGitWillNotWork(t *testing.T) {
+	tree, repository := worktree(t, folder(t))
+	notices := func(w *agboxv1.WorkspaceSpec) string {
+		t.Helper()
+		result := bare(t).Resolve(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x", Workspace: w}})
+		var all []string
+		for _, n := range result.Notices {
+			all = append(all, n.GetMessage())
+		}
+		if len(result.Problems) > 0 || len(all) > 0 && len(result.Draft().GetMounts()) > 0 {
+			t.Errorf("problems %v, mounts %v", result.Problems, result.Draft().GetMounts())
+		}
+		return strings.Join(all, "\n")
+	}
+	copied, mounted := &agboxv1.WorkspaceSpec{Source: tree}, &agboxv1.WorkspaceSpec{Source: tree, Mount: new(true)}
+	if got := notices(copied) + notices(mounted); got != "" {
+		t.Errorf("without a reason: %s", got)
+	}
+	if got := notices(&agboxv1.WorkspaceSpec{Source: tree, Mount: new(true), Target: filepath.Dir(repository)}); !strings.Contains(got, "where the sandbox has something else: copy the folder in") {
+		t.Errorf("in the way: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(repository, "worktrees/topic/gitdir"), []byte("/elsewhere/.git\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*agboxv1.WorkspaceSpec{copied, mounted} {
+		if got := notices(w); !strings.Contains(got, "git will not work in the workspace, because its .git file leads to no repository") {
+			t.Errorf("a forged file: %q", got)
+		}
 	}
 }

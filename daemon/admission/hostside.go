@@ -26,6 +26,9 @@ func (c *Controller) hostSide(asked *requestList) {
 		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
 	}
 	c.ownFolderOnly(asked, resolved)
+	c.gitOfWorktree(check, result, resolved)
+	repositoriesSearched(check, result, resolved)
+	objectsOfOthers(result, resolved)
 	c.forbidden(result, resolved)
 	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
 	var seen []string
@@ -60,6 +63,7 @@ func (c *Controller) ownFolderOnly(l *requestList, resolved *agboxv1.CreateSpec)
 			refuse(m.GetSource(), fmt.Sprintf("--mount %.200s:%.200s:rw", m.GetSource(), m.GetTarget()), "mounts", i, "source")
 		}
 	}
+	l.contextsInside(resolved)
 	if w := resolved.GetWorkspace(); w.GetMount() {
 		refuse(w.GetSource(), fmt.Sprintf("--mount-workspace %.200s", w.GetSource()), "workspace", "source")
 	}

@@ -40,6 +40,11 @@ func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string
 	for _, c := range spec.GetCopies() {
 		look(c.GetSource(), hostfiles.Copied)
 	}
+	for _, service := range spec.GetServices() {
+		for _, c := range service.GetCopies() {
+			look(c.GetSource(), hostfiles.Copied)
+		}
+	}
 	if work := spec.GetAgent().GetWork(); work != "" {
 		look(work, hostfiles.Copied)
 	}

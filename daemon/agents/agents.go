@@ -34,8 +34,15 @@ type Execs interface {
 	// Drain lets a running exec of an agent save its work. It is errdefs.ErrNotImplemented
 	// for a supervisor that is too old.
 	Drain(ctx context.Context, sandboxID string, req *guestv1.DrainRequest) error
-	// Look says how files in a sandbox and its limits are now.
-	Look(ctx context.Context, sandboxID string, paths []string) (journal.Seen, error)
+	// Look says how files in a sandbox and its limits are now, as a user may know it. An empty
+	// user is the default one.
+	Look(ctx context.Context, sandboxID, user string, paths []string) (journal.Seen, error)
+	// Pause tells a running exec of an agent that the agent is paused, or is not any more. It is
+	// errdefs.ErrNotImplemented for a supervisor that is too old.
+	Pause(ctx context.Context, sandboxID string, req *guestv1.PauseRequest) error
+	// Allot tells a running exec of an agent what the children of the agent have of its budget.
+	// It is errdefs.ErrNotImplemented for a supervisor that is too old.
+	Allot(ctx context.Context, sandboxID string, req *guestv1.AllotRequest) error
 	// Answer answers a request of a running exec of an agent.
 	Answer(ctx context.Context, sandboxID string, req *guestv1.AnswerRequest) error
 }
@@ -72,9 +79,6 @@ func New(execs Execs, files Files, book *ledger.Ledger, install paths.Install, e
 // no checkpoint is whole, the program is not started, and the event of its end is returned.
 func (r *Runner) Start(ctx context.Context, a ledger.Agent) (ended *agboxv1.AgentEvent, err error) {
 	inc := a.Incarnation
-	if err := r.writeMeta(a); err != nil {
-		r.log.Warn("meta.json of an agent cannot be written; only a lost database would need it", "agent_id", a.ID, "error", err)
-	}
 	env := environment(a)
 	files, err := r.hydrate(ctx, a)
 	if lost := errHydration(""); errors.As(err, &lost) {
@@ -161,17 +165,18 @@ func (r *Runner) Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus,
 
 // End returns the reports that record the end of the agent's incarnation, whose exec has
 // ended: first what its program reported, then how it ended. They must be recorded
-// together, and then Forget called.
-func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (ledger.Reports, error) {
-	reports := r.reports(a)
-	if err := r.take(a, reports); err != nil {
-		return ledger.Reports{}, err
+// together, and then Forget called. What is too much for one transaction was recorded
+// before; after is the agent with it.
+func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (after ledger.Agent, last ledger.Reports, err error) {
+	a, reports, err := r.lastPiece(ctx, a)
+	if err != nil {
+		return a, ledger.Reports{}, err
 	}
 	events := append(reports.ordered(), &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
 		Details: &agboxv1.AgentEvent_End{End: r.describe(a, exec, reports)},
 	})
-	return ledger.Reports{Events: events, Sent: reports.sent}, nil
+	return a, ledger.Reports{Events: events, Sent: reports.sent}, nil
 }
 
 // describe describes how the agent's incarnation ended.

@@ -200,7 +200,7 @@ func TestUsageOfFormerIncarnationsCounts(t *testing.T) {
 	b := newBench(t, &agboxv1.AgentSpec{})
 	b.write(used(5), journal.Row{Op: journal.Step, Steps: 1})
 	a := b.agent()
-	reports, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
+	a, reports, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,12 @@ func TestTheLastBeat(t *testing.T) {
 			t.Errorf("%s gives %v", row.record, at)
 		}
 	}
-	b.Told(b.link, &guestv1.IncarnationNews{ExecId: "e", SilentMs: 500, Armed: true})
+	heap := uint64(120)
+	b.Told(b.link, &guestv1.IncarnationNews{ExecId: "e", SilentMs: 500, Armed: true, HeapUsedMb: &heap})
+	view := new(agboxv1.Agent)
+	if b.Show(b.agent(), view); view.GetHeapUsedMb() != heap {
+		t.Errorf("clients see a heap of %d MB", view.GetHeapUsedMb())
+	}
 	if at := b.LastBeat(b.agent()); at.UnixMilli() != 1_699_999_999_500 {
 		t.Errorf("what the supervisor tells is %v", at)
 	}

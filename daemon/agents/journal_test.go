@@ -6,9 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/agbox/agbox/internal/journal"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/journal"
 )
 
 func TestAJournalIsReadFromARowOn(t *testing.T) {
@@ -16,8 +17,11 @@ func TestAJournalIsReadFromARowOn(t *testing.T) {
 	b.write(journal.Row{Op: journal.Hello}, journal.Row{Op: journal.Phase, State: journal.Planning}, used(5))
 	b.writeLine("no row\n")
 	b.write(journal.Row{Op: journal.Step, Steps: 1})
+	at := journal.Beginning()
+	at.Sum.Phase = agent.RulesOf(b.agent().Spec).FirstPhase()
+	end := at
 	read := func(execID string, after uint64, fails error) (rows []string, err error) {
-		err = b.Journal(b.agent(), "a", execID, after, func(number uint64, row []byte) error {
+		end, err = b.Journal("a", execID, at, after, func(number uint64, row []byte) error {
 			rows = append(rows, fmt.Sprintf("%d %s", number, row))
 			return fails
 		})
@@ -33,5 +37,13 @@ func TestAJournalIsReadFromARowOn(t *testing.T) {
 	}
 	if rows, err := read("none", 0, nil); err != nil || rows != nil {
 		t.Errorf("a journal that does not exist: %q, %v", rows, err)
+	}
+	if _, err := read("e", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	at = end
+	b.write(journal.Row{Op: journal.Step, Steps: 2})
+	if rows, err := read("e", 0, nil); err != nil || !slices.Equal(rows, []string{`5 {"at":0,"op":"step","steps":2}`}) {
+		t.Errorf("from the place after four rows: %q, %v", rows, err)
 	}
 }

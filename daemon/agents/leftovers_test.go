@@ -15,7 +15,7 @@ func TestWhatAnEndedAgentHasLeftIsRemovedOnce(t *testing.T) {
 	b := newBench(t, &agboxv1.AgentSpec{})
 	a := b.agent()
 	a.Incarnations = 3
-	if err := b.writeMeta(a); err != nil {
+	if err := b.Describe(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	folder := b.Install.SandboxLogs("a")
@@ -23,6 +23,9 @@ func TestWhatAnEndedAgentHasLeftIsRemovedOnce(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, logs.BeatName(agent.ExecID("x", n))), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Mkdir(filepath.Join(folder, logs.BeatName(agent.ExecID("x", 2))), 0o700); err != nil { // by root in the sandbox
+		t.Fatal(err)
 	}
 	for _, want := range []int{3, 0} {
 		if removed, err := b.RemoveLeft(a); removed != want || err != nil {

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,36 +26,35 @@ import (
 // maxMeta bounds a file of Meta, in bytes.
 const maxMeta = 8 << 20
 
-// meta is the file meta.json of an agent: what its newest incarnation was begun with. Only
-// an adoption after a lost database reads it.
+// meta is the file meta.json of an agent: who it is, and what its newest incarnation was begun
+// with. Only an adoption after a lost database reads it.
 type meta struct {
-	AgentID     string          `json:"agent_id"`
-	Name        string          `json:"name,omitempty"`
-	SandboxID   string          `json:"sandbox_id"`
-	Owned       bool            `json:"owned,omitempty"`
-	Incarnation uint32          `json:"incarnation"`
-	Attempt     uint32          `json:"attempt"`
+	AgentID    string   `json:"agent_id"`
+	Name       string   `json:"name,omitempty"`
+	Parent     string   `json:"parent,omitempty"`
+	Depth      uint32   `json:"depth,omitempty"`
+	Stack      string   `json:"stack,omitempty"`
+	StackRoots []string `json:"stack_roots,omitempty"`
+	After      []string `json:"after,omitempty"`
+	Work       []byte   `json:"work,omitempty"`
+	SandboxID  string   `json:"sandbox_id"`
+	Owned      bool     `json:"owned,omitempty"`
+	// Incarnation is 0 if none has begun.
+	Incarnation uint32          `json:"incarnation,omitempty"`
+	Attempt     uint32          `json:"attempt,omitempty"`
 	Strategy    string          `json:"strategy,omitempty"`
-	BegunAt     time.Time       `json:"begun_at"`
+	BegunAt     time.Time       `json:"begun_at,omitzero"`
 	Progress    json.RawMessage `json:"progress,omitempty"`
 	Spec        json.RawMessage `json:"spec"`
 }
 
-// writeMeta replaces meta.json of an agent whose incarnation is about to start.
-func (r *Runner) writeMeta(a ledger.Agent) error {
-	spec, err := protojson.Marshal(a.Spec)
+// Describe replaces meta.json of an agent.
+func (r *Runner) Describe(ctx context.Context, a ledger.Agent) error {
+	m, err := r.describes(ctx, a)
 	if err != nil {
 		return err
 	}
-	m := meta{
-		AgentID: a.ID, Name: a.Name, SandboxID: a.SandboxID, Owned: a.Owned, Incarnation: a.Incarnation.N,
-		Attempt: a.Incarnation.Attempt, Strategy: a.Strategy, BegunAt: a.Incarnation.BegunAt, Spec: spec,
-	}
-	if a.Incarnation.Before != nil {
-		if m.Progress, err = protojson.Marshal(a.Incarnation.Before); err != nil {
-			return err
-		}
-	}
+	m.Parent, m.SandboxID = a.Parent, a.SandboxID
 	raw, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -67,6 +67,30 @@ func (r *Runner) writeMeta(a ledger.Agent) error {
 		return err
 	}
 	return os.Rename(file+".new", file)
+}
+
+// describes makes the file. What the newest incarnation was begun with is known only while it
+// runs; afterwards the file has it.
+func (r *Runner) describes(ctx context.Context, a ledger.Agent) (m meta, err error) {
+	if a.Incarnation == nil && a.Incarnations > 0 {
+		return loadMeta(r.paths.AgentMeta(a.ID))
+	}
+	m = meta{
+		AgentID: a.ID, Name: a.Name, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, After: a.After, Owned: a.Owned,
+	}
+	if m.Work, err = r.ledger.AgentWork(ctx, a.ID); err != nil {
+		return m, err
+	}
+	if m.Spec, err = protojson.Marshal(a.Spec); err != nil {
+		return m, err
+	}
+	if inc := a.Incarnation; inc != nil {
+		m.Incarnation, m.Attempt, m.Strategy, m.BegunAt = inc.N, inc.Attempt, a.Strategy, inc.BegunAt
+		if inc.Before != nil {
+			m.Progress, err = protojson.Marshal(inc.Before)
+		}
+	}
+	return m, err
 }
 
 // RemoveMeta removes meta.json of an agent that has ended, so that no adoption begins it
@@ -127,30 +151,34 @@ func orphanedCheckpoints(install paths.Install, agentID string) []*agboxv1.Agent
 }
 
 func readMeta(file string) (ledger.AdoptedAgent, error) {
-	var a ledger.AdoptedAgent
-	f, err := os.Open(file)
+	m, err := loadMeta(file)
 	if err != nil {
-		return a, err
+		return ledger.AdoptedAgent{}, err
 	}
-	defer func() { _ = f.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(f, maxMeta))
-	if err != nil {
-		return a, err
-	}
-	var m meta
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return a, err
-	}
-	a = ledger.AdoptedAgent{
-		ID: m.AgentID, Name: m.Name, SandboxID: m.SandboxID, Owned: m.Owned,
+	a := ledger.AdoptedAgent{
+		ID: m.AgentID, Name: m.Name, Parent: m.Parent, Depth: m.Depth, Stack: m.Stack, StackRoots: m.StackRoots, After: m.After, Work: m.Work,
+		SandboxID: m.SandboxID, Owned: m.Owned,
 		Incarnation: m.Incarnation, Attempt: m.Attempt, Strategy: m.Strategy, Spec: new(agboxv1.AgentSpec),
 	}
 	if len(m.Progress) > 0 {
 		a.Progress = new(agboxv1.AgentProgress)
 		err = protojson.Unmarshal(m.Progress, a.Progress)
 	}
-	if m.Incarnation == 0 || !ids.Valid(m.SandboxID) {
-		err = errors.Join(err, errors.New("it names no incarnation or no sandbox"))
+	if !ids.Valid(m.SandboxID) {
+		err = errors.Join(err, errors.New("it names no sandbox"))
 	}
 	return a, errors.Join(err, protojson.Unmarshal(m.Spec, a.Spec))
+}
+
+func loadMeta(file string) (m meta, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxMeta))
+	if err != nil {
+		return m, err
+	}
+	return m, json.Unmarshal(raw, &m)
 }

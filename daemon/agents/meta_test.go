@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -13,28 +13,27 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/paths"
 )
 
 func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
-	install := paths.Install{Data: t.TempDir()}
-	log := slog.New(slog.DiscardHandler)
-	r := New(nil, nil, nil, install, nil, time.Now, log)
+	b := newBench(t, new(agboxv1.AgentSpec))
+	install, log := b.Install, slog.New(slog.DiscardHandler)
 	a := ledger.Agent{
 		Record: agent.Record{
 			ID: "a", Name: "fixer", SandboxID: "s", Owned: true, Strategy: agent.ReducedFootprint,
+			Parent: "p", Depth: 2, Stack: "team", StackRoots: []string{"r"}, Incarnations: 3,
 			Incarnation: &agent.Incarnation{N: 3, Attempt: 2, Before: &agboxv1.AgentProgress{Steps: 7}},
 		},
 		Spec: &agboxv1.AgentSpec{Command: []string{"run", ""}, Envs: map[string]string{"X": "y"}},
 	}
 	for range 2 { // the second replaces the first
-		if err := r.writeMeta(a); err != nil {
+		if err := b.Describe(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range map[string]string{
 		"half": `{"agent_id":"half","sandbox_id":"s"`, "other": `{"agent_id":"a","sandbox_id":"s","incarnation":1,"spec":{}}`,
-		"none": `{"agent_id":"none","sandbox_id":"s","spec":{}}`, "way": `{"agent_id":"way","sandbox_id":"../s","incarnation":1,"spec":{}}`,
+		"way": `{"agent_id":"way","sandbox_id":"../s","incarnation":1,"spec":{}}`,
 	} {
 		file := install.AgentMeta(name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -50,15 +49,41 @@ func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	}
 	got := found[0]
 	if got.ID != "a" || got.Name != "fixer" || got.SandboxID != "s" || !got.Owned || got.Incarnation != 3 || got.Attempt != 2 ||
-		got.Strategy != agent.ReducedFootprint || got.Progress.GetSteps() != 7 || !proto.Equal(got.Spec, a.Spec) {
+		got.Strategy != agent.ReducedFootprint || got.Progress.GetSteps() != 7 || !proto.Equal(got.Spec, a.Spec) ||
+		got.Parent != "p" || got.Depth != 2 || got.Stack != "team" || !slices.Equal(got.StackRoots, []string{"r"}) {
 		t.Errorf("it is %+v", got)
 	}
+	// While it waits for its next incarnation, another agent adopts it, and its sandbox is made anew.
+	a.Incarnation, a.Parent, a.SandboxID = nil, "grandparent", "new"
+	if err := b.Describe(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if got := AdoptAll(install, log)[0]; got.Parent != "grandparent" || got.SandboxID != "new" || got.Incarnation != 3 || got.Attempt != 2 || got.Progress.GetSteps() != 7 {
+		t.Errorf("later it is %+v", got)
+	}
 	for _, want := range []bool{true, false} {
-		if removed, err := r.RemoveMeta("a"); removed != want || err != nil {
+		if removed, err := b.RemoveMeta("a"); removed != want || err != nil {
 			t.Errorf("removed %v, %v; want %v", removed, err, want)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(install.Agents(), "a")); err == nil {
 		t.Error("its empty folder stays")
+	}
+}
+
+func TestTheFileOfAnAgentThatHasNotBegunHasItsWork(t *testing.T) {
+	b := newBench(t, new(agboxv1.AgentSpec))
+	a, err := b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{
+		ID: "next", Parent: "x", SandboxID: "a", Work: []byte("do it"), Spec: &agboxv1.AgentSpec{Command: []string{"true"}, After: []string{"x"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Describe(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	found := AdoptAll(b.Install, slog.New(slog.DiscardHandler))
+	if len(found) != 1 || found[0].Incarnation != 0 || string(found[0].Work) != "do it" || found[0].Parent != "x" || !slices.Equal(found[0].After, []string{"x"}) {
+		t.Errorf("what is adopted is %+v", found)
 	}
 }

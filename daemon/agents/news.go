@@ -24,6 +24,12 @@ type desk struct {
 	read map[string]place
 	// open has the open requests, by exec id.
 	open map[string]openRequests
+	// paused has of which pauses they were told, by exec id.
+	paused map[string]toldPause
+	// children has what they were told of the budget of children, by exec id.
+	children map[string]toldChildren
+	// pictures has what was seen before the newest pause, by agent id.
+	pictures map[string]pictured
 }
 
 // heard is what a supervisor has told.
@@ -43,7 +49,7 @@ type place struct {
 }
 
 func newDesk() *desk {
-	return &desk{heard: make(map[string]heard), read: make(map[string]place), open: make(map[string]openRequests)}
+	return &desk{heard: make(map[string]heard), read: make(map[string]place), open: make(map[string]openRequests), paused: make(map[string]toldPause), children: make(map[string]toldChildren), pictures: make(map[string]pictured)}
 }
 
 // Told receives what a supervisor knows about an incarnation. A supervisor is believed only
@@ -86,7 +92,7 @@ func (r *Runner) Show(a ledger.Agent, view *agboxv1.Agent) {
 	if !known {
 		return
 	}
-	view.Liveness = liveness(a, h.news)
+	view.Liveness, view.HeapUsedMb = liveness(a, h.news), h.news.HeapUsedMb
 	if h.news.GetRows() > 0 { // otherwise it has not said so
 		view.Lifecycle = lifecycles[h.news.GetLifecycle()]
 	}
@@ -106,11 +112,22 @@ func (r *Runner) Silent(lk *links.Link) {
 			delete(r.desk.open, id)
 		}
 	}
+	for id, told := range r.desk.paused {
+		if told.link == lk {
+			delete(r.desk.paused, id)
+		}
+	}
+	for id, told := range r.desk.children {
+		if told.link == lk {
+			delete(r.desk.children, id)
+		}
+	}
 }
 
 // See adds to an observation what the supervisor has told about the incarnation of an
 // agent.
 func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
+	children := r.ledger.ChildrenBudget(a)
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
 	h, known := r.desk.heard[a.Incarnation.ExecID]
@@ -120,6 +137,10 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 	}
 	seen.Ready, seen.Asked = h.news.GetReady(), len(r.desk.open[a.Incarnation.ExecID].byNumber) > 0
 	seen.Spoke = h.news.GetRows() > 0
+	if seen.PauseMark = h.news.GetPauseMark(); r.desk.paused[a.Incarnation.ExecID].link == h.link {
+		seen.PauseMark = r.desk.paused[a.Incarnation.ExecID].mark // its news may be from before
+	}
+	seen.Untold = children != r.desk.toldChildrenLocked(a.Incarnation.ExecID)
 	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
 	seen.Silent, seen.Armed, seen.Hung = silence(h.news), h.news.GetArmed(), h.news.GetHung()
 }
@@ -156,6 +177,9 @@ func (r *Runner) Forget(a ledger.Agent, ended *agent.Incarnation) {
 	delete(r.desk.heard, ended.ExecID)
 	delete(r.desk.read, ended.ExecID)
 	delete(r.desk.open, ended.ExecID)
+	delete(r.desk.paused, ended.ExecID)
+	delete(r.desk.children, ended.ExecID)
+	delete(r.desk.pictures, a.ID)
 }
 
 // Ready returns the result of the readiness probe of an incarnation. It is nil if it has

@@ -30,9 +30,13 @@ type observation struct {
 	// Approval is "APPROVED" or "DENIED" if it waited for one, and Answer what the person says.
 	Approval string `json:"approval,omitempty"`
 	Answer   string `json:"answer,omitempty"`
+	// DigestMissing means that its program had saved no digest of the pause.
+	DigestMissing bool `json:"digest_missing,omitempty"`
 	agent.Changes
 	// LeasesLost are the resources that the agent held when it was paused, and does not now.
 	LeasesLost []string `json:"leases_lost"`
+	// HeldMeanwhile are the resources that it held, holds or asks for and that others held.
+	HeldMeanwhile []agent.Passed `json:"held_meanwhile"`
 	// Messages is the number of messages that wait.
 	Messages int `json:"messages"`
 	// Left is what is left of the budget; it lacks what has no bound.
@@ -47,7 +51,8 @@ func (r *Runner) observe(ctx context.Context, a ledger.Agent) observation {
 	o := observation{
 		Observation: a.PendingObservation(), AgentID: a.ID, PausedAt: a.AwaySince.UTC(), AwayMs: now.Sub(a.AwaySince).Milliseconds(),
 		Reason: strings.TrimPrefix(p.Reason.String(), "PAUSE_REASON_"), Message: p.Message, Answer: p.Answer,
-		Messages: r.ledger.Unread(a.ID), Left: left(agent.RulesOf(a.Spec).Budget, a.Consumed()), Notices: []string{},
+		DigestMissing: a.DigestMissing(),
+		Messages:      r.ledger.Unread(a.ID), Left: left(agent.RulesOf(a.Spec).Budget, r.taken(a)), Notices: []string{},
 	}
 	if p.Approval != agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED {
 		o.Approval = strings.TrimPrefix(p.Approval.String(), "AGENT_APPROVAL_")
@@ -60,17 +65,52 @@ func (r *Runner) observe(ctx context.Context, a ledger.Agent) observation {
 		o.Notices = append(o.Notices, "The files and the limits were not compared: "+err.Error()+".")
 	}
 	o.Changes, o.LeasesLost = agent.Compare(before, after), agent.Lost(a.Away.GetLeases(), a.Holds)
-	return o
+	held, whole, err := r.ledger.HeldMeanwhile(ctx, a)
+	if o.HeldMeanwhile = held; err != nil || !whole {
+		o.Notices = append(o.Notices, "Who held its resources meanwhile is not known for the whole time.")
+	}
+	return o.bounded()
+}
+
+// maxObservation is the size of an observation, in bytes: the answer with it is one line.
+const maxObservation = 48 << 10
+
+// bounded leaves out parts of the longest list until the observation is small enough.
+func (o observation) bounded() observation {
+	for shortened := false; ; shortened = true {
+		raw, err := json.Marshal(o)
+		files, held, lost := len(o.Files), 2*len(o.HeldMeanwhile), len(o.LeasesLost)
+		if err != nil || len(raw) <= maxObservation || files+held+lost == 0 {
+			if shortened {
+				o.Notices = append(o.Notices, "More has changed than is named here: look at everything that the work depends on.")
+			}
+			return o
+		}
+		switch {
+		case files >= max(held, lost):
+			o.Files = o.Files[:files/2]
+		case held >= lost:
+			o.HeldMeanwhile = o.HeldMeanwhile[:held/4]
+		default:
+			o.LeasesLost = o.LeasesLost[:lost/2]
+		}
+	}
+}
+
+// taken is what an agent has used of its budget and what its children have of it.
+func (r *Runner) taken(a ledger.Agent) gate.Amount {
+	used := a.Consumed()
+	return r.ledger.ChildrenBudget(a).Plus(gate.Amount{InputTokens: used.GetInputTokens(), CostMicroUSD: used.GetCostMicroUsd()})
 }
 
 // left returns what is left of a budget.
-func left(b agent.Budget, used *agboxv1.AgentUsage) map[string]uint64 {
+func left(b agent.Budget, used gate.Amount) map[string]uint64 {
 	bound, is := gate.Budget(b), map[string]uint64{}
 	if bound.InputTokens > 0 {
-		is["input_tokens"] = bound.InputTokens - min(bound.InputTokens, used.GetInputTokens())
+		is["input_tokens"] = bound.InputTokens - min(bound.InputTokens, used.InputTokens)
 	}
 	if bound.CostMicroUSD > 0 {
-		is["cost_micro_usd"] = bound.CostMicroUSD - min(bound.CostMicroUSD, used.GetCostMicroUsd())
+		is["cost_micro_usd"] = bound.CostMicroUSD - min(bound.CostMicroUSD, used.CostMicroUSD)
 	}
 	return is
 }
@@ -104,7 +144,7 @@ func (r *Runner) look(ctx context.Context, a ledger.Agent, before, after *agent.
 	}
 	slices.Sort(paths)
 	paths = slices.Compact(paths)
-	is, err := r.execs.Look(ctx, a.SandboxID, paths[:min(len(paths), maxLooked)])
+	is, err := r.execs.Look(ctx, a.SandboxID, a.Spec.GetUser(), paths[:min(len(paths), maxLooked)])
 	if err != nil {
 		before.Files, before.Limits = nil, nil
 		return err
@@ -119,9 +159,32 @@ const maxBack = 3
 // maxLooked is how many files a supervisor looks at.
 const maxLooked = 128
 
+// pictured is what journals show of the time before a pause, which began with that event.
+type pictured struct {
+	awayAt uint64
+	seen   *journal.Seen // nil if they show nothing
+}
+
 // seenBefore returns the newest picture that a journal of the agent has from before its pause;
-// nil if there is none.
-func (r *Runner) seenBefore(a ledger.Agent) (newest *journal.Seen, err error) {
+// nil if there is none. The journals are read once for each pause: a program can ask many times
+// for an observation, and root in the sandbox can make them long.
+func (r *Runner) seenBefore(a ledger.Agent) (*journal.Seen, error) {
+	r.desk.mu.Lock()
+	known, is := r.desk.pictures[a.ID]
+	r.desk.mu.Unlock()
+	if is && known.awayAt == a.AwayAt {
+		return known.seen, nil
+	}
+	seen, err := r.readSeenBefore(a)
+	if err == nil {
+		r.desk.mu.Lock()
+		defer r.desk.mu.Unlock()
+		r.desk.pictures[a.ID] = pictured{a.AwayAt, seen}
+	}
+	return seen, err
+}
+
+func (r *Runner) readSeenBefore(a ledger.Agent) (newest *journal.Seen, err error) {
 	began, paused := r.now(), a.AwaySince.UnixMilli()
 	for n := a.Incarnations; n > 0 && n+maxBack > a.Incarnations && newest == nil && r.now().Sub(began) < tailWithin; n-- {
 		_, err := readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), func(row journal.Row, _ journal.Summary) {

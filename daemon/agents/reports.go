@@ -2,7 +2,6 @@ package agents
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 
@@ -29,31 +28,13 @@ type reports struct {
 	sent []ledger.Sent
 	// unreadable means that there is a journal that cannot be read.
 	unreadable bool
+	// size is what is read of it, and more means that the rest is left for later.
+	size piece
+	more bool
 }
 
-// Consume records what the agent's incarnation, which runs, has reported since the last
-// time. Each row counts once, however often Consume is called: the events have their row
-// numbers, and the ledger leaves those out that it has.
-func (r *Runner) Consume(ctx context.Context, a ledger.Agent) error {
-	found := r.reports(a)
-	if err := r.take(a, found); err != nil {
-		return err
-	}
-	if events := found.ordered(); len(events) > 0 {
-		after, err := r.ledger.RecordReports(ctx, a.ID, ledger.Reports{Events: events, Sent: found.sent})
-		if err != nil {
-			return err
-		}
-		if len(found.checkpoints) > 0 {
-			r.tidy(after, nil)
-		}
-	}
-	r.advance(a.Incarnation.ExecID, found.at)
-	return nil
-}
-
-// reports reads the journal of the agent's incarnation from where it was read last. The
-// file is in a folder that root in the sandbox can write, so a bad one costs only this agent
+// reports reads a piece of the journal of the agent's incarnation, from where it was read
+// last. The file is in a folder that root in the sandbox can write, so a bad one costs only this agent
 // its reports.
 func (r *Runner) reports(a ledger.Agent) reports {
 	at, rows := r.placeOf(a)
@@ -64,9 +45,10 @@ func (r *Runner) reports(a ledger.Agent) reports {
 		found.events = append(found.events, event)
 	}
 	var err error
-	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
+	found.at.Tail, err = readJournalWhile(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) bool {
 		if row.Op == journal.Send && sum.Rows > a.Incarnation.JournalUpto {
 			found.sent = append(found.sent, ledger.Sent{Row: sum.Rows, To: row.To, Stream: row.Stream, Key: row.Key, Text: row.Text})
+			found.size.addMessage(row, r.copies(row.Stream))
 		}
 		if event := rowEvent(row); event != nil {
 			if row.Op == journal.Checkpoint {
@@ -86,8 +68,12 @@ func (r *Runner) reports(a ledger.Agent) reports {
 			context = sum.Context
 			add(contextEvent(sum), sum)
 		}
+		found.more = found.size.full(len(found.events))
+		return !found.more
 	})
-	found.at.tried, found.unreadable = rows, err != nil
+	if found.unreadable = err != nil; !found.more {
+		found.at.tried = rows
+	}
 	if bad := found.at.Bad - at.Bad; err != nil || bad > 0 {
 		r.log.Warn("rows of the journal of an incarnation are left out", "agent_id", a.ID, "exec_id", a.Incarnation.ExecID, "rows", bad, "error", err)
 	}
@@ -100,6 +86,16 @@ func (r *Runner) reports(a ledger.Agent) reports {
 // readJournal reads the journal of an exec from a place on; one that does not exist is
 // empty.
 func readJournal(dir, execID string, from journal.Tail, each func(journal.Row, journal.Summary)) (journal.Tail, error) {
+	return readJournalWhile(dir, execID, from, func(row journal.Row, sum journal.Summary) bool {
+		if each != nil {
+			each(row, sum)
+		}
+		return true
+	})
+}
+
+// readJournalWhile is readJournal until each returns false.
+func readJournalWhile(dir, execID string, from journal.Tail, each func(journal.Row, journal.Summary) bool) (journal.Tail, error) {
 	d, err := logs.OpenDir(dir)
 	if err != nil {
 		return from, err
@@ -116,7 +112,7 @@ func readJournal(dir, execID string, from journal.Tail, each func(journal.Row, j
 	if _, err := file.Seek(from.Offset, io.SeekStart); err != nil {
 		return from, err
 	}
-	return from.Read(file, each)
+	return from.ReadWhile(file, each)
 }
 
 // spoke reports whether the program has used the agent socket. If the journal cannot be
@@ -136,6 +132,11 @@ func rowEvent(row journal.Row) *agboxv1.AgentEvent {
 	switch row.Op {
 	case journal.Checkpoint:
 		return saved(row.Mark)
+	case journal.Observed:
+		if row.State == "" {
+			return nil // it says itself how it goes on
+		}
+		return &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: phaseStates[row.State], Observation: row.Observation}
 	case journal.Done:
 		return &agboxv1.AgentEvent{
 			Type:    agboxv1.AgentEventType_AGENT_DONE_REPORTED,

@@ -87,3 +87,62 @@ func TestARequestOfAnAgentThatWasJustWokenStaysOpenUntilItGoesOn(t *testing.T) {
 		t.Errorf("a program that reports is told %v", got)
 	}
 }
+
+// TestAPausedAgentIsToldToTakeTheObservationBeforeItAsks pauses an agent from outside, which
+// then asks for something new.
+func TestAPausedAgentIsToldToTakeTheObservationBeforeItAsks(t *testing.T) {
+	b, to := working(t)
+	b.rows = 1 // its program reports
+	ask := func(number uint64, observation uint64, wait bool) *guestv1.AnswerRequest {
+		return b.request(to, number, "acquire", string(mustJSON(t, map[string]any{"manifest": []claim{{Resource: "db"}}, "wait": wait, "observation": observation})))
+	}
+	if _, err := b.Ledger.PauseAgent(t.Context(), "x", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(1, 0, false); got.GetCode() != "OBSERVATION_PENDING" || !strings.Contains(got.GetMessage(), "is WAITING_FOR_APPROVAL") {
+		t.Errorf("before the decision: %v", got)
+	}
+	if got := ask(2, 0, true); got != nil {
+		t.Errorf("before the decision, one that waits is told %v", got)
+	}
+	if _, err := b.Ledger.ApproveAgent(t.Context(), "x", agboxv1.AgentApproval_AGENT_APPROVAL_DENIED, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(3, 0, false); got.GetCode() != "OBSERVATION_PENDING" {
+		t.Errorf("without the observation: %v", got)
+	}
+	if got := ask(2, 0, true); !strings.Contains(string(got.GetJson()), `"verdict":"OBSERVE"`) {
+		t.Errorf("one that waits is told %v", got)
+	}
+	if got := ask(4, b.agent().PendingObservation(), true); !strings.Contains(string(got.GetJson()), `"verdict":"GRANTED","phase":"EXECUTING"`) {
+		t.Errorf("with the observation of the denial: %v", got)
+	}
+}
+
+// TestWhatIsGrantedDuringAnApprovalIsNotWorkedWith pauses an agent for an approval while it
+// waits for leases, which it then gets.
+func TestWhatIsGrantedDuringAnApprovalIsNotWorkedWith(t *testing.T) {
+	b, to := working(t)
+	b.rows = 1
+	ask := func(number uint64, wait bool) *guestv1.AnswerRequest {
+		return b.request(to, number, "acquire", string(mustJSON(t, map[string]any{"manifest": []claim{{Resource: "db"}}, "wait": wait})))
+	}
+	if got := ask(1, false); !strings.Contains(string(got.GetJson()), "GRANTED") {
+		t.Fatal(got)
+	}
+	if _, err := b.Ledger.PauseAgent(t.Context(), "x", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(2, false); got.GetCode() != "OBSERVATION_PENDING" {
+		t.Errorf("a paused agent that asks for what it holds is told %v", got)
+	}
+	if got := ask(3, true); got != nil {
+		t.Errorf("one that waits is told %v", got)
+	}
+	if _, err := b.Ledger.ApproveAgent(t.Context(), "x", agboxv1.AgentApproval_AGENT_APPROVAL_APPROVED, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(3, true); !strings.Contains(string(got.GetJson()), `"verdict":"OBSERVE"`) {
+		t.Errorf("after the decision it is told %v", got)
+	}
+}

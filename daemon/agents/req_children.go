@@ -2,6 +2,8 @@ package agents
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/agbox/agbox/daemon/ledger"
 )
@@ -33,13 +35,40 @@ func cut(text string) string {
 	if len(text) <= maxText {
 		return text
 	}
-	return text[:maxText] + "..."
+	return strings.ToValidUTF8(text[:maxText], "") + "..."
 }
 
-// children answers which agents the agent has spawned, oldest first.
+// maxEnded bounds the children in an answer that have ended. An answer with more would fit into
+// no message.
+const maxEnded = 512
+
+// childrenOf returns the children of an agent, oldest first, but of those that have ended only
+// the newest.
+func (r *Runner) childrenOf(a ledger.Agent) []ledger.Agent {
+	return withNewestEnded(r.ledger.Children(a.ID), maxEnded)
+}
+
+// withNewestEnded leaves out the oldest agents that have ended until at most that many are left.
+func withNewestEnded(list []ledger.Agent, most int) []ledger.Agent {
+	out := -most
+	for _, c := range list {
+		if c.Over() {
+			out++
+		}
+	}
+	return slices.DeleteFunc(list, func(c ledger.Agent) bool {
+		if !c.Over() || out <= 0 {
+			return false
+		}
+		out--
+		return true
+	})
+}
+
+// children answers which agents the agent has spawned.
 func (r *Runner) children(_ context.Context, a ledger.Agent, _ request) (any, bool, error) {
 	list := []child{}
-	for _, c := range r.ledger.Children(a.ID) {
+	for _, c := range r.childrenOf(a) {
 		list = append(list, childOf(c))
 	}
 	return map[string]any{"children": list}, false, nil

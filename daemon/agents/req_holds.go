@@ -5,8 +5,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // openHold makes an agent a holder of a descendant. Others it may not hold: two agents that
@@ -15,6 +20,10 @@ func (r *Runner) openHold(ctx context.Context, a ledger.Agent, ref string) (any,
 	target, err := r.descendant(a, ref)
 	if err != nil {
 		return nil, false, err
+	}
+	if !a.Reaches(target.Record, a.Parent) {
+		return nil, false, fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
+			"Agent %s is the root of a stack, and only its parent holds it from outside of the stack.", target.ID).With("agent_id", target.ID)
 	}
 	target, err = r.ledger.OpenHold(ctx, target.ID, agent.AgentHolder(a.ID), 0)
 	if err != nil {

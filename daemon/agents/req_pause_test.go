@@ -2,6 +2,7 @@ package agents
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -81,6 +82,19 @@ func TestAMessageEndsAnIdlePauseAndANewPlanIsPossible(t *testing.T) {
 	if err := json.Unmarshal(got.GetJson(), &o); err != nil || o.Messages != 1 {
 		t.Fatalf("%v: %+v, %v", got, o, err)
 	}
+	var mail struct {
+		Messages []struct {
+			Kind string
+			Body observation
+		}
+	}
+	got = b.request(to, 4, "recv", `{}`)
+	if err := json.Unmarshal(got.GetJson(), &mail); err != nil || len(mail.Messages) != 2 {
+		t.Fatalf("its inbox: %v, %v", got, err)
+	}
+	if m := mail.Messages[1]; m.Kind != "OBSERVATION" || m.Body.Observation != o.Observation || m.Body.Messages != 1 {
+		t.Errorf("its inbox tells of the pause: %+v", m)
+	}
 	if got := b.request(to, 2, "resumed", string(mustJSON(t, map[string]any{"how": "replan", "observation": o.Observation}))); string(got.GetJson()) != `{"phase":"PLANNING"}` {
 		t.Errorf("a new plan: %v", got)
 	}
@@ -90,6 +104,17 @@ func TestAMessageEndsAnIdlePauseAndANewPlanIsPossible(t *testing.T) {
 	// It has not read the message: the next idle pause is over at once.
 	if got := b.request(to, 3, "pause", `{"reason":"idle"}`); len(got.GetJson()) == 0 {
 		t.Errorf("a pause with a message that waits: %v", got)
+	}
+}
+
+func TestALongMessageOfAPauseIsCutBetweenCharacters(t *testing.T) {
+	b, to := working(t)
+	message := strings.Repeat("a", maxText-1) + "é?"
+	if got := b.request(to, 1, "pause", string(mustJSON(t, map[string]string{"reason": "approval", "message": message}))); got != nil {
+		t.Fatalf("answered before the decision: %v", got)
+	}
+	if want := message[:maxText-1] + "..."; b.agent().Pause.Message != want {
+		t.Errorf("the pause has the message %q", b.agent().Pause.Message)
 	}
 }
 

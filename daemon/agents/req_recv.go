@@ -48,7 +48,7 @@ func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool
 	if err := r.ledger.Acknowledge(ctx, a.ID, want.After); err != nil {
 		return nil, false, err
 	}
-	if r.ledger.Unread(a.ID) == 0 {
+	if r.ledger.Unread(a.ID) == 0 && !r.ledger.Observes(a.ID) {
 		return map[string]any{"messages": []message{}, "more": false}, !want.NoWait, nil
 	}
 	list, more, err := r.ledger.Messages(ctx, a.ID, want.After, recvBytes)
@@ -58,6 +58,21 @@ func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool
 	messages := make([]message, len(list))
 	for i, m := range list {
 		messages[i] = messageOf(m)
+		if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION {
+			if messages[i].Body, err = r.observed(ctx, a.ID); err != nil {
+				return nil, false, err
+			}
+		}
 	}
 	return map[string]any{"messages": messages, "more": more}, false, nil
+}
+
+// observed is the body of the message that says what changed while an agent was paused. It is
+// empty if the agent has gone on meanwhile.
+func (r *Runner) observed(ctx context.Context, id string) (json.RawMessage, error) {
+	a, _ := r.ledger.Agent(id)
+	if a.PendingObservation() == 0 {
+		return nil, nil
+	}
+	return json.Marshal(r.observe(ctx, a))
 }

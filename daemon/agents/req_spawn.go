@@ -97,7 +97,7 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 	if known, again := r.ledger.Agent(n.ID); again {
 		return spawned(known, n)
 	}
-	if n.Spec, err = r.admitChild(a, n, f); err != nil {
+	if n.Spec, err = r.admitChild(n, f); err != nil {
 		return nil, false, err
 	}
 	made, err := r.ledger.SpawnAgent(ctx, n)
@@ -121,7 +121,7 @@ func childID(a ledger.Agent, key string, q request) string {
 // spawned answers a request whose child exists.
 func spawned(known ledger.Agent, n ledger.NewAgent) (any, bool, error) {
 	before, now := proto.CloneOf(known.Spec), proto.CloneOf(n.Spec)
-	before.Budget, now.Budget = nil, nil // it may have been decided from what was left then
+	before.Budget, now.Budget = nil, nil // it was decided from what was left then
 	if known.Name != n.Name || !proto.Equal(before, now) {
 		return nil, false, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
 			"The key was used to spawn agent %s, which is another one: use a new key.", known.ID).With("agent_id", known.ID)
@@ -150,6 +150,8 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 	switch {
 	case len(f.Command) == 0:
 		return f, q.invalid("An agent needs a command: give the program that it runs, as a list of words.")
+	case len(f.After) > maxNamed:
+		return f, q.invalid("after has %d agents and may have %d: follow those that end last.", len(f.After), maxNamed)
 	case len(f.Key) > maxKey:
 		return f, q.invalid("The key has %d bytes and may have %d: use a shorter one.", len(f.Key), maxKey)
 	case f.Work != nil && len(*f.Work) > maxWork:
@@ -215,8 +217,8 @@ func specOfChild(a ledger.Agent, rules agent.SpawnRules, f spawnFields) *agboxv1
 	return proto.CloneOf(spec)
 }
 
-// admitChild adds the budget to the spec of a child and checks it.
-func (r *Runner) admitChild(a ledger.Agent, n ledger.NewAgent, f spawnFields) (*agboxv1.AgentSpec, error) {
+// admitChild adds the budget that is wanted to the spec of a child and checks it.
+func (r *Runner) admitChild(n ledger.NewAgent, f spawnFields) (*agboxv1.AgentSpec, error) {
 	var wanted *agboxv1.AgentBudget
 	if f.Budget != nil {
 		wanted = &agboxv1.AgentBudget{InputTokens: f.Budget.InputTokens, CostUsd: f.Budget.CostUSD}
@@ -227,21 +229,5 @@ func (r *Runner) admitChild(a ledger.Agent, n ledger.NewAgent, f spawnFields) (*
 	}
 	spec := proto.CloneOf(n.Spec)
 	spec.Budget = wanted
-	spec, err := r.admit(sb.Spec, spec)
-	if err != nil {
-		return nil, err
-	}
-	used := []*agboxv1.AgentUsage{a.Consumed()}
-	for _, c := range r.ledger.Children(a.ID) {
-		used = append(used, c.Consumed())
-	}
-	budget, problem := agent.ChildBudget(agent.RulesOf(a.Spec).Budget, used, spec.GetBudget())
-	if left, bounded := r.ledger.StackMoney(a); bounded && problem == "" {
-		budget, problem = agent.CapCost(budget, left, spec.GetBudget())
-	}
-	if problem != "" {
-		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", a.ID, problem).With("agent_id", a.ID)
-	}
-	spec.Budget = budget
-	return spec, nil
+	return r.admit(sb.Spec, spec)
 }

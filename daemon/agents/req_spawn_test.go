@@ -2,6 +2,8 @@ package agents
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // requests is a bench whose agent asks.
@@ -107,15 +110,71 @@ func TestAChildHasWhatItsParentMayGive(t *testing.T) {
 	_, code = r.make("spawn", `{"class":"worker","command":["x"],"budget":{"input_tokens":1001}}`)
 	r.want("more than is left", code, "BUDGET_EXHAUSTED")
 	second, code := r.make("spawn", `{"class":"worker","command":["x"]}`)
-	r.want("what is left", code, "")
-	if b := r.child(second["agent_id"].(string)).Spec.GetBudget(); b.GetInputTokens() != 1000 || b.GetCostUsd() != "1.000000" {
-		t.Errorf("the rest of the budget is %v", b)
+	r.want("a share of what is left", code, "")
+	if b := r.child(second["agent_id"].(string)).Spec.GetBudget(); b.GetInputTokens() != 200 || b.GetCostUsd() != "0.250000" {
+		t.Errorf("the share of the budget is %v", b)
 	}
 	_, code = r.make("spawn", `{"class":"worker","command":["x"]}`)
 	r.want("one too many", code, "AGENT_LIMIT")
 	r.end(second["agent_id"].(string))
 	_, code = r.make("spawn", `{"class":"worker","command":["x"]}`)
 	r.want("after one has ended", code, "")
+}
+
+// TestTheBudgetsOfChildrenDoNotOverlap: what a child has not used is its parent's again after
+// its end, and what it has used is not, also after it was removed.
+func TestTheBudgetsOfChildrenDoNotOverlap(t *testing.T) {
+	tokens := uint64(1000)
+	r := asking(t, &agboxv1.AgentSpec{Budget: &agboxv1.AgentBudget{InputTokens: &tokens, CostUsd: "0"}, MaySpawn: &agboxv1.AgentMaySpawn{Children: 8, Depth: 2}})
+	spawn := func(count int, code string) string {
+		t.Helper()
+		made, got := r.make("spawn", fmt.Sprintf(`{"command":["x"],"budget":{"input_tokens":%d,"cost_usd":"0"}}`, count))
+		r.want(fmt.Sprint("a child with ", count), got, code)
+		id, _ := made["agent_id"].(string)
+		return id
+	}
+	first := spawn(700, "")
+	spawn(400, "BUDGET_EXHAUSTED")
+	second := spawn(300, "")
+	spawn(1, "BUDGET_EXHAUSTED")
+	r.uses(first, 50)
+	r.end(first)
+	if got := r.Ledger.ChildrenBudget(r.agent()); got.InputTokens != 350 {
+		t.Errorf("the children have %d tokens", got.InputTokens)
+	}
+	spawn(651, "BUDGET_EXHAUSTED")
+	third := spawn(650, "")
+	r.end(third)
+	for _, id := range []string{first, third} {
+		if _, err := r.Ledger.DeleteAgent(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spawn(651, "BUDGET_EXHAUSTED")
+	if got := r.Ledger.ChildrenBudget(r.agent()); got.InputTokens != 350 {
+		t.Errorf("with removed ones the children have %d tokens", got.InputTokens)
+	}
+	r.uses(second, 7)
+	r.end(second)
+	spawn(944, "BUDGET_EXHAUSTED")
+	spawn(943, "")
+}
+
+// uses lets an agent have used tokens.
+func (r *requests) uses(id string, tokens uint64) {
+	r.t.Helper()
+	r.emit(r.child(id), &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: "exec-" + id, SandboxId: "a", Attempt: 1}},
+	})
+	r.emit(r.child(id), &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_PROGRESS, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{Total: &agboxv1.AgentUsage{InputTokens: tokens}}},
+	})
+	r.emit(r.child(id), &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{ExitCode: 1}},
+	})
 }
 
 func TestWhatAParentMayNotSpawn(t *testing.T) {
@@ -163,6 +222,42 @@ func TestNoAgentIsTooDeep(t *testing.T) {
 		}
 		parent = a.ID
 	}
+}
+
+func TestAnAnswerHasOnlyTheNewestOfManyEndedChildren(t *testing.T) {
+	var list []ledger.Agent
+	for _, id := range []string{"over1", "lives1", "over2", "over3", "lives2", "over4"} {
+		a := ledger.Agent{Record: agent.Record{ID: id, State: agent.Executing}}
+		if strings.HasPrefix(id, "over") {
+			a.State = agent.Completed
+		}
+		list = append(list, a)
+	}
+	for most, want := range map[int]string{2: "lives1 over3 lives2 over4", 0: "lives1 lives2", 4: "over1 lives1 over2 over3 lives2 over4", 9: "over1 lives1 over2 over3 lives2 over4"} {
+		var got []string
+		for _, a := range withNewestEnded(slices.Clone(list), most) {
+			got = append(got, a.ID)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("at most %d: %v; want %s", most, got, want)
+		}
+	}
+}
+
+func TestARequestNamesABoundedNumberOfAgents(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{}})
+	got, code := r.make("spawn", `{"command":["x"],"name":"c"}`)
+	r.want("spawn", code, "")
+	name := func(n int) string {
+		return strings.TrimSuffix(strings.Repeat(`"`+got["agent_id"].(string)+`",`, n), ",")
+	}
+	if got, code := r.make("wait", `{"agents":[`+name(maxNamed)+`]}`); got != nil || code != "" {
+		t.Errorf("as many as possible: %v %s", got, code)
+	}
+	_, code = r.make("wait", `{"agents":[`+name(maxNamed+1)+`]}`)
+	r.want("one more", code, "INVALID_REQUEST")
+	_, code = r.make("spawn", `{"command":["x"],"after":[`+name(maxNamed+1)+`]}`)
+	r.want("a child after one more", code, "INVALID_REQUEST")
 }
 
 func TestWaitAndKillReachOnlyDescendants(t *testing.T) {

@@ -20,7 +20,7 @@ func streamOf(q request) (string, error) {
 	if err := q.decode(&want); err != nil {
 		return "", err
 	}
-	if _, held := heldStream(want.Stream); !held && !journal.StreamName.MatchString(want.Stream) {
+	if _, held := heldStream(want.Stream); !held && !journal.ValidStream(want.Stream) {
 		return "", fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
 			"A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, or is agent:NAME, and not %.80q.", want.Stream)
 	}

@@ -12,6 +12,10 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
+// maxNamed bounds the agents that a request names. Each is looked for in the whole tree, and
+// the request of "wait" again in each round.
+const maxNamed = 256
+
 // wait answers when descendants of the agent have ended: all that are named or, without
 // names, all its children; with any, one of them.
 func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, error) {
@@ -22,7 +26,10 @@ func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, 
 	if err := q.decode(&f); err != nil {
 		return nil, false, err
 	}
-	waited := r.ledger.Children(a.ID)
+	if len(f.Agents) > maxNamed {
+		return nil, false, q.invalid("A request may name %d agents, and this one names %d: ask for some after the others.", maxNamed, len(f.Agents))
+	}
+	waited := r.childrenOf(a)
 	if len(f.Agents) > 0 {
 		waited = nil
 		for _, ref := range f.Agents {

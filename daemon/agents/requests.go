@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // request is what the program of an incarnation asks. Its supervisor tells it again over each
@@ -108,6 +109,10 @@ func (r *Runner) Answer(ctx context.Context, a ledger.Agent) error {
 	return errors.Join(failed...)
 }
 
+// maxAnswer bounds an answer, in bytes. A larger one would not fit into a call of the
+// supervisor, and the request would be offered again for ever.
+const maxAnswer = wire.MaxFrame / 2
+
 // decide decides about one request, and sends the answer.
 func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {
 	answer := &guestv1.AnswerRequest{ExecId: a.Incarnation.ExecID, Number: q.number}
@@ -126,8 +131,17 @@ func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {
 	case pending:
 		return nil
 	default:
+		if q.op == "spawn" { // before it goes on
+			if err := r.TellChildren(ctx, a); err != nil {
+				return err
+			}
+		}
 		if answer.Json, err = json.Marshal(result); err != nil {
 			return err
+		}
+		if size := len(answer.Json); size > maxAnswer {
+			answer.Json = nil
+			answer.Code, answer.Message = "ANSWER_TOO_LARGE", fmt.Sprintf("The answer has %d bytes, and at most %d can be sent: ask for less.", size, maxAnswer)
 		}
 	}
 	return r.send(ctx, a, answer)

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -20,7 +21,16 @@ import (
 type answers struct {
 	Execs
 	sent []*guestv1.AnswerRequest
-	err  error
+	// allotted has the input tokens of which an incarnation was told that children have them.
+	allotted []uint64
+	err      error
+}
+
+func (a *answers) Allot(_ context.Context, _ string, req *guestv1.AllotRequest) error {
+	if a.err == nil {
+		a.allotted = append(a.allotted, req.GetChildrenInputTokens())
+	}
+	return a.err
 }
 
 func (a *answers) Answer(_ context.Context, _ string, req *guestv1.AnswerRequest) error {
@@ -44,7 +54,7 @@ func (b *bench) ask(lk *links.Link, asked ...*guestv1.AgentRequest) {
 
 // decided answers the open requests and returns the answers.
 // Look finds no file.
-func (a *answers) Look(_ context.Context, _ string, paths []string) (journal.Seen, error) {
+func (a *answers) Look(_ context.Context, _, _ string, paths []string) (journal.Seen, error) {
 	seen := journal.Seen{Files: make(map[string]journal.File)}
 	for _, p := range paths {
 		seen.Files[p] = journal.File{}
@@ -125,5 +135,18 @@ func TestARequestIsForgottenWithItsLinkAndOfferedAgainByTheNext(t *testing.T) {
 	b.ask(&links.Link{SandboxID: "b"}, q)
 	if b.see().Asked {
 		t.Error("the supervisor of another sandbox is believed")
+	}
+}
+
+func TestAnAnswerThatIsTooLargeIsRefused(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	handlers["large"] = func(*Runner, context.Context, ledger.Agent, request) (any, bool, error) {
+		return strings.Repeat("x", maxAnswer), false, nil
+	}
+	t.Cleanup(func() { delete(handlers, "large") })
+	b.ask(b.link, &guestv1.AgentRequest{Number: 1, Op: "large", Json: []byte("{}")})
+	if got := b.decided(to); len(got) != 1 || got[0].GetCode() != "ANSWER_TOO_LARGE" || len(got[0].GetJson()) != 0 {
+		t.Errorf("answered %d times, with %d bytes", len(got), len(got[0].GetJson()))
 	}
 }

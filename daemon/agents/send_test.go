@@ -43,7 +43,7 @@ func TestAMessageInTheJournalIsDeliveredOnce(t *testing.T) {
 	}
 	a := b.agent()
 	b.write(journal.Row{Op: journal.Send, To: "parent", Text: "last words"})
-	reports, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
+	a, reports, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

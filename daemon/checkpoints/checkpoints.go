@@ -45,15 +45,24 @@ func (s *Store) name(agentID string, seq uint64) string {
 func (s *Store) Take(agentID, sandboxID, execID string, m *journal.Mark) error {
 	dir, err := logs.OpenDir(s.paths.SandboxLogs(sandboxID))
 	if err != nil {
-		return damaged(err)
+		return closed(err)
 	}
 	defer func() { _ = dir.Close() }()
 	from, err := dir.OpenCheckpoint(execID, m.Seq)
 	if err != nil {
-		return damaged(err)
+		return closed(err)
 	}
 	defer func() { _ = from.Close() }()
 	return s.put(agentID, from, m)
+}
+
+// closed is damaged for the logs of a sandbox. Root in there can take the rights over them from
+// a daemon that is not root.
+func closed(err error) error {
+	if errdefs.IsPermissionDenied(err) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return damaged(err)
 }
 
 // damaged adds ErrDamaged to an error that no retry mends.

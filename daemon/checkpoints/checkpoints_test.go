@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -104,6 +107,38 @@ func TestForgedFilesAreNotTaken(t *testing.T) {
 	if err := s.Take("a", "gone", "e", m); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a sandbox without logs: %v", err)
 	}
+}
+
+// Root in the sandbox can take the rights from a daemon that is not root.
+func TestWhatTheDaemonMayNotReadIsDamaged(t *testing.T) {
+	for _, closed := range []string{"", logs.CheckpointName("e", 1)} {
+		s, in := install(t)
+		m := write(t, in, 1)
+		folder := in.SandboxLogs("s")
+		if os.Geteuid() == 0 {
+			for dir := folder; dir != filepath.Dir(os.TempDir()) && dir != os.TempDir(); dir = filepath.Dir(dir) {
+				must(t, os.Chmod(dir, 0o755))
+			}
+		}
+		must(t, os.Chmod(filepath.Join(folder, closed), 0))
+		if err := asNobody(t, func() error { return s.Take("a", "s", "e", m) }); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("%q without rights: %v", closed, err)
+		}
+		must(t, os.Chmod(folder, 0o700)) // to remove it
+	}
+}
+
+// asNobody calls fn without the rights of root over files.
+func asNobody(t *testing.T, fn func() error) error {
+	if os.Geteuid() != 0 {
+		return fn()
+	}
+	const nobody = 65534
+	runtime.LockOSThread() // the rights are those of a thread
+	defer runtime.UnlockOSThread()
+	must(t, unix.Setfsuid(nobody))
+	defer func() { must(t, unix.Setfsuid(0)) }()
+	return fn()
 }
 
 func TestADamagedCopyIsFound(t *testing.T) {

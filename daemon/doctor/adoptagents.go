@@ -29,6 +29,9 @@ func (o Offline) adoptAgents(plan []adoption) []*agboxv1.DoctorFinding {
 		}
 		f.Action = adopt
 		f.Why = fmt.Sprintf("It is adopted with its incarnation %d; its earlier history is lost.", a.Incarnation)
+		if a.Incarnation == 0 {
+			f.Why = "It is adopted; it had not begun."
+		}
 		if names[a.Name] && a.Name != "" {
 			f.Why += fmt.Sprintf(" Another agent has the name %q; this one gets none.", a.Name)
 			a.Name = ""

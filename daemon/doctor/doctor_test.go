@@ -157,7 +157,7 @@ func (l *life) awake() (asleep func()) {
 
 func (l *life) create(id, name string) ledger.Sandbox {
 	l.t.Helper()
-	spec := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: name, Envs: map[string]string{"A": "b"}}
+	spec := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: name, Envs: map[string]string{"A": "b", "BLANK": "", "GOGC": "50"}}
 	if _, err := l.ledger.Create(l.t.Context(), id, spec); err != nil {
 		l.t.Fatal(err)
 	}

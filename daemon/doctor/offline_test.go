@@ -185,7 +185,7 @@ func wantAdopted(t *testing.T, l *life) {
 	t.Helper()
 	l.awake()
 	a := l.await("a", machine.Ready)
-	want := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: "demo", Envs: map[string]string{"A": "b"}}
+	want := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: "demo", Envs: map[string]string{"A": "b", "BLANK": "", "GOGC": "50"}}
 	if a.Name != "demo" || !proto.Equal(a.Spec, want) {
 		t.Errorf("sandbox a is %q, %v", a.Name, a.Spec)
 	}

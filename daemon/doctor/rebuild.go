@@ -15,6 +15,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/internal/goenv"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
@@ -46,15 +47,22 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 		Image: d.ImageName,
 		Name:  reconcile.NameOf(d.SandboxID, d.Hostname),
 	}
-	spec.Envs = envs(d)
-	maps.DeleteFunc(spec.Envs, func(key, value string) bool { return reconcile.HostEnv()[key] == value })
+	// In the container, what changes a Go program is for the supervisor.
+	list, _ := goenv.Split(d.Env)
 	known := "name, image and environment"
 	raw, err := os.ReadFile(o.Paths.GuestBoot(d.SandboxID))
 	boot := new(guestv1.BootConfig)
 	if err == nil && proto.Unmarshal(raw, boot) == nil {
 		known = "name, image, environment and command"
 		rebuildCommand(spec, boot.GetCommand(), d.Image)
+		ofImage := func(entry string) bool { return slices.Contains(d.Image.Env, entry) }
+		list = append(list, slices.DeleteFunc(boot.GetCommandEnv(), ofImage)...)
 	}
+	spec.Envs = envs(list)
+	maps.DeleteFunc(spec.Envs, func(key, value string) bool {
+		ofHost, ok := reconcile.HostEnv()[key]
+		return ok && ofHost == value
+	})
 	return spec, fmt.Sprintf("Its %s are known; its labels, limits, time-outs, revival policy and marks of secret variables are lost.", known)
 }
 
@@ -74,7 +82,7 @@ func rebuildCommand(spec *agboxv1.CreateSpec, command []string, image runtime.Im
 // rebuildService makes the spec of a service from its container. Which services were
 // required is no longer known, so none is.
 func rebuildService(d runtime.Description) *agboxv1.ServiceSpec {
-	s := &agboxv1.ServiceSpec{Name: d.Service, Image: d.ImageName, Envs: envs(d), Required: proto.Bool(false)}
+	s := &agboxv1.ServiceSpec{Name: d.Service, Image: d.ImageName, Envs: envs(d.Env), Required: proto.Bool(false)}
 	if !slices.Equal(d.Cmd, d.Image.Cmd) {
 		s.Command = d.Cmd
 	}
@@ -116,10 +124,10 @@ func length(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// envs returns the environment variables that do not come from the image.
-func envs(d runtime.Description) map[string]string {
+// envs returns an environment ("NAME=value") as a map, nil if there is none.
+func envs(list []string) map[string]string {
 	var all map[string]string
-	for _, entry := range d.Env {
+	for _, entry := range list {
 		if key, value, ok := strings.Cut(entry, "="); ok {
 			if all == nil {
 				all = make(map[string]string)

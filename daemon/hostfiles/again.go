@@ -1,8 +1,6 @@
 package hostfiles
 
 import (
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/internal/mountid"
 )
 
@@ -21,10 +19,10 @@ func Again(path string) (*Source, error) {
 }
 
 // Identity returns which file it is.
-func (s *Source) Identity() (*guestv1.FileIdentity, error) {
+func (s *Source) Identity() (mountid.ID, error) {
 	id, err := mountid.Of(s.file.Fd())
 	if err != nil {
-		return nil, unusable(s.Path, err)
+		return mountid.ID{}, unusable(s.Path, err)
 	}
 	return id, nil
 }

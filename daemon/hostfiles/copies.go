@@ -41,6 +41,13 @@ type Copy struct {
 	// to the user of execs instead, with the folders that are made above it.
 	Owner   string
 	ForUser bool
+	// Base is set if the copy is the workspace, whose base is kept. Foreign are then the
+	// targets of everything else that the spec brings into the container.
+	Base    bool
+	Foreign []string
+	// Added is set if Content is added to the end of the file at Target, unless the file has
+	// it. A file that cannot be changed stays as it is.
+	Added bool
 	// Force allows a source that is otherwise refused. Tool is set if a built-in tool
 	// brings the copy in.
 	Force, Tool bool
@@ -53,7 +60,7 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 	if w := s.GetWorkspace(); w != nil && !w.GetMount() {
 		all = append(all, Copy{
 			Field: "workspace", Source: w.GetSource(), Target: cmp.Or(w.GetTarget(), spec.DefaultWorkspace),
-			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true, Force: force,
+			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true, Base: true, Foreign: otherTargets(s), Force: force,
 		})
 	}
 	for i, c := range s.GetCopies() {
@@ -71,6 +78,36 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 			})
 		}
 	}
+	if s.GetWorkspace().GetMount() {
+		all = append(all, Copy{Field: "settings of git", Content: gitSettings, Target: "/etc/gitconfig", Added: true})
+	}
+	return all
+}
+
+// gitSettings are the settings of git for all users of a sandbox that mounts its workspace.
+// Files of the host's user are no reason for git to refuse; a path would not be enough,
+// because git checks each submodule and worktree apart. The worktrees of the host are not
+// missing only because the sandbox cannot see them.
+const gitSettings = "# agbox: the workspace belongs to a user of the host.\n[safe]\n\tdirectory = *\n[gc]\n\tworktreePruneExpire = never\n"
+
+// otherTargets returns the targets of all copies, mounts and volumes besides the workspace.
+func otherTargets(s *agboxv1.CreateSpec) []string {
+	var all []string
+	for _, c := range s.GetCopies() {
+		all = append(all, c.GetTarget())
+	}
+	for _, m := range s.GetMounts() {
+		all = append(all, m.GetTarget())
+	}
+	for _, v := range s.GetVolumes() {
+		all = append(all, v.GetTarget())
+	}
+	for _, t := range s.GetTmpfs() {
+		all = append(all, t.GetTarget())
+	}
+	for _, p := range s.GetToolProjections() {
+		all = append(all, p.GetTarget())
+	}
 	return all
 }
 
@@ -80,6 +117,8 @@ type Tree struct {
 	// dir is the folder itself, or the one that has the file base.
 	dir  *os.File
 	base string
+	// check is for repositories of git that are not in the folder.
+	check Checker
 }
 
 // Open opens a source of the host. Errors are fault.Errors.
@@ -92,7 +131,11 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 		return nil, err
 	}
 	defer held.Close()
-	return one.tree(held)
+	t, err := one.tree(held)
+	if err == nil {
+		t.check = c
+	}
+	return t, err
 }
 
 // tree opens what a source holds, whatever its name leads to by now.
@@ -136,19 +179,28 @@ func (t *Tree) Close() {
 	}
 }
 
-// Pack writes the source to w as a tar archive with the given name and owner. Errors of
-// the host's files are fault.Errors.
-func (t *Tree) Pack(ctx context.Context, w io.Writer, name string, owner archive.Owner, progress func(files, bytes int64)) error {
+// Pack writes the source to w as a tar archive with the given name and owner. record is told
+// what it has, and may be nil. Errors of the host's files are fault.Errors.
+func (t *Tree) Pack(ctx context.Context, w io.Writer, name string, owner archive.Owner, record archive.Record, progress func(files, bytes int64)) error {
 	if t.dir == nil {
 		return t.packContent(w, name, owner)
 	}
-	options := archive.PackOptions{Name: name, Owner: &owner, Progress: progress}
+	options := archive.PackOptions{Name: name, Owner: &owner, Record: record, Progress: progress}
 	if len(t.copied.Excludes) > 0 || t.copied.Gitignore {
 		var err error
 		if options.Filter, err = newFilter(t.copied); err != nil {
 			return err
 		}
 	}
+	if top, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.dir.Fd())); err == nil && t.IsDir() && !t.copied.Tool {
+		options.Replace = repositories{check: t.check, force: t.copied.Force, top: top}.Replace
+	}
+	return t.pack(ctx, w, options)
+}
+
+// pack packs what is on the host, and says which file failed.
+func (t *Tree) pack(ctx context.Context, w io.Writer, options archive.PackOptions) error {
+	name := options.Name
 	err := archive.Pack(ctx, w, int(t.dir.Fd()), t.base, options)
 	var one *archive.Failure
 	if !errors.As(err, &one) || fault.Of(err) != nil {

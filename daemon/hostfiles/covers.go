@@ -23,7 +23,7 @@ type Cover struct {
 }
 
 const (
-	// maxGitFolders bounds the folders of git that are covered: of a repository, its
+	// maxGitFolders bounds the folders of git that are covered: of repositories, their
 	// submodules and worktrees.
 	maxGitFolders = 64
 	// maxGitDepth bounds how deep the name of a submodule is.
@@ -33,35 +33,61 @@ const (
 // Covers returns what is mounted over itself in a folder that is mounted writable, parents
 // first. Only what exists can be covered. Errors are fault.Errors.
 func (c Checker) Covers(held *Source) ([]Cover, error) {
-	names, inside := covers.Below(held.Path, slices.Concat(covers.Names, c.Bound().Covers))
-	if inside {
+	w, err := c.walk(held)
+	switch {
+	case err != nil:
+		return nil, err
+	case w.inside:
 		return nil, refusal("Mounting %s writable is refused, because this machine executes what is in it, or agbox reads it: mount it read-only, or give the flag --writable-config if you mean it.", held.Path)
+	case w.repositories > maxGitFolders:
+		return nil, refusal("Mounting %s writable is refused, because it has more than %d repositories, submodules and worktrees of git, which cannot all be protected: copy it in, or give the flag --writable-config if you mean it.", held.Path, maxGitFolders)
+	case len(w.links) > 0:
+		return nil, refusal("Mounting %s writable is refused, because %s in it is a symbolic link, which cannot be protected: replace the link by what it leads to, or give the flag --writable-config if you mean it.", held.Path, w.links[0])
 	}
-	if !held.info.IsDir() {
-		return nil, nil
+	return w.all, nil
+}
+
+// walk finds what is to be covered in a source.
+func (c Checker) walk(held *Source) (*coverWalk, error) {
+	w := &coverWalk{held: held, searched: true, seen: make(map[string]int)}
+	names, inside := covers.Below(held.Path, slices.Concat(covers.Names, c.Bound().Covers))
+	if w.inside = inside; inside || !held.info.IsDir() {
+		return w, nil
 	}
 	git := ".git"
-	if path.Base(held.Path) == ".git" {
-		git = "."
+	if path.Base(held.Path) == ".git" || held.isRepository() {
+		git, names = ".", append(names, covers.GitNames...)
 	}
-	inGit, err := gitNames(held, git)
-	if err != nil {
-		return nil, err
-	}
-	names = append(names, inGit...)
-	w := coverWalk{held: held, seen: make(map[string]int)}
-	for _, name := range names {
+	for _, name := range append(names, w.gitNames(git)...) {
 		if err := w.add(name); err != nil {
 			return nil, err
 		}
 	}
-	return w.all, nil
+	return w, nil
+}
+
+// isRepository reports whether a folder is one of git, whatever its name is.
+func (s *Source) isRepository() bool {
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if unix.Faccessat(unix.AT_FDCWD, s.again()+"/"+name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // coverWalk collects covers of a folder.
 type coverWalk struct {
 	held *Source
 	all  []Cover
+	// inside is true if the source is itself a part of what is covered.
+	inside bool
+	// links are symbolic links in the place of what is to be covered.
+	links []string
+	// repositories is how many repositories, submodules and worktrees were found; searched
+	// is false if there may be more.
+	repositories int
+	searched     bool
 	// seen has the index of each cover.
 	seen map[string]int
 }
@@ -81,7 +107,8 @@ func (w *coverWalk) add(name string) error {
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFLNK:
-			return refusal("Mounting %s writable is refused, because %s in it is a symbolic link, which cannot be protected: replace the link by what it leads to, or give the flag --writable-config if you mean it.", w.held.Path, at)
+			w.links = append(w.links, at)
+			return nil
 		case unix.S_IFDIR:
 			w.put(at, i == len(parts)-1)
 		default: // a file: nothing is below it, so it is covered itself, such as a .git file
@@ -107,21 +134,23 @@ func (w *coverWalk) put(name string, readOnly bool) {
 	w.all = append(w.all, Cover{Name: name, ReadOnly: readOnly})
 }
 
-// gitNames returns what makes git run commands in its submodules and worktrees, relative
-// to a folder of which git's own folder is a part.
-func gitNames(held *Source, git string) (names []string, err error) {
-	g := gitWalk{held: held}
-	g.folders(path.Join(git, "modules"), 0, true)
-	g.folders(path.Join(git, "worktrees"), maxGitDepth, false)
-	if len(g.found) > maxGitFolders {
-		return nil, refusal("Mounting %s writable is refused, because it has more than %d submodules and worktrees of git, which cannot all be protected: copy it in, or give the flag --writable-config if you mean it.", held.Path, maxGitFolders)
+// gitNames returns what makes git run commands, relative to the folder: in submodules and
+// worktrees of its own folder of git, and in all repositories below it.
+func (w *coverWalk) gitNames(git string) (names []string) {
+	n := nestedWalk{held: w.held, most: maxFolders}
+	w.searched = n.look(git)
+	g := gitWalk{held: w.held, found: n.repositories}
+	for _, folder := range append([]string{git}, n.repositories...) {
+		g.folders(path.Join(folder, "modules"), 0, true)
+		g.folders(path.Join(folder, "worktrees"), maxGitDepth, false)
 	}
+	w.repositories = len(g.found) + len(n.files)
 	for _, folder := range g.found {
 		for _, name := range covers.GitNames {
 			names = append(names, path.Join(folder, name))
 		}
 	}
-	return names, nil
+	return append(names, n.files...)
 }
 
 // gitWalk finds folders of git.

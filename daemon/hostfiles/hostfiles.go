@@ -117,6 +117,21 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 	for i, copied := range s.GetCopies() {
 		look(copied.GetSource(), Copied, "copies", i, "source")
 	}
+	build := func(b *agboxv1.BuildSpec, path ...any) {
+		if b.GetContext() != "" {
+			look(b.GetContext(), Copied, append(path, "context")...)
+		}
+		for i, f := range b.GetFeatures() {
+			look(f.GetSource(), Copied, append(path[:len(path):len(path)], "features", i, "source")...)
+		}
+	}
+	build(s.GetBuild(), "build")
+	for i, service := range s.GetServices() {
+		build(service.GetBuild(), "services", i, "build")
+		for j, copied := range service.GetCopies() {
+			look(copied.GetSource(), Copied, "services", i, "copies", j, "source")
+		}
+	}
 	if work := s.GetAgent().GetWork(); work != "" {
 		_, err := c.Work(work, s.GetSecurity().GetAllowDangerousMounts())
 		tell(err, "agent", "work")

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -11,11 +12,20 @@ import (
 
 // AdoptedAgent is an agent whose record is lost, as its newest incarnation was begun.
 type AdoptedAgent struct {
-	ID, Name  string
-	Spec      *agboxv1.AgentSpec
-	SandboxID string
-	Owned     bool
-	// Incarnation is its number, and Attempt the number of crashes before it, plus 1.
+	ID, Name string
+	// Parent may be an agent that is lost; then the agent is adopted by agent.Init, as after the
+	// end of its parent. Empty means agent.Init.
+	Parent     string
+	Depth      uint32
+	Stack      string
+	StackRoots []string
+	After      []string
+	Work       []byte
+	Spec       *agboxv1.AgentSpec
+	SandboxID  string
+	Owned      bool
+	// Incarnation is its number, 0 if none has begun, and Attempt the number of crashes before
+	// it, plus 1.
 	Incarnation, Attempt uint32
 	Strategy             string
 	// Progress has the totals before it, or is nil.
@@ -27,11 +37,15 @@ type AdoptedAgent struct {
 // AdoptAgent makes a record for an agent that has none. Its sandbox must have one. What its
 // newest incarnation has reported, and how it ended, is read again.
 func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) {
+	spawned := &agboxv1.AgentSpawned{
+		Name: a.Name, Class: a.Spec.GetClass(), Parent: cmp.Or(a.Parent, agent.Init), SandboxId: a.SandboxID, Owned: a.Owned,
+		After: a.After, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots,
+	}
+	if spawned.GetParent() != agent.Init {
+		spawned.Lifetime = a.Spec.GetLifetime() // the holds of clients are lost, so the others are not suspended
+	}
 	events := []*agboxv1.AgentEvent{{
-		Type: agboxv1.AgentEventType_AGENT_SPAWNED,
-		Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
-			Name: a.Name, Class: a.Spec.GetClass(), Parent: agent.Init, SandboxId: a.SandboxID, Owned: a.Owned,
-		}},
+		Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: spawned},
 	}}
 	if a.Attempt > 1 {
 		events = append(events, &agboxv1.AgentEvent{
@@ -51,15 +65,22 @@ func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) 
 			Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: c},
 		})
 	}
-	events = append(events, &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: a.Incarnation,
-		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
-			ExecId: agent.ExecID(a.ID, a.Incarnation), SandboxId: a.SandboxID, Attempt: a.Attempt, Strategy: a.Strategy,
-		}},
-	})
+	if a.Incarnation > 0 {
+		events = append(events, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: a.Incarnation,
+			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
+				ExecId: agent.ExecID(a.ID, a.Incarnation), SandboxId: a.SandboxID, Attempt: a.Attempt, Strategy: a.Strategy,
+			}},
+		})
+	}
 	return l.updateAgent(ctx, a.ID, func(t *agentTxn) error {
 		if err := errors.Join(t.tx.ReserveAgent(a.ID, l.now()), t.tx.PutAgentConfig(a.ID, a.Spec)); err != nil {
 			return err
+		}
+		if len(a.Work) > 0 {
+			if err := t.tx.PutAgentWork(a.ID, a.Work); err != nil {
+				return err
+			}
 		}
 		t.a.Spec = a.Spec
 		for _, ev := range events {

@@ -70,7 +70,7 @@ func (t *agentTxn) delete(id string) error {
 		return isRoot()
 	case !t.a.Over():
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-			"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", id, t.a.Word(), id).With("agent_id", id)
+			"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", t.a.Called(), t.a.Word(), t.a.Called()).With("agent_id", id)
 	}
 	if err := errors.Join(t.hasNoChildren(id), t.hasNoFollowers(id)); err != nil {
 		return err
@@ -79,6 +79,9 @@ func (t *agentTxn) delete(id string) error {
 		if err := t.l.wantDeleted(t.tx, t.a.SandboxID); err != nil {
 			return err
 		}
+	}
+	if err := t.charge(); err != nil {
+		return err
 	}
 	return t.append(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DELETED})
 }
@@ -102,7 +105,7 @@ func (t *agentTxn) hasNoChildren(id string) error {
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_HAS_CHILDREN,
 		"Agent %s has children: %s. Remove them first, or remove the whole tree with \"agbox agent rm --cascade %s\".",
-		id, naming(children), id).With("agent_id", id)
+		t.a.Called(), naming(children), t.a.Called()).With("agent_id", id)
 }
 
 // hasNoFollowers refuses the removal of an agent whose end another one still has to see.
@@ -113,7 +116,7 @@ func (t *agentTxn) hasNoFollowers(id string) error {
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 		"Agent %s is followed by agents that have not begun: %s. Wait for them, or end them with \"agbox agent kill\".",
-		id, naming(followers)).With("agent_id", id)
+		t.a.Called(), naming(followers)).With("agent_id", id)
 }
 
 // naming lists agents by name or id, at most 10 of them.

@@ -25,12 +25,8 @@ const (
 // RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
 // resumes it. It does nothing if that was requested before.
 func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
-		case !a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
 		case a.Over():
 			return cannot(a, "drained", "it has ended")
 		case a.Kill != nil, a.PauseWanted.GetReason() == forRequest,
@@ -44,12 +40,8 @@ func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
 // WakeAgent lets an agent go on that was drained, or that idles. One that still saves its
 // work goes on when it has.
 func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
-		case !a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
 		case a.Over():
 			return cannot(a, "resumed", "spawn a new agent to repeat its work")
 		case a.PauseWanted.GetReason() == forRequest: // the drain is not taken back
@@ -67,9 +59,14 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 		case a.Pause.Woken:
 			return errNothing
 		}
-		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: "a user"}},
-		})
+		return t.wake(&agboxv1.AgentWake{By: "a user"})
+	})
+}
+
+// wake appends that the agent may go on.
+func (t *agentTxn) wake(w *agboxv1.AgentWake) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: w},
 	})
 }
 
@@ -84,5 +81,5 @@ func (t *agentTxn) wantPause(reason agboxv1.PauseReason, message string) error {
 // cannot refuses a request that the state of an agent does not allow.
 func cannot(a Agent, verb, why string) error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is %s and cannot be %s: %s.", a.ID, a.Word(), verb, why).With("agent_id", a.ID)
+		"Agent %s is %s and cannot be %s: %s.", a.Called(), a.Word(), verb, why).With("agent_id", a.ID)
 }

@@ -19,12 +19,8 @@ const forUnheld = agboxv1.PauseReason_PAUSE_REASON_UNHELD
 // is how long the hold of a client stays after its connection was lost; it is 0 for agents.
 // It does nothing if the agent has that holder, with that linger.
 func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Duration) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
-		case !a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
 		case a.Over():
 			return cannot(a, "held", "it has ended")
 		case slices.ContainsFunc(a.Holders, func(h agent.Holder) bool { return h.ID == holder && h.Linger == linger }):
@@ -48,9 +44,7 @@ func (t *agentTxn) open(holder string, linger time.Duration) error {
 	case t.a.PauseWanted.GetReason() == forUnheld: // the drain is not taken back
 		return t.wantPause(forDrain, "It is held again.")
 	case t.a.Suspended():
-		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: holder}},
-		})
+		return t.wake(&agboxv1.AgentWake{By: holder})
 	}
 	return nil
 }

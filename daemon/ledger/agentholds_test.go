@@ -97,7 +97,7 @@ func TestHoldsAreBoundedAndEndWithTheAgent(t *testing.T) {
 	_, err = l.OpenHold(t.Context(), "nobody", "client:c", time.Second)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
 	_, err = l.OpenHold(t.Context(), agent.Init, "client:c", time.Second)
-	wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND) // there is no root yet
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	a, _ := l.Agent("a")
 	emitAgent(t, l, a.Record, agent.Reaped("as asked"))
 	_, err = l.OpenHold(t.Context(), "a", "client:more", time.Second)

@@ -91,11 +91,7 @@ func (l *Ledger) wakeIdle(tx *store.Tx, a Agent, by string) error {
 	if a.State != agent.Paused || a.Pause.Reason != forIdle || a.Pause.Woken {
 		return nil
 	}
-	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error {
-		return t.append(a.ID, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: by}},
-		})
-	})
+	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.wake(&agboxv1.AgentWake{By: by}) })
 	return err
 }
 
@@ -136,7 +132,7 @@ func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, max
 
 // Acknowledge removes the messages of an inbox up to a seq. Without any it writes nothing.
 func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) error {
-	if upto == 0 || l.Unread(agentID) == 0 {
+	if upto == 0 || l.Unread(agentID) == 0 && !l.Observes(agentID) {
 		return nil
 	}
 	return l.store.Update(ctx, func(tx *store.Tx) error {

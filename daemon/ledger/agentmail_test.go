@@ -161,3 +161,41 @@ func TestNobodyReadsMessagesToTheDead(t *testing.T) {
 		t.Errorf("a deleted agent has messages: %v, %v", texts(t, l, "a"), err)
 	}
 }
+
+// TestWhoFollowsAnInboxIsWokenByEachChange: a message, its acknowledgement and the removal of the
+// agent.
+func TestWhoFollowsAnInboxIsWokenByEachChange(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	a := spawn(t, l, agentOf("a", "", "s"))
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"a message", func() error { send(t, l, "a", "", "one"); return nil }},
+		{"an acknowledgement", func() error { return l.Acknowledge(t.Context(), "a", 1) }},
+		{"the removal", func() error {
+			emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
+				Type: agboxv1.AgentEventType_AGENT_ENDED, State: agboxv1.AgentState_AGENT_STATE_ABORTED,
+				Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT}},
+			})
+			_, err := l.DeleteAgent(t.Context(), "a")
+			return err
+		}},
+	} {
+		changed := l.InboxChanged("a")
+		select {
+		case <-changed:
+			t.Fatalf("it has changed before %s", step.name)
+		default:
+		}
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-changed:
+		default:
+			t.Errorf("nobody is woken by %s", step.name)
+		}
+	}
+}

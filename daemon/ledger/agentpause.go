@@ -4,19 +4,13 @@ import (
 	"context"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // PauseAgent pauses an agent until somebody approves or denies. An incarnation that runs goes
 // on running. It does nothing to an agent that waits for an approval already.
 func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
-		case !a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
 		case a.Over():
 			return cannot(a, "paused", "it has ended")
 		case a.Kill != nil:
@@ -38,22 +32,13 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 // ApproveAgent records the decision about an agent that waits for an approval. The same
 // decision again changes nothing until the agent goes on.
 func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.AgentApproval, message string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
-		case !a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
 		case a.Pause != nil && a.Pause.Woken && a.Pause.Approval == approval:
 			return errNothing
 		case !a.AwaitsApproval():
 			return cannot(a, "approved or denied", "it does not wait for an approval")
 		}
-		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_WOKEN,
-			Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{
-				By: "a user", Approval: approval, Message: message,
-			}},
-		})
+		return t.wake(&agboxv1.AgentWake{By: "a user", Approval: approval, Message: message})
 	})
 }

@@ -89,7 +89,7 @@ func (t *txn) hasNoAgents() error {
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
 		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
-		t.sb.ID, naming(living)).With("sandbox_id", t.sb.ID)
+		t.sb.Called(), naming(living)).With("sandbox_id", t.sb.ID)
 }
 
 // FindAgent resolves an id, a name or a unique prefix of an id, in this order. Of several
@@ -97,6 +97,9 @@ func (t *txn) hasNoAgents() error {
 func (l *Ledger) FindAgent(ref string) (Agent, error) {
 	if a, ok := l.Agent(ref); ok {
 		return a, nil
+	}
+	if ref == agent.Init { // it has a record only after the first crash of a class
+		return Agent{}, isRoot()
 	}
 	named := l.Agents(func(a Agent) bool { return a.Name == ref })
 	for _, a := range named {

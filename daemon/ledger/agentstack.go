@@ -102,25 +102,6 @@ func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) e
 	return nil
 }
 
-// StackMoney is how much the stacks that an agent is in may still cost, in millionths of a US
-// dollar. bounded is false if there is no bound.
-func (l *Ledger) StackMoney(a Agent) (left uint64, bounded bool) {
-	for _, root := range a.StackRoots {
-		r, _ := l.Agent(root)
-		most := agent.StackOf(r.Spec).CostMicroUSD
-		if most == 0 {
-			continue
-		}
-		for _, m := range l.members(root) {
-			most -= min(most, m.Consumed().GetCostMicroUsd())
-		}
-		if !bounded || most < left {
-			left, bounded = most, true
-		}
-	}
-	return left, bounded
-}
-
 // InStack reports whether the agent is in a stack with that name.
 func (l *Ledger) InStack(a Agent, name string) bool {
 	return slices.ContainsFunc(a.StackRoots, func(root string) bool {

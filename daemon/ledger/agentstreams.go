@@ -79,9 +79,15 @@ func (l *Ledger) subscribers(tx *store.Tx, stream string) []string {
 	})
 }
 
+// Subscribers is how many agents have a stream open, in whatever stack.
+func (l *Ledger) Subscribers(stream string) int {
+	l.agents.mu.RLock()
+	defer l.agents.mu.RUnlock()
+	return len(l.agents.streams[stream])
+}
+
 // fanOut delivers a message on a stream to all in the stack of its sender who have it open, but
-// not to the sender. A
-// recipient without room does not keep it from the others.
+// not to the sender. A recipient without room does not keep it from the others.
 func (l *Ledger) fanOut(tx *store.Tx, sender Agent, s Sent) error {
 	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool {
 		return id == sender.ID || l.agentIn(tx, id).StackRoot() != sender.StackRoot()

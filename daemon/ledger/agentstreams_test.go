@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -100,4 +101,89 @@ func TestAnAgentHasABoundedNumberOfStreams(t *testing.T) {
 	}
 	_, err := l.OpenStream(t.Context(), "a", "one-too-many")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_LIMIT)
+}
+
+// TestAMessageOfAUserOnAStream: it goes to all that have the stream open in the named stack,
+// once for each key, and one that refuses it does not keep it from the others.
+func TestAMessageOfAUserOnAStream(t *testing.T) {
+	l := fresh(t)
+	family(t, l)
+	inner := agentOf("r", "", "s")
+	inner.Spec.Stack = &agboxv1.AgentStack{Name: "deep"}
+	spawn(t, l, inner)
+	for _, id := range []string{"p", "a", "r"} {
+		stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), id, "news") })
+	}
+	pausedBy(t, l, stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), "a", "more") }), forIdle)
+	on := func(stack, key, text string) (got []string) {
+		t.Helper()
+		list, err := l.SendOnStream(t.Context(), StreamText{From: "init", Stream: "news", Stack: stack, Key: key, Text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range list {
+			switch {
+			case d.Refused != nil:
+				got = append(got, d.To.ID+" "+d.Refused.Reason.String())
+			case d.Seq != 0:
+				got = append(got, d.To.ID)
+			}
+		}
+		return got
+	}
+	for range 2 {
+		if got := on("", "k", "one"); !slices.Equal(got, []string{"a", "p"}) {
+			t.Errorf("outside of stacks it went to %q", got)
+		}
+	}
+	if a, _ := l.Agent("a"); !a.Pause.Woken {
+		t.Error("the message woke nobody")
+	}
+	if got := on("deep", "k", "two"); !slices.Equal(got, []string{"r"}) {
+		t.Errorf("in the stack it went to %q", got)
+	}
+	for range maxInbox - 1 { // the first one is there
+		send(t, l, "p", "", "x")
+	}
+	if got := on("", "", "three"); !slices.Equal(got, []string{"a", "p INBOX_FULL"}) {
+		t.Errorf("beside a full inbox it went to %q", got)
+	}
+	for text, want := range map[string]string{"init one": "a", "init two": "r", "init three": "a"} {
+		for _, id := range []string{"a", "r"} {
+			n := 0
+			for _, m := range texts(t, l, id) {
+				if strings.HasSuffix(m, text) {
+					n++
+				}
+			}
+			if (n == 1) != (id == want) || n > 1 {
+				t.Errorf("%s has %q %d times", id, text, n)
+			}
+		}
+	}
+	list, _, err := l.Messages(t.Context(), "r", 0, 1<<20)
+	if err != nil || list[0].GetStream() != "news" || list[0].GetKey() != "k" {
+		t.Errorf("the message is %v, %v", list, err)
+	}
+}
+
+func TestAMessageOfAUserOnAStreamThatNobodyHasOpen(t *testing.T) {
+	l := fresh(t)
+	family(t, l)
+	inner := agentOf("r", "", "s")
+	inner.Spec.Stack = &agboxv1.AgentStack{Name: "deep"}
+	spawn(t, l, inner)
+	stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), "r", "news") })
+	for s, want := range map[StreamText]string{
+		{Stream: "empty"}:                `No agent has the stream "empty" open. A program opens it with "agbox-agent open empty".`,
+		{Stream: "news"}:                 `No agent outside of stacks has the stream "news" open. Agents in these stacks have: deep. Name a stack to send it there.`,
+		{Stream: "news", Stack: "other"}: `No agent in a stack "other" has the stream "news" open.`,
+	} {
+		s.From, s.Text = "init", "x"
+		_, err := l.SendOnStream(t.Context(), s)
+		wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
+		if err.Error() != want {
+			t.Errorf("%v is refused with %q; want %q", s, err, want)
+		}
+	}
 }

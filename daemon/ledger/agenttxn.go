@@ -45,6 +45,20 @@ func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) 
 	return l.updateReports(ctx, id, Reports{}, fn)
 }
 
+// requestOf is updateAgent for a request of a user: it refuses an agent that does not exist,
+// and init.
+func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case id == agent.Init:
+			return isRoot()
+		case !t.a.Exists():
+			return agentNotFound(id)
+		}
+		return fn(t)
+	})
+}
+
 // updateReports is updateAgent with messages that the agent has sent, which are delivered if
 // fn changes it.
 func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, fn func(*agentTxn) error) (Agent, error) {
@@ -96,7 +110,7 @@ func (l *Ledger) withinAgent(tx *store.Tx, id string, fn func(*agentTxn) error) 
 	}
 	tx.SetValue(agentOverlay{id}, t.a)
 	tx.OnCommit(func() { l.publishAgent(t.a, t.position) })
-	return t.a, nil
+	return t.a, l.tellObservation(tx, before, t.a)
 }
 
 // append adds one event. This is the only way to change the state of an agent.
@@ -108,7 +122,7 @@ func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
 	}
 	if !agent.Legal(t.a.Record, draft) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-			"Agent %s is %s; %s is not possible now.", agentID, t.a.Word(), draft.GetType()).With("agent_id", agentID)
+			"Agent %s is %s; %s is not possible now.", t.a.Called(), t.a.Word(), draft.GetType()).With("agent_id", agentID)
 	}
 	return t.put(agentID, draft)
 }
@@ -129,10 +143,10 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 			"The event stream of agent %s is at %d in the store and at %d in memory; restart the daemon.", agentID, ev.GetSequence(), t.a.LastSequence+1)
 	}
-	replaced := t.a.ProgressAt
+	replaced := t.a.Replaced(ev)
 	t.a.Record, t.position = agent.Fold(t.a.Record, ev), ev.GetPosition()
-	if ev.GetType() == agboxv1.AgentEventType_AGENT_PROGRESS && replaced != 0 {
-		return t.tx.DropAgentProgress(agentID, replaced)
+	if replaced != 0 {
+		return t.tx.DropAgentEvent(agentID, replaced, ev.GetType())
 	}
 	return t.forfeit()
 }
@@ -146,7 +160,8 @@ type NewAgent struct {
 	// MaxChildren bounds the children of the parent that have not ended, with this one. 0 means
 	// only the bound of all agents.
 	MaxChildren int
-	Spec        *agboxv1.AgentSpec
+	// Spec has the budget that is wanted. A child of an agent gets a part of the budget of that.
+	Spec *agboxv1.AgentSpec
 	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
 	SandboxID string
 	Own       *agboxv1.CreateSpec
@@ -173,6 +188,9 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 			return Agent{}, err
 		}
 	}
+	if ofInit(n) {
+		n.Spec = agent.WithinStack(n.Spec)
+	}
 	return l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
 		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
@@ -183,13 +201,17 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err := t.mayJoinStacks(n); err != nil {
 			return err
 		}
+		spec, err := t.allot(n)
+		if err != nil {
+			return err
+		}
 		if err := t.place(n, nonce, shown); err != nil {
 			return err
 		}
 		if err := t.tx.ReserveAgent(n.ID, l.now()); err != nil {
 			return err
 		}
-		if err := t.tx.PutAgentConfig(n.ID, n.Spec); err != nil {
+		if err := t.tx.PutAgentConfig(n.ID, spec); err != nil {
 			return err
 		}
 		if n.Work != nil {
@@ -197,7 +219,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 				return err
 			}
 		}
-		t.a.Spec = n.Spec
+		t.a.Spec = spec
 		after, err := t.toFollow(n.Spec.GetAfter())
 		if err != nil {
 			return err
@@ -358,13 +380,8 @@ func decidedFrom(r agent.Record) decision {
 // RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
 // does one that says what becomes of the children. It does nothing to an agent that has ended.
 func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case !t.a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
-		case t.a.Over():
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		if t.a.Over() {
 			return errNothing
 		}
 		wish := agent.Stronger(t.a.Kill, kill)
@@ -380,12 +397,8 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 // ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
 // woken before, and has not begun its next incarnation yet, stays woken.
 func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch {
-		case !t.a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
 		case !t.a.Orphaned():
 			return notOrphaned(t.a)
 		case verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP:
@@ -393,9 +406,7 @@ func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.Ag
 		case t.a.Pause.Woken:
 			return errNothing
 		}
-		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: "a user"}},
-		})
+		return t.wake(&agboxv1.AgentWake{By: "a user"})
 	})
 }
 
@@ -407,10 +418,10 @@ func isRoot() error {
 
 // notOrphaned refuses a decision that nobody waits for, and says what is possible instead.
 func notOrphaned(a Agent) error {
-	advice := fmt.Sprintf("\"agbox agent kill %s\" ends it", a.ID)
+	advice := fmt.Sprintf("\"agbox agent kill %s\" ends it", a.Called())
 	if a.Over() {
 		advice = "spawn a new agent to repeat its work"
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is %s, and only an ORPHANED agent waits for a decision; %s.", a.ID, a.Word(), advice).With("agent_id", a.ID)
+		"Agent %s is %s, and only an ORPHANED agent waits for a decision; %s.", a.Called(), a.Word(), advice).With("agent_id", a.ID)
 }

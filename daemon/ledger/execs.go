@@ -98,7 +98,7 @@ func NotReady(r machine.Record) error {
 		hint = r.ErrorMessage
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_READY,
-		"Sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
+		"Sandbox %s is %s: %s", r.Called(), StateWord(r.State), hint).With("sandbox_id", r.ID)
 }
 
 // NotLiving is the error for an exec in a sandbox that Sandbox does not return, because

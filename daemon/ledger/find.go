@@ -72,7 +72,7 @@ func (l *Ledger) findWithin(ctx context.Context, sb Sandbox, ref string) (string
 		return "", execAmbiguous(ref)
 	}
 	return "", fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND,
-		"Sandbox %s has no exec %q; \"agbox ps -a %s\" shows those that it has.", sb.ID, ref, sb.ID).
+		"Sandbox %s has no exec %q; \"agbox ps -a %s\" shows those that it has.", sb.Called(), ref, sb.Called()).
 		With("sandbox_id", sb.ID).With("exec_id", ref)
 }
 

@@ -19,6 +19,8 @@ type inbox struct {
 	// lastBounce is the seq of the newest one.
 	sent, sentBytes, own, bounces int
 	lastBounce                    uint64
+	// observation is the seq of the MESSAGE_KIND_OBSERVATION, or 0. None of the counts has it.
+	observation uint64
 	// signals are those messages of agbox that are tried again. It is never changed in place.
 	signals []signal
 }
@@ -45,6 +47,13 @@ func (b inbox) without(seq uint64) []signal {
 
 // with returns the inbox with one more message, or with one less if sign is -1.
 func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
+	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION {
+		b.observation = 0
+		if sign > 0 {
+			b.observation = m.GetSeq()
+		}
+		return b
+	}
 	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
 		b.own += sign
 		if sign < 0 && len(b.signals) > 0 {
@@ -63,6 +72,8 @@ func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
 
 func (b inbox) unread() int { return b.sent + b.own }
 
+func (b inbox) empty() bool { return b.unread() == 0 && b.observation == 0 }
+
 // messageSize is what a message counts in its inbox, in bytes.
 func messageSize(m *agboxv1.AgentMessage) int {
 	return len(m.GetText()) + len(m.GetBody()) + len(m.GetKey()) + len(m.GetFrom()) + len(m.GetStream())
@@ -73,6 +84,8 @@ type mailroom struct {
 	// mu guards the fields below. It is held only for map operations, never for I/O.
 	mu      sync.Mutex
 	inboxes map[string]inbox
+	// changed has channels that are closed when an inbox changes.
+	changed map[string]chan struct{}
 	// enqueue schedules a round of an agent. It may be nil.
 	enqueue func(agentID string)
 }
@@ -82,7 +95,7 @@ type inboxOverlay struct{ agentID string }
 
 // openInboxes counts what is in the inboxes of all agents.
 func (l *Ledger) openInboxes(ctx context.Context) error {
-	l.mail.inboxes = make(map[string]inbox)
+	l.mail.inboxes, l.mail.changed = make(map[string]inbox), make(map[string]chan struct{})
 	for _, id := range append(idsOfAgents(l.Agents(nil)), agent.Init) {
 		var box inbox
 		for page := (store.MessagePage{More: true}); page.More; {
@@ -100,7 +113,7 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 				box = box.with(m, 1).awaits(m, l.now())
 			}
 		}
-		if box.unread() > 0 {
+		if !box.empty() {
 			l.mail.inboxes[id] = box
 		}
 	}
@@ -154,12 +167,34 @@ func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
 	tx.OnCommit(func() {
 		l.mail.mu.Lock()
 		defer l.mail.mu.Unlock()
-		if box.unread() == 0 {
+		if box.empty() {
 			delete(l.mail.inboxes, agentID)
 		} else {
 			l.mail.inboxes[agentID] = box
 		}
+		l.mail.tellLocked(agentID)
 	})
+}
+
+// InboxChanged returns a channel that is closed when the inbox of an agent changes after this
+// call, or the agent is removed.
+func (l *Ledger) InboxChanged(agentID string) <-chan struct{} {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	changed, exists := l.mail.changed[agentID]
+	if !exists {
+		changed = make(chan struct{})
+		l.mail.changed[agentID] = changed
+	}
+	return changed
+}
+
+// tellLocked wakes those who wait for a change of an inbox.
+func (m *mailroom) tellLocked(agentID string) {
+	if changed, exists := m.changed[agentID]; exists {
+		close(changed)
+		delete(m.changed, agentID)
+	}
 }
 
 // forget removes the inbox of a deleted agent from memory.
@@ -167,9 +202,10 @@ func (m *mailroom) forget(agentID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.inboxes, agentID)
+	m.tellLocked(agentID)
 }
 
-// Unread is the number of messages in the inbox of an agent.
+// Unread is the number of messages in the inbox of an agent, without that of its observation.
 func (l *Ledger) Unread(agentID string) int {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()

@@ -80,7 +80,7 @@ func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
 // AcquireLeases asks for a manifest for the incarnation of the agent that was seen. A
 // repeated request changes nothing: what was granted is granted, and who waits or has died
 // still does, until it was woken. Then observation must be the one that it has taken; 0 if
-// none.
+// none. An agent that is paused for another reason is OBSERVATION_PENDING until it is woken.
 func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest []lease.Claim, observation uint64) (Agent, LeaseAnswer, error) {
 	var answer LeaseAnswer
 	after, err := l.updateAgent(ctx, seen.ID, func(t *agentTxn) (err error) {
@@ -93,6 +93,10 @@ func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest 
 func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observation uint64) (LeaseAnswer, error) {
 	if err := t.stillRuns(seen); err != nil {
 		return LeaseAnswer{}, err
+	}
+	if t.a.State == agent.Paused && !t.a.Pause.Woken && len(t.a.Wants) == 0 {
+		return LeaseAnswer{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
+			"Agent %s is %s: wait until it is woken, for example with \"agbox-agent pause idle\", which prints the observation, and then ask again.", t.a.ID, t.a.Word()).With("agent_id", t.a.ID)
 	}
 	if answer, known, err := t.standing(manifest); known || err != nil {
 		return answer, cmp.Or(err, errNothing)
@@ -117,13 +121,17 @@ func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observatio
 	table := t.l.leaseTable(t.tx)
 	verdict, blockers := lease.Decide(table, t.a.LeaseParty(), manifest)
 	if verdict == lease.Granted {
-		return LeaseAnswer{Verdict: granted}, t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Wanted(manifest)})
+		return LeaseAnswer{Verdict: granted}, t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Given(t.a.Holds, manifest)})
 	}
 	answer := LeaseAnswer{verdicts[verdict], blockers}
-	return answer, t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
+	conflict := &agboxv1.AgentLeases{
 		Leases: agent.Wanted(manifest), Verdict: answer.Verdict, Blockers: blockers[:min(len(blockers), maxBlockers)],
 		Message: t.l.conflictSentence(t.tx, table, manifest, answer),
-	})
+	}
+	if verdict == lease.Die {
+		conflict.Lost = agent.Leases(t.a.Holds)
+	}
+	return answer, t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, conflict)
 }
 
 // maxBlockers is how many agents an event about a conflict names.
@@ -223,7 +231,7 @@ func (l *Ledger) BreakLease(ctx context.Context, id, resource string) (Agent, er
 		of := func(h lease.Hold) bool { return h.Resource == resource }
 		if !slices.ContainsFunc(t.a.Holds, of) {
 			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_LEASE_CONFLICT,
-				"Agent %s does not hold %q; \"agbox agent leases\" shows who holds what.", id, resource).With("agent_id", id)
+				"Agent %s does not hold %q; \"agbox agent leases\" shows who holds what.", t.a.Called(), resource).With("agent_id", id)
 		}
 		return t.release(of, "A user broke the lease.")
 	})
@@ -272,7 +280,7 @@ func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
 // grant gives an agent what it waits for, and wakes it if it was paused for that alone.
 func (l *Ledger) grant(tx *store.Tx, id string) error {
 	_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
-		if err := t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Wanted(t.a.Wants)}); err != nil {
+		if err := t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Given(t.a.Holds, t.a.Wants)}); err != nil {
 			return err
 		}
 		return t.wakeFromConflict("its leases")
@@ -317,9 +325,7 @@ func (t *agentTxn) wakeFromConflict(by string) error {
 	if p := t.a.Pause; t.a.State != agent.Paused || p.Woken || p.Reason != agboxv1.PauseReason_PAUSE_REASON_CONFLICT {
 		return nil
 	}
-	return t.append(t.a.ID, &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: by}},
-	})
+	return t.wake(&agboxv1.AgentWake{By: by})
 }
 
 // tellAncestors tells the ancestors of an agent that it is paused because of what they hold

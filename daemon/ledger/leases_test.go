@@ -270,6 +270,11 @@ func TestAnAncestorInTheWayIsTold(t *testing.T) {
 	if got := texts(t, l, "other"); len(got) > 0 {
 		t.Errorf("an agent that is no ancestor got %q", got)
 	}
+	worker(t, l, "grandchild", "child")
+	acquires(t, l, "grandchild", dies, "db")
+	if got, want := texts(t, l, "parent"), "child Agent grandchild is PAUSED because of what you hold or wait for. It needs db."; !slices.ContainsFunc(got, func(m string) bool { return strings.HasSuffix(m, want) }) {
+		t.Errorf("the grandparent got %q", got)
+	}
 }
 
 func TestLeasesAreThereAgainAfterARestart(t *testing.T) {

@@ -147,8 +147,12 @@ func (l *Ledger) admitLocked(sb Sandbox) {
 			delete(l.names, sb.Name)
 		}
 	} else {
+		if was := l.sandboxes[sb.ID].Name; was != sb.Name && l.names[was] == sb.ID {
+			delete(l.names, was)
+		}
 		l.sandboxes[sb.ID] = sb
-		if sb.Name != "" {
+		// One that is being removed may have been replaced by another one with its name.
+		if sb.Name != "" && (l.names[sb.Name] == "" || sb.Want != machine.WantDeleted) {
 			l.names[sb.Name] = sb.ID
 		}
 	}

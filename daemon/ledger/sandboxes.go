@@ -40,9 +40,7 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 		return t.sameRequest(id, spec, key)
 	}
 	if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
-		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
-			"Sandbox %s already has the name %q; choose another name or remove it.", owner, spec.GetName()).
-			With("sandbox_id", owner).With("name", spec.GetName())
+		return nameTaken(owner, spec.GetName())
 	}
 	if err := t.tx.ReserveSandbox(id, t.l.now()); err != nil {
 		return err
@@ -67,6 +65,12 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 	})
 }
 
+func nameTaken(owner, name string) error {
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
+		"Sandbox %s already has the name %q; choose another name or remove it.", owner, name).
+		With("sandbox_id", owner).With("name", name)
+}
+
 // RequestStop records a request to stop the sandbox. It does nothing if that was
 // requested before or has happened. A sandbox that is FAILED, DELETING or DELETED cannot
 // be stopped: SANDBOX_INVALID_STATE.
@@ -84,7 +88,7 @@ func (l *Ledger) RequestStopNow(ctx context.Context, id, why string) (Sandbox, e
 }
 
 func wantsStopped(r machine.Record) bool {
-	return r.Want == machine.WantStopped && r.State != machine.Failed
+	return r.Want == machine.WantStopped && r.State != machine.Failed && !r.Restart
 }
 
 // StopBecause records that the daemon stops the sandbox because of what something in it
@@ -154,7 +158,7 @@ func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType
 			return err
 		}
 		ev := &agboxv1.SandboxEvent{EventType: typ}
-		if details.GetReason() != "" || details.GetNow() {
+		if details.GetReason() != "" || details.GetNow() || details.GetRestart() {
 			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details}
 		}
 		return t.append(id, ev)
@@ -182,7 +186,7 @@ func impossible(r machine.Record, typ agboxv1.EventType) error {
 		}
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
-		"Sandbox %s is %s and cannot be %s now: %s", r.ID, StateWord(r.State), verb, hint).With("sandbox_id", r.ID)
+		"Sandbox %s is %s and cannot be %s now: %s", r.Called(), StateWord(r.State), verb, hint).With("sandbox_id", r.ID)
 }
 
 // Emit appends an event that was decided from the record seen. If a new request or
@@ -204,7 +208,9 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 			return err
 		}
 		if t.sb.Over() {
-			t.tx.SetValue(nameOverlay{t.sb.Name}, "")
+			if t.nameOwner(t.sb.Name) == seen.ID {
+				t.tx.SetValue(nameOverlay{t.sb.Name}, "")
+			}
 			return errors.Join(t.tx.EraseSecrets(seen.ID), t.tx.MarkDeleted(seen.ID, l.now()))
 		}
 		return nil

@@ -72,7 +72,7 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	typ := draft.GetEventType()
 	if !machine.Legal(t.sb.Record, typ) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
-			"Sandbox %s is %s; %s is not possible now.", sandboxID, StateWord(t.sb.State), typ).With("sandbox_id", sandboxID)
+			"Sandbox %s is %s; %s is not possible now.", t.sb.Called(), StateWord(t.sb.State), typ).With("sandbox_id", sandboxID)
 	}
 	ev := proto.CloneOf(draft)
 	ev.SandboxId = sandboxID

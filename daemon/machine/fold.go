@@ -29,13 +29,15 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	case agboxv1.EventType_SANDBOX_FAILED:
 		return (r.State == Pending || r.State == Ready) && len(r.Execs) == 0
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
-		return r.State == Pending || r.State == Ready
+		return r.State == Pending || r.State == Ready || r.State == Stopped && r.Restart
 	case agboxv1.EventType_SANDBOX_STOPPED:
 		return r.Want == WantStopped && (r.State == Pending || r.State == Ready) && len(r.Execs) == 0
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		return r.State == Stopped || r.State == Failed
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
 		return r.State != Deleted
+	case agboxv1.EventType_SANDBOX_RENAMED:
+		return r.State != Deleting && r.State != Deleted
 	case agboxv1.EventType_SANDBOX_DELETED:
 		return r.State == Deleting && len(r.Execs) == 0
 	case agboxv1.EventType_EXEC_STARTED:
@@ -76,12 +78,12 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
 		r.Want, r.IdleStop = WantStopped, phase.GetReason() == idleReason
 		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()
-		r.Now = phase.GetNow()
+		r.Now, r.Restart = phase.GetNow(), phase.GetRestart()
 	case agboxv1.EventType_SANDBOX_STOPPED:
 		r.State = Stopped
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
-		r.StopReason, r.StopMessage = "", ""
+		r.StopReason, r.StopMessage, r.Restart = "", "", false
 		r.Revivals = 0
 		r = servicesAnew(r)
 	case agboxv1.EventType_SANDBOX_REVIVED:
@@ -92,10 +94,12 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.Revivals++
 		r = downAnew(r)
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
-		r.State, r.Want = Deleting, WantDeleted
+		r.State, r.Want, r.Restart = Deleting, WantDeleted, false
 		r.Now = phase.GetNow()
 	case agboxv1.EventType_SANDBOX_DELETED:
 		r.State = Deleted
+	case agboxv1.EventType_SANDBOX_RENAMED:
+		r.Name = phase.GetName()
 	case agboxv1.EventType_EXEC_STARTED:
 		r.Furnished = r.Furnished || !r.WasReady
 		r = withExec(r, ev)

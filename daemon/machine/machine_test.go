@@ -96,6 +96,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
 	now := func(r Record) Record { r.Now = true; return r }
+	restarting := func(r Record) Record { r.Restart = true; return r }
 	because := func(r Record) Record { r.StopReason = "HOST_FOLDERS_FULL"; return r }
 
 	for _, tc := range []struct {
@@ -135,6 +136,8 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"READY and missing fails", stream(accepted, ready), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"READY and paused rests", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StatePaused), ConnectFailed: true}, Rest, 0, 0},
 		{"STOPPED rests", stream(accepted, ready, stopReq, stopped), Observation{}, Rest, 0, 0},
+		{"STOPPED for a restart is started", restarting(stream(accepted, ready, stopReq, stopped)), Observation{}, Emit, resume, 0},
+		{"a restart stops first", restarting(stream(accepted, ready, stopReq)), up, Stop, 0, 0},
 		{"a request to stop survives a crash", stream(accepted, ready, stopReq), Observation{}, Look, 0, 0},
 		{"a request to stop stops", stream(accepted, ready, stopReq), up, Stop, 0, 0},
 		{"a stop waits for agents", stream(accepted, ready, stopReq), draining(up), Rest, 0, 0},

@@ -186,6 +186,10 @@ func Next(r Record, o Observation, rules Rules, now time.Time) Step {
 		return nextReady(r, o, rules, now)
 	case Failed:
 		return nextFailed(r, o, rules)
+	case Stopped:
+		if r.Restart {
+			return emit(agboxv1.EventType_SANDBOX_RESUME_REQUESTED, nil)
+		}
 	}
 	return Step{}
 }

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -24,7 +25,7 @@ const (
 // new one and never changes its argument, so a Record may be read without a lock.
 type Record struct {
 	ID string
-	// Name is the user's name for the sandbox, or empty.
+	// Name is the user's newest name for the sandbox, or empty.
 	Name string
 	// Nonce is the random nonce in the labels of the sandbox's containers.
 	Nonce string
@@ -38,6 +39,8 @@ type Record struct {
 	CreatedAt, StateChangedAt time.Time
 	// Now means that its stop or removal does not wait for agents to save their work.
 	Now bool
+	// Restart means that it is started again once it has stopped.
+	Restart bool
 	// LastSequence is the sequence of the newest folded event.
 	LastSequence uint64
 	// PendingSequence is the sequence of the event that last made the sandbox PENDING. If
@@ -73,6 +76,9 @@ type Record struct {
 	// main command last ended.
 	LastUse time.Time
 }
+
+// Called is what people call the sandbox: its name, or its id if it has none.
+func (r Record) Called() string { return cmp.Or(r.Name, r.ID) }
 
 // Exec is a running exec.
 type Exec struct {

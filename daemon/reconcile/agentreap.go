@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
@@ -20,7 +22,8 @@ func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
 // that ended agents have left.
 func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
 	l.enqueueAgents(func(a ledger.Agent) bool { return a.Incarnation != nil || a.Over() && a.Owned })
-	l.removeAllLeft()
+	l.removeAllLeft(false)
+	l.forgetDeleted()
 	return nil
 }
 
@@ -45,14 +48,29 @@ func (l *Loop) enqueueAgents(fits func(ledger.Agent) bool) (n int) {
 // removes the files that ended agents have left. It returns how many of both there are.
 func (l *Loop) ReapAgents() (agents, files int) {
 	agents = l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() || a.Owned })
-	return agents, l.removeAllLeft()
+	return agents, l.removeAllLeft(true)
+}
+
+// forgetDeleted drops what the loop knows of agents that are deleted. One that ended long ago
+// has no round any more that would.
+func (l *Loop) forgetDeleted() {
+	l.mu.Lock()
+	known := slices.Collect(maps.Keys(l.agentsAtWork))
+	l.mu.Unlock()
+	for _, id := range known {
+		if _, exists := l.ledger.Agent(id); !exists {
+			l.forgetAgent(id)
+		}
+	}
 }
 
 // removeAllLeft removes the files that ended and unknown agents have left, and returns their
-// number.
-func (l *Loop) removeAllLeft() (files int) {
+// number. It looks only once for those of an ended agent, unless again is set.
+func (l *Loop) removeAllLeft(again bool) (files int) {
 	for _, a := range l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agent.Init && a.Over() }) {
-		files += l.removeLeft(a)
+		if again || !l.tidied(a.ID) {
+			files += l.removeLeft(a)
+		}
 	}
 	for _, id := range l.agents.Metas() {
 		if _, exists := l.ledger.Agent(id); exists {
@@ -75,5 +93,17 @@ func (l *Loop) removeLeft(a ledger.Agent) int {
 	if err != nil {
 		l.log.Warn("files of an agent that has ended cannot be removed", "agent_id", a.ID, "error", err)
 	}
+	w := l.agentWork(a.ID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.tidied = err == nil
 	return removed
+}
+
+// tidied reports whether an agent that has ended has left no files.
+func (l *Loop) tidied(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.agentsAtWork[id]
+	return w != nil && w.tidied
 }

@@ -26,9 +26,11 @@ func (l *Loop) EnqueueAgent(agentID string) { l.workers.Enqueue(agentKey(agentID
 
 func agentKey(id string) workers.Key { return workers.Key{Kind: workers.Agent, ID: id} }
 
-// agentWork is the loop's state of one agent. Loop.mu guards trouble; the rest is used by
-// the goroutine of the round only.
+// agentWork is the loop's state of one agent. Loop.mu guards trouble and tidied; the rest is
+// used by the goroutine of the round only.
 type agentWork struct {
+	// tidied means that the agent has ended and left no files.
+	tidied bool
 	// trouble says why the agent does not get on. It is empty if it does.
 	trouble  string
 	failures int
@@ -39,6 +41,26 @@ type agentWork struct {
 	// watched is the exec whose end enqueues the agent. drained is the one that its
 	// supervisor drains.
 	watched, drained string
+	// described is what the agent's file on disk says.
+	described description
+}
+
+// description is what changes of the file that describes an agent.
+type description struct {
+	incarnations    uint32
+	parent, sandbox string
+}
+
+// describe keeps the file of an agent true, from which it is adopted if the database is lost.
+func (l *Loop) describe(ctx context.Context, a ledger.Agent, w *agentWork) {
+	now := description{a.Incarnations, a.Parent, a.SandboxID}
+	if a.Over() || a.ID == agent.Init || w.described == now {
+		return
+	}
+	if err := l.agents.Describe(ctx, a); err != nil {
+		l.log.Warn("meta.json of an agent cannot be written; only a lost database would need it", "agent_id", a.ID, "error", err)
+	}
+	w.described = now // the next incarnation tries again
 }
 
 // agentRound executes steps for one agent until it rests and returns when to look again.
@@ -58,6 +80,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		if a.Over() || a.Kill != nil {
 			l.enqueueKin(id)
 		}
+		l.describe(ctx, a, w)
 		seen, exec, err := l.observeAgent(ctx, a)
 		if err != nil {
 			return l.agentFailed(ctx, a, w, "observe", err)
@@ -112,7 +135,9 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
 			seen.Sandbox = agent.SandboxStopping // its work is saved before
 		}
-		seen.Gone = sb.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String()
+		if seen.Gone = sb.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String(); seen.Gone {
+			seen.Busy, seen.Kept = l.companions(a)
+		}
 	}
 	if !a.Over() {
 		seen.Lost, seen.LostAt = l.agents.LostHolder(a)
@@ -144,8 +169,22 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		seen.Exec = agent.ExecRunning // it was accepted a moment ago
 	case err == nil:
 		seen.Exec = agent.ExecEnded
+		seen.Ran = exec.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED // it was started, and is not lost
 	}
 	return seen, exec, err
+}
+
+// companions says whether other agents in the sandbox of an agent have an incarnation or an end
+// that is not decided about, and whether one of them owns the sandbox and gets a new one.
+func (l *Loop) companions(a ledger.Agent) (busy, kept bool) {
+	for _, other := range l.ledger.AgentsIn(a.SandboxID) {
+		if other.ID == a.ID || other.Over() {
+			continue
+		}
+		busy = busy || other.Incarnation != nil || other.Undecided
+		kept = kept || other.Owned && other.Settled && other.Kill == nil
+	}
+	return busy, kept
 }
 
 // sandboxState is the state of a sandbox as its agents see it.
@@ -187,6 +226,10 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		return false, l.ledger.RepeatSignals(ctx, a.ID)
 	case agent.Answer:
 		return false, l.agents.Answer(ctx, a)
+	case agent.TellPause:
+		return false, l.agents.TellPause(ctx, a)
+	case agent.TellChildren:
+		return false, l.agents.TellChildren(ctx, a)
 	case agent.Collect:
 		return false, l.collect(ctx, a, exec)
 	case agent.Kill:
@@ -233,7 +276,7 @@ func (l *Loop) startIncarnation(ctx context.Context, a ledger.Agent) error {
 
 // collect records the end of an incarnation, whose exec has ended.
 func (l *Loop) collect(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) error {
-	reports, err := l.agents.End(ctx, a, exec)
+	a, reports, err := l.agents.End(ctx, a, exec)
 	if err != nil {
 		return err
 	}

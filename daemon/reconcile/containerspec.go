@@ -31,11 +31,7 @@ type contained interface {
 }
 
 // imageRequest returns the image that a container needs.
-func imageRequest(spec interface {
-	GetImage() string
-	GetPlatform() string
-	GetPullPolicy() agboxv1.PullPolicy
-}) runtime.ImageRequest {
+func imageRequest(spec imaged) runtime.ImageRequest {
 	want := runtime.ImageRequest{Ref: spec.GetImage(), Platform: spec.GetPlatform()}
 	switch spec.GetPullPolicy() {
 	case agboxv1.PullPolicy_PULL_POLICY_ALWAYS:

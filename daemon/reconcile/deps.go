@@ -23,10 +23,14 @@ type Engine interface {
 	Info(ctx context.Context) (runtime.EngineInfo, error)
 	// EnsureImage returns the local image, or pulls it. progress may be nil.
 	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)
+	// BuildImage builds an image from a tar archive and returns its id.
+	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
 	// EnsureNetwork makes the network, or finds the one that it made before.
 	EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error)
 	// EnsureContainer makes the container, or finds the one that it made before.
 	EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (id string, err error)
+	// CopyTo unpacks a tar archive over the root of a container, which need not run.
+	CopyTo(ctx context.Context, id string, archive io.Reader) error
 	// StartContainer starts a container. It does nothing to a running one.
 	StartContainer(ctx context.Context, id string) error
 	// StopContainer stops a container. It does nothing to a stopped or missing one.
@@ -46,6 +50,8 @@ type Engine interface {
 	// ReadFile returns the content of a file of a container, which need not run; a
 	// missing file is empty. More than limit bytes are an error.
 	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
+	// Archive returns a file or folder of a container, which need not run, as a tar stream.
+	Archive(ctx context.Context, id, path string) (io.ReadCloser, error)
 	// Inventory lists all objects with the install's label.
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// SandboxInventory lists all objects with the labels of one sandbox.
@@ -137,6 +143,11 @@ type Agents interface {
 	// time for that is over. Repeated calls change nothing. It returns false if the
 	// incarnation does not run any more.
 	Drain(ctx context.Context, a ledger.Agent) (drains bool, err error)
+	// TellChildren tells the incarnation what the children of the agent have of its budget.
+	TellChildren(ctx context.Context, a ledger.Agent) error
+	// TellPause tells the incarnation whether the agent is paused, and what changed if it was
+	// woken.
+	TellPause(ctx context.Context, a ledger.Agent) error
 	// Kill ends the incarnation. One that does not run is no error.
 	Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error
 	// Reap ends an incarnation that must be replaced. One that does not run is no error.
@@ -156,7 +167,7 @@ type Agents interface {
 	Answer(ctx context.Context, a ledger.Agent) error
 	// End returns the events that record the end of an incarnation, whose exec has ended.
 	// They must be recorded together, and then Forget called.
-	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (ledger.Reports, error)
+	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (after ledger.Agent, last ledger.Reports, err error)
 	// Forget drops what is known about an incarnation, if its end is recorded in the agent.
 	Forget(a ledger.Agent, ended *agent.Incarnation)
 	// LostHolder returns a holder of an agent that is gone, and EndHold records that, unless
@@ -165,6 +176,9 @@ type Agents interface {
 	EndHold(ctx context.Context, a ledger.Agent, holder string) error
 	// Metas returns the ids of the agents that have a description.
 	Metas() []string
+	// Describe writes the description of an agent, from which it is adopted if the database is
+	// lost.
+	Describe(ctx context.Context, a ledger.Agent) error
 	// RemoveMeta removes the description of an agent that is gone. removed means that there
 	// was one.
 	RemoveMeta(agentID string) (removed bool, err error)

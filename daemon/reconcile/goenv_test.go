@@ -20,7 +20,7 @@ func TestVariablesOfGoReachTheCommandsAndNotTheSupervisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range []string{"A=B", "GOGC=", "GOMEMLIMIT=", "GODEBUG=", "GOMAXPROCS=", "GOTRACEBACK=", "GOCOVERDIR="} {
+	for _, entry := range []string{"A=B", "GOGC=", "GOMEMLIMIT=", "GODEBUG=profstackdepth=0", "GOMAXPROCS=", "GOTRACEBACK=", "GOCOVERDIR="} {
 		if !slices.Contains(described.Env, entry) {
 			t.Errorf("%s is missing in the environment %v", entry, described.Env)
 		}

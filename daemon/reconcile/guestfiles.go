@@ -110,8 +110,11 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		MaxSandboxLogBytes: l.maxSandboxLog,
 		MaxFolderBytes:     room.Bytes(l.maxSandboxLog),
 		MaxFolderFiles:     l.maxFolderFiles,
-		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
+		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady),
 		CommandEnv:         commandEnv(sb.Spec, image),
+	}
+	if sb.Spec.GetWorkspace().GetKeepCommandDir() && sb.Spec.GetWorkingDir() == "" {
+		boot.ExecCwd, boot.Cwd = boot.GetCwd(), cmp.Or(image.WorkingDir, "/")
 	}
 	l.setOwner(boot, info)
 	return saveBoot(l.paths.GuestBoot(sb.ID), boot)

@@ -174,7 +174,7 @@ func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
 // from the supervisor, which is one, and given to the commands by commandEnv.
 func supervisorEnv(s *agboxv1.CreateSpec) []string {
 	rest, _ := goenv.Split(envList(primaryEnv(s)))
-	return append(rest, goenv.Blank()...)
+	return append(rest, goenv.ForSupervisor()...)
 }
 
 // commandEnv are the variables that supervisorEnv takes away, as the image sets them,

@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/build"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
@@ -86,6 +87,7 @@ type Loop struct {
 	ledger *ledger.Ledger
 	paths  paths.Install
 	host   hostfiles.Checker
+	builds *build.Builder
 	now    func() time.Time
 	log    *slog.Logger
 
@@ -164,7 +166,7 @@ const stopSlots = 64
 func New(o Options) *Loop {
 	l := &Loop{
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, ledger: o.Ledger,
-		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
+		paths: o.Paths, host: o.Host, builds: build.New(o.Engine, o.Paths.BuildContexts()), now: o.Now, log: o.Log,
 
 		installID: o.InstallID, supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,

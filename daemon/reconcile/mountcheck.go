@@ -49,10 +49,10 @@ func (l *Loop) pinMounts(ctx context.Context, sb ledger.Sandbox, primaryID strin
 	if err != nil {
 		return release, l.unwritable(err)
 	}
-	open := func(path string) (*guestv1.FileIdentity, *hostfiles.Source, error) {
+	open := func(path string) (mountid.ID, *hostfiles.Source, error) {
 		one, err := hostfiles.Again(path)
 		if err != nil {
-			return nil, nil, err
+			return mountid.ID{}, nil, err
 		}
 		held = append(held, one)
 		id, err := one.Identity()
@@ -67,15 +67,21 @@ func (l *Loop) pinMounts(ctx context.Context, sb ledger.Sandbox, primaryID strin
 		if err != nil {
 			return release, err
 		}
-		boot.Mounts = append(boot.Mounts, &guestv1.HostMount{Source: m.Source, Target: m.Target, File: id})
+		boot.Mounts = append(boot.Mounts, &guestv1.HostMount{Source: m.Source, Target: m.Target, File: bootIdentity(id)})
 	}
-	if boot.Link, err = mountid.OfPath(l.paths.GuestLink(sb.ID)); err == nil {
+	link, err := mountid.OfPath(l.paths.GuestLink(sb.ID))
+	if err == nil {
+		boot.Link = bootIdentity(link)
 		err = saveBoot(file, boot)
 	}
 	if err != nil {
 		return release, l.unwritable(err)
 	}
 	return release, nil
+}
+
+func bootIdentity(id mountid.ID) *guestv1.FileIdentity {
+	return &guestv1.FileIdentity{Device: id.Device, Inode: id.Inode, Type: id.Type}
 }
 
 // mountsHost reports whether the primary of a spec mounts paths of the host.

@@ -42,11 +42,11 @@ func TestEveryStartWritesWhatTheMountsAre(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.GetSource() != want[i].source || m.GetTarget() != want[i].target || !proto.Equal(m.GetFile(), id) || id.GetType() != unix.S_IFDIR {
+			if m.GetSource() != want[i].source || m.GetTarget() != want[i].target || !proto.Equal(m.GetFile(), bootIdentity(id)) || id.Type != unix.S_IFDIR {
 				t.Errorf("written is %v, want %+v, %v", m, want[i], id)
 			}
 		}
-		if link, err := mountid.OfPath(l.loop.paths.GuestLink("a")); err != nil || !proto.Equal(boot.GetLink(), link) {
+		if link, err := mountid.OfPath(l.loop.paths.GuestLink("a")); err != nil || !proto.Equal(boot.GetLink(), bootIdentity(link)) {
 			t.Errorf("the socket's folder is written as %v, want %v, %v", boot.GetLink(), link, err)
 		}
 	}

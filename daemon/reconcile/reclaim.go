@@ -92,7 +92,7 @@ func (l *Loop) reclaimImage(ctx context.Context, sb ledger.Sandbox, inv runtime.
 	at := slices.IndexFunc(inv.Containers, func(c runtime.Container) bool { return c.Role == runtime.RolePrimary })
 	if at < 0 {
 		err = l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-			image, err := l.engine.EnsureImage(ctx, imageRequest(sb.Spec), nil)
+			image, err := l.image(ctx, ctx, sb, sb.Spec, "")
 			id = image.ID
 			return err
 		})
@@ -124,7 +124,7 @@ func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtim
 		ImageID:     imageID,
 		Entrypoint:  []string{paths.InContainerInit, "reclaim"},
 		Cmd:         []string{strconv.Itoa(uid), strconv.Itoa(gid)},
-		Env:         goenv.Blank(),
+		Env:         goenv.ForSupervisor(),
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   runtime.NoNetwork,

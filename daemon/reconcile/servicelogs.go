@@ -18,7 +18,7 @@ import (
 func (l *Loop) ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error {
 	if serviceSpec(sb, service) == nil {
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SERVICE_MISSING,
-			"Sandbox %s has no service %q; \"agbox inspect\" shows its services.", sb.ID, service).With("sandbox_id", sb.ID).With("service", service)
+			"Sandbox %s has no service %q; \"agbox inspect\" shows its services.", sb.Called(), service).With("sandbox_id", sb.ID).With("service", service)
 	}
 	look, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -141,7 +141,7 @@ func (l *Loop) prepare(ctx, pull context.Context, w *sandboxWork, sb ledger.Sand
 func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sandboxNetwork) (id string, err error) {
 	pull, cancel := context.WithTimeout(pull, pullTimeout)
 	defer cancel()
-	image, err := l.engine.EnsureImage(pull, imageRequest(sb.Spec), l.pullProgress(ctx, sb, ""))
+	image, err := l.image(ctx, pull, sb, sb.Spec, "")
 	if err != nil {
 		return "", err
 	}
@@ -171,7 +171,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *agboxv1.ServiceSpec, n *sandboxNetwork) error {
 	pull, cancel := context.WithTimeout(pull, pullTimeout)
 	defer cancel()
-	image, err := l.engine.EnsureImage(pull, imageRequest(spec), l.pullProgress(ctx, sb, spec.GetName()))
+	image, err := l.image(ctx, pull, sb, spec, spec.GetName())
 	if err != nil {
 		return aboutService(spec.GetName(), err)
 	}
@@ -296,6 +296,9 @@ func (l *Loop) startServices(ctx context.Context, w *sandboxWork, sb ledger.Sand
 	failed := l.each(names, func(name string) error {
 		c := o.Services[name].Container
 		err := l.allowed(serviceSpec(sb, name))
+		if err == nil && c.State == runtime.StateCreated {
+			err = l.copyToService(ctx, sb, serviceSpec(sb, name), c.ID)
+		}
 		if err == nil {
 			err = l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.StartContainer(ctx, c.ID) })
 		}

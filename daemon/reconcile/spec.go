@@ -50,6 +50,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   network.ID,
+		Alias:       strings.ToLower(sb.Spec.GetHostname()),
 		HostAlias:   sb.Spec.GetSecurity().GetAllowHost(),
 		StopTimeout: stopGrace,
 		Mounts: []runtime.Mount{
@@ -80,6 +81,7 @@ func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, im
 		Name:        runtime.ServiceName(sb.ID, spec.GetName()),
 		Hostname:    spec.GetName(),
 		ImageID:     image.ID,
+		Entrypoint:  spec.GetEntrypoint(),
 		Cmd:         spec.GetCommand(),
 		Env:         envList(spec.GetEnvs()),
 		User:        spec.GetUser(),
@@ -98,10 +100,10 @@ func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, im
 	return c, describe(&c, sb, spec)
 }
 
-// hostname returns the sandbox's name if it has one, because shell prompts show it. A
-// host name has at most 63 characters (RFC 1123) and no '_' or '.'.
+// hostname returns the name with which the sandbox was created if it has one, because shell
+// prompts show it. A host name has at most 63 characters (RFC 1123) and no '_' or '.'.
 func hostname(sb ledger.Sandbox) string {
-	name := sb.Name
+	name := sb.Spec.GetName()
 	if name == "" {
 		name = sb.ID
 	}

@@ -168,8 +168,9 @@ func (k *Keeper) before(sandboxID string) Use {
 }
 
 // shrunk reports whether so much of the disk is gone that descriptors must be looked at.
-func (k *Keeper) shrunk() bool {
-	free := k.free()
+func (k *Keeper) shrunk() bool { return k.shrunkTo(k.free()) }
+
+func (k *Keeper) shrunkTo(free space) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if free.bytes+heldAfter > k.looked.bytes && free.bytes <= k.looked.bytes {

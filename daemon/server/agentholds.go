@@ -25,7 +25,9 @@ func (s *agentCalls) HoldAgent(req *agboxv1.HoldAgentRequest, stream grpc.Server
 	defer s.incarnations.Hold(id, holder)()
 	if !a.Over() {
 		if _, err := s.ledger.OpenHold(stream.Context(), id, holder, linger); err != nil {
-			return err
+			if now, exists := s.ledger.Agent(id); !exists || !now.Over() {
+				return err
+			} // it has ended meanwhile: the caller is told how
 		}
 		s.loop.EnqueueAgent(id)
 	}

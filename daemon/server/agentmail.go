@@ -3,13 +3,26 @@ package server
 import (
 	"context"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/journal"
 )
 
-// SendMessage puts a message of a user into an inbox.
+// SendMessage puts a message of a user into an inbox, or into those of a stream.
 func (s *agentCalls) SendMessage(ctx context.Context, req *agboxv1.SendMessageRequest) (*agboxv1.SendMessageResponse, error) {
+	switch {
+	case (req.GetAgentId() == "") == (req.GetStream() == ""):
+		return nil, invalid("Give either agent_id or stream: a message goes to one agent, or to all that have a stream open.")
+	case req.GetStream() != "":
+		return s.sendOnStream(ctx, req)
+	case req.GetStack() != "":
+		return nil, invalid("stack is for a message on a stream: leave it out, or give stream instead of agent_id.")
+	}
 	to, err := s.mailbox(req.GetAgentId())
 	if err != nil {
 		return nil, err
@@ -19,6 +32,28 @@ func (s *agentCalls) SendMessage(ctx context.Context, req *agboxv1.SendMessageRe
 		return nil, err
 	}
 	return &agboxv1.SendMessageResponse{Seq: seq}, nil
+}
+
+// sendOnStream puts a message of a user into the inboxes of all that have a stream open.
+func (s *agentCalls) sendOnStream(ctx context.Context, req *agboxv1.SendMessageRequest) (*agboxv1.SendMessageResponse, error) {
+	if !journal.ValidStream(req.GetStream()) {
+		return nil, invalid("A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, and not %.80q.", req.GetStream())
+	}
+	list, err := s.ledger.SendOnStream(ctx, ledger.StreamText{
+		From: agent.Init, Stream: req.GetStream(), Stack: req.GetStack(), Key: req.GetKey(), Text: req.GetText(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := new(agboxv1.SendMessageResponse)
+	for _, d := range list {
+		to := &agboxv1.StreamRecipient{AgentId: d.To.ID, Name: d.To.Name, Seq: d.Seq}
+		if d.Refused != nil {
+			to.Reason, to.Message = d.Refused.Reason, d.Refused.Message
+		}
+		out.Recipients = append(out.Recipients, to)
+	}
+	return out, nil
 }
 
 // inboxBytes bounds the messages of one answer.
@@ -41,6 +76,37 @@ func (s *agentCalls) ReadInbox(ctx context.Context, req *agboxv1.ReadInboxReques
 		return nil, err
 	}
 	return &agboxv1.ReadInboxResponse{Messages: list, More: more}, nil
+}
+
+// FollowInbox sends the messages of an inbox as they come.
+func (s *agentCalls) FollowInbox(req *agboxv1.FollowInboxRequest, stream grpc.ServerStreamingServer[agboxv1.FollowInboxResponse]) error {
+	ctx, after := stream.Context(), req.GetAfter()
+	of, err := s.mailbox(req.GetAgentId())
+	if err != nil {
+		return err
+	}
+	for {
+		changed := s.ledger.InboxChanged(of)
+		list, more, err := s.ledger.Messages(ctx, of, after, inboxBytes)
+		if err != nil {
+			return err
+		}
+		for _, m := range list {
+			if err := stream.Send(&agboxv1.FollowInboxResponse{Message: m}); err != nil {
+				return err
+			}
+			after = m.GetSeq()
+		}
+		if more {
+			continue
+		}
+		if _, err := s.mailbox(of); errdefs.IsNotFound(err) {
+			return stream.Send(&agboxv1.FollowInboxResponse{})
+		}
+		if err := s.life.wait(ctx, changed); err != nil {
+			return err
+		}
+	}
 }
 
 // mailbox returns the id of the agent that a request names. That of init has an inbox even

@@ -19,6 +19,7 @@ import (
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -305,9 +306,12 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		view.Message = "It saves its work and is PAUSED then."
 	}
 	view.Leases = agent.Leases(a.Holds)
+	if sum := s.ledger.ChildrenBudget(a); a.ID != agent.Init && sum != (gate.Amount{}) {
+		view.ChildrenBudget = &agboxv1.AgentUsage{InputTokens: sum.InputTokens, CostMicroUsd: sum.CostMicroUSD}
+	}
 	if p := a.Pause; p != nil {
 		view.PauseReason, view.Message, view.Approval = p.Reason, p.Message, p.Approval
-		view.Observation = a.PendingObservation()
+		view.Observation, view.DigestMissing = a.PendingObservation(), a.DigestMissing()
 		if !p.WakeAt.IsZero() && a.Incarnation == nil {
 			view.WakeAt = timestamppb.New(p.WakeAt)
 		}

@@ -62,7 +62,7 @@ func (s *agentCalls) GetCheckpoint(req *agboxv1.GetCheckpointRequest, stream grp
 // checkpoint opens a checkpoint of an agent. 0 means the newest one that is whole.
 func (s *agentCalls) checkpoint(a ledger.Agent, seq uint64) (*agboxv1.AgentCheckpoint, io.ReadCloser, error) {
 	if len(a.Checkpoints) == 0 {
-		return nil, nil, invalidCheckpoint(errdefs.ErrNotFound, a, "Agent %s has no checkpoint; its program saves one with \"agbox-agent checkpoint\".", a.ID)
+		return nil, nil, invalidCheckpoint(errdefs.ErrNotFound, a, "Agent %s has no checkpoint; its program saves one with \"agbox-agent checkpoint\".", a.Called())
 	}
 	wanted := a.Checkpoints
 	if seq != 0 {
@@ -73,7 +73,7 @@ func (s *agentCalls) checkpoint(a ledger.Agent, seq uint64) (*agboxv1.AgentCheck
 			}
 		}
 		if len(wanted) == 0 {
-			return nil, nil, invalidCheckpoint(errdefs.ErrNotFound, a, "Checkpoint %d of agent %s is not kept; \"agbox agent checkpoints %s\" lists those that are.", seq, a.ID, a.ID)
+			return nil, nil, invalidCheckpoint(errdefs.ErrNotFound, a, "Checkpoint %d of agent %s is not kept; \"agbox agent checkpoints %s\" lists those that are.", seq, a.Called(), a.Called())
 		}
 	}
 	c, file, _, err := s.checkpoints.Newest(a.ID, wanted)

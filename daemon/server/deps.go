@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/room"
+	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/guest"
 )
@@ -53,6 +54,14 @@ type Loop interface {
 	Condition(sb ledger.Sandbox) reconcile.Condition
 	// Containers returns the sandbox's containers as they were last seen.
 	Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container
+	// Uncovered returns what in a sandbox's writable mounts came after it was made and would
+	// be covered, and which mounts are too large to find everything.
+	Uncovered(ctx context.Context, sb ledger.Sandbox) (found, notSearched []string, err error)
+	// Archive returns a file or folder of a sandbox's primary, which need not run, as a tar
+	// stream.
+	Archive(ctx context.Context, sb ledger.Sandbox, path string) (io.ReadCloser, error)
+	// BuildImages makes the images that a spec builds, and passes on output and ids.
+	BuildImages(ctx context.Context, spec *agboxv1.CreateSpec, tell func(service, line, id string) error) error
 	// ServiceLogs writes the output of a service until ctx ends.
 	ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error
 }
@@ -61,9 +70,10 @@ type Loop interface {
 type Agents interface {
 	// Show adds what the supervisor of a running incarnation has told about it.
 	Show(a ledger.Agent, view *agboxv1.Agent)
-	// Journal calls each with the rows of the journal of an exec after a row, and their
-	// numbers. A journal that does not exist has none. It returns the error of each.
-	Journal(a ledger.Agent, sandboxID, execID string, after uint64, each func(number uint64, row []byte) error) error
+	// Journal calls each with the rows of the journal of an exec after a place and a row, and
+	// with their numbers, until each fails. It returns the place after them, and the error of
+	// each. A journal that does not exist has no rows.
+	Journal(sandboxID, execID string, from journal.Tail, after uint64, each func(number uint64, row []byte) error) (journal.Tail, error)
 	// Hold says that a client is connected that holds an agent. release must be called at the
 	// end of the connection.
 	Hold(agentID, holder string) (release func())
@@ -85,6 +95,9 @@ type Execs interface {
 	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
 	// Signal sends a signal to the process group of a running exec.
 	Signal(ctx context.Context, sandboxID, execID string, signal int32) error
+	// Processes lists the processes in the primary of a sandbox, without the names of their
+	// execs.
+	Processes(ctx context.Context, sandboxID string) (*agboxv1.ListProcessesResponse, error)
 	// WriteStdin writes input of a writer from offset on. written is the total of its
 	// bytes. open is false once the exec no longer accepts input.
 	WriteStdin(ctx context.Context, sandboxID, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error)

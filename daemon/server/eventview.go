@@ -23,6 +23,7 @@ var preparing = map[agboxv1.EventType]string{
 	agboxv1.EventType_SANDBOX_REVIVED:         "revived",
 	agboxv1.EventType_SANDBOX_SERVICE_STARTED: "service",
 	agboxv1.EventType_SANDBOX_FILES_COPIED:    "copied",
+	agboxv1.EventType_SANDBOX_RENAMED:         "renamed",
 }
 
 // eventView selects what a subscriber sees of a sandbox's events.

@@ -14,6 +14,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/guest"
 )
 
@@ -22,6 +23,8 @@ type fileCalls struct {
 	agboxv1.UnimplementedFileServiceServer
 	ledger *ledger.Ledger
 	files  Files
+	loop   Loop
+	paths  paths.Install
 	life   *lifetime
 }
 

@@ -119,6 +119,8 @@ func withoutSpec(msg proto.Message) proto.Message {
 	switch req := msg.(type) {
 	case *agboxv1.ResolveSpecRequest:
 		return withoutSpec(req.GetCreate())
+	case *agboxv1.BuildSandboxImagesRequest:
+		return withoutSpec(req.GetCreate())
 	case *agboxv1.CreateSandboxRequest:
 		return &agboxv1.CreateSandboxRequest{
 			SandboxId: req.GetSandboxId(), ConfigYaml: req.GetConfigYaml(), BaseFiles: req.GetBaseFiles(),

@@ -4,19 +4,23 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/runtime"
 )
 
 // imageCalls implements the calls about images.
 type imageCalls struct {
-	engine Engine
-	life   *lifetime
+	engine    Engine
+	admission *admission.Controller
+	loop      Loop
+	life      *lifetime
 }
 
 // ListImages lists the engine's images.
@@ -84,6 +88,23 @@ func (s *imageCalls) BuildImage(stream grpc.BidiStreamingServer[agboxv1.BuildIma
 		return orStopped(ctx, err)
 	}
 	return stream.Send(&agboxv1.BuildImageResponse{ImageId: id})
+}
+
+// BuildSandboxImages makes the images that a request for a sandbox builds. It ends with its
+// call, and when the daemon stops.
+func (s *imageCalls) BuildSandboxImages(req *agboxv1.BuildSandboxImagesRequest, stream grpc.ServerStreamingServer[agboxv1.BuildSandboxImagesResponse]) error {
+	ctx, done := s.life.context(stream.Context())
+	defer done()
+	spec, err := s.admission.AdmitBuilds(ctx, req.GetCreate())
+	if err == nil {
+		err = s.loop.BuildImages(ctx, spec, func(service, line, id string) error {
+			return stream.Send(&agboxv1.BuildSandboxImagesResponse{Service: service, Output: strings.ToValidUTF8(line, "?"), ImageId: id})
+		})
+	}
+	if err != nil {
+		return orStopped(ctx, err)
+	}
+	return nil
 }
 
 // receiveContext writes the build context that a client sends. It ends at the end of the

@@ -13,6 +13,7 @@ var askFor = map[string]string{
 	"command":        "a command",
 	"label_selector": "at least one label",
 	"image":          "an image",
+	"name":           "a name",
 	"service":        "the name of a service",
 	"path":           "an absolute path",
 	"new_path":       "an absolute path to move to",

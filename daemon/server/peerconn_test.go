@@ -102,8 +102,8 @@ func (s *serving) stop(t *testing.T) {
 	}
 }
 
-// gated holds back what its client sends while gate is locked, as if the client got no
-// processor. held is closed when it has something.
+// gated holds back what its client sends from a call on while gate is locked, as if the client
+// got no processor then. held is called when it has the call.
 type gated struct {
 	net.Conn
 	gate *sync.Mutex
@@ -111,6 +111,9 @@ type gated struct {
 }
 
 func (g *gated) Write(p []byte) (int, error) {
+	if !hasCall(p) {
+		return g.Conn.Write(p)
+	}
 	if !g.gate.TryLock() {
 		g.held()
 		g.gate.Lock()
@@ -119,15 +122,32 @@ func (g *gated) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
+// hasCall reports whether the frames of HTTP/2 in p have one of the type HEADERS, which begins
+// a call. A client also sends frames on its own account, such as pings.
+func hasCall(p []byte) bool {
+	const head, headers = 9, 1
+	for len(p) >= head {
+		if p[3] == headers {
+			return true
+		}
+		length := int(p[0])<<16 | int(p[1])<<8 | int(p[2])
+		p = p[min(len(p), head+length):]
+	}
+	return false
+}
+
 func TestACallOfASlowClientIsAnsweredByAServerThatStops(t *testing.T) {
 	s := serve(t)
 	var gate sync.Mutex
 	held := make(chan struct{})
-	g := &gated{gate: &gate, held: sync.OnceFunc(func() { close(held) })}
+	heldOnce := sync.OnceFunc(func() { close(held) })
+	// The client dials again when the server says that it ends.
 	conn := s.dial(t, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		var err error
-		g.Conn, err = new(net.Dialer).DialContext(ctx, "unix", s.socket)
-		return g, err
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
+		if err != nil {
+			return nil, err
+		}
+		return &gated{Conn: conn, gate: &gate, held: heldOnce}, nil
 	}))
 	gate.Lock()
 	var calls sync.WaitGroup

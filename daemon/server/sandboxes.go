@@ -79,9 +79,14 @@ func (s *sandboxCalls) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRe
 	if err != nil {
 		return nil, err
 	}
+	spec := sb.Spec
+	if sb.Name != spec.GetName() {
+		spec = proto.CloneOf(spec)
+		spec.Name = sb.Name
+	}
 	return &agboxv1.GetSandboxResponse{
 		Sandbox:    s.handle(sb),
-		CreateSpec: sb.Spec,
+		CreateSpec: spec,
 		Containers: s.containers(ctx, sb),
 		Loosened:   s.admission.Loosened(sb.Spec),
 
@@ -141,6 +146,28 @@ func (s *sandboxCalls) StopSandbox(ctx context.Context, req *agboxv1.StopSandbox
 		}
 		return s.ledger.RequestStop(ctx, id, "asked for")
 	})
+}
+
+// RestartSandbox stops a sandbox and starts it again.
+func (s *sandboxCalls) RestartSandbox(ctx context.Context, req *agboxv1.RestartSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := s.loop.Probe(ctx); err != nil {
+		return nil, err
+	}
+	return s.request(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
+		return s.ledger.RequestRestart(ctx, id, req.GetNow())
+	})
+}
+
+// RenameSandbox gives a sandbox another name.
+func (s *sandboxCalls) RenameSandbox(ctx context.Context, req *agboxv1.RenameSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err == nil {
+		_, err = s.ledger.Rename(ctx, sb.ID, req.GetName())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
 }
 
 // DeleteSandbox removes a sandbox.

@@ -12,6 +12,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec"
 )
 
 // handle returns the summary of a sandbox.
@@ -24,7 +25,7 @@ func (s *sandboxCalls) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 		Services:          sb.Spec.GetServices(),
 		Labels:            sb.Spec.GetLabels(),
 		CreatedAt:         timestamppb.New(sb.CreatedAt),
-		Image:             sb.Spec.GetImage(),
+		Image:             spec.ImageName(sb.Spec),
 		ErrorCode:         cmp.Or(sb.ErrorReason, sb.StopReason),
 		ErrorMessage:      cmp.Or(sb.ErrorMessage, sb.StopMessage),
 		StateChangedAt:    timestamppb.New(sb.StateChangedAt),
@@ -34,6 +35,7 @@ func (s *sandboxCalls) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 		Recovering:        condition.Recovering,
 		ActiveExecs:       uint32(len(sb.Execs)),
 		ServiceStatus:     serviceStatus(sb),
+		Restarting:        sb.Restart,
 	}
 }
 

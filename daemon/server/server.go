@@ -111,7 +111,7 @@ func newSandboxService(o Options, life *lifetime) sandboxService {
 		sandboxCalls: &sandboxCalls{ledger: o.Ledger, loop: o.Loop, room: o.Room, admission: o.Admission, life: life},
 		execCalls:    &execCalls{ledger: o.Ledger, execs: o.Execs, paths: o.Paths, logs: o.Logs, life: life},
 		eventCalls:   &eventCalls{ledger: o.Ledger, life: life},
-		imageCalls:   &imageCalls{engine: o.Engine, life: life},
+		imageCalls:   &imageCalls{engine: o.Engine, admission: o.Admission, loop: o.Loop, life: life},
 		statsCalls:   &statsCalls{ledger: o.Ledger, engine: o.Engine, installID: o.About.InstallID, log: o.Log, life: life},
 	}
 }
@@ -148,7 +148,7 @@ func New(o Options) (*Server, error) {
 		ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls,
 		checkpoints: checkpoints.New(o.Paths),
 	})
-	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, life: life})
+	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	for service := range s.grpc.GetServiceInfo() {

@@ -154,7 +154,7 @@ func (f fileCalls) Write(stream grpc.ClientStreamingServer[agboxv1.WriteFileRequ
 		User: open.GetUser(),
 		Kind: &guestv1.TransferRequest_Write{Write: &guestv1.WriteTransfer{
 			Path: []byte(open.GetPath()), Mode: open.Mode, Uid: open.Uid, Gid: open.Gid,
-			CreateOnly: open.GetCreateOnly(), Parents: open.GetParents(),
+			CreateOnly: open.GetCreateOnly(), Parents: open.GetParents(), ExpectedSha256: open.GetExpectedSha256(),
 		}},
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package agents
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func TestFollowersAreBegunOnceThroughKillsOfTheDaemon(t *testing.T) {
 	spawn(t, in, noting, "right", "--in", "demo", "--after", "top")
 	spawn(t, in, noting, "bottom", "--in", "demo", "--after", "left", "--after", "right")
 	spawn(t, in, noting, "never", "--in", "demo", "--after", "left", "--after", "broken")
+	spawn(t, in, noting, "later", "--in", "demo", "--after", "never")
 	running(t, in, "top", 1)
 	if out := in.Must(t, "agent", "ls"); !strings.Contains(out, "It follows left, right.") {
 		t.Errorf("agent ls does not say whom an agent follows:\n%s", out)
@@ -48,12 +50,16 @@ func TestFollowersAreBegunOnceThroughKillsOfTheDaemon(t *testing.T) {
 		t.Errorf("it says %q", a.GetMessage())
 	}
 	wantHistory(t, in, "never", "SPAWNED, ENDED")
+	if a := await(t, in, "later", "FAILED"); a.GetMessage() != "It was to follow agent never, which is FAILED." {
+		t.Errorf("it says %q", a.GetMessage())
+	}
 	notes, err := os.ReadFile(filepath.Join(filepath.Dir(gate), "diary"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Fields(string(notes))
-	if len(lines) != 5 || lines[0] != "top" || lines[4] != "bottom" && lines[4] != "broken" {
+	sorted := slices.Sorted(slices.Values(lines))
+	if !slices.Equal(sorted, []string{"bottom", "broken", "left", "right", "top"}) || lines[0] != "top" || lines[4] != "bottom" && lines[4] != "broken" {
 		t.Errorf("they ran in the order %v", lines)
 	}
 	in.Agbox(t, "agent", "spawn", "--in", "demo", "--after", "nobody", "--", "true").Want(t, 3)

@@ -22,16 +22,22 @@ func TestAgentsGoOnAfterTheDatabaseWasLost(t *testing.T) {
 		"fixer", "--in", "demo", "--class", "coder", "--retry-delay", "10ms")
 	ended := spawn(t, in, "true", "other", "--in", "demo")
 	await(t, in, ended, "COMPLETED")
+	file := filepath.Join(t.TempDir(), "work")
+	if err := os.WriteFile(file, []byte("do it"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := spawn(t, in, `[ "$(cat $AGBOX_WORK)" = "do it" ]`, "next", "--in", "demo", "--after", "fixer", "--work", file)
 	meta := func(id string) string { return filepath.Join(in.Home, "data", "agents", id, "meta.json") }
 	exists := func(file string) bool { _, err := os.Stat(file); return err == nil }
 	harness.Eventually(t, "the second incarnation works", func() bool { return exists(filepath.Join(folder, "second")) })
 	harness.Eventually(t, "the file of the agent that has ended is removed", func() bool { return !exists(meta(ended)) })
+	harness.Eventually(t, "the agent that has not begun is described", func() bool { return exists(meta(next)) })
 	in.KillDaemon(t)
 	if err := os.Rename(filepath.Join(in.Home, "data", "ids.db"), filepath.Join(in.Home, "lost.db")); err != nil {
 		t.Fatal(err)
 	}
 	said := in.Agbox(t, "doctor", "--fix").Stdout
-	if !strings.Contains(said, "It is adopted with its incarnation 2; its earlier history is lost.") || strings.Contains(said, ended) {
+	if !strings.Contains(said, "It is adopted with its incarnation 2; its earlier history is lost.") || !strings.Contains(said, "It is adopted; it had not begun.") || strings.Contains(said, ended) {
 		t.Fatalf("doctor says\n%s", said)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "gate"), nil, 0o600); err != nil {
@@ -50,5 +56,6 @@ func TestAgentsGoOnAfterTheDatabaseWasLost(t *testing.T) {
 	if state := in.Must(t, "agent", "checkpoints", "fixer", "1"); !strings.Contains(state, `"n":1`) {
 		t.Errorf("checkpoint 1 is %s", state)
 	}
+	await(t, in, "next", "COMPLETED")
 	harness.Eventually(t, "its file is removed", func() bool { return !exists(meta(id)) })
 }

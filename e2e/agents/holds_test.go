@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -112,6 +113,34 @@ func TestALostHoldLingers(t *testing.T) {
 	}
 }
 
+// TestADaemonWaitsForAllHoldersAnew has a client that holds an agent for longer than its hold
+// lingers, and that the next daemon sees only some time after its own start.
+func TestADaemonWaitsForAllHoldersAnew(t *testing.T) {
+	t.Parallel()
+	const linger = 15 * time.Second
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawnHeld(t, in, "one", heldScript)
+	holder, since := hold(t, in, id, "--linger", linger.String()), time.Now()
+	closeHold(t, in, id, "one")
+	running(t, in, id, 1)
+	harness.Eventually(t, "the hold is older than it lingers", func() bool { return time.Since(since) > linger })
+	holder.Signal(t, syscall.SIGSTOP)
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	until(t, in, id, "the new daemon has the agent", func(a *agboxv1.Agent) bool { return a.GetRunning() })
+	if a, err := in.Client(t).GetAgent(harness.Bounded(t), id); err != nil || len(a.GetHolders()) != 1 {
+		t.Errorf("after the start of the daemon it is held by %v, %v", a.GetHolders(), err)
+	}
+	holder.Signal(t, syscall.SIGCONT)
+	holder.Signal(t, syscall.SIGINT)
+	holder.Wait(t)
+	suspended(t, in, id)
+	if events := fmt.Sprint(historyOf(t, in, id)); strings.Contains(events, "the connection was lost") {
+		t.Errorf("the hold was lost: %s", events)
+	}
+}
+
 // historyOf returns the events of an agent.
 func historyOf(t *testing.T, in *harness.Install, id string) (events []*agboxv1.AgentEvent) {
 	t.Helper()
@@ -161,64 +190,94 @@ func TestTheHoldsOfTheDocumentation(t *testing.T) {
 	in.Agbox(t, "agent", "spawn", "--hold", "--attach", "--in", "demo", "--", "true").Want(t, 2)
 }
 
+// family is a script that spawns four children, lets go of the last one when a client holds it,
+// and ends as it is told. NAME is its name.
+const family = `cd /var/log/agents-sandbox
+	for child in "held --lifetime held" "shared --lifetime held" "lent --lifetime held" detached; do
+		agbox-agent spawn --class worker --name NAME-$child -- sh -c 'while agbox-agent drained > /dev/null; do sleep 0.05; done; exit 75' || exit 90
+	done
+	until [ -e close-NAME ]; do sleep 0.02; done
+	agbox-agent close agent:NAME-lent || exit 91
+	until [ -e done-NAME ]; do [ ! -e crash-NAME ] || exit 9; sleep 0.02; done
+	agbox-agent done complete`
+
 // TestWhatBecomesOfChildrenOfAnEndedAgent is the table of what follows for a child from how its
-// parent ended.
+// parent ended. A client holds the children that are shared and lent.
 func TestWhatBecomesOfChildrenOfAnEndedAgent(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
-	parents := map[string]struct {
-		end  func(id string)
-		word string
-		// only is what becomes of a child that only its parent holds.
-		only string
-	}{
-		"ended": {func(id string) {
-			if err := os.WriteFile(filepath.Join(in.Home, "data", "exec-logs", box, "done-"+id), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}, "COMPLETED", "EXECUTING"},
-		"crashed": {func(id string) {
-			if err := os.WriteFile(filepath.Join(in.Home, "data", "exec-logs", box, "crash-"+id), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}, "DEAD_LETTER", "EXECUTING"},
-		"no-cascade": {func(id string) { in.Must(t, "agent", "kill", "--now", "--no-cascade", id) }, "ABORTED", "EXECUTING"},
-		"cascade":    {func(id string) { in.Must(t, "agent", "kill", "--now", "--cascade", id) }, "ABORTED", "ABORTED"},
-		"killed":     {func(id string) { in.Must(t, "agent", "kill", "--now", id) }, "ABORTED", "ABORTED"},
+	touch := func(name string) {
+		if err := os.WriteFile(filepath.Join(in.Home, "data", "exec-logs", box, name), nil, 0o600); err != nil {
+			t.Error(err)
+		}
 	}
-	for name, row := range parents {
-		id := spawn(t, in, `cd /var/log/agents-sandbox
-			agbox-agent spawn --class worker --name `+name+`-held --lifetime held -- sleep 1000 || exit 90
-			agbox-agent spawn --class worker --name `+name+`-shared --lifetime held -- sleep 1000 || exit 90
-			agbox-agent spawn --class worker --name `+name+`-detached -- sleep 1000 || exit 90
-			touch up-$AGBOX_AGENT_ID
-			while :; do [ ! -e done-$AGBOX_AGENT_ID ] || { agbox-agent done complete; exit 0; }; [ ! -e crash-$AGBOX_AGENT_ID ] || exit 9; sleep 0.02; done`,
-			name, "--in", "demo", "--may-spawn", "worker", "--attempts", "1")
-		for _, child := range []string{"held", "shared", "detached"} {
-			running(t, in, awaitNamed(t, in, name+"-"+child), 1)
+	kill := func(flags ...string) func(string) {
+		return func(name string) { in.Must(t, append([]string{"agent", "kill", "--now", name}, flags...)...) }
+	}
+	children := []string{"held", "shared", "lent", "detached"}
+	const ended = "ABORTED"
+	for _, row := range []struct {
+		name string
+		end  func(name string)
+		word string
+		// left has who holds each child when it was adopted; ended means that it was killed.
+		left [4]string
+		// after is what becomes of them when no client holds them any more.
+		after [4]string
+	}{
+		{"ended", func(name string) { touch("done-" + name) }, "COMPLETED",
+			[4]string{"agent:init", "client agent:init", "client", ""}, [4]string{"EXECUTING", "EXECUTING", "SUSPENDED", "EXECUTING"}},
+		{"crashed", func(name string) { touch("crash-" + name) }, "DEAD_LETTER",
+			[4]string{"agent:init", "client agent:init", "client", ""}, [4]string{"EXECUTING", "EXECUTING", "SUSPENDED", "EXECUTING"}},
+		{"no-cascade", kill("--no-cascade"), "ABORTED",
+			[4]string{"agent:init", "client agent:init", "client", ""}, [4]string{"EXECUTING", "EXECUTING", "SUSPENDED", "EXECUTING"}},
+		{"killed", kill(), "ABORTED",
+			[4]string{ended, "client", "client", ""}, [4]string{ended, "SUSPENDED", "SUSPENDED", "EXECUTING"}},
+		{"cascade", kill("--cascade"), "ABORTED", [4]string{ended, ended, ended, ended}, [4]string{ended, ended, ended, ended}},
+	} {
+		id := spawn(t, in, strings.ReplaceAll(family, "NAME", row.name), row.name, "--in", "demo", "--may-spawn", "worker", "--attempts", "1")
+		for _, child := range children {
+			running(t, in, awaitNamed(t, in, row.name+"-"+child), 1)
 		}
-		holder := hold(t, in, name+"-shared")
-		row.end(id)
+		shared, lent := hold(t, in, row.name+"-shared"), hold(t, in, row.name+"-lent")
+		touch("close-" + row.name)
+		until(t, in, row.name+"-lent", "only the client holds it", func(a *agboxv1.Agent) bool { return heldBy(a) == "client" })
+		row.end(row.name)
 		await(t, in, id, row.word)
-		shared := "EXECUTING"
-		if name == "cascade" {
-			shared = "ABORTED"
-		}
-		for child, want := range map[string]string{"held": row.only, "shared": shared, "detached": shared} {
-			ref := name + "-" + child
-			until(t, in, ref, ref+" is "+want, func(a *agboxv1.Agent) bool {
-				return a.GetWord() == want && (want == "ABORTED" || a.GetParent() == "init")
+		for i, child := range children {
+			until(t, in, row.name+"-"+child, row.name+"-"+child+" is held by "+row.left[i], func(a *agboxv1.Agent) bool {
+				if row.left[i] == ended {
+					return a.GetWord() == ended
+				}
+				return a.GetParent() == "init" && a.GetRunning() && heldBy(a) == row.left[i]
 			})
 		}
-		if shared == "EXECUTING" {
-			holder.Signal(t, syscall.SIGINT)
+		if row.name != "cascade" {
+			shared.Signal(t, syscall.SIGINT)
+			lent.Signal(t, syscall.SIGINT)
 		}
-		holder.Wait(t)
-		for _, child := range []string{"held", "shared", "detached"} {
-			in.Must(t, "agent", "kill", "--now", name+"-"+child)
+		shared.Wait(t)
+		lent.Wait(t)
+		for i, child := range children {
+			until(t, in, row.name+"-"+child, row.name+"-"+child+" is "+row.after[i], func(a *agboxv1.Agent) bool { return a.GetWord() == row.after[i] })
+			if row.after[i] != ended {
+				in.Must(t, "agent", "kill", "--now", row.name+"-"+child)
+			}
 		}
 	}
+}
+
+// heldBy returns the holders of an agent, without the names of clients.
+func heldBy(a *agboxv1.Agent) string {
+	var list []string
+	for _, holder := range a.GetHolders() {
+		if strings.HasPrefix(holder, "client:") {
+			holder = "client"
+		}
+		list = append(list, holder)
+	}
+	return strings.Join(list, " ")
 }
 
 // awaitNamed returns the id of an agent when there is one with that name.

@@ -36,7 +36,7 @@ func TestAnOlderAgentWaitsAndAYoungerOneDies(t *testing.T) {
 	})
 	in.KillDaemon(t)
 	if out := in.Must(t, "agent", "leases", "older"); !regexp.MustCompile(`(?m)^file:/a +exclusive +older +GRANTED +\d+ +-$`).MatchString(out) ||
-		!regexp.MustCompile(`(?m)^service:db +exclusive +older +WAIT +- +`+younger+`$`).MatchString(out) {
+		!regexp.MustCompile(`(?m)^service:db +exclusive +older +WAIT +- +younger$`).MatchString(out) {
 		t.Errorf("the leases are\n%s", out)
 	}
 	in.Must(t, "agent", "leases", "younger", "--break", "x")
@@ -50,6 +50,30 @@ func TestAnOlderAgentWaitsAndAYoungerOneDies(t *testing.T) {
 	open(t, in, box, 3)
 	await(t, in, older, "COMPLETED")
 	await(t, in, younger, "COMPLETED")
+	told := in.Agbox(t, "agent", "logs", older).Want(t, 0).Stderr
+	if !regexp.MustCompile(`"held_meanwhile":\[\{"resource":"service:db","times":0,"fence":\d+,"holders":\[\{"agent_id":"` + younger + `","name":"younger","times":0,"fence":\d+\}\]\}\]`).MatchString(told) {
+		t.Errorf("the older is told\n%s", told)
+	}
+}
+
+// TestAnAncestorInTheWayOfADescendantIsTold has a parent wait for messages while its child
+// needs what it holds.
+func TestAnAncestorInTheWayOfADescendantIsTold(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `set -e
+		agbox-agent acquire db
+		child=$(agbox-agent spawn --name kid --class worker -- sh -c "agbox-agent acquire --wait db && agbox-agent done complete")
+		agbox-agent recv
+		agbox-agent release db
+		agbox-agent wait "$child"
+		agbox-agent done complete`, "--in", "demo", "--may-spawn", "worker")
+	await(t, in, id, "COMPLETED")
+	out := in.Must(t, "agent", "logs", id)
+	if want := `Agent kid is PAUSED because of what you hold or wait for. It needs db.`; !strings.Contains(out, want) || !strings.Contains(out, `"kind":"CHILD"`) {
+		t.Errorf("the parent got %s; want %q", out, want)
+	}
 }
 
 func TestTheResourcesOfTheDocumentationAreHeldAndReleased(t *testing.T) {
@@ -91,8 +115,8 @@ while [ $n -lt $ROUNDS ] || [ ! -e /tmp/enough ]; do
 done
 agbox-agent done complete`
 
-// TestAllAgentsOfARandomScheduleFinish runs for AGBOX_SCHEDULE, for example 5m. Without it,
-// each agent has two rounds.
+// TestAllAgentsOfARandomScheduleFinish runs for AGBOX_SCHEDULE, which "make schedule-agents" sets.
+// Without it, each agent has two rounds.
 func TestAllAgentsOfARandomScheduleFinish(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)

@@ -214,7 +214,7 @@ func TestAStopOfTheSandboxIsNoCrash(t *testing.T) {
 	harness.Eventually(t, "the trap is set", func() bool { return in.Must(t, "agent", "logs", id) == "up" })
 	in.Must(t, "stop", "demo")
 	harness.Eventually(t, "the agent waits", func() bool {
-		return strings.Contains(in.Must(t, "agent", "inspect", id), "PAUSE_REASON_DRAINED")
+		return strings.Contains(in.Must(t, "agent", "inspect", id), "pause_reason: DRAINED")
 	})
 	in.Must(t, "start", "demo")
 	if a := await(t, in, id, "COMPLETED"); a.GetCrashes() != 0 {
@@ -254,6 +254,7 @@ func TestASandboxWithAgentsIsRemovedOnlyByForce(t *testing.T) {
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	id := spawn(t, in, "exit 1", "fixer", "--in", "demo", "--retry-delay", "1h")
 	harness.Eventually(t, "the agent waits", func() bool { return strings.Contains(in.Must(t, "agent", "inspect", id), "RETRYING") })
+	in.Must(t, "exec", "-d", "demo", "--", "sleep", "1000") // agents come first
 	for _, args := range [][]string{{"rm", "demo"}, {"rm", "--label", "team=a", "demo"}} {
 		r := in.Agbox(t, args...).Want(t, 4)
 		if !strings.Contains(r.Stderr, "agents that have not ended: fixer. End them with") {

@@ -67,22 +67,30 @@ func TestAStreamReachesAllWhoHaveItOpen(t *testing.T) {
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageBusybox)
 	const listener = `[ $AGBOX_INCARNATION = 1 ] && { agbox-agent open news && agbox-agent send teller ready || exit 90; }
-		n=${AFTER:-0}; agbox-agent recv > /tmp/got.$AGBOX_AGENT || exit 91
+		n=0; after=0; got=/tmp/got.$AGBOX_AGENT; agbox-agent recv > $got || exit 91
 		[ $AGBOX_INCARNATION$AGBOX_AGENT = 1bob ] && exit 5
-		until [ $n = 5 ]; do agbox-agent recv $n > /tmp/got.$AGBOX_AGENT || exit 92; cat /tmp/got.$AGBOX_AGENT; n=$((n+$(wc -l < /tmp/got.$AGBOX_AGENT))); done
+		until [ $n = 5 ]; do
+			agbox-agent recv $after > $got || exit 92
+			after=$(sed -n '$s/.*"seq":\([0-9]*\).*/\1/p' $got); n=$((n+$(grep -c '"kind":"TEXT"' $got))); grep '"kind":"TEXT"' $got
+		done
 		agbox-agent close news && agbox-agent done complete`
 	teller := spawn(t, in, `n=0; until [ $n = 2 ]; do agbox-agent recv $n > /tmp/got || exit 93; n=$((n+$(wc -l < /tmp/got))); done
-		for i in 1 2 3 4 5; do agbox-agent send --stream news "news $i" || exit 94; done
+		for i in 1 2 3 4; do agbox-agent send --stream news "news $i" || exit 94; done
 		agbox-agent done complete`, "teller", "--in", "demo")
 	ann := spawn(t, in, listener, "ann", "--in", "demo")
 	bob := spawn(t, in, listener, "bob", "--in", "demo", "--retry-delay", "10ms")
-	for _, id := range []string{teller, ann, bob} {
+	await(t, in, teller, "COMPLETED")
+	if out := in.Must(t, "agent", "send", "--stream", "news", "news 5"); len(strings.Fields(out)) != 4 || !strings.Contains(out, "ann\t") || !strings.Contains(out, "bob\t") {
+		t.Errorf("a message from outside went to:\n%s", out)
+	}
+	for _, id := range []string{ann, bob} {
 		await(t, in, id, "COMPLETED")
 	}
+	in.Agbox(t, "agent", "send", "--stream", "news", "too late").Want(t, 3)
 	for _, id := range []string{ann, bob} {
 		out := in.Must(t, "agent", "logs", id)
 		for _, want := range []string{"news 1", "news 2", "news 3", "news 4", "news 5"} {
-			if strings.Count(out, `"stream":"news","text":"`+want+`"`) != 1 {
+			if strings.Count(out, `"text":"`+want+`"`) != 1 || strings.Count(out, `"stream":"news"`) != 5 {
 				t.Errorf("%s is not received once:\n%s", want, out)
 			}
 		}

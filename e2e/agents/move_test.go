@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ func TestAnAgentWhoseOwnContainerIsGoneGetsANewSandbox(t *testing.T) {
 	id := in.Must(t, "agent", "spawn", "--image", harness.ImageBusybox, "--env", "API_TOKEN=secret", "--", "sh", "-c",
 		`echo "$AGBOX_INCARNATION $API_TOKEN"; [ $AGBOX_INCARNATION = 2 ] || sleep 1000`)
 	running(t, in, id, 1)
+	harness.Eventually(t, "its first line is stored", func() bool { return in.Agbox(t, "agent", "logs", id).Stdout == "1 secret\n" })
 	old := "agent-" + id
 	if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), runtime.PrimaryName(old), container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
@@ -34,4 +36,28 @@ func TestAnAgentWhoseOwnContainerIsGoneGetsANewSandbox(t *testing.T) {
 	}
 	in.Must(t, "agent", "rm", id)
 	harness.Eventually(t, "the new sandbox is removed", func() bool { return in.Must(t, "ls", "-q") == "" })
+}
+
+// TestChildrenFollowTheirParentToItsNewSandbox: they run in the sandbox that was made for it.
+func TestChildrenFollowTheirParentToItsNewSandbox(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	file := filepath.Join(project(t, "name: home\nimage: "+harness.ImageBusybox+"\nagent: {may_spawn: {}}\n"), "agbox.yaml")
+	id := spawn(t, in, `agbox-agent spawn --name child --key 1 -- sh -c '[ $AGBOX_INCARNATION -ge 2 ] || sleep 1000' || exit 90
+		[ $AGBOX_INCARNATION -ge 2 ] || sleep 1000
+		agbox-agent wait child | grep COMPLETED && agbox-agent done complete`, "-f", file)
+	running(t, in, id, 1)
+	harness.Eventually(t, "the child runs", func() bool {
+		return strings.Contains(in.Agbox(t, "agent", "inspect", "child").Stdout, "EXECUTING")
+	})
+	if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), runtime.PrimaryName("agent-"+id), container.RemoveOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	a, child := await(t, in, id, "COMPLETED"), await(t, in, "child", "COMPLETED")
+	if a.GetSandboxId() == "agent-"+id || child.GetSandboxId() != a.GetSandboxId() || child.GetOwned() || child.GetCrashes() != 0 {
+		t.Errorf("it ran in %s, its child in %s", a.GetSandboxId(), child.GetSandboxId())
+	}
+	if got := in.Must(t, "inspect", "home"); !strings.Contains(got, a.GetSandboxId()) {
+		t.Errorf("the new sandbox is not found by the name of the old one:\n%s", got)
+	}
 }

@@ -61,6 +61,7 @@ func TestAProgramLearnsWhatChangedBeforeItGoesOn(t *testing.T) {
 			fi
 			agbox-agent state READY; echo "refused with $?"
 			cat "$AGBOX_OBSERVATION"
+			agbox-agent recv --no-wait
 			agbox-agent hydrate > h && grep -q '"observation":{"observation":' h && agbox-agent state READY && agbox-agent done complete`},
 	}}); err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func TestAProgramLearnsWhatChangedBeforeItGoesOn(t *testing.T) {
 	in.Must(t, "start", "demo")
 	await(t, in, "one", "COMPLETED")
 	out := in.Agbox(t, "agent", "logs", "one").Want(t, 0)
-	for _, want := range []string{"refused with 4", `"reason":"DRAINED"`, `"container":"restarted"`, `"files":[]`, `"left":{"cost_micro_usd":5000000,"input_tokens":500000}`} {
+	for _, want := range []string{"refused with 4", `"reason":"DRAINED"`, `"container":"restarted"`, `"kind":"OBSERVATION"`, `"files":[]`, `"left":{"cost_micro_usd":5000000,"input_tokens":500000}`} {
 		if !strings.Contains(out.Stdout, want) {
 			t.Errorf("the program lacks %s:\n%s", want, out.Stdout)
 		}
@@ -164,10 +165,15 @@ services:
 		echo mine > /tmp/own
 		agbox-agent pause approval > o
 		cat o
-		agbox-agent resumed replan "$(sed 's/.*"observation":\([0-9]*\).*/\1/' o)"
+		! agbox-agent resumed ok 1 || exit 80
+		agbox-agent phase EXECUTING && exit 81
+		number=$(sed 's/.*"observation":\([0-9]*\).*/\1/' o)
+		agbox-agent resumed replan "$number"
+		! agbox-agent resumed ok "$number" || exit 82
+		agbox-agent phase EXECUTING
 		agbox-agent done complete`, "--in", "demo")
-	harness.Eventually(t, "it waits for an approval", func() bool {
-		return strings.Contains(in.Must(t, "agent", "ls"), "WAITING_FOR_APPROVAL")
+	until(t, in, id, "it waits for an approval, keeps its leases and has saved no digest", func(a *agboxv1.Agent) bool {
+		return a.GetWord() == "WAITING_FOR_APPROVAL" && len(a.GetLeases()) == 4 && a.GetDigestMissing()
 	})
 	killService(t, in, box, "db")
 	if out, err := exec.CommandContext(harness.Bounded(t), "docker", "update", "--pids-limit", "777", runtime.PrimaryName(box)).CombinedOutput(); err != nil {
@@ -177,10 +183,14 @@ services:
 	in.Must(t, "agent", "approve", id)
 	await(t, in, id, "COMPLETED")
 	out := in.Must(t, "agent", "logs", id)
-	want := `"files":[{"name":"/tmp/changed","what":"changed"},{"name":"/tmp/deleted","what":"deleted"}],"services":[{"name":"db","what":"restarted"}],"limits":[{"name":"pids","before":"4096","now":"777"}],"leases_lost":[],`
+	want := `"files":[{"name":"/tmp/changed","what":"changed"},{"name":"/tmp/deleted","what":"deleted"}],"services":[{"name":"db","what":"restarted"}],"limits":[{"name":"pids","before":"4096","now":"777"}],"leases_lost":[],"held_meanwhile":[],`
 	if !strings.Contains(out, want) {
 		t.Errorf("the program lacks %s:\n%s", want, out)
 	}
+	if !strings.Contains(out, `"digest_missing":true`) || strings.Contains(out, `"container"`) {
+		t.Errorf("the program was told:\n%s", out)
+	}
+	wantHistory(t, in, id, "SPAWNED, BEGUN, PHASE, PHASE, MANIFEST, GRANTED, PAUSED APPROVAL, WOKEN, RESUMED, RELEASED, PHASE, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
 }
 
 // killService ends the container of a service and waits until it was started again.

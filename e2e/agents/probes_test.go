@@ -24,7 +24,7 @@ func spawnSpec(t *testing.T, in *harness.Install, script string, spec *agboxv1.A
 
 // every is a probe of HTTP with short times.
 func every(period time.Duration, failures uint32) *agboxv1.AgentProbe {
-	return &agboxv1.AgentProbe{Period: durationpb.New(period), Timeout: durationpb.New(time.Second), Failures: failures}
+	return &agboxv1.AgentProbe{Period: durationpb.New(period), Timeout: durationpb.New(3 * time.Second), Failures: failures}
 }
 
 // The program answers its probes by "agbox-agent serve-health". In its first incarnation
@@ -41,7 +41,7 @@ func TestAFrozenProgramFailsItsLivenessProbe(t *testing.T) {
 		pass 2; kill -STOP 0; exit 99`, &agboxv1.AgentSpec{
 		Ready:  agboxv1.AgentReady_AGENT_READY_PROBE,
 		Retry:  patient().GetRetry(),
-		Probes: &agboxv1.AgentProbes{Liveness: every(500*time.Millisecond, 2), Readiness: every(100*time.Millisecond, 2), Startup: &agboxv1.AgentProbe{Exec: []string{"true"}}},
+		Probes: &agboxv1.AgentProbes{Liveness: every(500*time.Millisecond, 2), Readiness: every(100*time.Millisecond, 2), Startup: every(100*time.Millisecond, 900)},
 	})
 	until(t, in, id, "the program is not ready while it hydrates", func(a *agboxv1.Agent) bool {
 		return a.Ready != nil && !a.GetReady() && a.GetState() == agboxv1.AgentState_AGENT_STATE_PENDING
@@ -70,7 +70,7 @@ func TestAProgramThatDoesNotReportThatItIsReadyEnds(t *testing.T) {
 	id := spawnSpec(t, in, `trap 'agbox-agent say "too late"; exit 3' TERM; agbox-agent state HYDRATING; sleep 1000 & wait`, &agboxv1.AgentSpec{
 		Ready:  agboxv1.AgentReady_AGENT_READY_REPORT,
 		Retry:  &agboxv1.AgentRetry{Attempts: 1},
-		Probes: &agboxv1.AgentProbes{Startup: every(time.Second, 2)},
+		Probes: &agboxv1.AgentProbes{Startup: every(time.Second, 6)},
 	})
 	a := await(t, in, id, "DEAD_LETTER")
 	if end := a.GetLastEnd(); end.GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_STARTUP || end.GetExitCode() != 3 || a.GetProgress().GetLastMessage() != "too late" {

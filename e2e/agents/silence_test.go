@@ -22,8 +22,9 @@ func TestASilentAgentIsReplaced(t *testing.T) {
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageBusybox)
 	const again = `[ $AGBOX_INCARNATION = 1 ] || { agbox-agent done complete; exit; }; agbox-agent beat; `
-	hung := heartbeat(400, 600, 800, 1000, 600_000)
-	zombie := heartbeat(400, 600, 800, 1000, 3000)
+	// Of two levels that come together only the second is recorded, so they are far apart.
+	hung := heartbeat(400, 600, 3000, 6000, 600_000)
+	zombie := heartbeat(400, 600, 3000, 6000, 9000)
 	rows := []struct {
 		name, script string
 		beat         *agboxv1.AgentHeartbeat
@@ -78,15 +79,17 @@ func TestNoAlarmAfterTheDaemonWasAway(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
-	id := spawnSpec(t, in, gated+`while [ ! -e /var/log/agents-sandbox/gate1 ]; do agbox-agent beat; sleep 0.1; done
-		agbox-agent done complete`, &agboxv1.AgentSpec{Heartbeat: heartbeat(600, 1200, 1500, 1800, 2400)})
+	id := spawnSpec(t, in, gated+`while [ ! -e /var/log/agents-sandbox/gate1 ]; do agbox-agent api beat '{"metrics":{"heapUsedMb":12}}'; sleep 0.1; done
+		agbox-agent done complete`, &agboxv1.AgentSpec{Heartbeat: heartbeat(1000, 5000, 6000, 7000, 8000)})
 	active := func(a *agboxv1.Agent) bool { return a.GetLiveness() == agboxv1.AgentLiveness_AGENT_LIVENESS_ACTIVE }
 	until(t, in, id, "it beats", active)
 	in.KillDaemon(t)
 	since := time.Now()
-	harness.Eventually(t, "the daemon is away for longer than a zombie is silent", func() bool { return time.Since(since) > 3*time.Second })
+	harness.Eventually(t, "the daemon is away for longer than a zombie is silent", func() bool { return time.Since(since) > 9*time.Second })
 	in.Must(t, "agent", "ls") // starts the daemon
-	until(t, in, id, "it is seen to beat", func(a *agboxv1.Agent) bool { return active(a) && a.GetLastBeat().AsTime().After(since) })
+	until(t, in, id, "it is seen to beat", func(a *agboxv1.Agent) bool {
+		return active(a) && a.GetLastBeat().AsTime().After(since) && a.GetHeapUsedMb() == 12
+	})
 	open(t, in, box, 1)
 	if a := await(t, in, id, "COMPLETED"); a.GetIncarnation() != 1 || a.GetCrashes() != 0 {
 		t.Errorf("%d incarnations, %d crashes", a.GetIncarnation(), a.GetCrashes())

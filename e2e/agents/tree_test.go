@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,6 +45,28 @@ func TestTheChildrenOfAnAgentThatHasEndedAreAdopted(t *testing.T) {
 	if left := in.Must(t, "agent", "ls", "-aq", "--parent", "init"); len(strings.Fields(left)) != 2 {
 		t.Errorf("after the removal init has the children %q", left)
 	}
+}
+
+// TestAWholeTreeIsAwaited: the child is adopted by init when its parent ends, and then spawns no
+// more; the grandchild fails.
+func TestAWholeTreeIsAwaited(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	file := filepath.Join(project(t, "image: "+harness.ImageBusybox+"\nagent: {may_spawn: {classes: [worker], depth: 2}}\n"), "agbox.yaml")
+	spawn(t, in, `agbox-agent spawn --class worker --name child -- sh -c '
+			while [ ! -e /tmp/go ]; do sleep 0.05; done
+			agbox-agent spawn --class worker --name grandchild -- sh -c "agbox-agent done fail" && agbox-agent done complete' || exit 90
+		agbox-agent done complete`, "boss", "-f", file)
+	boss := await(t, in, "boss", "COMPLETED")
+	in.Must(t, "agent", "spawn", "stranger", "--in", boss.GetSandboxId(), "--", "sleep", "1000")
+	waiting := in.Start(t, "agent", "wait", "--tree", "boss")
+	waiting.AwaitOutput(t, "boss\tCOMPLETED\n")
+	in.Must(t, "exec", boss.GetSandboxId(), "--", "touch", "/tmp/go")
+	got := waiting.Wait(t).Want(t, 1)
+	if got.Stdout != "boss\tCOMPLETED\nchild\tCOMPLETED\ngrandchild\tFAILED\n" && got.Stdout != "boss\tCOMPLETED\ngrandchild\tFAILED\nchild\tCOMPLETED\n" {
+		t.Errorf("it prints\n%s", got.Stdout)
+	}
+	in.Agbox(t, "agent", "wait", "--tree", "init").Want(t, 2)
 }
 
 func TestATreeOfAgentsIsShownAndKilled(t *testing.T) {

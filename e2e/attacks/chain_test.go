@@ -53,7 +53,7 @@ func TestWhatAnAgentLeavesIsAskedAboutBeforeTheNextRun(t *testing.T) {
 	}{
 		"new": {
 			words: "an agent adds a sandbox file and hooks where there were none; the next agbox claude",
-			says:  []string{"mount     HOME/secret at /secret, read-only", "variable  DEPLOY_TOKEN", "login     HOME/.claude/.credentials.json of claude"},
+			says:  []string{"mount     HOME/secret at /secret, read-only", "variable  DEPLOY_TOKEN", "login     HOME/.claude/.credentials.json of claude-login"},
 		},
 		"changed": {
 			words:  "an agent changes the sandbox file, with --writable-config; the next agbox claude",

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -152,12 +153,15 @@ func within(t *testing.T, namespace string, do func() error) {
 	}
 }
 
+// otherMachine begins the name of the host's interface towards a machine that elsewhere made.
+const otherMachine = "abm"
+
 // elsewhere makes another machine beside the host, a network namespace, which answers by
 // TCP on a link-local and on another address.
 func elsewhere(t *testing.T) (linkLocal, other string, port int) {
 	t.Helper()
 	id := os.Getpid() % 16000
-	name := fmt.Sprintf("abm%d", id)
+	name := fmt.Sprintf("%s%d", otherMachine, id)
 	linkLocal = fmt.Sprintf("169.254.%d.%d", 64+id/256, id%256)
 	near, other := fmt.Sprintf("198.18.%d.%d", id/64, id%64*4+1), fmt.Sprintf("198.18.%d.%d", id/64, id%64*4+2)
 	ip := func(args ...string) {
@@ -231,11 +235,12 @@ func lastWord(text string) string {
 	return words[len(words)-1]
 }
 
-// settled reports whether an interface of the host has an address of IPv6 that the kernel
-// has found to be unique. Before that it does not answer.
-func settled(t *testing.T, name string) bool {
+// settled reports whether an interface has an address of IPv6 that the kernel has found to be
+// unique. Before that it neither answers nor asks. The process is one in the interface's network,
+// or "self".
+func settled(t *testing.T, process, name string) bool {
 	t.Helper()
-	table, err := os.ReadFile("/proc/net/if_inet6")
+	table, err := os.ReadFile(filepath.Join("/proc", process, "net/if_inet6"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +254,7 @@ func settled(t *testing.T, name string) bool {
 	return false
 }
 
-// giveIPv6 gives the primary of a sandbox a link-local address.
+// giveIPv6 gives the primary of a sandbox a link-local address, and waits until it can be used.
 func giveIPv6(t *testing.T, in *harness.Install, box string) {
 	t.Helper()
 	for _, c := range in.Inventory(t).Containers {
@@ -264,5 +269,6 @@ func giveIPv6(t *testing.T, in *harness.Install, box string) {
 			const settings = "/proc/sys/net/ipv6/conf/eth0/"
 			return errors.Join(os.WriteFile(settings+"accept_dad", []byte("0"), 0), os.WriteFile(settings+"disable_ipv6", []byte("0"), 0))
 		})
+		harness.Eventually(t, "the sandbox has an address of IPv6", func() bool { return settled(t, strconv.Itoa(seen.PID), "eth0") })
 	}
 }

@@ -71,7 +71,6 @@ func TestASandboxCannotChangeWhatTheHostExecutes(t *testing.T) {
 	in := harness.New(t)
 	dir := project(t, in)
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
-	inside(t, in, "demo", "git config --global --add safe.directory '*'")
 	for _, change := range changes {
 		got := inside(t, in, "demo", "cd /workspace; ("+change+") >/dev/null 2>&1 && echo changed || echo refused")
 		harness.WantSame(t, change, got, "refused\n")
@@ -90,7 +89,7 @@ func TestGitWorksInACoveredWorkspace(t *testing.T) {
 	in := harness.New(t)
 	dir := project(t, in)
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
-	inside(t, in, "demo", `set -e; cd /workspace; git config --global --add safe.directory '*'
+	inside(t, in, "demo", `set -e; cd /workspace
 		echo two >>main.c; git commit -qam second; git checkout -qb topic; echo three >>main.c; git commit -qam third; git checkout -q main; git merge -q topic
 		echo four >>main.c; git stash -q; git stash pop -q; git checkout -q -- main.c; git tag v1; git gc -q; git branch -qD topic`)
 	harness.WantSame(t, "the history", git(t, dir, "log", "--format=%s"), "third\nsecond\nfirst")
@@ -152,4 +151,24 @@ func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
 		}
 	}
 	harness.WantSame(t, "what is named", strings.Join(got, "\n"), "changed .git/config\nnew .git/hooks/post-merge\nnew agbox.yml\nnew sub/.envrc")
+}
+
+func TestAMountedWorkspaceOfAnotherUserIsNoDubiousOwnership(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := project(t, in)
+	if out, err := exec.CommandContext(harness.Bounded(t), "chown", "-R", "4321:4321", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	settings := filepath.Join(write(t, in, "settings", map[string]string{"gitconfig": "[alias]\n\tlast = log -1 --format=%s"}), "gitconfig")
+	flags := append(withGit(t), "--mount-workspace", dir)
+	in.Create(t, "plain", harness.ImageDebian, flags...)
+	for _, user := range []string{"0", "1000"} {
+		harness.WantSame(t, "git of user "+user, in.Must(t, "exec", "--user", user, "plain", "--", "git", "-C", "/workspace", "log", "--format=%s"), "first")
+	}
+	// Settings that are there stay, and what cannot be written is no reason to fail.
+	in.Create(t, "settings", harness.ImageDebian, append(flags, "--copy", settings+":/etc/gitconfig")...)
+	harness.WantSame(t, "with other settings", inside(t, in, "settings", "cd /workspace; git last; git config --system --get-all safe.directory"), "first\n*\n")
+	in.Create(t, "fixed", harness.ImageDebian, append(flags, "--read-only")...)
+	inside(t, in, "fixed", "test ! -e /etc/gitconfig")
 }

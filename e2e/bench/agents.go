@@ -32,7 +32,7 @@ const (
 // benchAgents measures agents in one sandbox, and a daemon with many that wait.
 func benchAgents(ctx context.Context) error {
 	return withRobot(ctx, func(b *agentBench, agbox func(...string) error) error {
-		for _, part := range []func(context.Context) error{b.memory, b.spawns, b.reports, b.crashes, b.talks, b.streams} {
+		for _, part := range []func(context.Context) error{b.memory, b.spawns, b.reports, b.crashes, b.talks, b.streams, b.attacks} {
 			if err := part(ctx); err != nil {
 				return err
 			}
@@ -187,8 +187,8 @@ func (b *agentBench) reports(ctx context.Context) error {
 	return nil
 }
 
-// printed returns the times that a measuring agent has printed by kind.
-func (b *agentBench) printed(ctx context.Context, a *agboxv1.Agent) (map[string]figures, error) {
+// output returns what the newest incarnation of an agent has printed, once it has ended.
+func (b *agentBench) output(ctx context.Context, a *agboxv1.Agent) ([]byte, error) {
 	var printed bytes.Buffer
 	for item, err := range b.c.FollowLogs(ctx, a.GetExecId(), client.LogOptions{Follow: true}) {
 		if err != nil {
@@ -196,9 +196,18 @@ func (b *agentBench) printed(ctx context.Context, a *agboxv1.Agent) (map[string]
 		}
 		printed.Write(item.Data)
 	}
+	return printed.Bytes(), nil
+}
+
+// printed returns the times that a measuring agent has printed by kind.
+func (b *agentBench) printed(ctx context.Context, a *agboxv1.Agent) (map[string]figures, error) {
+	printed, err := b.output(ctx, a)
+	if err != nil {
+		return nil, err
+	}
 	var times map[string]figures
-	if err := json.Unmarshal(printed.Bytes(), &times); err != nil {
-		return nil, fmt.Errorf("the measuring agent printed %q: %w", &printed, err)
+	if err := json.Unmarshal(printed, &times); err != nil {
+		return nil, fmt.Errorf("the measuring agent printed %q: %w", printed, err)
 	}
 	return times, nil
 }

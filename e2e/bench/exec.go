@@ -119,7 +119,7 @@ func withSandboxOf(ctx context.Context, image string, work func(c *client.Client
 		if err != nil {
 			return err
 		}
-		defer func() { _ = agbox("rm", sb.GetSandboxId()) }()
+		defer func() { _ = agbox("rm", "-f", sb.GetSandboxId()) }()
 		if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
 			return err
 		}

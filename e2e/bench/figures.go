@@ -38,7 +38,7 @@ func benchFigures(ctx context.Context) error {
 	}
 	err := withRobot(ctx, func(b *agentBench, _ func(...string) error) error {
 		var mu sync.Mutex // guards shown figures
-		parts := []func(context.Context) ([]figure, error){b.killed, b.drained, b.unhealthy, b.startup, b.stopped, b.busy}
+		parts := []func(context.Context) ([]figure, error){b.killed, b.drained, b.unhealthy, b.startup, b.stopped, b.busy, b.letGo, b.deaf, b.expired}
 		return each(len(parts), len(parts), func(i int) error {
 			all, err := parts[i](ctx)
 			mu.Lock()

@@ -15,6 +15,7 @@ import (
 // benchmarks by name; each prints its own figures.
 var benchmarks = map[string]func(context.Context) error{
 	"agents":   benchAgents,
+	"base":     benchBase,
 	"figures":  benchFigures,
 	"copy":     benchCopy,
 	"exec":     benchExec,
@@ -29,7 +30,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: bench agents|copy|exec|figures|logs|recovery|services")
+		fmt.Fprintln(os.Stderr, "usage: bench agents|base|copy|exec|figures|logs|recovery|services")
 		return 2
 	}
 	if err := benchmarks[os.Args[1]](ctx); err != nil {

@@ -39,7 +39,9 @@ func eventTypes(t *testing.T, w *world) {
 	if got := resumed[0].text("event_type"); got != "SANDBOX_ACCEPTED" {
 		t.Errorf("a resume begins with %s, want SANDBOX_ACCEPTED", got)
 	}
-	for own, want := range map[uint64]string{50: "SANDBOX_ACCEPTED", 51: "SANDBOX_PREPARING", 52: "SANDBOX_PREPARING", 53: "SANDBOX_PREPARING"} {
+	w.in.Must(t, "rename", id, "renamed-"+id)
+	all = append(all, events.until(t, func(ev answer) bool { return ev.extra(t, exactType) == 54 })...)
+	for own, want := range map[uint64]string{50: "SANDBOX_ACCEPTED", 51: "SANDBOX_PREPARING", 52: "SANDBOX_PREPARING", 53: "SANDBOX_PREPARING", 54: "SANDBOX_PREPARING"} {
 		i := slices.IndexFunc(all, func(ev answer) bool { return ev.extra(t, exactType) == own })
 		if i < 0 {
 			t.Errorf("no event says that its exact type is %d", own)
@@ -54,7 +56,7 @@ func eventTypes(t *testing.T, w *world) {
 	}
 	// Our own client asks for the exact types.
 	shown := w.in.Must(t, "events", id)
-	for _, own := range []string{"SANDBOX_RESUME_REQUESTED", "SANDBOX_REVIVED", "SANDBOX_SERVICE_STARTED", "SANDBOX_FILES_COPIED"} {
+	for _, own := range []string{"SANDBOX_RESUME_REQUESTED", "SANDBOX_REVIVED", "SANDBOX_SERVICE_STARTED", "SANDBOX_FILES_COPIED", "SANDBOX_RENAMED"} {
 		if !strings.Contains(shown, own) {
 			t.Errorf("agbox events does not show %s:\n%s", own, shown)
 		}

@@ -14,7 +14,7 @@ import (
 
 func TestKillAtManyBoundariesOfTheLifeOfAnAgent(t *testing.T) {
 	t.Parallel()
-	row := Row(t, 49, "SIGKILL at every second boundary from the spawn of an agent through a crash to its end", 0)
+	row := Row(t, 49, "SIGKILL at boundaries from the spawn of an agent through a crash to its end", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
 	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
 	plan := robot.Plan{Steps: 2, Seed: 5, Checkpoint: 1000, Die: "1@7:exit3"}
@@ -36,7 +36,7 @@ func TestKillAtManyBoundariesOfTheLifeOfAnAgent(t *testing.T) {
 
 func TestKillAtManyBoundariesOfAKillOfAnAgent(t *testing.T) {
 	t.Parallel()
-	row := Row(t, 50, "SIGKILL at every second boundary of a kill and a removal of an agent", 0)
+	row := Row(t, 50, "SIGKILL at boundaries of a kill and a removal of an agent", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
 	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
 	plan := robot.Plan{Steps: 2, Seed: 5, WaitAt: 2}
@@ -113,17 +113,18 @@ func TestAnAgentDiesAtEachReport(t *testing.T) {
 
 func TestAnAgentGoesOnWhenItsSupervisorDiesInAWrite(t *testing.T) {
 	t.Parallel()
-	row := Row(t, 54, "SIGKILL of agbox-init at every third boundary of reports of an agent", 0)
+	row := Row(t, 54, "SIGKILL of agbox-init at boundaries of reports of an agent", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
 	plan := robot.Plan{Steps: 3, Seed: 6, Checkpoint: 1000, WaitAt: 2}
 	seen := make(map[string]int)
-	for n := 1; n < mostBoundaries; n += 3 {
+	first, step := shareOf(t, operation{name: "reports", step: 3})
+	for n := first; n < mostBoundaries; n += step {
 		id := fmt.Sprintf("a-%d", n)
 		if err := w.spawn(harness.Bounded(t), id, plan); err != nil {
 			t.Fatal(err)
 		}
 		harness.Eventually(t, "the robot waits", func() bool { return w.folder.Story(t, id).Effects() == 1 })
-		tr, killed := traceAndKill(t, w.pidInside(t, w.box), n), make(chan string, 1)
+		tr, killed := traceAndKill(t, w.pidInside(t, w.box), n, ""), make(chan string, 1)
 		go func() { killed <- tr.killed() }() // ends with the tracer
 		if err := w.folder.Go(id); err != nil {
 			t.Fatal(err)
@@ -154,7 +155,7 @@ func TestAnAgentGoesOnWhenItsSupervisorDiesInAWrite(t *testing.T) {
 
 func TestKillAtManyBoundariesOfADrainOfAnAgent(t *testing.T) {
 	t.Parallel()
-	row := Row(t, 55, "SIGKILL at every eighth boundary of a stop that drains an agent, and of the next start", 0)
+	row := Row(t, 55, "SIGKILL at boundaries of a stop that drains an agent, and of the next start", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
 	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
 	// Its beats tell it of the drain.

@@ -103,7 +103,7 @@ func TestAForkBombHitsItsLimitAndCanBeEnded(t *testing.T) {
 		t.Errorf("a new command is refused with %q", refused)
 	}
 	w.in.Must(t, "kill", "--grace", "1s", bomb)
-	harness.Eventually(t, "the whole tree of the bomb is gone", func() bool { return len(processesOf(t, pid, "sleep")) == 0 })
+	harness.Eventually(t, "the whole tree of the bomb is gone", func() bool { return len(processesOf(pid, "sleep")) == 0 })
 	if now := w.pidInside(t, box); now != pid {
 		t.Errorf("the supervisor was %d and is %d", pid, now)
 	}
@@ -147,14 +147,14 @@ func TestOrphansAndTheirTreesAreReapedAndStopped(t *testing.T) {
 	pid := w.pidInside(t, box)
 	w.in.Must(t, "exec", box, "--", "sh", "-c", "for i in $(seq 200); do (sh -c 'sleep 0.01 &' &); done")
 	harness.Eventually(t, "all orphans are reaped", func() bool {
-		return len(processesOf(t, pid, "zombie"))+len(processesOf(t, pid, "sleep")) == 0
+		return len(processesOf(pid, "zombie"))+len(processesOf(pid, "sleep")) == 0
 	})
 	w.in.Must(t, "exec", "-d", box, "--", "sh", "-c", "setsid sh -c 'trap \"\" TERM; while :; do sleep 1001; done' & sleep 1001")
 	harness.Eventually(t, "the tree runs", func() bool {
-		return len(processesOf(t, pid, "sleep 1001")) > 0 || len(processesOf(t, pid, "sleep")) >= 2
+		return len(processesOf(pid, "sleep 1001")) > 0 || len(processesOf(pid, "sleep")) >= 2
 	})
 	var tree []int
-	tree = append(tree, processesOf(t, pid, "sleep")...)
+	tree = append(tree, processesOf(pid, "sleep")...)
 	w.in.Must(t, "stop", box)
 	w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
 	for _, p := range tree {
@@ -400,7 +400,7 @@ func TestAProcessThatIgnoresSIGTERMIsKilledAndItsSandboxStops(t *testing.T) {
 	cancelled.AwaitOutput(t, "runs\n")
 	w.in.Must(t, "kill", "--grace", "200ms", w.onlyExec(t, box))
 	cancelled.Wait(t).Want(t, 137)
-	harness.Eventually(t, "its tree is gone", func() bool { return len(processesOf(t, pid, "sleep")) == 0 })
+	harness.Eventually(t, "its tree is gone", func() bool { return len(processesOf(pid, "sleep")) == 0 })
 
 	stopped := w.in.Start(t, "exec", box, "--", "sh", "-c", stubborn)
 	stopped.AwaitOutput(t, "runs\n")

@@ -22,15 +22,7 @@ import (
 // daemon by its lock, so the daemon need not answer.
 func (w *witness) kill(t *testing.T) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(w.in.Home, "data", "agboxd.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	harness.Aim(t, pid)()
+	harness.Aim(t, w.in.LockedBy(t))()
 }
 
 // killsUnderLoad is how often the daemon is killed under load. "make soak" continues for
@@ -225,37 +217,18 @@ func TestCommandsThatEndWhileThereIsNoDaemonKeepTheirStatus(t *testing.T) {
 	}
 }
 
-// pidInside returns the process id of a sandbox's supervisor on the host. It asks the
-// engine, because there may be no daemon.
+// pidInside returns the process id of a sandbox's supervisor on the host.
 func (w *witness) pidInside(t *testing.T, box string) int {
 	t.Helper()
-	return pidOf(t, "agbox-primary-"+box)
+	return harness.PIDInside(harness.Bounded(t), t, box)
 }
 
 // processesOf lists the processes with the given word in their command that are in the
-// PID namespace of a process.
-func processesOf(t *testing.T, pid int, word string) []int {
-	t.Helper()
-	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []int
-	files, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
-	for _, file := range files {
-		if other, err := os.Readlink(file); err != nil || other != space {
-			continue
-		}
-		dir := filepath.Dir(filepath.Dir(file))
-		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		stat, _ := os.ReadFile(filepath.Join(dir, "stat"))
-		zombie := strings.Contains(string(stat), ") Z ")
-		if strings.Contains(string(line), word) || word == "zombie" && zombie {
-			n, _ := strconv.Atoi(filepath.Base(dir))
-			found = append(found, n)
-		}
-	}
-	return found
+// PID namespace of a process; for the word zombie, those that have ended and nobody waits for.
+func processesOf(pid int, word string) []int {
+	return harness.ProcessesBeside(pid, func(command, stat string) bool {
+		return strings.Contains(command, word) || word == "zombie" && strings.Contains(stat, ") Z ")
+	})
 }
 
 func TestASecondDaemonExitsAndNamesTheFirst(t *testing.T) {

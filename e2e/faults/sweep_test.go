@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +39,10 @@ type operation struct {
 	run func(ctx context.Context, n int) error
 	// dead examines the state while there is no daemon, or is nil.
 	dead func(t *testing.T, n int)
-	// step is the number of boundaries from one kill to the next. 0 means one.
+	// below has the boundaries be the changes of files below this folder, if it is not empty.
+	below string
+	// step is the number of boundaries from one kill to the next. 0 means one. AGBOX_SWEEP can
+	// say "all", or with which boundary to begin. Without it each day begins with another one.
 	step int
 	// verify checks the result of a round, or is nil. The witness checks its invariants
 	// at the end in any case.
@@ -52,7 +57,8 @@ const mostBoundaries = 150
 func sweep(t *testing.T, w *witness, op operation) (kills int, calls string) {
 	t.Helper()
 	seen := make(map[string]int)
-	for n := 1; n <= mostBoundaries; n += max(op.step, 1) {
+	first, step := shareOf(t, op)
+	for n := first; n <= mostBoundaries; n += step {
 		k := runUnder(t, w, op, n)
 		if op.verify != nil {
 			op.verify(t, k)
@@ -70,13 +76,32 @@ func sweep(t *testing.T, w *witness, op operation) (kills int, calls string) {
 	return 0, ""
 }
 
+// shareOf returns the first boundary of a sweep, and the number from one to the next.
+func shareOf(t *testing.T, op operation) (first, step int) {
+	t.Helper()
+	step = max(op.step, 1)
+	seed := os.Getenv("AGBOX_SWEEP")
+	switch n, err := strconv.Atoi(seed); {
+	case seed == "all" || step == 1:
+		return 1, 1
+	case seed == "":
+		first = 1 + int(time.Now().Unix()/86400)%step
+	case err != nil || n < 1:
+		t.Fatalf("AGBOX_SWEEP is %q; want all, or the number of the first boundary", seed)
+	default:
+		first = 1 + (n-1)%step
+	}
+	t.Logf("%s: every boundary number %d of %d; AGBOX_SWEEP=%d repeats them", op.name, first, step, first)
+	return first, step
+}
+
 // runUnder runs the operation with a kill at the n-th boundary.
 func runUnder(t *testing.T, w *witness, op operation, n int) kill {
 	t.Helper()
 	if op.prepare != nil {
 		op.prepare(t, n)
 	}
-	tr := traceAndKill(t, w.in.Status(t).PID, n)
+	tr := traceAndKill(t, w.in.Status(t).PID, n, op.below)
 	done, killed := make(chan error, 1), make(chan string, 1)
 	ctx := harness.Bounded(t)
 	go func() { done <- op.run(ctx, n) }()
@@ -109,7 +134,7 @@ func runUnder(t *testing.T, w *witness, op operation, n int) kill {
 
 func counted(seen map[string]int) string {
 	var parts []string
-	for _, name := range []string{"fdatasync", "fsync", "rename", "send"} {
+	for _, name := range []string{"fdatasync", "fsync", "rename", "send", "write", "chmod", "mkdir", "symlink", "unlink"} {
 		if n := seen[name]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d x %s", n, name))
 		}

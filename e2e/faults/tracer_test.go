@@ -32,6 +32,20 @@ var boundaries = map[uint64]string{
 	unix.SYS_WRITE: "send",
 }
 
+// changes are the calls that change a file or a folder, and which argument has the
+// descriptor: of the file itself, or of the folder that the next argument, a path, begins at.
+var changes = map[uint64]struct {
+	name string
+	fd   int
+	path bool
+}{
+	unix.SYS_WRITE: {"write", 0, false}, unix.SYS_PWRITE64: {"write", 0, false}, unix.SYS_FTRUNCATE: {"write", 0, false},
+	unix.SYS_FCHMOD: {"chmod", 0, false}, unix.SYS_FCHOWN: {"chmod", 0, false},
+	unix.SYS_FDATASYNC: {"fdatasync", 0, false}, unix.SYS_FSYNC: {"fsync", 0, false}, unix.SYS_SYNCFS: {"fsync", 0, false},
+	unix.SYS_RENAMEAT: {"rename", 0, true}, unix.SYS_RENAMEAT2: {"rename", 0, true}, unix.SYS_UNLINKAT: {"unlink", 0, true},
+	unix.SYS_MKDIRAT: {"mkdir", 0, true}, unix.SYS_SYMLINKAT: {"symlink", 1, true},
+}
+
 // tracer kills a process before its n-th boundary from now on.
 type tracer struct {
 	cmd *exec.Cmd
@@ -39,10 +53,11 @@ type tracer struct {
 	out *bufio.Reader
 }
 
-// traceAndKill returns when the process is being traced.
-func traceAndKill(t *testing.T, pid, n int) *tracer {
+// traceAndKill returns when the process is being traced. below has the boundaries be the
+// changes of files below that folder instead, if it is not empty.
+func traceAndKill(t *testing.T, pid, n int, below string) *tracer {
 	t.Helper()
-	tr := &tracer{cmd: exec.Command("/proc/self/exe", tracerCommand, strconv.Itoa(pid), strconv.Itoa(n))}
+	tr := &tracer{cmd: exec.Command("/proc/self/exe", tracerCommand, strconv.Itoa(pid), strconv.Itoa(n), below)}
 	tr.cmd.Stderr = os.Stderr
 	out, err := tr.cmd.StdoutPipe()
 	if err != nil {
@@ -72,7 +87,7 @@ func (tr *tracer) killed() string {
 // end lets the process continue untraced.
 func (tr *tracer) end() { _ = tr.in.Close() }
 
-// tracerMain is the tracing process: its arguments are pid and n.
+// tracerMain is the tracing process: its arguments are pid, n and below.
 func tracerMain(args []string) int {
 	runtime.LockOSThread()
 	pid, err := strconv.Atoi(args[0])
@@ -89,7 +104,7 @@ func tracerMain(args []string) int {
 	}()
 	threads, err := seizeAll(pid)
 	if err == nil {
-		err = follow(pid, threads, n)
+		err = follow(pid, threads, n, args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tracer:", err)
@@ -132,7 +147,7 @@ func seizeAll(pid int) (threads int, err error) {
 }
 
 // follow steps all threads from system call to system call.
-func follow(pid, threads, n int) error {
+func follow(pid, threads, n int, below string) error {
 	count, reported := 0, make(map[int]bool)
 	for {
 		var status unix.WaitStatus
@@ -157,7 +172,7 @@ func follow(pid, threads, n int) error {
 		signal := 0
 		switch event := status.TrapCause(); {
 		case status.StopSignal() == unix.SIGTRAP|0x80:
-			if name := enters(pid, tid); name != "" {
+			if name := enters(pid, tid, below); name != "" {
 				if count++; count == n {
 					fmt.Println(name)
 					if err := unix.Kill(pid, unix.SIGKILL); err != nil {
@@ -191,11 +206,14 @@ type syscallInfo struct {
 const entry = 1
 
 // enters returns the name of the boundary that the thread is about to cross.
-func enters(pid, tid int) string {
+func enters(pid, tid int, below string) string {
 	var info syscallInfo
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
 	if errno != 0 || info.op != entry {
 		return ""
+	}
+	if below != "" {
+		return changed(pid, info, below)
 	}
 	name := boundaries[info.nr]
 	if info.nr == unix.SYS_WRITE {
@@ -205,4 +223,40 @@ func enters(pid, tid int) string {
 		}
 	}
 	return name
+}
+
+// changed returns the name of the call if it is about to change something below a folder.
+func changed(pid int, info syscallInfo, below string) string {
+	call, ok := changes[info.nr]
+	if !ok {
+		return ""
+	}
+	at, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, int32(info.args[call.fd])))
+	if err != nil {
+		at = "" // AT_FDCWD: the path is absolute
+	}
+	if call.path {
+		name := textAt(pid, info.args[call.fd+1])
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(at, name)
+		}
+		at = name
+	}
+	if at != below && !strings.HasPrefix(at, below+"/") {
+		return ""
+	}
+	return call.name
+}
+
+// textAt returns the text at an address of a process.
+func textAt(pid int, address uint64) string {
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		return ""
+	}
+	defer mem.Close() // only read
+	text := make([]byte, unix.PathMax)
+	n, _ := mem.ReadAt(text, int64(address)) // fewer at the end of the memory
+	before, _, _ := strings.Cut(string(text[:n]), "\x00")
+	return before
 }

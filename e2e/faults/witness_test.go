@@ -93,11 +93,7 @@ func strange(t *testing.T, name string, labels map[string]string) string {
 // pidOf returns the process id of a running container, or 0.
 func pidOf(t *testing.T, id string) int {
 	t.Helper()
-	seen, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return seen.State.Pid
+	return harness.PIDOf(harness.Bounded(t), t, id)
 }
 
 // logs returns the folder of a sandbox's logs, which its commands also see.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +22,17 @@ type PackOptions struct {
 	Do Do
 	// Filter excludes files; nil excludes nothing.
 	Filter Filter
+	// Replace returns what to pack in the place of a regular file below the tree, or nil. It
+	// may be nil.
+	Replace func(name string) (*Folder, error)
 	// Owner is the owner of all entries; nil keeps the owners.
 	Owner *Owner
+	// Changed says by the change time of a regular file whether to pack its content. If it
+	// is set, headers have the change time, a file without content has its size in the PAX
+	// record SizeRecord, and each name of a file is packed as a file of its own.
+	Changed func(time.Time) bool
+	// Record is told what is packed. It may be nil.
+	Record Record
 	// Progress is called for each entry and each piece of a file, with the increments
 	// since the last call. It may be nil.
 	Progress func(files, bytes int64)
@@ -34,7 +44,7 @@ type PackOptions struct {
 // file that shrinks meanwhile is padded with zeros. Files in /proc and /sys do not
 // report their size: they are packed up to 64 KiB, and Pack fails on a larger one.
 func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions) error {
-	p := &packer{ctx: ctx, o: o, tar: tar.NewWriter(w), buf: make([]byte, chunk), links: make(map[inode]string)}
+	p := &packer{ctx: ctx, o: o, tar: recorded{tar.NewWriter(w), o.Record}, buf: make([]byte, chunk), links: make(map[inode]string)}
 	if o.Progress == nil {
 		p.o.Progress = func(int64, int64) {}
 	}
@@ -43,6 +53,38 @@ func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions)
 	}
 	return p.tar.Close()
 }
+
+// Record is told what an archive has: each header, and then the content that follows it in
+// the archive. It must not keep the bytes.
+type Record interface {
+	Header(h *tar.Header)
+	Content(data []byte)
+}
+
+// recorded writes to an archive and tells a Record.
+type recorded struct {
+	*tar.Writer
+	to Record
+}
+
+// WriteHeader writes the header of the next entry.
+func (r recorded) WriteHeader(h *tar.Header) error {
+	if r.to != nil {
+		r.to.Header(h)
+	}
+	return r.Writer.WriteHeader(h)
+}
+
+// Write writes content of the last entry.
+func (r recorded) Write(data []byte) (int, error) {
+	if r.to != nil && len(data) > 0 {
+		r.to.Content(data)
+	}
+	return r.Writer.Write(data)
+}
+
+// SizeRecord is the PAX record with the size of a file that is packed without its content.
+const SizeRecord = "AGBOX.size"
 
 // Owner is a user id and a group id.
 type Owner struct{ UID, GID int }
@@ -71,7 +113,7 @@ const (
 type packer struct {
 	ctx   context.Context
 	o     PackOptions
-	tar   *tar.Writer
+	tar   recorded
 	buf   []byte
 	depth int
 	// links has the first packed name of each file with several names.
@@ -132,6 +174,11 @@ func (p *packer) pack(dir int, base, name string) error {
 		return p.directory(&e, name)
 	case unix.S_IFREG:
 		defer func() { _ = unix.Close(e.fd) }()
+		if p.o.Replace != nil && p.depth > 0 {
+			if f, err := p.o.Replace(p.below(name)); f != nil || err != nil {
+				return p.replaced(f, name, err)
+			}
+		}
 		return p.regular(&e, name)
 	case unix.S_IFSOCK:
 		return nil
@@ -145,7 +192,7 @@ func (p *packer) pack(dir int, base, name string) error {
 // linked turns the entry into a hard link if the file was packed before under another
 // name. It returns false if it was not.
 func (p *packer) linked(e *entry, h *tar.Header) bool {
-	if e.st.Nlink < 2 {
+	if e.st.Nlink < 2 || p.o.Changed != nil {
 		return false
 	}
 	id := inode{e.st.Dev, e.st.Ino}
@@ -163,7 +210,10 @@ func (p *packer) linked(e *entry, h *tar.Header) bool {
 // below returns the path of an entry relative to the tree; the tree itself is "".
 func (p *packer) below(name string) string {
 	if p.o.Name == "." {
-		return strings.TrimPrefix(name, ".")
+		if name == "." {
+			return ""
+		}
+		return name
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(name, p.o.Name), "/")
 }
@@ -179,6 +229,9 @@ func (p *packer) header(e *entry, name string) *tar.Header {
 	h := e.header(name)
 	if o := p.o.Owner; o != nil {
 		h.Uid, h.Gid = o.UID, o.GID
+	}
+	if p.o.Changed != nil {
+		h.ChangeTime, h.PAXRecords = time.Unix(e.st.Ctim.Unix()), nil
 	}
 	return h
 }
@@ -281,6 +334,11 @@ func (e *entry) header(name string) *tar.Header {
 func (p *packer) regular(e *entry, name string) error {
 	h := p.header(e, name)
 	if p.linked(e, h) {
+		p.o.Progress(1, 0)
+		return failed("pack", name, p.tar.WriteHeader(h))
+	}
+	if p.o.Changed != nil && !p.o.Changed(h.ChangeTime) {
+		h.PAXRecords, h.Size = map[string]string{SizeRecord: strconv.FormatInt(h.Size, 10)}, 0
 		p.o.Progress(1, 0)
 		return failed("pack", name, p.tar.WriteHeader(h))
 	}

@@ -21,13 +21,13 @@ var intro string
 var examples = map[string][]string{
 	"CreateSpec": {"sandbox", "limits", "tools"}, "WorkspaceSpec": {"workspace"}, "MountSpec": {"mounts"}, "CopySpec": {"copies"},
 	"TmpfsSpec": {"tmpfs"}, "VolumeSpec": {"volumes"}, "PortMapping": {"ports"}, "UlimitSpec": {"limits"}, "SecuritySpec": {"security"},
-	"ServiceSpec": {"services"}, "HealthcheckConfig": {"healthcheck"}, "ServiceDependency": {"dependencies"},
+	"BuildSpec": {"build"}, "FeatureSpec": {"features"}, "ServiceSpec": {"services"}, "HealthcheckConfig": {"healthcheck"}, "ServiceDependency": {"dependencies"},
 	"AgentSpec": {"agent"},
 }
 
 // titles maps a message to its heading.
 var titles = map[string]string{
-	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
+	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "BuildSpec": "build", "FeatureSpec": "features", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
 	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentDrain": "drain", "AgentContextLimits": "context", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentMaySpawn": "may_spawn", "AgentStack": "stack", "AgentBreakerLimits": "breaker",
 	"AgentProbes": "probes", "AgentProbe": "probe", "AgentCalls": "calls",

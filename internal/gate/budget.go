@@ -56,6 +56,17 @@ func (b Budget) Sentence(used, estimate Amount, crashes uint32) string {
 	return fmt.Sprintf("Job failed: token budget exhausted (%s). %sManual intervention required.", what, cycles)
 }
 
+// Withheld says that children have so much of the budget that nothing is left for a call. It
+// names the bound of which the larger part is taken.
+func (b Budget) Withheld(used, children, estimate Amount) string {
+	want := used.Plus(children).Plus(estimate)
+	what := fmt.Sprintf("Of %d input tokens, the agent has used %d and its children have %d", b.InputTokens, used.InputTokens, children.InputTokens)
+	if part(want.CostMicroUSD, b.CostMicroUSD) > part(want.InputTokens, b.InputTokens) {
+		what = fmt.Sprintf("Of $%s, the agent has used $%s and its children have $%s", dollars(b.CostMicroUSD), dollars(used.CostMicroUSD), dollars(children.CostMicroUSD))
+	}
+	return what + ", so this call may not be made. What a child has not used comes back when it has ended: wait for that."
+}
+
 // part is the part of a bound that an amount is; -1 without a bound.
 func part(amount, bound uint64) float64 {
 	if bound == 0 {

@@ -28,12 +28,16 @@ func isOwn(entry string) bool {
 	return slices.Contains(Names, name)
 }
 
-// Blank sets all Names to nothing, which Go takes for its defaults. An engine cannot
-// remove a variable that an image sets.
-func Blank() []string {
-	blank := make([]string, len(Names))
+// own is what the supervisor needs that is not Go's default. Without profstackdepth=0,
+// each of its threads has 2 KB for the stacks of a profiler that it does not have.
+var own = map[string]string{"GODEBUG": "profstackdepth=0"}
+
+// ForSupervisor sets all Names: to what the supervisor needs, or to nothing, which Go takes
+// for its defaults. An engine cannot remove a variable that an image sets.
+func ForSupervisor() []string {
+	set := make([]string, len(Names))
 	for i, n := range Names {
-		blank[i] = n + "="
+		set[i] = n + "=" + own[n]
 	}
-	return blank
+	return set
 }

@@ -10,7 +10,7 @@ func TestOnlyTheVariablesOfTheRuntimeAreTakenOut(t *testing.T) {
 	if !slices.Equal(rest, []string{"A=GOGC=1", "GOGCX=2", "GOPATH=/go"}) || !slices.Equal(own, []string{"GOGC=1", "GODEBUG=", "GOMEMLIMIT"}) {
 		t.Errorf("Split gives %v and %v", rest, own)
 	}
-	if rest, own := Split(Blank()); len(rest) > 0 || len(own) != len(Names) {
+	if rest, own := Split(ForSupervisor()); len(rest) > 0 || len(own) != len(Names) {
 		t.Errorf("of the blank ones it takes %v and leaves %v", own, rest)
 	}
 }

@@ -261,6 +261,15 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 			return s, refuse("Observation %d was taken before; there is no earlier one to take.", s.Observation)
 		}
 		s.Observation = r.Observation
+		switch r.State {
+		case "":
+		case Executing, Planning: // it goes on with that
+			if s.Phase != Pending {
+				s.Phase = r.State
+			}
+		default:
+			return s, refuse("The agent goes on by EXECUTING or PLANNING, not by %.32q.", r.State)
+		}
 	case Checkpoint:
 		if s.Checkpoints, err = s.Checkpoints.next(r.Mark); err != nil {
 			return s, err

@@ -38,6 +38,16 @@ func Beginning() Tail { return Tail{Sum: Start()} }
 // bytes of the journal. A last line without an end was never acknowledged, and is read
 // again next time. With an error, the place is after what was read before it.
 func (t Tail) Read(r io.Reader, each func(Row, Summary)) (Tail, error) {
+	return t.ReadWhile(r, func(row Row, sum Summary) bool {
+		if each != nil {
+			each(row, sum)
+		}
+		return true
+	})
+}
+
+// ReadWhile is Read until each returns false; the place is then after that row.
+func (t Tail) ReadWhile(r io.Reader, each func(Row, Summary) bool) (Tail, error) {
 	if t.Bad > maxBad {
 		return t, ErrDamaged
 	}
@@ -67,8 +77,8 @@ func (t Tail) Read(r io.Reader, each func(Row, Summary)) (Tail, error) {
 			}
 			continue
 		}
-		if t.Sum = next; each != nil {
-			each(row, next)
+		if t.Sum = next; !each(row, next) {
+			return t, nil
 		}
 	}
 }

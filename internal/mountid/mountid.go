@@ -8,9 +8,20 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
+
+// ID identifies a file. The zero value stands for no file.
+type ID struct {
+	Device, Inode uint64
+	// Type is the type in the bits of st_mode.
+	Type uint32
+}
+
+// Mount is a file of the host as the daemon checked it, and where it is mounted.
+type Mount struct {
+	Target string
+	File   ID
+}
 
 // Problem says which mount is not as the daemon wrote it.
 type Problem struct {
@@ -48,43 +59,43 @@ func FromExitCode(code int) (p Problem, ok bool) {
 }
 
 // Of returns the identity of an open file.
-func Of(fd uintptr) (*guestv1.FileIdentity, error) {
+func Of(fd uintptr) (ID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(fd), &st); err != nil {
-		return nil, err
+		return ID{}, err
 	}
 	return identity(&st), nil
 }
 
 // OfPath returns the identity of the file at a path.
-func OfPath(path string) (*guestv1.FileIdentity, error) {
+func OfPath(path string) (ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return nil, err
+		return ID{}, err
 	}
 	return identity(&st), nil
 }
 
-func identity(st *unix.Stat_t) *guestv1.FileIdentity {
-	return &guestv1.FileIdentity{Device: st.Dev, Inode: st.Ino, Type: st.Mode & unix.S_IFMT}
+func identity(st *unix.Stat_t) ID {
+	return ID{Device: st.Dev, Inode: st.Ino, Type: st.Mode & unix.S_IFMT}
 }
 
-// Compare returns the first mount of a boot configuration that is not mounted here as the
-// daemon wrote it; nil if there is none. link is the folder of the supervisor's socket. If
-// its numbers are other ones here than on the host, nothing can be compared.
-func Compare(boot *guestv1.BootConfig, link string) *Problem {
-	if len(boot.GetMounts()) == 0 {
+// Compare returns the first mount that is not mounted here as the daemon wrote it; nil if
+// there is none. link is the folder of the supervisor's socket, and linkID what it is on the
+// host. If its numbers are other ones here, nothing can be compared.
+func Compare(mounts []Mount, link string, linkID ID) *Problem {
+	if len(mounts) == 0 {
 		return nil
 	}
-	if seen, _, err := look(link, false); err != nil || !same(seen, boot.GetLink()) {
+	if seen, _, err := look(link, false); err != nil || !same(seen, linkID) {
 		return nil
 	}
-	for i, m := range boot.GetMounts() {
-		seen, mounted, err := look(m.GetTarget(), !nested(boot.GetMounts(), m.GetTarget()))
+	for i, m := range mounts {
+		seen, mounted, err := look(m.Target, !nested(mounts, m.Target))
 		switch {
 		case errors.Is(err, unix.EACCES):
 			return &Problem{Index: i, Unseen: true}
-		case err != nil || !mounted || !same(seen, m.GetFile()):
+		case err != nil || !mounted || !same(seen, m.File):
 			return &Problem{Index: i}
 		}
 	}
@@ -94,9 +105,9 @@ func Compare(boot *guestv1.BootConfig, link string) *Problem {
 // nested reports whether a target is inside another mount. Somebody else may change what
 // is there, so a link in place of the target is not followed. Elsewhere a link is part of
 // the image, and the engine has followed it.
-func nested(mounts []*guestv1.HostMount, target string) bool {
+func nested(mounts []Mount, target string) bool {
 	for _, m := range mounts {
-		if strings.HasPrefix(target, strings.TrimSuffix(m.GetTarget(), "/")+"/") {
+		if strings.HasPrefix(target, strings.TrimSuffix(m.Target, "/")+"/") {
 			return true
 		}
 	}
@@ -105,20 +116,18 @@ func nested(mounts []*guestv1.HostMount, target string) bool {
 
 // look returns the identity of a file, and whether something is mounted there. A kernel
 // before 5.8 does not know the latter, and true is returned.
-func look(path string, follow bool) (id *guestv1.FileIdentity, mounted bool, err error) {
+func look(path string, follow bool) (id ID, mounted bool, err error) {
 	flags := unix.AT_NO_AUTOMOUNT
 	if !follow {
 		flags |= unix.AT_SYMLINK_NOFOLLOW
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_TYPE|unix.STATX_INO, &st); err != nil {
-		return nil, false, err
+		return ID{}, false, err
 	}
-	id = &guestv1.FileIdentity{Device: unix.Mkdev(st.Dev_major, st.Dev_minor), Inode: st.Ino, Type: uint32(st.Mode) & unix.S_IFMT}
+	id = ID{Device: unix.Mkdev(st.Dev_major, st.Dev_minor), Inode: st.Ino, Type: uint32(st.Mode) & unix.S_IFMT}
 	mounted = st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 	return id, mounted, nil
 }
 
-func same(a, b *guestv1.FileIdentity) bool {
-	return b != nil && a.GetDevice() == b.GetDevice() && a.GetInode() == b.GetInode() && a.GetType() == b.GetType()
-}
+func same(seen, want ID) bool { return want != ID{} && seen == want }

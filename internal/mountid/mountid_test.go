@@ -6,11 +6,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-func idOf(t *testing.T, path string) *guestv1.FileIdentity {
+func idOf(t *testing.T, path string) ID {
 	t.Helper()
 	id, err := OfPath(path)
 	if err != nil {
@@ -49,28 +47,26 @@ func TestCompareFindsWhatIsNotMountedAsWritten(t *testing.T) {
 	proc, other := idOf(t, "/proc"), idOf(t, link)
 	otherType := idOf(t, "/proc")
 	otherType.Type = unix.S_IFREG
-	mount := func(target string, file *guestv1.FileIdentity) *guestv1.HostMount {
-		return &guestv1.HostMount{Source: "/source", Target: target, File: file}
-	}
+	mount := func(target string, file ID) Mount { return Mount{target, file} }
 	for name, c := range map[string]struct {
-		mounts []*guestv1.HostMount
-		link   *guestv1.FileIdentity
+		mounts []Mount
+		link   ID
 		want   *Problem
 	}{
 		"nothing is mounted":          {nil, other, nil},
-		"the same":                    {[]*guestv1.HostMount{mount("/proc", proc)}, other, nil},
-		"through a link of the image": {[]*guestv1.HostMount{mount(plain, proc)}, other, nil},
-		"another file":                {[]*guestv1.HostMount{mount("/proc", proc), mount("/proc", other)}, other, &Problem{Index: 1}},
-		"another type":                {[]*guestv1.HostMount{mount("/proc", otherType)}, other, &Problem{}},
-		"no identity":                 {[]*guestv1.HostMount{mount("/proc", nil)}, other, &Problem{}},
-		"the same file, which is not mounted there": {[]*guestv1.HostMount{mount(link, other)}, other, &Problem{}},
-		"a link in another mount":                   {[]*guestv1.HostMount{mount(plain, proc), mount(filepath.Dir(plain), proc)}, other, &Problem{}},
-		"nothing there":                             {[]*guestv1.HostMount{mount("/proc/nothing", proc)}, other, &Problem{}},
-		"a runtime with numbers of its own":         {[]*guestv1.HostMount{mount("/proc", other)}, proc, nil},
+		"the same":                    {[]Mount{mount("/proc", proc)}, other, nil},
+		"through a link of the image": {[]Mount{mount(plain, proc)}, other, nil},
+		"another file":                {[]Mount{mount("/proc", proc), mount("/proc", other)}, other, &Problem{Index: 1}},
+		"another type":                {[]Mount{mount("/proc", otherType)}, other, &Problem{}},
+		"no identity":                 {[]Mount{mount("/proc", ID{})}, other, &Problem{}},
+		"the same file, which is not mounted there": {[]Mount{mount(link, other)}, other, &Problem{}},
+		"a link in another mount":                   {[]Mount{mount(plain, proc), mount(filepath.Dir(plain), proc)}, other, &Problem{}},
+		"nothing there":                             {[]Mount{mount("/proc/nothing", proc)}, other, &Problem{}},
+		"a runtime with numbers of its own":         {[]Mount{mount("/proc", other)}, proc, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := Compare(&guestv1.BootConfig{Mounts: c.mounts, Link: c.link}, link)
+			got := Compare(c.mounts, link, c.link)
 			if got == nil && c.want == nil {
 				return
 			}

@@ -36,6 +36,8 @@ type Install struct {
 	Config string
 	// Run has the files of a running daemon: the socket and its lock.
 	Run string
+	// Cache has files that can be fetched again.
+	Cache string
 }
 
 // FromEnv determines the directories from AGBOX_HOME, the XDG variables, HOME and the
@@ -50,6 +52,7 @@ func FromEnv() (Install, error) {
 			Data:   filepath.Join(abs, "data"),
 			Config: filepath.Join(abs, "config"),
 			Run:    filepath.Join(abs, "run"),
+			Cache:  filepath.Join(abs, "cache"),
 		}, nil
 	}
 	data, err := xdg("XDG_DATA_HOME", ".local/share")
@@ -60,7 +63,12 @@ func FromEnv() (Install, error) {
 	if err != nil {
 		return Install{}, err
 	}
+	cache, err := xdg("XDG_CACHE_HOME", ".cache")
+	if err != nil {
+		return Install{}, err
+	}
 	return Install{
+		Cache:  filepath.Join(cache, app),
 		Data:   filepath.Join(data, app),
 		Config: filepath.Join(config, app),
 		Run:    runDir(),
@@ -117,9 +125,15 @@ func (i Install) ConfigFile() string { return filepath.Join(i.Config, "agboxd.ya
 // Trust is the directory with the user's answers about sandbox files; see internal/trust.
 func (i Install) Trust() string { return filepath.Join(i.Config, "trust") }
 
+// Handover is the file with the user's answer about what agents get beside their login.
+func (i Install) Handover() string { return filepath.Join(i.Config, "handover.json") }
+
 // Lock is the file that the daemon of the install keeps locked. It contains the
 // daemon's pid.
 func (i Install) Lock() string { return filepath.Join(i.Data, "agboxd.lock") }
+
+// StartLock is the file that a client locks while it starts a daemon.
+func (i Install) StartLock() string { return filepath.Join(i.Data, "agboxd.start.lock") }
 
 // Database is the path of the bbolt file.
 func (i Install) Database() string { return filepath.Join(i.Data, "ids.db") }
@@ -157,6 +171,13 @@ func (i Install) Supervisors() string { return filepath.Join(i.Data, "supervisor
 // ToolCaches is the directory of the caches of built-in tools, which sandboxes share.
 func (i Install) ToolCaches() string { return filepath.Join(i.Data, "tool-caches") }
 
+// Features is the folder with features of development containers that were fetched from
+// registries. Clients write it, and the daemon builds images with what is in it.
+func (i Install) Features() string { return filepath.Join(i.Cache, "features") }
+
+// BuildContexts has the contexts of builds in progress, in files without names.
+func (i Install) BuildContexts() string { return filepath.Join(i.Data, "build-contexts") }
+
 // Guests is the directory of the host's files for all supervisors.
 func (i Install) Guests() string { return filepath.Join(i.Data, "guest") }
 
@@ -175,6 +196,12 @@ func (i Install) GuestBoot(sandboxID string) string {
 // see it.
 func (i Install) GuestInit(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "init.json")
+}
+
+// GuestBase is the directory of the base of the workspace, which package bases writes. The
+// container does not see it.
+func (i Install) GuestBase(sandboxID string) string {
+	return filepath.Join(i.Guest(sandboxID), "base")
 }
 
 // GuestLink is the directory of the supervisor's socket.

@@ -57,24 +57,10 @@ type Item struct {
 	Hint string
 }
 
-// Preset is a command that runs the tool in a new sandbox.
-type Preset struct {
-	Command []string
-	// Tools are the tools to bring in. Those in Also are brought in too if the host has
-	// all their required items.
-	Tools, Also []string
-	// ImageEnv names the variable with the image.
-	ImageEnv string `yaml:"image_env"`
-	// Install is a command that installs the tool in an image.
-	Install string
-}
-
 // Tool is one built-in tool.
 type Tool struct {
 	Name, Description string
 	Items             []Item
-	// Preset is nil for a tool that is not a program to run.
-	Preset *Preset
 }
 
 // All returns all tools, in the order of the file.

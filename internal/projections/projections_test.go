@@ -10,7 +10,7 @@ import (
 )
 
 func TestEveryToolIsComplete(t *testing.T) {
-	for _, name := range []string{"git", "claude", "codex", "opencode", "uv", "npm", "apt"} {
+	for _, name := range []string{"git", "gh", "ssh-agent", "claude", "claude-login", "codex", "codex-login", "opencode", "opencode-login", "gemini-login", "uv", "npm", "apt"} {
 		if Find(name) == nil {
 			t.Errorf("there is no tool %s", name)
 		}
@@ -33,11 +33,6 @@ func TestEveryToolIsComplete(t *testing.T) {
 				t.Errorf("%s: %s has the places %v", tool.Name, item.What, item.From)
 			case (item.Kind == File) != (item.Content != ""), item.Required && item.Hint == "", strings.HasSuffix(item.Hint, "."):
 				t.Errorf("%s: %+v", tool.Name, item)
-			}
-		}
-		if p := tool.Preset; p != nil {
-			if len(p.Command) == 0 || p.ImageEnv == "" || p.Install == "" || !slices.Contains(p.Tools, tool.Name) {
-				t.Errorf("preset of %s: %+v", tool.Name, p)
 			}
 		}
 	}
@@ -103,5 +98,33 @@ func TestAVariableOfUnlessEnvReplacesARequiredItem(t *testing.T) {
 	login := Find("claude").Items[0]
 	if login.Dispensable(nil) || login.Dispensable(map[string]string{"ANTHROPIC_API_KEY": ""}) || !login.Dispensable(map[string]string{"ANTHROPIC_API_KEY": "x"}) {
 		t.Error("the wrong thing is dispensable")
+	}
+}
+
+func TestGitAloneProvesNoIdentity(t *testing.T) {
+	for _, item := range Find("git").Items {
+		if item.Credential {
+			t.Errorf("git brings in the %s", item.What)
+		}
+	}
+}
+
+func TestALoginToolHasNoSettings(t *testing.T) {
+	for _, tool := range All() {
+		if !strings.HasSuffix(tool.Name, "-login") {
+			continue
+		}
+		credentials := 0
+		for _, item := range tool.Items {
+			if item.Credential {
+				credentials++
+			}
+			if strings.Contains(item.What, "settings") || strings.Contains(item.What, "state") {
+				t.Errorf("%s brings in the %s", tool.Name, item.What)
+			}
+		}
+		if credentials != 1 {
+			t.Errorf("%s brings in %d credentials", tool.Name, credentials)
+		}
 	}
 }

@@ -27,6 +27,7 @@ const (
 	exitRefused = 4
 	exitWait    = 10
 	exitDie     = 11
+	exitReplan  = 12
 	exitDrain   = 75
 )
 
@@ -94,10 +95,10 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent api OP [JSON]               send any request, and print the answer
 
 Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 2 the call may not be made, because the
-context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused; 10 the agent waits
-for the resources; 11 it has lost all its resources and asks again when it is woken; 75 save the work and exit: from drained,
-from a state that may not follow because of that, and from gate and tool once the step has ended or should have. The reason is
-on standard error.
+context is too full, the budget is used up or the agent is paused; 3 there is no such request, or this is no agent; 4 refused;
+10 the agent waits for the resources; 11 it has lost all its resources and asks again when it is woken; 12 it is PLANNING after resumed ok,
+because it has to ask for its resources again; 75 save the work and exit: from drained, from a state that may not follow
+because of that, and from gate and tool once the step has ended or should have. The reason is on standard error.
 `
 
 // Is reports whether the name that a program was started with is that of this command.
@@ -162,6 +163,10 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 			return exitFailed
 		}
 	}
+	if got.OK && asksToReplan(request, raw) {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent: The agent is PLANNING: ask for its resources again, with acquire, and work only once they are granted.")
+		return exitReplan
+	}
 	if got.OK {
 		if args[0] == "turn" && got.Result.Notice != "" {
 			_, _ = fmt.Fprintln(stdout, got.Result.Notice)
@@ -177,7 +182,7 @@ func exitCode(code string) int {
 	switch code {
 	case "UNKNOWN_OP", "WRONG_TOKEN":
 		return exitUnknown
-	case "FENCED", "BUDGET_EXHAUSTED":
+	case "FENCED", "BUDGET_EXHAUSTED", "PAUSED":
 		return exitFenced
 	case "DRAINING":
 		return exitDrain

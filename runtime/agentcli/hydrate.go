@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/agbox/agbox/internal/checkpoint"
 	"github.com/agbox/agbox/internal/journal"
@@ -120,6 +121,10 @@ func (h *hydrated) calls(name string) error {
 		if !known {
 			i = len(pending)
 			at[row.Invocation], pending = i, append(pending, &call{row.Invocation, row.Kind, row.Name})
+		}
+		if row.Phase == journal.Begin && pending[i] == nil { // a further call with the same id
+			h.Skip = slices.DeleteFunc(h.Skip, func(c call) bool { return c.Invocation == row.Invocation })
+			pending[i] = &call{row.Invocation, row.Kind, row.Name}
 		}
 		if row.Phase == journal.End && row.Reason == "" && pending[i] != nil {
 			h.Skip = append(h.Skip, *pending[i])

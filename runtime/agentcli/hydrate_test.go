@@ -42,6 +42,13 @@ func TestHydrateShowsWhatIsNeededToGoOn(t *testing.T) {
 		string(h.Previous) != `{"exit_code":9}` || len(h.Notices) != 0 {
 		t.Errorf("%d: %+v", code, h)
 	}
+	again := file("again", `{"op":"call","phase":"begin","kind":"tool","invocation":"1","name":"a"}
+{"op":"call","phase":"end","kind":"tool","invocation":"1","name":"a"}
+{"op":"call","phase":"begin","kind":"tool","invocation":"1","name":"b"}
+`)
+	if _, h, _ := hydrated("AGBOX_JOURNAL=" + again); len(h.Skip) != 0 || len(h.Pending) != 1 || h.Pending[0] != (call{"1", "tool", "b"}) {
+		t.Errorf("a second call with the id of one that has ended: skip %v, pending %v", h.Skip, h.Pending)
+	}
 	code, h, _ = hydrated()
 	if code != exitOK || h.Checkpoint != nil || h.ResumeStep != 0 || string(h.State) != "{}" || len(h.Notices) != 0 {
 		t.Errorf("the first incarnation: %d, %+v", code, h)

@@ -52,6 +52,16 @@ func showPhase(result json.RawMessage, stdout io.Writer) error {
 	return err
 }
 
+// asksToReplan reports whether an agent has to plan anew that was to go on as it was.
+func asksToReplan(request map[string]any, answer []byte) bool {
+	var got struct {
+		Result struct {
+			Phase string `json:"phase"`
+		} `json:"result"`
+	}
+	return request["op"] == "resumed" && request["how"] == "ok" && json.Unmarshal(answer, &got) == nil && got.Result.Phase == "PLANNING"
+}
+
 // parseEscalate makes a message to the parent of the arguments of "escalate".
 func parseEscalate(args []string, stdin io.Reader) (map[string]any, error) {
 	if len(args) == 0 || strings.HasPrefix(args[0], "--") && len(args) < 3 {

@@ -155,6 +155,17 @@ func TestReplyThatIsCutIsUnavailable(t *testing.T) {
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "was lost")
 }
 
+func TestAContainerThatGoesWhileItIsMeasuredHasNoUsage(t *testing.T) {
+	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		if !ping(w, r, "1.41") {
+			w.WriteHeader(http.StatusOK) // and no statistics
+		}
+	})
+	if used, err := e.ContainerUsage(t.Context(), "x"); err != nil || !used.At.IsZero() {
+		t.Errorf("%+v, %v", used, err)
+	}
+}
+
 func TestAReplacedEngineIsNegotiatedWithAgain(t *testing.T) {
 	var version atomic.Value
 	var pings atomic.Int32

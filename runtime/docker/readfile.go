@@ -50,6 +50,28 @@ func readFile(ctx context.Context, cli *client.Client, id, path string, limit in
 	return nil, fmt.Errorf("%s leads through too many symbolic links: %w", path, errdefs.ErrFailedPrecondition)
 }
 
+// Archive returns a file or folder of a container, which need not run, as a tar stream. It
+// follows symbolic links inside the container. The engine holds the container until the
+// stream is closed. It fails with errdefs.ErrNotFound if there is no such file or container.
+func (e *Engine) Archive(ctx context.Context, id, path string) (stream io.ReadCloser, err error) {
+	err = e.call(ctx, "read "+path+" of the container", func(cli *client.Client) error {
+		for range maxLinks {
+			found, stat, err := cli.CopyFromContainer(ctx, id, path)
+			if err != nil {
+				return err
+			}
+			if stat.Mode&os.ModeSymlink == 0 {
+				stream = found
+				return nil
+			}
+			_ = found.Close() // only the link
+			path = stat.LinkTarget
+		}
+		return fmt.Errorf("%s leads through too many symbolic links: %w", path, errdefs.ErrFailedPrecondition)
+	})
+	return stream, err
+}
+
 // oneFile reads the one regular file of an archive.
 func oneFile(archive io.Reader, limit int64) ([]byte, error) {
 	files := tar.NewReader(archive)

@@ -162,14 +162,14 @@ func logConfig(role runtime.Role) container.LogConfig {
 }
 
 // networkConfig attaches the container to its network. A service can be resolved
-// there by its name.
+// there by its name, another container by its alias.
 func networkConfig(spec runtime.ContainerSpec) *network.NetworkingConfig {
 	if spec.NetworkID == "" || spec.NetworkID == runtime.NoNetwork {
 		return nil
 	}
 	endpoint := &network.EndpointSettings{NetworkID: spec.NetworkID}
-	if spec.Service != "" {
-		endpoint.Aliases = []string{spec.Service}
+	if name := cmp.Or(spec.Service, spec.Alias); name != "" {
+		endpoint.Aliases = []string{name}
 	}
 	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{spec.NetworkID: endpoint}}
 }

@@ -3,6 +3,8 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"strings"
 	"time"
@@ -18,7 +20,8 @@ import (
 // measure for 1 to 2 seconds before they answer.
 const oneShotSince = "1.41"
 
-// ContainerUsage returns the resource usage of a container. It fails with
+// ContainerUsage returns the resource usage of a container, the zero one if it does not run
+// or ends meanwhile. It fails with
 // errdefs.ErrNotFound if the container does not exist.
 func (e *Engine) ContainerUsage(ctx context.Context, id string) (runtime.Usage, error) {
 	var used runtime.Usage
@@ -35,7 +38,10 @@ func (e *Engine) ContainerUsage(ctx context.Context, id string) (runtime.Usage, 
 		}
 		defer func() { _ = reply.Body.Close() }()
 		var s container.StatsResponse
-		if err := json.NewDecoder(reply.Body).Decode(&s); err != nil {
+		switch err := json.NewDecoder(reply.Body).Decode(&s); {
+		case errors.Is(err, io.EOF):
+			return nil // it ended before the engine had measured it
+		case err != nil:
 			return err
 		}
 		used = usage(s)

@@ -1,9 +1,11 @@
-// Package fence keeps sandboxes from the addresses of their host with rules in the kernel.
+// Package fence keeps sandboxes from the addresses of their host, and from each other's
+// networks, with rules in the kernel.
 //
 // The rules are in a table of nftables that belongs to one install. A set in it has the
-// network interfaces of the install's sandboxes. So daemons on one host do not disturb each
-// other, and neither the engine nor iptables touches the table. The rules outlive the
-// daemon. They need CAP_NET_ADMIN in the network namespace of the engine.
+// network interfaces of the install's sandboxes, and another has each of them twice. So
+// daemons on one host do not disturb each other, and neither the engine nor iptables touches
+// the table. The rules outlive the daemon. They need CAP_NET_ADMIN in the network namespace
+// of the engine.
 //
 // Each rule has its own text as its comment. By that the fence recognizes the rules that
 // stand, and replaces a table that differs, in one transaction. A rule goes only when its
@@ -106,6 +108,9 @@ func (f *Fence) add(interfaces, fenced []string, complete bool) error {
 		if err := conn.SetAddElements(f.set(), elements(interfaces)); err != nil {
 			return err
 		}
+		if err := conn.SetAddElements(f.same(), pairs(interfaces)); err != nil {
+			return err
+		}
 		if err := conn.Flush(); !errors.Is(err, unix.ENOENT) {
 			return err
 		}
@@ -130,7 +135,7 @@ func (f *Fence) Tidy() error { return f.trim(true) }
 func (f *Fence) trim(empty bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fenced, _, err := f.standing()
+	fenced, complete, err := f.standing()
 	if err != nil {
 		return err
 	}
@@ -141,8 +146,14 @@ func (f *Fence) trim(empty bool) error {
 	if len(gone) == 0 {
 		return nil
 	}
+	if !complete { // an older daemon has made them, for example
+		return failed(f.add(nil, slices.DeleteFunc(fenced, func(name string) bool { return slices.Contains(gone, name) }), false))
+	}
 	conn := new(nftables.Conn)
 	if err := conn.SetDeleteElements(f.set(), elements(gone)); err != nil {
+		return err
+	}
+	if err := conn.SetDeleteElements(f.same(), pairs(gone)); err != nil {
 		return err
 	}
 	return failed(conn.Flush())
@@ -171,6 +182,9 @@ func (f *Fence) build(interfaces []string) error {
 	conn.DelTable(f.table)
 	conn.AddTable(f.table)
 	if err := conn.AddSet(f.set(), elements(interfaces)); err != nil {
+		return err
+	}
+	if err := conn.AddSet(f.same(), pairs(interfaces)); err != nil {
 		return err
 	}
 	for _, c := range chains(f.resolvers(), f.drop) {
@@ -228,6 +242,23 @@ func (f *Fence) standing() (fenced []string, complete bool, err error) {
 // set has the names of the interfaces. Its id is needed within one transaction only.
 func (f *Fence) set() *nftables.Set {
 	return &nftables.Set{Table: f.table, Name: setName, ID: 1, KeyType: nftables.TypeIFName}
+}
+
+// same has each of the interfaces together with itself.
+func (f *Fence) same() *nftables.Set {
+	return &nftables.Set{
+		Table: f.table, Name: sameName, ID: 2, Concatenation: true,
+		KeyType: nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIFName),
+	}
+}
+
+// pairs are elements twice.
+func pairs(interfaces []string) []nftables.SetElement {
+	list := elements(interfaces)
+	for i := range list {
+		list[i].Key = bytes.Repeat(list[i].Key, 2)
+	}
+	return list
 }
 
 // elements are names of interfaces in the form of the kernel.

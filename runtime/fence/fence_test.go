@@ -195,6 +195,14 @@ func liveInNamespace() error {
 		one.Trim,
 		func() error { return wantFenced(one, "br-a", "br-b") },
 		func() error { return bridges(unix.SIOCBRDELBR, "br-a") },
+		// An older daemon has made the table.
+		func() error {
+			conn, forward := new(nftables.Conn), &nftables.Chain{Table: one.table, Name: "forward"}
+			conn.FlushChain(forward)
+			conn.DelChain(forward)
+			conn.DelSet(one.same())
+			return conn.Flush()
+		},
 		one.Trim,
 		func() error { return wantFenced(one, "br-b") },
 		func() error { return bridges(unix.SIOCBRDELBR, "br-b") },
@@ -252,7 +260,13 @@ input
   ip daddr 10.0.0.2 udp dport 53 accept
   ip daddr 10.0.0.2 tcp dport 53 accept
   ct status dnat accept
-  goto refuse
+  goto refuse, and see forward
+forward
+  oifname != @sandboxes accept
+  iifname . oifname @same accept
+  ct direction reply accept
+  ct status dnat accept
+  drop
 `
 	if text.String() != want {
 		t.Errorf("the rules are\n%s", text.String())

@@ -13,7 +13,9 @@ import (
 
 // The names in the table.
 const (
-	setName    = "sandboxes"
+	setName = "sandboxes"
+	// sameName has each interface of setName together with itself.
+	sameName   = "same"
 	refuseName = "refuse"
 )
 
@@ -54,6 +56,10 @@ type chain struct {
 // broadcasts and multicasts, which the first must not touch: containers of one network may
 // exchange them, and the bridge may show them to it. A packet that an operator's own rule
 // has redirected to the host from elsewhere, as transparent proxies need, passes.
+//
+// The third chain sees what is forwarded. It lets nothing from another network into that of a
+// sandbox but replies and published ports. The engine has such rules too, but takes them out
+// for some milliseconds whenever it makes a network.
 func chains(resolvers []netip.Addr, drop bool) []chain {
 	outside := rule{
 		"iifname != @" + setName + " accept",
@@ -86,19 +92,50 @@ func chains(resolvers []netip.Addr, drop bool) []chain {
 			equal(binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)), gotoRefuse(),
 		},
 	})
+	input := append(append([]rule(nil), common...), published(), rule{
+		// A daemon that knows no third chain would add interfaces to one set only. By this
+		// text it finds that the table is not its own, and makes it anew.
+		"goto " + refuseName + ", and see forward", []expr.Any{gotoRefuse()},
+	})
+	forward := []rule{
+		{
+			"oifname != @" + setName + " accept",
+			[]expr.Any{
+				&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+				&expr.Lookup{SourceRegister: 1, SetName: setName, Invert: true},
+				verdict(expr.VerdictAccept),
+			},
+		},
+		{
+			"iifname . oifname @" + sameName + " accept", // a bridge may show the kernel its own packets
+			[]expr.Any{
+				&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG32_00},
+				&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: unix.NFT_REG32_04},
+				&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: sameName},
+				verdict(expr.VerdictAccept),
+			},
+		},
+		reply, published(), {"drop", []expr.Any{verdict(expr.VerdictDrop)}},
+	}
+	return []chain{
+		{name: refuseName, rules: refusal(drop)},
+		{name: "prerouting", hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityMangle, rules: before},
+		{name: "input", hook: nftables.ChainHookInput, priority: nftables.ChainPriorityFilter, rules: input},
+		{name: "forward", hook: nftables.ChainHookForward, priority: nftables.ChainPriorityFilter, rules: forward},
+	}
+}
+
+// published accepts packets whose destination was translated, for example to a published
+// port.
+func published() rule {
 	const dnat = 1 << 5 // IPS_DST_NAT of the kernel
-	input := append(append([]rule(nil), common...), rule{
+	return rule{
 		"ct status dnat accept",
 		[]expr.Any{
 			&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(dnat), Xor: make([]byte, 4)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)}, verdict(expr.VerdictAccept),
 		},
-	}, rule{"goto " + refuseName, []expr.Any{gotoRefuse()}})
-	return []chain{
-		{name: refuseName, rules: refusal(drop)},
-		{name: "prerouting", hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityMangle, rules: before},
-		{name: "input", hook: nftables.ChainHookInput, priority: nftables.ChainPriorityFilter, rules: input},
 	}
 }
 

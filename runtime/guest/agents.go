@@ -79,9 +79,10 @@ func (c *Conn) Answer(ctx context.Context, req *guestv1.AnswerRequest) (bool, er
 	return reply.GetWaits(), nil
 }
 
-// Look says how files in the container and its limits are now.
-func (c *Conn) Look(ctx context.Context, paths []string) (journal.Seen, error) {
-	reply, err := c.agents.Look(ctx, &guestv1.LookRequest{Paths: paths})
+// Look says how files in the container and its limits are now, as a user may know it. An empty
+// user is the default one of commands.
+func (c *Conn) Look(ctx context.Context, user string, paths []string) (journal.Seen, error) {
+	reply, err := c.agents.Look(ctx, &guestv1.LookRequest{Paths: paths, User: user})
 	if err != nil {
 		return journal.Seen{}, c.explain(ctx, err)
 	}

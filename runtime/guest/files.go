@@ -73,6 +73,7 @@ var fileClasses = map[guestv1.FileFailure]fileClass{
 	guestv1.FileFailure_FILE_FAILURE_REFUSED:        {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_ARCHIVE_REFUSED},
 	guestv1.FileFailure_FILE_FAILURE_USER_NOT_FOUND: {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_USER_NOT_FOUND},
 	guestv1.FileFailure_FILE_FAILURE_BUSY:           {errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED},
+	guestv1.FileFailure_FILE_FAILURE_CHANGED:        {errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_FILE_CHANGED},
 	guestv1.FileFailure_FILE_FAILURE_INVALID:        {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
 }
 

@@ -38,8 +38,9 @@ type actor struct {
 	stdin   func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error)
 	// watch runs after the message that confirms the watch. With mute there is no such
 	// message.
-	watch func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error
-	mute  bool
+	watch     func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error
+	mute      bool
+	processes func(after uint32) (*guestv1.ProcessesResponse, error)
 	// main is the exec id that a Release returns.
 	main string
 }
@@ -52,6 +53,10 @@ func (a *actor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloRes
 		return a.hello, nil
 	}
 	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot", SupervisorVersion: "old"}, nil
+}
+
+func (a *actor) Processes(_ context.Context, req *guestv1.ProcessesRequest) (*guestv1.ProcessesResponse, error) {
+	return a.processes(req.GetAfterPid())
 }
 
 func (a *actor) Release(context.Context, *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {

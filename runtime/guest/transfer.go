@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -74,13 +75,29 @@ func (t *Transfer) greet(req *guestv1.TransferRequest, first *guestv1.TransferRe
 	if err := t.conn.SetDeadline(time.Now().Add(beginWithin)); err != nil {
 		return err
 	}
-	if err := t.pipe.SendWord(wire.Preamble, req); err != nil {
+	raw, err := proto.Marshal(req)
+	if err != nil {
 		return err
 	}
-	if err := t.pipe.Word(first); err != nil {
+	if err := t.pipe.SendWord(wire.Preamble, raw); err != nil {
+		return err
+	}
+	if err := t.word(first); err != nil {
 		return err
 	}
 	return t.conn.SetDeadline(time.Time{}) // the transfer itself may take any time
+}
+
+// word receives a message.
+func (t *Transfer) word(m proto.Message) error {
+	raw, err := t.pipe.Word()
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return fmt.Errorf("%w: %w", wire.ErrFrame, err)
+	}
+	return nil
 }
 
 // listen receives the supervisor's final message in the background. It arrives early
@@ -90,7 +107,7 @@ func (t *Transfer) listen() {
 	go func() { // ends when the connection is closed; Close waits for it
 		defer close(t.end)
 		word := new(guestv1.TransferEnd)
-		err := t.pipe.Word(word)
+		err := t.word(word)
 		t.end <- ended{word, err}
 	}()
 }
@@ -117,7 +134,7 @@ func (t *Transfer) Next() ([]byte, error) {
 		return chunk, t.explain(err)
 	}
 	word := new(guestv1.TransferEnd)
-	switch err := t.pipe.Word(word); {
+	switch err := t.word(word); {
 	case err != nil:
 		return nil, t.explain(err)
 	case word.GetError() != nil:

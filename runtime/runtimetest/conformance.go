@@ -28,6 +28,7 @@ type Engine interface {
 	RemoveVolume(ctx context.Context, name string) error
 	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
 	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
+	Archive(ctx context.Context, id, path string) (io.ReadCloser, error)
 	ListImages(ctx context.Context) ([]runtime.ListedImage, error)
 	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
 	ContainerUsage(ctx context.Context, id string) (runtime.Usage, error)

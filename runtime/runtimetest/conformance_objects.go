@@ -1,7 +1,10 @@
 package runtimetest
 
 import (
+	"archive/tar"
 	"context"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +59,24 @@ var objectCases = map[string]func(*testing.T, *subject){
 		}
 		must(t, s.Engine.RemoveContainer(t.Context(), id))
 		_, err = s.Engine.ReadFile(t.Context(), id, "/etc/passwd", 1<<20)
+		wantClass(t, err, errdefs.ErrNotFound)
+	},
+	"AFileOfAContainerThatNeverRanIsArchived": func(t *testing.T, s *subject) {
+		id, _ := s.created(t)
+		stream, err := s.Engine.Archive(t.Context(), id, "/etc/passwd")
+		must(t, err)
+		files := tar.NewReader(stream)
+		h, err := files.Next()
+		must(t, err)
+		text, err := io.ReadAll(files)
+		must(t, errors.Join(err, stream.Close()))
+		if h.Name != "passwd" || !strings.HasPrefix(string(text), "root:x:0:0:") {
+			t.Errorf("%s is %q", h.Name, text)
+		}
+		_, err = s.Engine.Archive(t.Context(), id, "/etc/nothing")
+		wantClass(t, err, errdefs.ErrNotFound)
+		must(t, s.Engine.RemoveContainer(t.Context(), id))
+		_, err = s.Engine.Archive(t.Context(), id, "/etc/passwd")
 		wantClass(t, err, errdefs.ErrNotFound)
 	},
 	"ContainerOfAMissingImageIsRefused": func(t *testing.T, s *subject) {

@@ -56,6 +56,8 @@ type fakeContainer struct {
 	spec runtime.ContainerSpec
 	// inspected is true if InspectContainer was called since the container ended.
 	inspected bool
+	// copied are the files that CopyTo has put into it.
+	copied map[string]string
 }
 
 // NewFake returns an engine with FakeImage and nothing else.

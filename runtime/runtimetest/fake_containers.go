@@ -1,12 +1,16 @@
 package runtimetest
 
 import (
+	"archive/tar"
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -84,6 +88,76 @@ func (f *Fake) ReadFile(ctx context.Context, id, path string, limit int64) ([]by
 		return nil
 	})
 	return content, err
+}
+
+// Archive packs what SetFile has set at the path.
+func (f *Fake) Archive(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	var packed bytes.Buffer
+	err := f.do(ctx, VerbReadFile, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		content, ok := f.files[path]
+		switch {
+		case f.containers[id] == nil:
+			return noContainer(id)
+		case !ok:
+			return fmt.Errorf("fake engine: no file %s: %w", path, errdefs.ErrNotFound)
+		}
+		out := tar.NewWriter(&packed)
+		err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(path), Mode: 0o644, Size: int64(len(content))})
+		if err == nil {
+			_, err = io.WriteString(out, content)
+		}
+		return errors.Join(err, out.Close())
+	})
+	return io.NopCloser(&packed), err
+}
+
+// CopyTo reads the archive and notes the names of its regular files with their content.
+// Copied returns them.
+func (f *Fake) CopyTo(ctx context.Context, id string, archive io.Reader) error {
+	return f.do(ctx, VerbCopyTo, func() error {
+		files := tar.NewReader(archive)
+		for {
+			header, err := files.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			content, err := io.ReadAll(files)
+			if err != nil {
+				return err
+			}
+			if header.Typeflag == tar.TypeReg {
+				f.noteCopy(id, header.Name, string(content))
+			}
+		}
+	})
+}
+
+func (f *Fake) noteCopy(id, name, content string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[id]; c != nil {
+		if c.copied == nil {
+			c.copied = make(map[string]string)
+		}
+		c.copied[name] = content
+	}
+}
+
+// Copied returns the files that CopyTo has put into a container, by its name.
+func (f *Fake) Copied(name string) map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.containers {
+		if c.Name == name {
+			return maps.Clone(c.copied)
+		}
+	}
+	return nil
 }
 
 func (f *Fake) hasImageLocked(id string) bool {

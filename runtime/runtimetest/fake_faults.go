@@ -37,6 +37,7 @@ const (
 	VerbAbilities        Verb = "Abilities"
 	VerbListImages       Verb = "ListImages"
 	VerbBuildImage       Verb = "BuildImage"
+	VerbCopyTo           Verb = "CopyTo"
 	VerbContainerUsage   Verb = "ContainerUsage"
 	VerbReadFile         Verb = "ReadFile"
 )

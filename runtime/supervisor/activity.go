@@ -1,9 +1,7 @@
 package supervisor
 
 import (
-	"bytes"
 	"hash/fnv"
-	"os"
 	"strconv"
 
 	"github.com/agbox/agbox/runtime/supervisor/agents"
@@ -35,23 +33,21 @@ func (s *Supervisor) activityOf(execID string) (a agents.Activity) {
 // processor, reads or writes, or waits for a child. For a process of another user the kernel
 // tells about the processor only.
 func workOf(pid int) (state byte, work uint64) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	raw, err := os.ReadFile(dir + "/stat")
-	if err != nil {
-		return 'X', 0
-	}
-	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	const firstTime, lastTime, start = 11, 14, 19 // utime, stime, cutime, cstime; proc_pid_stat(5)
-	if len(f) <= start {
+	var stat [statSize]byte
+	f, ok := fieldsOfStat(readProc(pid, "stat", stat[:]))
+	if !ok {
 		return 'X', 0
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(dir))
-	for _, field := range append(f[firstTime:lastTime+1:lastTime+1], f[start]) {
-		_, _ = h.Write(field)
+	_, _ = h.Write(strconv.AppendInt(nil, int64(pid), 10))
+	for _, i := range [...]int{statUserTime, statSystemTime, statReapedUser, statReapedTime, statStart} {
 		_, _ = h.Write([]byte{' '})
+		_, _ = h.Write(f[i])
 	}
-	io, _ := os.ReadFile(dir + "/io")
-	_, _ = h.Write(io)
-	return f[0][0], h.Sum64()
+	var io [ioSize]byte
+	_, _ = h.Write(readProc(pid, "io", io[:]))
+	return f[statState][0], h.Sum64()
 }
+
+// ioSize is more than /proc/PID/io has: seven names and numbers.
+const ioSize = 512

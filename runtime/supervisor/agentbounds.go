@@ -3,7 +3,7 @@ package supervisor
 import (
 	"cmp"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 
 	calls "github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
@@ -17,8 +17,9 @@ func bounds(b *guestv1.AgentBoot) agents.Bounds {
 			Dying:      cmp.Or(b.GetContextDying(), calls.Default.Dying),
 			FinalCalls: cmp.Or(b.GetContextFinalCalls(), calls.Default.FinalCalls),
 		},
-		Budget:  calls.Budget{InputTokens: b.GetBudgetInputTokens(), CostMicroUSD: b.GetBudgetCostMicroUsd()},
-		Former:  calls.Amount{InputTokens: b.GetUsedInputTokens(), CostMicroUSD: b.GetUsedCostMicroUsd()},
-		Crashes: b.GetCrashes(),
+		Budget:   calls.Budget{InputTokens: b.GetBudgetInputTokens(), CostMicroUSD: b.GetBudgetCostMicroUsd()},
+		Former:   calls.Amount{InputTokens: b.GetUsedInputTokens(), CostMicroUSD: b.GetUsedCostMicroUsd()},
+		Children: calls.Amount{InputTokens: b.GetChildrenInputTokens(), CostMicroUSD: b.GetChildrenCostMicroUsd()},
+		Crashes:  b.GetCrashes(),
 	}
 }

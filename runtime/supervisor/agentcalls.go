@@ -1,25 +1,24 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	calls "github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // agentService answers the calls about agents.
 type agentService struct{ s *Supervisor }
 
-var _ guestv1.AgentsService = (*agentService)(nil)
-
 // agentBoot converts what the daemon says about an incarnation.
-func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
+func agentBoot(req *guestv1.StartRequest) agents.Boot {
+	b := req.GetAgent()
 	beat := agents.Heartbeat{
 		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()), Durable: milliseconds(b.GetDurableMs()),
 	}
@@ -27,30 +26,30 @@ func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 		beat.Silences = append(beat.Silences, milliseconds(ms))
 	}
 	return agents.Boot{
-		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
+		ExecID: req.GetExecId(), User: req.GetUser(), AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
 		Observation: b.GetObservation(), Files: b.GetFiles(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
 		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
 	}
 }
 
-// Follow sends the news of incarnations. It runs in a goroutine of the ttrpc server, and
-// ends with its connection or when the supervisor stops.
-func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
+// Follow sends the news of incarnations. It ends with its connection or when the supervisor stops.
+func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, send func(*guestv1.FollowResponse) error) error {
 	err := v.s.agents.Follow(ctx, func(n agents.News) error {
 		news := &guestv1.IncarnationNews{
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
-			Ready: n.Ready, Hung: n.Hung, OpenRequests: n.Open,
+			Ready: n.Ready, Hung: n.Hung, OpenRequests: n.Open, PauseMark: n.PauseMark,
+			ChildrenInputTokens: n.Children.InputTokens, ChildrenCostMicroUsd: n.Children.CostMicroUSD, HeapUsedMb: n.HeapUsedMB,
 		}
 		for _, r := range n.Requests {
 			news.Requests = append(news.Requests, &guestv1.AgentRequest{Number: r.Number, Op: r.Op, Json: r.Body})
 		}
-		return stream.Send(&guestv1.FollowResponse{News: news})
+		return send(&guestv1.FollowResponse{News: news})
 	})
 	switch {
 	case errors.Is(err, agents.ErrManyFollowers):
-		return status.Error(codes.ResourceExhausted, err.Error())
+		return rpc.Errorf(rpc.ResourceExhausted, "%v", err)
 	case errors.Is(err, agents.ErrStopping):
-		return status.Error(codes.Aborted, err.Error())
+		return rpc.Errorf(rpc.Aborted, "%v", err)
 	}
 	return err
 }
@@ -58,19 +57,34 @@ func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, str
 // Answer answers a request of an incarnation.
 func (v *agentService) Answer(_ context.Context, req *guestv1.AnswerRequest) (*guestv1.AnswerResponse, error) {
 	if req.GetCode() == "" && !json.Valid(req.GetJson()) {
-		return nil, status.Error(codes.InvalidArgument, "the answer is no JSON")
+		return nil, rpc.Errorf(rpc.InvalidArgument, "the answer is no JSON")
 	}
 	waits := v.s.agents.Answer(req.GetExecId(), req.GetNumber(), agents.Decision{Result: req.GetJson(), Code: req.GetCode(), Message: req.GetMessage()})
 	return &guestv1.AnswerResponse{Waits: waits}, nil
 }
 
+// Pause tells an incarnation that its agent is paused, or is not any more.
+func (v *agentService) Pause(_ context.Context, req *guestv1.PauseRequest) (*guestv1.PauseResponse, error) {
+	if len(req.GetObservation()) > 0 && !json.Valid(req.GetObservation()) {
+		return nil, rpc.Errorf(rpc.InvalidArgument, "the observation is no JSON")
+	}
+	running := v.s.agents.Pause(req.GetExecId(), agents.Pause{Mark: req.GetMark(), Message: req.GetMessage(), Observation: req.GetObservation(), Phase: req.GetPhase()})
+	return &guestv1.PauseResponse{Running: running}, nil
+}
+
+// Allot tells an incarnation what the children of its agent have of the budget.
+func (v *agentService) Allot(_ context.Context, req *guestv1.AllotRequest) (*guestv1.AllotResponse, error) {
+	running := v.s.agents.Allot(req.GetExecId(), calls.Amount{InputTokens: req.GetChildrenInputTokens(), CostMicroUSD: req.GetChildrenCostMicroUsd()})
+	return &guestv1.AllotResponse{Running: running}, nil
+}
+
 // Look says how files and limits are now.
-func (*agentService) Look(_ context.Context, req *guestv1.LookRequest) (*guestv1.LookResponse, error) {
-	seen, reply := agents.Look(req.GetPaths()), new(guestv1.LookResponse)
+func (v *agentService) Look(_ context.Context, req *guestv1.LookRequest) (*guestv1.LookResponse, error) {
+	seen, reply := agents.Look(v.s.as, cmp.Or(req.GetUser(), v.s.cfg.Boot.GetUser()), req.GetPaths()), new(guestv1.LookResponse)
 	for _, path := range req.GetPaths() {
 		f, looked := seen.Files[path]
 		if !looked {
-			return nil, status.Error(codes.InvalidArgument, "too many paths, or too long ones")
+			return nil, rpc.Errorf(rpc.InvalidArgument, "too many paths, or too long ones")
 		}
 		reply.Files = append(reply.Files, &guestv1.SeenFile{Exists: f.Exists, Size: f.Size, Modified: f.Modified, Inode: f.Inode, Sum: f.Sum})
 	}

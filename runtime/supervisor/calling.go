@@ -4,7 +4,7 @@ import (
 	"syscall"
 	"time"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/calls"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // child is one process that an exec started. It leads its own session and process group.
@@ -205,7 +205,7 @@ func (c *children) ownerLocked(orphan int) *child {
 	if len(c.live) == 0 {
 		return nil
 	}
-	p, _, ok := readStat(orphan)
+	p, _, ok := readStat(orphan, make([]byte, statSize))
 	if !ok {
 		return nil
 	}

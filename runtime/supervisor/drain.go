@@ -4,11 +4,9 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/agbox/agbox/internal/journal"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // maxDrain bounds a drain. It is a little more than the longest that a daemon asks for.
@@ -50,7 +48,7 @@ func (p drainPlan) follow(ended, stopping <-chan struct{}, term func(grace time.
 func (v *agentService) Drain(ctx context.Context, req *guestv1.DrainRequest) (*guestv1.DrainResponse, error) {
 	longest := milliseconds(uint64(req.GetPreStopMs()) + uint64(req.GetStepMs()) + uint64(req.GetCleanupMs()) + uint64(req.GetBufferMs()))
 	if longest > maxDrain {
-		return nil, status.Errorf(codes.InvalidArgument, "a drain takes at most %v, and this one %v", maxDrain, longest)
+		return nil, rpc.Errorf(rpc.InvalidArgument, "a drain takes at most %v, and this one %v", maxDrain, longest)
 	}
 	e, err := (&service{v.s}).decided(ctx, req.GetExecId())
 	if e == nil || err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/journal"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // TestThePhasesOfADrain has the figures of the requirements: SIGTERM after 5 s, calls are

@@ -36,7 +36,7 @@ func TestADrainEndsWithTermAndThenWithKill(t *testing.T) {
 		drain *guestv1.DrainRequest
 		sig   syscall.Signal
 	}{
-		{"deaf", &guestv1.DrainRequest{PreStopMs: 1, BufferMs: 200}, syscall.SIGKILL},
+		{"deaf", &guestv1.DrainRequest{PreStopMs: 1, BufferMs: 3000}, syscall.SIGKILL},
 		{"willing", &guestv1.DrainRequest{PreStopMs: 1, StepMs: 60_000}, syscall.SIGTERM},
 	} {
 		row.drain.ExecId = row.id
@@ -63,9 +63,10 @@ func TestADrainEndsWithTermAndThenWithKill(t *testing.T) {
 func TestAnEndWhileItIsDrainedCountsAsDrained(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
-	gate := b.fifo("gate")
+	gate, deaf := b.fifo("gate"), b.fifo("deaf")
 	b.start(c, incarnation("done", "read x < "+gate.Name()+"; exit 3"))
-	b.start(c, incarnation("killed", "trap '' TERM; while :; do sleep 0.01; done"))
+	b.start(c, incarnation("killed", "trap '' TERM; echo deaf > "+deaf.Name()+"; while :; do sleep 0.01; done"))
+	word(t, deaf)
 	b.start(c, sh("other", "exec sleep 1000"))
 	for _, id := range []string{"done", "killed"} {
 		for _, preStop := range []uint32{60_000, 1} { // the second drain changes nothing

@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
@@ -127,7 +125,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 	record := &guestv1.ExecRecord{
 		ExecId:    e.id,
 		Phase:     guestv1.ExecPhase_EXEC_PHASE_RUNNING,
-		StartedAt: timestamppb.Now(),
+		StartedAt: guestv1.Now(),
 		BootId:    s.bootID,
 	}
 	if err := s.journal(record, asked); err != nil {
@@ -152,7 +150,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 	}
 	preferForOOM(ch.pid)
 	st.started()
-	record = proto.CloneOf(record)
+	record = record.CloneVT()
 	record.Pid = int32(ch.pid)
 	*supervised = true
 	s.registry.running(e, ch, st.input, record)
@@ -166,13 +164,12 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 // admit makes the agent socket available to an incarnation of an agent. For any other exec
 // it returns no access.
 func (s *Supervisor) admit(req *guestv1.StartRequest) (*agents.Access, *startError) {
-	boot := req.GetAgent()
-	if boot == nil {
+	if req.GetAgent() == nil {
 		return nil, nil
 	}
 	var access *agents.Access
 	var err error
-	s.files.do(func() { access, err = s.agents.Begin(agentBoot(req.GetExecId(), boot)) })
+	s.files.do(func() { access, err = s.agents.Begin(agentBoot(req)) })
 	if err != nil {
 		return nil, other("The agent socket cannot be made (%v): see that %s in the sandbox is writable, or make the sandbox anew.", err, s.cfg.RunDir)
 	}
@@ -238,9 +235,9 @@ func (s *Supervisor) supervise(r *run) {
 
 // exitRecord returns the final record of a process.
 func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
-	r, n := proto.CloneOf(of.record), of.writer.Counts()
+	r, n := of.record.CloneVT(), of.writer.Counts()
 	r.Phase = guestv1.ExecPhase_EXEC_PHASE_EXITED
-	r.FinishedAt = timestamppb.New(end.at)
+	r.FinishedAt = guestv1.New(end.at)
 	r.ExitCode = int32(end.status.ExitStatus())
 	if end.status.Signaled() {
 		r.Signal = int32(end.status.Signal())
@@ -271,7 +268,7 @@ func (s *Supervisor) failed(e *execution, asked *guestv1.RecordedRequest, fail *
 
 // failureRecord returns the final record of an exec whose process did not start.
 func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRecord {
-	now := timestamppb.Now()
+	now := guestv1.Now()
 	return &guestv1.ExecRecord{
 		ExecId:         id,
 		Phase:          guestv1.ExecPhase_EXEC_PHASE_FAILED,

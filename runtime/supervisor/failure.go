@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"syscall"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // startError says why the process of a command did not start.

@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,32 +19,27 @@ import (
 
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
-const (
-	// maxConns bounds the concurrent connections; a daemon needs one.
-	maxConns = 64
-	// maxCalls bounds the concurrent calls of one connection; each has a goroutine.
-	maxCalls = 2048
-	// sendTimeout is how long a peer may leave a reply unread before its connection is
-	// closed.
-	sendTimeout = 10 * time.Second
-)
+// maxConns bounds the concurrent connections; a daemon needs one.
+const maxConns = 64
 
 // listener accepts and counts the connections of the daemon.
 type listener struct {
 	*net.UnixListener
 	// transfer serves a connection that is a transfer of files. first yields the bytes
-	// already read from it. It is set before Accept is called.
+	// already read from it. It is set before serve is called.
 	transfer func(c *net.UnixConn, first io.Reader)
 
 	// mu guards conns and finishing.
 	mu    sync.Mutex
-	conns map[*conn]struct{}
+	conns map[*rpc.Conn]struct{}
 	// finishing is true once no further transfer may start.
 	finishing bool
-	// open counts conns for finish. transfers counts the running calls of transfer.
-	open, transfers sync.WaitGroup
+	// open counts conns for finish. transfers counts the running calls of transfer, and
+	// serving the goroutines that serve connections.
+	open, transfers, serving sync.WaitGroup
 }
 
 // listen makes the socket and replaces an older one at its path. It sets a umask around
@@ -68,27 +65,61 @@ func listen(path string, owner logs.Owner) (*listener, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("the socket cannot be given to its owner: %w", err)
 	}
-	return &listener{UnixListener: l, conns: make(map[*conn]struct{})}, nil
+	return &listener{UnixListener: l, conns: make(map[*rpc.Conn]struct{})}, nil
 }
 
-// Accept returns the next connection from outside the container. A process inside needs no
-// supervisor to run commands: through it, root could make any number of files on the host,
-// and another user who has the uid of the daemon's user could become root.
-func (l *listener) Accept() (net.Conn, error) {
+// acceptPause is how long no connection is accepted after accepting has failed, for
+// example because there are too many open files.
+const acceptPause = 100 * time.Millisecond
+
+// serve answers the calls of connections from outside the container. It returns when the
+// listener is closed. A process inside needs no supervisor to run commands: through it,
+// root could make any number of files on the host, and another user who has the uid of the
+// daemon's user could become root.
+func (l *listener) serve(ctx context.Context, methods rpc.Methods) error {
 	for {
 		c, err := l.AcceptUnix()
-		if err != nil {
-			return nil, err
+		if problem, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, net.ErrClosed) && problem.Temporary() { //nolint:staticcheck // too many open files is temporary
+			waitFor(ctx.Done(), acceptPause)
+			continue
 		}
-		if !trusted(c) {
+		if err != nil {
+			return err
+		}
+		conn := l.take(c)
+		if conn == nil {
 			_ = c.Close()
 			continue
 		}
-		if wrapped := l.add(c); wrapped != nil {
-			return wrapped, nil
-		}
-		_ = c.Close()
+		l.serving.Go(func() { l.answer(ctx, c, conn, methods) })
 	}
+}
+
+// firstRead is how many bytes are read at once to find frames. The content of a longer
+// frame is read directly.
+const firstRead = 512
+
+// answer serves one connection until its end.
+func (l *listener) answer(ctx context.Context, raw *net.UnixConn, c *rpc.Conn, methods rpc.Methods) {
+	defer c.Close()
+	in := bufio.NewReaderSize(raw, firstRead)
+	first, err := in.Peek(1)
+	switch {
+	case err != nil:
+	case l.transfer != nil && wire.IsTransfer(first):
+		first, _ = in.Peek(in.Buffered())
+		l.serveTransfer(raw, bytes.NewReader(first))
+	default:
+		c.Serve(ctx, in, methods)
+	}
+}
+
+// wait waits, after serve, at most for limit until no connection is served. The limit is needed
+// because a file system may hang under a call.
+func (l *listener) wait(limit time.Duration) {
+	done := make(chan struct{})
+	go func() { l.serving.Wait(); close(done) }()
+	waitFor(done, limit)
 }
 
 // trusted reports whether the peer may call the supervisor.
@@ -116,27 +147,28 @@ func trustedPeer(peer *unix.Ucred, pid, euid int) bool {
 	return pid != 1 && (peer.Uid == 0 || int(peer.Uid) == euid)
 }
 
-func (l *listener) add(c *net.UnixConn) *conn {
+// take registers a connection that may be served. It returns nil for another one.
+func (l *listener) take(raw *net.UnixConn) *rpc.Conn {
+	if !trusted(raw) {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.conns) >= maxConns {
 		return nil
 	}
-	wrapped := &conn{UnixConn: c, listener: l}
-	wrapped.in.Check = wrapped.request
-	wrapped.out.Check = wrapped.reply
-	l.conns[wrapped] = struct{}{}
+	var c *rpc.Conn
+	c = rpc.NewConn(raw, func() { l.remove(c) })
+	l.conns[c] = struct{}{}
 	l.open.Add(1)
-	return wrapped
+	return c
 }
 
-func (l *listener) remove(c *conn) {
+func (l *listener) remove(c *rpc.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.conns[c]; ok {
-		delete(l.conns, c)
-		l.open.Done()
-	}
+	delete(l.conns, c)
+	l.open.Done()
 }
 
 // serveTransfer serves a connection that is a transfer, unless the listener is finishing.
@@ -168,119 +200,20 @@ func (l *listener) finishTransfers(limit time.Duration) {
 func (l *listener) finish(limit time.Duration) {
 	_ = l.Close()
 	for _, c := range l.all() {
-		c.closeWhenIdle()
+		c.CloseWhenIdle()
 	}
 	done := make(chan struct{})
 	go func() { l.open.Wait(); close(done) }()
 	if !waitFor(done, limit) {
 		for _, c := range l.all() {
-			_ = c.Close()
+			c.Close()
 		}
 		<-done
 	}
 }
 
-func (l *listener) all() []*conn {
+func (l *listener) all() []*rpc.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.conns))
-}
-
-// conn is a connection that is closed if its peer breaks the protocol, makes too many
-// concurrent calls, or does not read.
-type conn struct {
-	*net.UnixConn
-	listener *listener
-	in, out  wire.Scanner
-	// begun is set by the first read. Only the reading goroutine uses it.
-	begun bool
-
-	// mu guards the fields below.
-	mu sync.Mutex
-	// calls counts the requests whose last reply is still missing.
-	calls int
-	// closing means that the connection is closed once calls is 0.
-	closing bool
-}
-
-// request counts a new request.
-func (c *conn) request(h wire.Header) error {
-	if err := wire.CheckRequest(h); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.calls++; c.calls > maxCalls {
-		return fmt.Errorf("%w: more than %d calls at once", wire.ErrFrame, maxCalls)
-	}
-	return nil
-}
-
-// reply counts a finished request.
-func (c *conn) reply(h wire.Header) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.Last() {
-		c.calls--
-	}
-	return nil
-}
-
-// Read passes on only frames that a client may send. Every error ends the connection for
-// ttrpc: after any other error, ttrpc would keep goroutines and buffers until the server
-// shuts down.
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.UnixConn.Read(p)
-	if !c.begun && n > 0 {
-		c.begun = true
-		if wire.IsTransfer(p) && c.listener.transfer != nil {
-			// ttrpc never sees this connection.
-			c.listener.serveTransfer(c.UnixConn, bytes.NewReader(p[:n]))
-			_ = c.Close()
-			return 0, io.EOF
-		}
-	}
-	if bad := c.in.Scan(p[:n]); bad != nil {
-		_ = c.Close() // running calls may take long to end
-		return 0, io.EOF
-	}
-	if err != nil {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-// Write fails if the peer has not read for too long.
-func (c *conn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return 0, err
-	}
-	n, err := c.UnixConn.Write(p)
-	_ = c.out.Scan(p[:n]) // cannot fail for the replies that it counts
-	if c.idle() {
-		_ = c.Close()
-	}
-	return n, err
-}
-
-func (c *conn) idle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closing && c.calls == 0
-}
-
-func (c *conn) closeWhenIdle() {
-	c.mu.Lock()
-	c.closing = true
-	c.mu.Unlock()
-	if c.idle() {
-		_ = c.Close()
-	}
-}
-
-// Close closes the connection.
-func (c *conn) Close() error {
-	err := c.UnixConn.Close()
-	c.listener.remove(c)
-	return err
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +24,9 @@ func firstMark() mark { return leastMark + mark(rand.Uint64N(uint64(leastMark)))
 // limitsLine begins the line of that limit in /proc/PID/limits.
 var limitsLine = []byte("Max file locks")
 
+// limitsSize is more than /proc/PID/limits has: 17 lines of 79 characters.
+const limitsSize = 2 << 10
+
 // wear sets the mark on this process and on what it starts, until off is called. It
 // returns false, and changes nothing, if somebody has set that limit.
 func (m mark) wear() (off func(), ok bool) {
@@ -40,19 +41,27 @@ func (m mark) wear() (off func(), ok bool) {
 }
 
 // isOn reports whether a process has the mark. The mark 0 is on no process.
-func (m mark) isOn(pid int) bool {
-	if m == 0 {
-		return false
-	}
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
-	if err != nil {
-		return false
-	}
-	for line := range bytes.Lines(raw) {
-		if rest, ok := bytes.CutPrefix(line, limitsLine); ok {
-			soft := bytes.Fields(rest)
-			return len(soft) > 0 && string(soft[0]) == strconv.FormatUint(uint64(m), 10)
+func (m mark) isOn(pid int) bool { return m != 0 && markOf(pid) == m }
+
+// markOf returns the mark of a process, or 0 if it has none. It makes no garbage, because
+// each sweep over a tree reads the marks of many processes.
+func markOf(pid int) mark {
+	var buf [limitsSize]byte
+	for line := range bytes.Lines(readProc(pid, "limits", buf[:])) {
+		rest, ok := bytes.CutPrefix(line, limitsLine)
+		if !ok {
+			continue
+		}
+		var m mark
+		for _, c := range bytes.TrimLeft(rest, " ") {
+			if c == ' ' {
+				return m
+			}
+			if c < '0' || c > '9' { // "unlimited"
+				return 0
+			}
+			m = 10*m + mark(c-'0')
 		}
 	}
-	return false
+	return 0
 }

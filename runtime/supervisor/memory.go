@@ -9,21 +9,20 @@ import (
 
 const (
 	// memoryPause is the time between two looks at what was allocated.
-	memoryPause = 10 * time.Second
+	memoryPause = 2 * time.Second
 	// quietBytes is the most that is allocated in a pause in which memory may be returned.
-	quietBytes = 2 << 20
+	quietBytes = 512 << 10
 	// worthBytes is how much must have been allocated since memory was last returned, to
 	// make it worth doing again.
-	worthBytes = 1 << 20
+	worthBytes = 128 << 10
 )
 
 // memoryKeeper returns memory to the system when a burst of work is over. The runtime
 // collects garbage only when the heap has grown to 2 MB, which is more than a supervisor
 // needs, and there is one supervisor per sandbox. Without work it sleeps.
 //
-// Measured private memory with 10 commands that do nothing more: 4.7 MB without it, 3.6 MB
-// with it. Of those, 1.5 MB are the runtime's own tables, which grow with the first
-// collections and with the number of size classes in use, and 0.7 MB belong to the threads.
+// Measured private memory with 10 agents that report every second: 3.3 to 3.45 MB after 10 s.
+// A Go program that does nothing, with as many threads and after some collections, has 2.0.
 type memoryKeeper struct {
 	// worked has a value if there was work since the last look.
 	worked chan struct{}

@@ -23,12 +23,12 @@ func TestMemoryIsReturnedOnceTheSupervisorIsQuiet(t *testing.T) {
 			kilobytes int64
 			want      int64
 		}{
-			{"after little work", 500, 0},
+			{"after little work", 100, 0},
 			{"while it works", 5000, 0},
 			{"while it works on", 5000, 0},
 			{"when it is quiet", 100, 1},
-			{"after little more", 500, 1},
-			{"when enough has come together", 600, 2},
+			{"after little more", 60, 1},
+			{"when enough has come together", 80, 2},
 		} {
 			allocated.Add(step.kilobytes << 10)
 			k.work()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
 )
 

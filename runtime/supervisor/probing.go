@@ -7,9 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
@@ -75,7 +73,7 @@ func probeRules(p *guestv1.Probes) probes.Rules {
 // probeByCommand runs a command as the program of an incarnation runs. Its output is not
 // kept. What it leaves running is killed.
 func (s *Supervisor) probeByCommand(ctx context.Context, of *guestv1.StartRequest, access *agents.Access, command []string) probes.Result {
-	req := proto.CloneOf(of)
+	req := of.CloneVT()
 	req.Command, req.Tty = command, false
 	var p *plan
 	var fail *startError

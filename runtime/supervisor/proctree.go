@@ -40,13 +40,17 @@ func processes() []process {
 	if err != nil {
 		return nil
 	}
-	var all []process
+	all := make([]process, 0, len(names))
+	buf := make([]byte, statSize)
 	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' { // an error of Atoi would be garbage for each
+			continue
+		}
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if p, ok := readProcess(pid); ok {
+		if p, state, ok := readStat(pid, buf); ok && alive(state) {
 			all = append(all, p)
 		}
 	}
@@ -55,27 +59,71 @@ func processes() []process {
 
 // readProcess returns a process if it is alive.
 func readProcess(pid int) (process, bool) {
-	p, state, ok := readStat(pid)
-	return p, ok && state != 'Z' && state != 'X'
+	p, state, ok := readStat(pid, make([]byte, statSize))
+	return p, ok && alive(state)
 }
 
-// readStat reads /proc/PID/stat; see proc_pid_stat(5). The command name in it can have
-// any character, so fields are counted from the last parenthesis.
-func readStat(pid int) (p process, state byte, ok bool) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return process{}, 0, false
-	}
-	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	const parent, group, session, start, resident = 1, 2, 3, 19, 21
-	if len(f) <= resident {
+func alive(state byte) bool { return state != 'Z' && state != 'X' }
+
+// The fields of /proc/PID/stat from the state on; see proc_pid_stat(5).
+const (
+	statState, statParent, statGroup, statSession                = 0, 1, 2, 3
+	statUserTime, statSystemTime, statReapedUser, statReapedTime = 11, 12, 13, 14
+	statStart, statResident                                      = 19, 21
+
+	statFields = statResident + 1
+	// statSize is enough for the fields above, at 20 digits each, and the command name.
+	statSize = 1 << 10
+)
+
+// readStat reads /proc/PID/stat into buf, which has statSize bytes.
+func readStat(pid int, buf []byte) (p process, state byte, ok bool) {
+	f, ok := fieldsOfStat(readProc(pid, "stat", buf))
+	if !ok {
 		return process{}, 0, false
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
 	return process{
-		pid: pid, parent: number(parent), group: number(group), session: number(session),
-		start: uint64(number(start)), memory: uint64(number(resident) * os.Getpagesize()),
-	}, f[0][0], true
+		pid: pid, parent: number(statParent), group: number(statGroup), session: number(statSession),
+		start: uint64(number(statStart)), memory: uint64(number(statResident) * os.Getpagesize()),
+	}, f[statState][0], true
+}
+
+// fieldsOfStat returns the fields of /proc/PID/stat, and false if some are missing. The
+// command name in it can have any character, so fields are counted from the last
+// parenthesis.
+func fieldsOfStat(raw []byte) (f [statFields][]byte, ok bool) {
+	n := 0
+	for field := range bytes.FieldsSeq(raw[bytes.LastIndexByte(raw, ')')+1:]) {
+		if f[n] = field; n == statFields-1 {
+			return f, true
+		}
+		n++
+	}
+	return f, false
+}
+
+// readProc reads the beginning of a file of a process in /proc, as much as buf holds. It
+// returns nothing on failure. It makes next to no garbage, because it is called often: each
+// exec has the memory of its tree sampled, and each sample reads all processes.
+func readProc(pid int, file string, buf []byte) []byte {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = unix.Close(fd) }() // only read
+	size := 0
+	for size < len(buf) {
+		n, err := unix.Read(fd, buf[size:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			break
+		}
+		size += n
+	}
+	return buf[:size]
 }
 
 // tree identifies the processes that belong to an exec.

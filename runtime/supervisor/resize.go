@@ -3,18 +3,16 @@ package supervisor
 import (
 	"context"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/output"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // Resize sets the window size of an exec's terminal.
 func (v *service) Resize(ctx context.Context, req *guestv1.ResizeRequest) (*guestv1.ResizeResponse, error) {
 	for _, n := range []uint32{req.GetRows(), req.GetColumns()} {
 		if n < 1 || n > output.MaxSize {
-			return nil, status.Errorf(codes.InvalidArgument, "a terminal has 1 to %d rows and columns", output.MaxSize)
+			return nil, rpc.Errorf(rpc.InvalidArgument, "a terminal has 1 to %d rows and columns", output.MaxSize)
 		}
 	}
 	e, err := v.decided(ctx, req.GetExecId())
@@ -26,7 +24,7 @@ func (v *service) Resize(ctx context.Context, req *guestv1.ResizeRequest) (*gues
 		return &guestv1.ResizeResponse{}, nil
 	}
 	if in == nil || !in.tty {
-		return nil, status.Error(codes.InvalidArgument, "the exec has no terminal")
+		return nil, rpc.Errorf(rpc.InvalidArgument, "the exec has no terminal")
 	}
 	in.control(func(fd int) { output.SetSize(fd, req.GetRows(), req.GetColumns()) })
 	return &guestv1.ResizeResponse{Running: true}, nil

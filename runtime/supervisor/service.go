@@ -7,31 +7,44 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/ttrpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/agbox/agbox/internal/ids"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/supervisor/files"
 	"github.com/agbox/agbox/runtime/supervisor/output"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // service answers the calls of the protocol.
 type service struct{ s *Supervisor }
 
-var _ guestv1.SupervisorService = (*service)(nil)
+// methods are all calls of the protocol.
+func (s *Supervisor) methods(f *files.Service) rpc.Methods {
+	v, a := &service{s}, &agentService{s}
+	return rpc.Methods{
+		"guest.v1.Supervisor/Hello":      rpc.Unary(v.Hello),
+		"guest.v1.Supervisor/Start":      rpc.Unary(v.Start),
+		"guest.v1.Supervisor/Cancel":     rpc.Unary(v.Cancel),
+		"guest.v1.Supervisor/Signal":     rpc.Unary(v.Signal),
+		"guest.v1.Supervisor/WriteStdin": rpc.Unary(v.WriteStdin),
+		"guest.v1.Supervisor/Resize":     rpc.Unary(v.Resize),
+		"guest.v1.Supervisor/Watch":      rpc.Stream(v.Watch),
+		"guest.v1.Supervisor/Release":    rpc.Unary(v.Release),
+		"guest.v1.Supervisor/Processes":  rpc.Unary(v.Processes),
 
-// surviveCall turns a panic in one call into an error of that call. Otherwise all execs
-// of the sandbox would die with the supervisor.
-func surviveCall(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (reply any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			reply, err = nil, status.Errorf(codes.Internal, "the supervisor failed in this call: %v", p)
-		}
-	}()
-	return method(ctx, unmarshal)
+		"guest.v1.Agents/Look":   rpc.Unary(a.Look),
+		"guest.v1.Agents/Follow": rpc.Stream(a.Follow),
+		"guest.v1.Agents/Drain":  rpc.Unary(a.Drain),
+		"guest.v1.Agents/Pause":  rpc.Unary(a.Pause),
+		"guest.v1.Agents/Answer": rpc.Unary(a.Answer),
+		"guest.v1.Agents/Allot":  rpc.Unary(a.Allot),
+
+		"guest.v1.Files/Stat":          rpc.Unary(f.Stat),
+		"guest.v1.Files/List":          rpc.Unary(f.List),
+		"guest.v1.Files/MakeDirectory": rpc.Unary(f.MakeDirectory),
+		"guest.v1.Files/Remove":        rpc.Unary(f.Remove),
+		"guest.v1.Files/Move":          rpc.Unary(f.Move),
+	}
 }
 
 // Hello identifies the supervisor.
@@ -40,7 +53,7 @@ func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloR
 		Protocol:          wire.Protocol,
 		SupervisorVersion: v.s.cfg.Version,
 		BootId:            v.s.bootID,
-		StartedAt:         timestamppb.New(v.s.started),
+		StartedAt:         guestv1.New(v.s.started),
 		MainExecId:        v.s.mainExecID(),
 		LogsDeleted:       v.s.logs.Deleted(),
 	}, nil
@@ -70,29 +83,29 @@ func (v *service) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv
 func checkStart(req *guestv1.StartRequest) error {
 	switch {
 	case !ids.Valid(req.GetExecId()):
-		return status.Error(codes.InvalidArgument, "the exec id is not valid")
+		return rpc.Errorf(rpc.InvalidArgument, "the exec id is not valid")
 	case len(req.GetCommand()) == 0 || req.GetCommand()[0] == "":
-		return status.Error(codes.InvalidArgument, "the command is empty")
+		return rpc.Errorf(rpc.InvalidArgument, "the command is empty")
 	case req.GetCwd() != "" && !path.IsAbs(req.GetCwd()):
-		return status.Errorf(codes.InvalidArgument, "the working directory %s is not absolute", show(req.GetCwd()))
+		return rpc.Errorf(rpc.InvalidArgument, "the working directory %s is not absolute", show(req.GetCwd()))
 	}
 	for _, list := range [][]string{req.GetCommand(), req.GetEnv(), {req.GetCwd(), req.GetUser()}} {
 		for _, s := range list {
 			if strings.ContainsRune(s, 0) {
-				return status.Error(codes.InvalidArgument, "command, environment, directory and user cannot hold a NUL")
+				return rpc.Errorf(rpc.InvalidArgument, "command, environment, directory and user cannot hold a NUL")
 			}
 		}
 	}
 	if req.GetRows() > output.MaxSize || req.GetColumns() > output.MaxSize {
-		return status.Errorf(codes.InvalidArgument, "a terminal has at most %d rows and columns", output.MaxSize)
+		return rpc.Errorf(rpc.InvalidArgument, "a terminal has at most %d rows and columns", output.MaxSize)
 	}
 	for _, entry := range req.GetEnv() {
 		if strings.IndexByte(entry, '=') <= 0 {
-			return status.Errorf(codes.InvalidArgument, "the environment entry %s is not KEY=value", show(entry))
+			return rpc.Errorf(rpc.InvalidArgument, "the environment entry %s is not KEY=value", show(entry))
 		}
 	}
 	if err := wire.CheckArguments(req.GetCommand(), req.GetEnv()); err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
+		return rpc.Errorf(rpc.InvalidArgument, "%v", err)
 	}
 	return nil
 }
@@ -114,7 +127,7 @@ func (v *service) Cancel(ctx context.Context, req *guestv1.CancelRequest) (*gues
 // Signal sends one signal to an exec's process group.
 func (v *service) Signal(ctx context.Context, req *guestv1.SignalRequest) (*guestv1.SignalResponse, error) {
 	if sig := req.GetSignal(); sig < 1 || sig > 64 {
-		return nil, status.Errorf(codes.InvalidArgument, "there is no signal %d; signals are 1 to 64", sig)
+		return nil, rpc.Errorf(rpc.InvalidArgument, "there is no signal %d; signals are 1 to 64", sig)
 	}
 	e, err := v.decided(ctx, req.GetExecId())
 	if e == nil || err != nil {
@@ -122,7 +135,7 @@ func (v *service) Signal(ctx context.Context, req *guestv1.SignalRequest) (*gues
 	}
 	running, err := v.s.signal(e, syscall.Signal(req.GetSignal()))
 	if err != nil {
-		return nil, status.Errorf(codes.Internal, "the signal could not be sent: %v", err)
+		return nil, rpc.Errorf(rpc.Internal, "the signal could not be sent: %v", err)
 	}
 	return &guestv1.SignalResponse{Running: running}, nil
 }
@@ -142,17 +155,17 @@ func (v *service) decided(ctx context.Context, id string) (*execution, error) {
 }
 
 // Watch sends the records of execs that have ended or end later.
-func (v *service) Watch(ctx context.Context, req *guestv1.WatchRequest, stream guestv1.Supervisor_WatchServer) error {
+func (v *service) Watch(ctx context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 	if n := len(req.GetExecIds()); n > wire.MaxWatched {
-		return status.Errorf(codes.InvalidArgument, "%d execs in one watch; the limit is %d", n, wire.MaxWatched)
+		return rpc.Errorf(rpc.InvalidArgument, "%d execs in one watch; the limit is %d", n, wire.MaxWatched)
 	}
 	for _, id := range req.GetExecIds() {
 		if !ids.Valid(id) {
-			return status.Error(codes.InvalidArgument, "an exec id is not valid")
+			return rpc.Errorf(rpc.InvalidArgument, "an exec id is not valid")
 		}
 	}
-	watching := func() error { return stream.Send(&guestv1.WatchResponse{Watching: true}) }
+	watching := func() error { return send(&guestv1.WatchResponse{Watching: true}) }
 	return v.s.watch(ctx, req.GetExecIds(), watching, func(r *guestv1.ExecRecord) error {
-		return stream.Send(&guestv1.WatchResponse{Exec: r})
+		return send(&guestv1.WatchResponse{Exec: r})
 	})
 }

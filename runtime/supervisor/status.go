@@ -7,10 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -50,7 +48,7 @@ func (s *Supervisor) readStatus(id string) *guestv1.ExecRecord {
 	}
 	record := new(guestv1.ExecRecord)
 	if err == nil {
-		err = proto.Unmarshal(raw, record)
+		err = record.UnmarshalVT(raw)
 	}
 	if err == nil && record.GetExecId() != id {
 		err = fmt.Errorf("it is of exec %q", record.GetExecId())
@@ -69,12 +67,13 @@ func (s *Supervisor) readStatus(id string) *guestv1.ExecRecord {
 // encodeStatus makes the content of a status file. The request is only in the file: the
 // records in memory are many, and each is sent to every watcher.
 func encodeStatus(record *guestv1.ExecRecord, asked *guestv1.RecordedRequest) ([]byte, error) {
-	raw, err := proto.Marshal(record)
+	raw, err := record.MarshalVT()
 	if err != nil || asked == nil {
 		return raw, err
 	}
 	// An encoded message that is appended to another is merged with it.
-	return proto.MarshalOptions{}.MarshalAppend(raw, &guestv1.ExecRecord{Request: asked})
+	more, err := (&guestv1.ExecRecord{Request: asked}).MarshalVT()
+	return append(raw, more...), err
 }
 
 // recordedRequest returns what the status file of an exec keeps of its request, within

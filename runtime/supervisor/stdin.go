@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 const (
@@ -98,7 +97,7 @@ func stdinPipe() (in *input, child *os.File, err error) {
 }
 
 // errGap refuses bytes that do not continue where their writer's count ends.
-var errGap = status.Error(codes.InvalidArgument, "the bytes before the offset have not been written by this writer")
+var errGap = rpc.Errorf(rpc.InvalidArgument, "the bytes before the offset have not been written by this writer")
 
 // write performs a WriteStdin. written is the count of the writer; it is also valid with
 // an error.
@@ -299,9 +298,9 @@ func (in *input) shut() {
 func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 	switch {
 	case req.GetWriter() == "" || len(req.GetWriter()) > wire.MaxWriter:
-		return nil, status.Errorf(codes.InvalidArgument, "a writer has a name of 1 to %d bytes", wire.MaxWriter)
+		return nil, rpc.Errorf(rpc.InvalidArgument, "a writer has a name of 1 to %d bytes", wire.MaxWriter)
 	case len(req.GetData()) > wire.MaxStdin:
-		return nil, status.Errorf(codes.InvalidArgument, "%d bytes in one call; the limit is %d", len(req.GetData()), wire.MaxStdin)
+		return nil, rpc.Errorf(rpc.InvalidArgument, "%d bytes in one call; the limit is %d", len(req.GetData()), wire.MaxStdin)
 	}
 	e, err := v.decided(ctx, req.GetExecId())
 	if e == nil || err != nil {
@@ -317,7 +316,7 @@ func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest
 	if size := int64(len(req.GetData())); size > wire.SmallStdin {
 		defer v.s.waiting.Add(-size)
 		if v.s.waiting.Add(size) > maxWaiting {
-			return nil, status.Error(codes.ResourceExhausted, "too much input waits for processes that do not read")
+			return nil, rpc.Errorf(rpc.ResourceExhausted, "too much input waits for processes that do not read")
 		}
 	}
 	written, open, err := in.write(ctx, req)

@@ -7,18 +7,17 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // stoppingForTest performs the first step of a stop.
@@ -49,7 +48,7 @@ func TestAnExecThatMeetsTheStopGetsNoProcess(t *testing.T) {
 	if !stopped(r) {
 		t.Errorf("the watchers are told of %v", r)
 	}
-	if left := s.readStatus("e"); !proto.Equal(left, r) {
+	if left := s.readStatus("e"); !reflect.DeepEqual(left, r) {
 		t.Errorf("the status file holds %v", left)
 	}
 }
@@ -69,12 +68,17 @@ func TestAStartDuringTheStopIsAnsweredAsWhatTheStopEnded(t *testing.T) {
 	if r := start("late"); !stopped(r) {
 		t.Errorf("what comes late is %v", r)
 	}
-	if r := start("old"); !proto.Equal(r, old) {
+	if r := start("old"); !reflect.DeepEqual(r, old) {
 		t.Errorf("what ran before is %v", r)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.cfg.LogDir, "late*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+func isUnavailable(err error) bool {
+	e, ok := errors.AsType[*rpc.Error](err)
+	return ok && e.Code == rpc.Unavailable
 }
 
 func TestAReleaseDuringTheStopNamesNoCommand(t *testing.T) {
@@ -83,7 +87,7 @@ func TestAReleaseDuringTheStopNamesNoCommand(t *testing.T) {
 	s.stoppingForTest()
 	v := &service{s}
 	for range 2 {
-		if r, err := v.Release(t.Context(), nil); status.Code(err) != codes.Unavailable {
+		if r, err := v.Release(t.Context(), nil); !isUnavailable(err) {
 			t.Errorf("released %v, %v", r, err)
 		}
 	}

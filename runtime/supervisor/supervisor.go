@@ -20,19 +20,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/bulk"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/files"
 	"github.com/agbox/agbox/runtime/supervisor/output"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // Config configures a supervisor.
@@ -113,7 +111,7 @@ func LoadBoot(path string) (*guestv1.BootConfig, error) {
 		return nil, fmt.Errorf("the boot configuration cannot be read: %w", err)
 	}
 	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
+	if err := boot.UnmarshalVT(raw); err != nil {
 		return nil, fmt.Errorf("the boot configuration %s is damaged: %w", path, err)
 	}
 	return boot, nil
@@ -154,7 +152,7 @@ func New(cfg Config) (*Supervisor, error) {
 	s.output = output.New(s.disk.do)
 	s.agents = agents.New(agents.Config{
 		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.storeReport, Look: s.activityOf,
-		KillCall: s.killCall,
+		KillCall: s.killCall, As: s.as,
 	})
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil
@@ -196,15 +194,10 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(surviveCall))
-	if err != nil {
-		return err
-	}
-	guestv1.RegisterSupervisorService(server, &service{s})
-	guestv1.RegisterAgentsService(server, &agentService{s})
 	transferring, endTransfers := context.WithCancel(context.WithoutCancel(ctx))
 	defer endTransfers()
-	s.serveFiles(transferring, server, ln)
+	service := files.New(transferring, s.fileUser)
+	ln.transfer = service.Serve
 
 	s.output.Start()
 	defer s.output.Stop()
@@ -218,7 +211,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	}
 	serving, stopServing := context.WithCancel(ctx)
 	served := make(chan error, 1)
-	loops.Go(func() { served <- server.Serve(serving, ln) })
+	loops.Go(func() { served <- ln.serve(serving, s.methods(service)); ln.wait(farewell) })
 
 	s.work.Go(s.keepSpares)
 	s.work.Go(func() { s.memory.run(s.stopping) })
@@ -240,7 +233,6 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	ln.finishTransfers(clearing)
 	ln.finish(farewell)
 	stopServing()
-	_ = server.Close() // its connections are already closed
 	stopReaping()
 	loops.Wait()
 	return err
@@ -267,7 +259,7 @@ func (s *Supervisor) release(ctx context.Context) (id string, err error) {
 	}
 	s.mainOnce.Do(func() { s.startMain(ctx) })
 	if id = s.mainExecID(); id == "" {
-		return "", status.Error(codes.Unavailable, "the supervisor is stopping and starts nothing any more")
+		return "", rpc.Errorf(rpc.Unavailable, "the supervisor is stopping and starts nothing any more")
 	}
 	return id, nil
 }

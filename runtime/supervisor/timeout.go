@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // limits ends an exec that runs too long or is silent for too long. It costs an idle exec

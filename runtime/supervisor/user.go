@@ -14,7 +14,7 @@ import (
 
 	"github.com/moby/sys/user"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // maxUserFile is the maximum number of bytes read from a passwd or group file.

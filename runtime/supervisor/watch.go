@@ -3,10 +3,8 @@ package supervisor
 import (
 	"context"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // watcher receives the exits that happen while it is subscribed.
@@ -61,7 +59,7 @@ func (r *registry) dropLocked(w *watcher) {
 func (s *Supervisor) watch(ctx context.Context, asked []string, watching func() error, send func(*guestv1.ExecRecord) error) error {
 	w := s.registry.subscribe()
 	if w == nil {
-		return status.Errorf(codes.ResourceExhausted, "more than %d watchers; close one", maxWatchers)
+		return rpc.Errorf(rpc.ResourceExhausted, "more than %d watchers; close one", maxWatchers)
 	}
 	defer s.registry.unsubscribe(w)
 	if err := watching(); err != nil {
@@ -85,7 +83,7 @@ func (s *Supervisor) watch(ctx context.Context, asked []string, watching func() 
 		select {
 		case record, ok := <-w.exits:
 			if !ok {
-				return status.Error(codes.Aborted, "the watch was too slow or the supervisor stops; watch again")
+				return rpc.Errorf(rpc.Aborted, "the watch was too slow or the supervisor stops; watch again")
 			}
 			if twice > 0 {
 				if twice--; sent[record] {

@@ -97,3 +97,13 @@ func Bases(config []byte) []BaseFile {
 	}
 	return TakeBases("", node, report)
 }
+
+// ProjectOf returns the project folder of a devcontainer.json: the folder that has the
+// file, or that has the folder .devcontainer in which the file is.
+func ProjectOf(file string) string {
+	dir := filepath.Dir(file)
+	if i := strings.LastIndex(dir+"/", "/.devcontainer/"); i > 0 {
+		return dir[:i]
+	}
+	return dir
+}

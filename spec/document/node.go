@@ -36,6 +36,8 @@ type Node struct {
 	Entries []Entry
 	// Line and Column are the start of the value, from 1.
 	Line, Column int
+	// File is set if the value is from another file than the tree around it.
+	File string
 }
 
 // Entry is a key of a map with its value.

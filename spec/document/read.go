@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,14 +24,14 @@ type Reader struct {
 const durationName = protoreflect.FullName("google.protobuf.Duration")
 
 // filledIn are fields that only the daemon sets.
-var filledIn = []protoreflect.Name{"tool_projections", "sources_resolved"}
+var filledIn = []protoreflect.Name{"tool_projections", "sources_resolved", "reference"}
 
 // FilledIn reports whether only the daemon sets the field.
 func FilledIn(field protoreflect.Name) bool { return slices.Contains(filledIn, field) }
 
 // At returns the origin of a node.
 func (r *Reader) At(n *Node, path string) *Origin {
-	return &Origin{File: r.File, Line: n.Line, Column: n.Column, Path: path}
+	return &Origin{File: cmp.Or(n.File, r.File), Line: n.Line, Column: n.Column, Path: path}
 }
 
 // Message fills m from a map and returns the origins of its fields. Invalid parts are

@@ -27,6 +27,9 @@ var shorts = map[protoreflect.Name]func(string) ([]proto.Message, error){
 	"ServiceDependency": func(text string) ([]proto.Message, error) {
 		return []proto.Message{&agboxv1.ServiceDependency{Name: text}}, nil
 	},
+	"BuildSpec": func(text string) ([]proto.Message, error) {
+		return []proto.Message{&agboxv1.BuildSpec{Context: text}}, nil
+	},
 	"WorkspaceSpec": func(text string) ([]proto.Message, error) {
 		return []proto.Message{&agboxv1.WorkspaceSpec{Source: text}}, nil
 	},

@@ -12,6 +12,10 @@ var (
 	devcontainerVariable = regexp.MustCompile(`\$\{(?:localEnv|env):([^}:]+)`)
 )
 
+// ProfilesVariable names the variable with the profiles of a compose file that are wanted,
+// separated by commas.
+const ProfilesVariable = "COMPOSE_PROFILES"
+
 // Variables returns the names of the variables whose values a file needs from its
 // reader's environment, sorted. Nothing else of the environment is sent.
 func Variables(format agboxv1.ConfigFormat, content []byte) []string {
@@ -29,6 +33,12 @@ func Variables(format agboxv1.ConfigFormat, content []byte) []string {
 		if node := YAML("", content, new(Report)); node != nil {
 			for _, service := range node.Get("services").entries() {
 				names = append(names, passedOn(service.Value.Get("environment"))...)
+				if service.Value.Get("profiles") != nil {
+					names = append(names, ProfilesVariable)
+				}
+				if build := service.Value.Get("build"); build != nil {
+					names = append(names, passedOn(build.Get("args"))...)
+				}
 			}
 		}
 	}

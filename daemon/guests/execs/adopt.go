@@ -183,7 +183,7 @@ func (a *adopter) request(rec *guestv1.ExecRecord) *agboxv1.CreateExecRequest {
 		Tty: kept.GetTty(), Stdin: kept.GetStdin(), MaxLogBytes: kept.GetMaxLogBytes(),
 		Timeout: fromMilliseconds(kept.GetTimeoutMs()), IdleTimeout: fromMilliseconds(kept.GetIdleTimeoutMs()),
 	}
-	if kept.GetCwd() != a.boot.GetCwd() {
+	if kept.GetCwd() != execDir(a.boot) {
 		req.Cwd = kept.GetCwd()
 	}
 	if kept.GetUser() != a.boot.GetUser() {

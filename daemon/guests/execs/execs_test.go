@@ -89,6 +89,10 @@ func (s *supervisor) Signal(context.Context, *guestv1.SignalRequest) (*guestv1.S
 	return &guestv1.SignalResponse{Running: s.unheard.Add(-1) < 0}, nil
 }
 
+func (s *supervisor) Processes(context.Context, *guestv1.ProcessesRequest) (*guestv1.ProcessesResponse, error) {
+	return new(guestv1.ProcessesResponse), nil
+}
+
 func (s *supervisor) Release(context.Context, *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {
 	return &guestv1.ReleaseResponse{MainExecId: s.main}, nil
 }

@@ -1,6 +1,7 @@
 package execs
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -72,6 +73,8 @@ func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateE
 	what := startRequest(req, lk.Boot)
 	if a, ok := r.ledger.AgentOf(lk.SandboxID, req.GetExecId()); ok {
 		what.Agent = agentBoot(a)
+		children := r.ledger.ChildrenBudget(a)
+		what.Agent.ChildrenInputTokens, what.Agent.ChildrenCostMicroUsd = children.InputTokens, children.CostMicroUSD
 		what.Agent.JournalBytes = r.journalBytes(a)
 		if err := r.addWork(call, a, what.Agent); err != nil {
 			r.log.Error("the work of an agent cannot be read", "sandbox_id", lk.SandboxID, "agent_id", a.ID, "error", err)
@@ -133,7 +136,7 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 	}
 	limit(out, req)
 	if out.Cwd == "" {
-		out.Cwd = boot.GetCwd()
+		out.Cwd = execDir(boot)
 	}
 	if out.User == "" {
 		out.User = boot.GetUser()
@@ -143,6 +146,9 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 	}
 	return out
 }
+
+// execDir is the working directory of execs that name none.
+func execDir(boot *guestv1.BootConfig) string { return cmp.Or(boot.GetExecCwd(), boot.GetCwd()) }
 
 // Report handles a report of a supervisor.
 func (r *Runner) Report(ctx context.Context, lk *links.Link, rec *guestv1.ExecRecord) {

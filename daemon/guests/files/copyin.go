@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/archive"
@@ -41,6 +41,7 @@ func (f *Files) CopyIn(ctx context.Context, sandboxID string, check hostfiles.Ch
 		return err
 	}
 	c := &copyIn{files: f, lk: lk, check: check}
+	defer c.discard()
 	for _, one := range copies {
 		tell := func(files, bytes int64) { progress(one, files, bytes) }
 		if err := c.one(ctx, one, tell); err != nil {
@@ -50,7 +51,7 @@ func (f *Files) CopyIn(ctx context.Context, sandboxID string, check hostfiles.Ch
 			return one.Failed(err)
 		}
 	}
-	return nil
+	return c.finishBase(ctx)
 }
 
 // copyIn is one run of CopyIn.
@@ -60,6 +61,9 @@ type copyIn struct {
 	check hostfiles.Checker
 	// who is the user of execs, once it was resolved.
 	who *user.ExecUser
+	// base records the workspace; nil before and after. about says what it is of.
+	base  *bases.Recorder
+	about bases.About
 }
 
 func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(files, bytes int64)) error {
@@ -67,13 +71,12 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 	if err != nil {
 		return err
 	}
-	target := one.Target
-	if rest, home := strings.CutPrefix(target, "~"); home && hostfiles.InHome(target) {
-		who, err := c.user(ctx)
-		if err != nil {
-			return err
-		}
-		target = path.Join(who.Home, rest)
+	target, err := c.resolve(ctx, one.Target)
+	if err != nil {
+		return err
+	}
+	if one.Added {
+		return c.add(ctx, target, one.Content)
 	}
 	tree, err := c.check.Open(one)
 	if err != nil {
@@ -88,7 +91,27 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 	if err != nil {
 		return err
 	}
-	return c.send(ctx, dir, name, func(w io.Writer) error { return tree.Pack(ctx, w, name, owner, progress) })
+	var record archive.Record
+	if one.Base && tree.IsDir() {
+		if err := c.beginBase(ctx, one, dir, name); err != nil {
+			return err
+		}
+		record = c.base
+	}
+	return c.send(ctx, dir, name, func(w io.Writer) error { return tree.Pack(ctx, w, name, owner, record, progress) })
+}
+
+// resolve replaces "~" in a target by the home of the user of execs.
+func (c *copyIn) resolve(ctx context.Context, target string) (string, error) {
+	rest, home := strings.CutPrefix(target, "~")
+	if !home || !hostfiles.InHome(target) {
+		return target, nil
+	}
+	who, err := c.user(ctx)
+	if err != nil {
+		return "", err
+	}
+	return path.Join(who.Home, rest), nil
 }
 
 // owner returns the owner of a copy.
@@ -100,23 +123,7 @@ func (c *copyIn) owner(ctx context.Context, one hostfiles.Copy) (archive.Owner, 
 		}
 		return archive.Owner{UID: who.Uid, GID: who.Gid}, nil
 	}
-	uid, gid, both := strings.Cut(one.Owner, ":")
-	if !both {
-		gid = uid
-	}
-	var owner archive.Owner
-	for _, id := range []struct {
-		text string
-		to   *int
-	}{{uid, &owner.UID}, {gid, &owner.GID}} {
-		n, err := strconv.ParseUint(cmp.Or(id.text, "0"), 10, 32)
-		if err != nil {
-			return owner, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-				"The owner %q is not uid or uid:gid: write numbers, for example 1000:1000.", one.Owner)
-		}
-		*id.to = int(n)
-	}
-	return owner, nil
+	return one.Numbers()
 }
 
 // user returns the default user of execs, resolved with the container's own files.

@@ -16,6 +16,8 @@ type storyteller struct {
 	supervisor
 	protocol uint32
 	news     *guestv1.IncarnationNews
+	// begin holds the news back until it is closed, nil does not.
+	begin chan struct{}
 	// over ends Follow.
 	over chan struct{}
 }
@@ -25,6 +27,9 @@ func (s storyteller) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.Hel
 }
 
 func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
+	if s.begin != nil {
+		<-s.begin
+	}
 	if err := stream.Send(&guestv1.FollowResponse{News: s.news}); err != nil {
 		return err
 	}
@@ -37,6 +42,14 @@ func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, strea
 
 func (storyteller) Drain(context.Context, *guestv1.DrainRequest) (*guestv1.DrainResponse, error) {
 	return new(guestv1.DrainResponse), nil
+}
+
+func (storyteller) Pause(context.Context, *guestv1.PauseRequest) (*guestv1.PauseResponse, error) {
+	return new(guestv1.PauseResponse), nil
+}
+
+func (storyteller) Allot(context.Context, *guestv1.AllotRequest) (*guestv1.AllotResponse, error) {
+	return new(guestv1.AllotResponse), nil
 }
 
 func (storyteller) Answer(context.Context, *guestv1.AnswerRequest) (*guestv1.AnswerResponse, error) {
@@ -89,8 +102,10 @@ func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 	} {
 		b := guesttest.New(t)
 		l := listening(b)
-		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, over: make(chan struct{})}, nil)
-		b.Connect()
+		begin := make(chan struct{})
+		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, begin: begin, over: make(chan struct{})}, nil)
+		b.Connect() // it fails if the link is cut off before it returns
+		close(begin)
 		<-l.silent
 		<-b.Lost
 		if len(l.told) > 0 {

@@ -35,8 +35,11 @@ func Ending(r Record, rules Rules) *agboxv1.AgentEvent {
 	}
 	switch end.GetKind() {
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED:
-		if end.GetDrainedFor() == agboxv1.PauseReason_PAUSE_REASON_UNHELD {
+		switch unheld := end.GetDrainedFor() == agboxv1.PauseReason_PAUSE_REASON_UNHELD; {
+		case unheld && r.Unheld():
 			return suspended()
+		case unheld:
+			return paused(r, agboxv1.PauseReason_PAUSE_REASON_DRAINED, "It is held again.")
 		}
 		return paused(r, end.GetDrainedFor(), "It was drained.")
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT:
@@ -68,8 +71,9 @@ func terminated(end *agboxv1.IncarnationEnd) bool {
 	return end.GetExitCode() == 128+int32(unix.SIGTERM) || end.GetSignal() == int32(unix.SIGTERM)
 }
 
-// outOfMemory reports whether memory ran out. A SIGKILL that agbox did not send counts as
-// that, because the kernel does not always say so.
+// outOfMemory reports whether an end is retried as one for lack of memory. A SIGKILL that agbox
+// did not send is, because the kernel does not always say so. What people read claims a lack of
+// memory only if OomKilled is set.
 func outOfMemory(end *agboxv1.IncarnationEnd) bool {
 	ours := end.GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED
 	return end.GetOomKilled() || !ours && end.GetExitCode() == 128+int32(unix.SIGKILL)
@@ -111,7 +115,7 @@ func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
 	case allEqual(same, rules.Retry.SameError):
 		return deadLetter(crashes, fmt.Sprintf("Deterministic crash: same error on %d attempts: %s", rules.Retry.SameError, message))
 	case oom && rules.Retry.OOM > 0 && crashes >= rules.Retry.OOM && r.OOMs == r.Crashes:
-		return deadLetter(crashes, fmt.Sprintf("Memory ran out on each of %d attempts, also with a reduced footprint: give its sandbox more memory.", crashes))
+		return deadLetter(crashes, oomSentence(r, end, crashes))
 	}
 	pause := paused(r, agboxv1.PauseReason_PAUSE_REASON_CRASH, message)
 	p := pause.GetPause()
@@ -123,6 +127,16 @@ func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
 		p.WakeAt = timestamppb.New(r.LastAt.Add(rules.Retry.delay(crashes)))
 	}
 	return pause
+}
+
+// oomSentence describes the crashes of an agent whose last one is end, and which were all like a
+// lack of memory.
+func oomSentence(r Record, end *agboxv1.IncarnationEnd, crashes uint32) string {
+	if end.GetOomKilled() && r.KernelOOMs == r.OOMs {
+		return fmt.Sprintf("Memory ran out on each of %d attempts, also with a reduced footprint: give its sandbox more memory.", crashes)
+	}
+	return fmt.Sprintf("SIGKILL, which agbox did not send, ended each of %d attempts, also with a reduced footprint. "+
+		"The kernel did not report a lack of memory each time: look for who sends SIGKILL, or give its sandbox more memory.", crashes)
 }
 
 // delay is the pause after the given number of crashes.
@@ -168,8 +182,12 @@ func errorMessage(end *agboxv1.IncarnationEnd) string {
 		return "It was lost with its container."
 	}
 	switch {
-	case outOfMemory(end):
+	case end.GetOomKilled():
 		return "It was killed for lack of memory."
+	case outOfMemory(end) && end.GetSignal() != 0:
+		return "SIGKILL ended it, which agbox did not send."
+	case outOfMemory(end):
+		return "It exited with 137, as after SIGKILL."
 	case end.GetSignal() != 0:
 		return fmt.Sprintf("Signal %d ended it.", end.GetSignal())
 	case end.GetExitCode() == 0:

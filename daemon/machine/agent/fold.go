@@ -86,7 +86,7 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED,
 		agboxv1.AgentEventType_AGENT_OPENED, agboxv1.AgentEventType_AGENT_REPARENTED:
 		return live
-	case agboxv1.AgentEventType_AGENT_CLOSED, agboxv1.AgentEventType_AGENT_SIGNAL_FAILED:
+	case agboxv1.AgentEventType_AGENT_CLOSED, agboxv1.AgentEventType_AGENT_SIGNAL_FAILED, agboxv1.AgentEventType_AGENT_CHILD_DELETED:
 		return true
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		return r.State == Paused
@@ -139,7 +139,8 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		}
 		r.Progress, r.ProgressAt = ev.GetProgress(), ev.GetSequence()
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
-		r = r.withCheckpoint(ev.GetCheckpoint())
+		r = r.withCheckpoint(ev.GetCheckpoint(), ev.GetSequence())
+		r.Digested = ev.GetCheckpoint().GetKind() == agboxv1.CheckpointKind_CHECKPOINT_KIND_PAUSE
 		r.Uncounted = 0
 	case agboxv1.AgentEventType_AGENT_CONTEXT:
 		r.Context = ev.GetGauge().GetContext()
@@ -174,6 +175,8 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r = countCrash(r, ev.GetDone().GetAttempt())
 	case agboxv1.AgentEventType_AGENT_DELETED:
 		r.Deleted = true
+	case agboxv1.AgentEventType_AGENT_CHILD_DELETED:
+		r.FormerChildren, r.FormerChildrenAt = ev.GetFormerChildren(), ev.GetSequence()
 	case agboxv1.AgentEventType_AGENT_MANIFEST, agboxv1.AgentEventType_AGENT_GRANTED, agboxv1.AgentEventType_AGENT_CONFLICT,
 		agboxv1.AgentEventType_AGENT_RELEASED, agboxv1.AgentEventType_AGENT_LEASES_EXPIRED:
 		r = foldLease(r, ev)
@@ -182,8 +185,10 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r = foldBreaker(r, ev)
 	}
 	if r.State != before {
+		r.Digested = r.Digested && before != Paused
 		r.StateChangedAt = at
-		r.Away, r.AwaySince = ev.GetPicture(), at
+		r.Away, r.AwaySince, r.AwayFrom = ev.GetPicture(), at, ev.GetPosition()
+		r.AwayAt = ev.GetSequence()
 	}
 	if r.Incarnation != nil && ev.GetRequest() > r.Incarnation.Request {
 		inc := *r.Incarnation
@@ -210,7 +215,7 @@ func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	r.State, r.After = Pending, s.GetAfter()
 	r = foldHeld(r, ev)
 	if c := s.GetCheckpoint(); c != nil {
-		r = r.withCheckpoint(c)
+		r = r.withCheckpoint(c, 0)
 	}
 	return r
 }
@@ -272,6 +277,9 @@ func countCrash(r Record, attempt uint32) Record {
 	r.Crashes, r.Uncounted = attempt, 0
 	if outOfMemory(r.Last) {
 		r.OOMs++
+	}
+	if r.Last.GetOomKilled() {
+		r.KernelOOMs++
 	}
 	r.Errors = append(slices.Clone(r.Errors), errorKey(r.Last))
 	r.Errors = r.Errors[max(0, len(r.Errors)-sameErrors):]

@@ -28,6 +28,8 @@ type world struct {
 	draining *Step
 	beatAt   time.Time
 	kin      Kin
+	// told is the mark of the pause that the program was told of.
+	told uint64
 }
 
 func TestAnyInterleavingComesToALegalRest(t *testing.T) {
@@ -85,13 +87,13 @@ func (w *world) emit(ev *agboxv1.AgentEvent) bool {
 }
 
 func (w *world) observe() Seen {
-	seen := Seen{Kin: w.kin, Sandbox: w.sandbox, Ending: w.draining != nil, Silent: w.now.Sub(w.beatAt), Armed: w.beatAt.After(t0)}
+	seen := Seen{Kin: w.kin, Sandbox: w.sandbox, Ending: w.draining != nil, Silent: w.now.Sub(w.beatAt), Armed: w.beatAt.After(t0), PauseMark: w.told}
 	if inc := w.r.Incarnation; inc != nil {
 		switch {
 		case w.running == inc.ExecID:
 			seen.Exec = ExecRunning
 		case w.accepted[inc.ExecID]:
-			seen.Exec = ExecEnded
+			seen.Exec, seen.Ran = ExecEnded, true
 		}
 	}
 	return seen
@@ -122,7 +124,7 @@ func (w *world) apply(step Step) {
 			if w.running != "" {
 				w.t.Fatalf("%s is started while %s runs", id, w.running)
 			}
-			w.accepted[id], w.running, w.end, w.beatAt, w.draining = true, id, nil, t0, nil
+			w.accepted[id], w.running, w.end, w.beatAt, w.draining, w.told = true, id, nil, t0, nil, 0
 		}
 	case Collect:
 		if w.r.Incarnation != nil {
@@ -134,6 +136,8 @@ func (w *world) apply(step Step) {
 		w.die(&agboxv1.IncarnationEnd{Kind: step.End, ExitCode: 137, Signal: 9, Spoke: true})
 	case RemoveSandbox:
 		w.sandbox = SandboxMissing
+	case TellPause:
+		w.told = w.r.PauseMark()
 	case Emit:
 		w.emit(step.Event)
 	}

@@ -124,6 +124,19 @@ func Leases(holds []lease.Hold) []*agboxv1.AgentLease {
 	return list
 }
 
+// Given returns what an agent gets beside what it holds: without a fencing number if it does
+// not hold it, or not in that mode.
+func Given(holds []lease.Hold, manifest []lease.Claim) []*agboxv1.AgentLease {
+	list, kept := Wanted(manifest), make(map[string]uint64)
+	for _, h := range lease.Merge(holds, manifest, 0) {
+		kept[h.Resource] = h.Fence
+	}
+	for _, l := range list {
+		l.Fence = kept[l.GetResource()]
+	}
+	return list
+}
+
 // Wanted returns what an agent asks for as clients see it.
 func Wanted(claims []lease.Claim) []*agboxv1.AgentLease {
 	var list []*agboxv1.AgentLease

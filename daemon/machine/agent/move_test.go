@@ -35,8 +35,15 @@ func TestAnOwnSandboxWhoseContainerIsGoneIsReplaced(t *testing.T) {
 	if step := Next(h.r, seen, rules(), t0); step.Do == Move {
 		t.Error("a new sandbox that fails before any incarnation is replaced too, for ever")
 	}
+	seen.Busy = true
+	if step := Next(lost().r, seen, rules(), t0); step.Do != Rest || step.Wake.IsZero() {
+		t.Errorf("another agent may run there: %s", step.Do)
+	}
 	shared := lost()
 	shared.r.Owned = false
+	if step := Next(shared.r, Seen{Sandbox: SandboxFailed, Gone: true, Kept: true}, rules(), t0); step.Do != Rest {
+		t.Errorf("the owner of the sandbox takes it along: %s", step.Do)
+	}
 	if step := Next(shared.r, seen, rules(), t0); step.Do == Move {
 		t.Error("a sandbox of others is replaced")
 	}

@@ -44,9 +44,13 @@ const (
 	Signal
 	// Move: make a new sandbox for the agent instead of its own, whose container is gone.
 	Move
+	// TellPause: tell the incarnation that its agent is paused, or not any more.
+	TellPause
+	// TellChildren: tell the incarnation what the children have of the budget of its agent.
+	TellChildren
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "signal", "move"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "signal", "move", "tell-pause", "tell-children"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -93,10 +97,15 @@ type Seen struct {
 	SandboxError string
 	// Gone means that the container of a FAILED sandbox does not exist any more, so the
 	// sandbox cannot be started again.
-	Gone      bool
-	Ensured   int
-	EnsuredAt time.Time
-	Exec      Exec
+	Gone bool
+	// Busy means that other agents have incarnations in it whose ends are not decided about. Kept
+	// means that an agent that has not ended owns it, and so gets a new one, to which all move.
+	Busy, Kept bool
+	Ensured    int
+	EnsuredAt  time.Time
+	Exec       Exec
+	// Ran means that the program of an exec that has ended was started.
+	Ran bool
 	// Unread means that the incarnation has reported what was not consumed.
 	Unread bool
 	// Asked means that the incarnation has requests about which nothing was decided in this
@@ -121,6 +130,10 @@ type Seen struct {
 	// Ending means that the supervisor is killing the incarnation. Draining means that it is
 	// draining it: it ends at the latest when the time of the drain is over.
 	Ending, Draining bool
+	// PauseMark is that of the pause of which the incarnation was told.
+	PauseMark uint64
+	// Untold means that the incarnation does not know what the children have of the budget.
+	Untold bool
 	// Acknowledged means that the program has taken the message that asks it to end.
 	Acknowledged bool
 	// Lost is a holder that is gone: an agent that has ended, or a client whose hold has
@@ -159,6 +172,9 @@ const (
 	maxEnsured  = 4
 	ensurePause = 5 * time.Second
 )
+
+// busyPause is the time between two looks whether the other agents of a lost sandbox can move.
+const busyPause = time.Second
 
 // doneGrace is how long a program may go on after it has reported its outcome.
 const doneGrace = 10 * time.Second
@@ -257,6 +273,10 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 			}},
 		}, "it was not started")
 	case ExecEnded:
+		seen.Unknown = true // what its program has not taken by now, it did not take
+		if event := entered(r, seen, rules); event != nil && seen.Ran && r.Kill == nil {
+			return emit(event, "its program ran") // before its reports, however short it was
+		}
 		return Step{Do: Collect}
 	}
 	alone, due := left(r, seen, now)
@@ -272,11 +292,17 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if seen.Unread {
 		return Step{Do: Consume}
 	}
+	if seen.Untold { // before it learns that a child has ended
+		return Step{Do: TellChildren, Why: "the program does not know what its children have of the budget"}
+	}
 	if seen.Asked { // after what it reported before
 		return Step{Do: Answer}
 	}
 	if seen.Ending || seen.Draining || seen.Unknown {
 		return Step{Wake: due} // its end, or a new link, calls again
+	}
+	if r.PauseMark() != seen.PauseMark {
+		return Step{Do: TellPause, Why: "the program does not know whether it is paused"}
 	}
 	if event := suspends(r); event != nil {
 		return emit(event, "nobody holds it")
@@ -360,10 +386,7 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 		ev.State = Executing
 	case r.State == Paused && r.Pause.Woken && (r.Pause.Observation == r.Incarnation.Begun || !seen.Spoke && !seen.Unknown):
 		ev.Observation = r.Pause.Observation // it got that as a file, or uses nothing of agbox
-		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, r.Pause.goesOn()
-		if len(r.Wants) > 0 { // it has to ask again
-			ev.State = Planning
-		}
+		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, r.GoesOn()
 	default:
 		return nil
 	}
@@ -441,7 +464,13 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 		}, "its sandbox is ready")
 	case SandboxFailed:
 		if seen.Gone && r.Owned && r.Settled {
+			if seen.Busy {
+				return Step{Wake: now.Add(busyPause)}
+			}
 			return Step{Do: Move, Why: "the container of its sandbox is gone"}
+		}
+		if seen.Gone && seen.Kept {
+			return Step{} // the owner of the sandbox takes it along
 		}
 		// One that exists for others may have failed a moment ago, and can be resumed.
 		if r.Incarnations == 0 && r.Owned || seen.Ensured >= maxEnsured {

@@ -72,6 +72,8 @@ func TestNext(t *testing.T) {
 			})
 		}
 	}
+	told := ready
+	told.PauseMark = working(t).pauseFor(forApproval).r.PauseMark()
 	for _, row := range []struct {
 		name   string
 		before func(*history)
@@ -99,6 +101,11 @@ func TestNext(t *testing.T) {
 		{"works", nil, ready, nil, 0, "rest"},
 		{"works, beats", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: time.Second}, func(r *Rules) {}, 0, "AGENT_LIVENESS"},
 		{"exec ended", nil, Seen{Sandbox: SandboxReady, Exec: ExecEnded}, nil, 0, "collect"},
+		{"a short program has ended", begun, Seen{Sandbox: SandboxReady, Exec: ExecEnded, Ran: true}, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_PHASE"},
+		{"a short program has ended, must report", begun, Seen{Sandbox: SandboxReady, Exec: ExecEnded, Ran: true}, nil, 0, "collect"},
+		{"a short program has ended, killed", all(begun, kill), Seen{Sandbox: SandboxReady, Exec: ExecEnded, Ran: true}, func(r *Rules) { r.ReadyStart = true }, 0, "collect"},
+		{"a program that was never started", begun, Seen{Sandbox: SandboxReady, Exec: ExecEnded}, func(r *Rules) { r.ReadyStart = true }, 0, "collect"},
+		{"woken, has ended without the observation", func(h *history) { h.pauseFor(forApproval).woken() }, Seen{Sandbox: SandboxReady, Exec: ExecEnded, Ran: true}, func(r *Rules) { r.ReadyStart = true }, 0, "collect"},
 		{"exec ended, killed", kill, Seen{Sandbox: SandboxReady, Exec: ExecEnded}, nil, 0, "collect"},
 		{"killed", kill, ready, nil, 0, "kill"},
 		{"killed, dying", kill, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Ending: true}, nil, 0, "rest"},
@@ -111,8 +118,16 @@ func TestNext(t *testing.T) {
 		{"outcome reported", done, ready, nil, 0, "rest until 10s"},
 		{"outcome reported, goes on", done, ready, nil, 10 * time.Second, "drain DRAINED UNSPECIFIED"},
 		{"budget used up", func(h *history) { h.progress(500_000, 0, 1) }, ready, nil, 0, "drain BUDGET UNSPECIFIED"},
-		{"paused", func(h *history) { h.pauseFor(forApproval) }, ready, nil, time.Minute, "rest until 30m0s"},
-		{"paused for too long", func(h *history) { h.pauseFor(forApproval) }, ready, nil, 30 * time.Minute, "drain DRAINED IDLE"},
+		{"paused", func(h *history) { h.pauseFor(forApproval) }, ready, nil, time.Minute, "tell-pause"},
+		{"paused, and told", func(h *history) { h.pauseFor(forApproval) }, told, nil, time.Minute, "rest until 30m0s"},
+		{"paused for too long", func(h *history) { h.pauseFor(forApproval) }, told, nil, 30 * time.Minute, "drain DRAINED IDLE"},
+		{"a child has ended", func(h *history) {}, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Untold: true, Asked: true}, nil, time.Minute, "tell-children"},
+		{"woken", func(h *history) { h.pauseFor(forApproval).woken() }, told, nil, time.Minute, "tell-pause"},
+		{"goes on", func(h *history) {
+			h.pauseFor(forApproval).woken().add(resumed(h.r, Executing, h.r.PendingObservation()))
+		}, told, nil, time.Minute, "tell-pause"},
+		{"paused by a conflict", func(h *history) { h.pauseFor(agboxv1.PauseReason_PAUSE_REASON_CONFLICT) }, ready, nil, time.Minute, "rest until 30m0s"},
+		{"paused before it began", func(h *history) { h.pauseFor(forApproval).endWith(stopped).pauseFor(forApproval).begun() }, ready, nil, time.Minute, "rest"},
 		{"silent, looked at", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 2 * time.Minute}, nil, 0, "AGENT_LIVENESS"},
 		{"reports are there", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, nil, 0, "consume"},
 		{"reports are there, ready at start", begun, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_PHASE"},

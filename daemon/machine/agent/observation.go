@@ -25,6 +25,15 @@ func (r Record) PendingObservation() uint64 {
 	return r.Pause.Observation
 }
 
+// DigestMissing reports whether the agent is paused and its program, which could have, has not
+// saved a digest of that. The newest other checkpoint counts then.
+func (r Record) DigestMissing() bool {
+	if r.State != Paused || r.Digested {
+		return false
+	}
+	return r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_CONFLICT || r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_APPROVAL
+}
+
 // dropDigests marks the digests of pauses among checkpoints as dropped.
 func dropDigests(list []*agboxv1.AgentCheckpoint) []*agboxv1.AgentCheckpoint {
 	list = slices.Clone(list)

@@ -163,3 +163,39 @@ func TestLostLeases(t *testing.T) {
 		t.Errorf("lost: %v", lost)
 	}
 }
+
+func TestADigestIsMissingUntilItComes(t *testing.T) {
+	h := working(t)
+	save := func(kind agboxv1.CheckpointKind) {
+		h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Incarnation: h.r.Incarnation.N,
+			Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{Seq: h.r.Checkpoint().GetSeq() + 1, Kind: kind}}})
+	}
+	const digest, turn = agboxv1.CheckpointKind_CHECKPOINT_KIND_PAUSE, agboxv1.CheckpointKind_CHECKPOINT_KIND_TURN
+	missing := func(want bool, when string) {
+		t.Helper()
+		if got := h.r.DigestMissing(); got != want {
+			t.Errorf("%s the digest is missing: %v", when, got)
+		}
+	}
+	missing(false, "while the agent works")
+	manifest := &agboxv1.AgentLeases{Leases: []*agboxv1.AgentLease{{Resource: "db"}}, Verdict: agboxv1.LeaseVerdict_LEASE_VERDICT_WAIT}
+	for _, typ := range []agboxv1.AgentEventType{agboxv1.AgentEventType_AGENT_MANIFEST, agboxv1.AgentEventType_AGENT_CONFLICT} {
+		h.add(&agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: manifest}})
+	}
+	missing(true, "after a conflict")
+	save(turn)
+	missing(true, "with the checkpoint of a turn")
+	save(digest)
+	missing(false, "once it has come")
+	h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_GRANTED, Details: &agboxv1.AgentEvent_Lease{Lease: manifest}})
+	h.woken()
+	missing(false, "when the agent is woken")
+	h.add(resumed(h.r, Executing, h.r.PendingObservation())).pauseFor(forApproval)
+	missing(true, "in the next pause, with the digest of the one before")
+	h.woken().add(resumed(h.r, Executing, h.r.PendingObservation()))
+	save(digest)
+	h.pauseFor(forApproval)
+	missing(false, "when it came just before the pause")
+	h.endWith(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: 143, Signal: 15, Spoke: true})
+	missing(false, "after the end of the program")
+}

@@ -11,6 +11,7 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -72,10 +73,16 @@ type Record struct {
 	Undecided bool
 
 	// Pause is set while State is PAUSED. Away is how things were when it became so, at
-	// AwaySince; it is nil if that is not known.
+	// AwaySince, by the event at the position AwayFrom; it is nil if that is not known.
 	Pause     *Pause
 	Away      *agboxv1.AgentPicture
 	AwaySince time.Time
+	AwayFrom  uint64
+	// AwayAt is the sequence of that event.
+	AwayAt uint64
+	// Digested means that its newest checkpoint is the digest of a pause that has begun since it
+	// went on last, or that is about to.
+	Digested bool
 	// PauseWanted is a wish for a pause that has not happened yet, or nil.
 	PauseWanted *agboxv1.AgentPause
 	// Kill is the wish to end the agent, or nil. KillAt is when it was recorded.
@@ -86,10 +93,11 @@ type Record struct {
 	Done   *agboxv1.AgentDone
 	DoneAt time.Time
 
-	// Crashes counts the crashes of the program. OOMs counts those among them for lack of
-	// memory. Errors has the folded messages of the last three, oldest first.
-	Crashes, OOMs uint32
-	Errors        []string
+	// Crashes counts the crashes of the program. OOMs counts those among them that are retried
+	// as a lack of memory, KernelOOMs those that the kernel reported. Errors has the folded
+	// messages of the last three, oldest first.
+	Crashes, OOMs, KernelOOMs uint32
+	Errors                    []string
 	// Uncounted is the number of ends in a row that were no crashes, without a new
 	// checkpoint or step in between.
 	Uncounted uint32
@@ -100,8 +108,14 @@ type Record struct {
 	// that is of the current incarnation, else 0.
 	Progress   *agboxv1.AgentProgress
 	ProgressAt uint64
-	// Checkpoints are the newest ones, at most KeptCheckpoints, oldest first.
-	Checkpoints []*agboxv1.AgentCheckpoint
+	// FormerChildren has what children that were removed have used, or is nil. FormerChildrenAt
+	// is the sequence of its event.
+	FormerChildren   *agboxv1.AgentFormerChildren
+	FormerChildrenAt uint64
+	// Checkpoints are the newest ones, at most KeptCheckpoints, oldest first. CheckpointEvents has
+	// the sequences of their events, 0 for one that the agent was spawned with.
+	Checkpoints      []*agboxv1.AgentCheckpoint
+	CheckpointEvents []uint64
 	// Context and Liveness are the newest declared gauges of the current incarnation.
 	Context  agboxv1.AgentContext
 	Liveness agboxv1.AgentLiveness
@@ -124,6 +138,9 @@ type Record struct {
 	// Breakers has the circuit breakers by class. Only Init has any.
 	Breakers map[string]Breaker
 }
+
+// Called is what people call the agent: its name, or its id if it has none.
+func (r Record) Called() string { return cmp.Or(r.Name, r.ID) }
 
 // Incarnation is one run of the agent's program: an exec.
 type Incarnation struct {
@@ -165,6 +182,23 @@ type Pause struct {
 	// decided said about it.
 	Approval agboxv1.AgentApproval
 	Answer   string
+}
+
+// PauseMark identifies a pause for an approval that began while the current incarnation runs,
+// and its end: it is higher than that of each earlier one. 0 means that there is none.
+func (r Record) PauseMark() uint64 {
+	if r.State != Paused || r.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_APPROVAL || r.Incarnation == nil || r.AwayAt < r.Incarnation.Begun {
+		return 0
+	}
+	return max(r.AwayAt, r.Pause.Observation)
+}
+
+// GoesOn is the state in which a paused agent goes on.
+func (r Record) GoesOn() agboxv1.AgentState {
+	if len(r.Wants) > 0 { // it has to ask again
+		return Planning
+	}
+	return r.Pause.goesOn()
 }
 
 // goesOn is the state in which an agent goes on after the pause. What was denied needs
@@ -211,11 +245,28 @@ func (r Record) Checkpoint() *agboxv1.AgentCheckpoint {
 	return r.Checkpoints[len(r.Checkpoints)-1]
 }
 
-// withCheckpoint returns the record with a newer checkpoint.
-func (r Record) withCheckpoint(c *agboxv1.AgentCheckpoint) Record {
-	r.Checkpoints = append(slices.Clone(r.Checkpoints), c)
-	r.Checkpoints = r.Checkpoints[max(0, len(r.Checkpoints)-KeptCheckpoints):]
+// withCheckpoint returns the record with a newer checkpoint, which an event has.
+func (r Record) withCheckpoint(c *agboxv1.AgentCheckpoint, event uint64) Record {
+	beyond := max(0, len(r.Checkpoints)+1-KeptCheckpoints)
+	r.Checkpoints = append(slices.Clone(r.Checkpoints[beyond:]), c)
+	r.CheckpointEvents = append(slices.Clone(r.CheckpointEvents[beyond:]), event)
 	return r
+}
+
+// Replaced is the sequence of the event whose content nobody needs once another one follows the
+// record, because that has newer totals or a newer checkpoint. It is 0 if there is none.
+func (r Record) Replaced(by *agboxv1.AgentEvent) uint64 {
+	switch by.GetType() {
+	case agboxv1.AgentEventType_AGENT_PROGRESS:
+		return r.ProgressAt
+	case agboxv1.AgentEventType_AGENT_CHILD_DELETED:
+		return r.FormerChildrenAt
+	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
+		if len(r.CheckpointEvents) == KeptCheckpoints {
+			return r.CheckpointEvents[0]
+		}
+	}
+	return 0
 }
 
 // Consumed is what all incarnations together have used.

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/gate"
 )
 
 const defaultChildren = 16
@@ -44,35 +46,45 @@ func (r SpawnRules) OfChild() *agboxv1.AgentMaySpawn {
 	return &agboxv1.AgentMaySpawn{Classes: r.Classes, Children: uint32(r.Children), Depth: r.Depth - 1}
 }
 
-// Left is what an agent may give to a further child: its budget without what it and its
-// children have used. A bound of 0 stays, which means that there is none.
-func Left(parent Budget, used ...*agboxv1.AgentUsage) Budget {
-	for _, u := range used {
-		parent.InputTokens -= min(parent.InputTokens, u.GetInputTokens())
-		parent.CostMicroUSD -= min(parent.CostMicroUSD, u.GetCostMicroUsd())
+// Taken is what a child takes of the budget of its parent: its own budget until it has ended,
+// and then what it and those below it have used. below is what its children take.
+func Taken(child Record, budget Budget, below gate.Amount) gate.Amount {
+	used := amount(child.Consumed()).Plus(amount(child.FormerChildren.GetUsed())).Plus(below)
+	if child.Over() {
+		return used
 	}
-	return parent
+	return gate.Amount{InputTokens: max(used.InputTokens, budget.InputTokens), CostMicroUSD: max(used.CostMicroUSD, budget.CostMicroUSD)}
 }
 
-// ChildBudget decides about the budget that an agent wants for a child; nil means the default,
-// or less if less is left. used is what the agent and its children have used. problem says why
-// there is none.
-func ChildBudget(parent Budget, used []*agboxv1.AgentUsage, wanted *agboxv1.AgentBudget) (budget *agboxv1.AgentBudget, problem string) {
-	left, child := Left(parent, used...), budgetOf(wanted)
+// Left is what an agent may still give to children, of which the present ones take an amount. A
+// bound of 0 stays, which means that there is none.
+func Left(parent Record, budget Budget, taken gate.Amount) Budget {
+	taken = taken.Plus(amount(parent.Consumed())).Plus(amount(parent.FormerChildren.GetUsed()))
+	return Budget{
+		InputTokens:  budget.InputTokens - min(budget.InputTokens, taken.InputTokens),
+		CostMicroUSD: budget.CostMicroUSD - min(budget.CostMicroUSD, taken.CostMicroUSD),
+	}
+}
+
+// ChildBudget decides about the budget that an agent wants for a child, of what it has left.
+// Without a wish it is one of that many equal shares, but no more than the default. problem says
+// why there is none.
+func ChildBudget(parent, left Budget, shares int, wanted *agboxv1.AgentBudget) (budget *agboxv1.AgentBudget, problem string) {
+	child, share := budgetOf(wanted), func(n uint64) uint64 { return min(n, max(1, n/uint64(shares))) }
 	if parent.InputTokens > 0 {
 		if wanted == nil || wanted.InputTokens == nil {
-			child.InputTokens = min(child.InputTokens, left.InputTokens)
+			child.InputTokens = min(child.InputTokens, share(left.InputTokens))
 		}
 		if child.InputTokens == 0 || child.InputTokens > left.InputTokens {
-			return nil, fmt.Sprintf("%d input tokens of its budget are left: ask for at most so many.", left.InputTokens)
+			return nil, fmt.Sprintf("%d input tokens of its budget are left: ask for at most so many, or wait until a child has ended.", left.InputTokens)
 		}
 	}
 	if parent.CostMicroUSD > 0 {
 		if wanted.GetCostUsd() == "" {
-			child.CostMicroUSD = min(child.CostMicroUSD, left.CostMicroUSD)
+			child.CostMicroUSD = min(child.CostMicroUSD, share(left.CostMicroUSD))
 		}
 		if child.CostMicroUSD == 0 || child.CostMicroUSD > left.CostMicroUSD {
-			return nil, fmt.Sprintf("%s USD of its budget are left: ask for at most so much.", dollars(left.CostMicroUSD))
+			return nil, fmt.Sprintf("%s USD of its budget are left: ask for at most so much, or wait until a child has ended.", dollars(left.CostMicroUSD))
 		}
 	}
 	return &agboxv1.AgentBudget{InputTokens: &child.InputTokens, CostUsd: dollars(child.CostMicroUSD)}, ""

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"fmt"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -38,14 +38,14 @@ func (r Record) Reaches(to Record, parent string) bool {
 	return r.StackRoot() == to.StackRoot() || to.ID == parent || to.Parent == r.ID
 }
 
-// CapCost bounds the budget of a new agent by what its stack may still cost. wanted is the
-// budget that was asked for. problem says why there is none.
-func CapCost(budget *agboxv1.AgentBudget, left uint64, wanted *agboxv1.AgentBudget) (_ *agboxv1.AgentBudget, problem string) {
-	switch cost := microUSD(budget.GetCostUsd()); {
-	case left == 0, wanted.GetCostUsd() != "" && (cost == 0 || cost > left):
-		return nil, fmt.Sprintf("%s USD of what its stack may cost are left: ask for at most so much.", dollars(left))
-	case cost == 0 || cost > left:
-		budget.CostUsd = dollars(left)
+// WithinStack returns the spec with a budget that is no larger than what the stack of which the
+// agent is the root may cost. All others in the stack have parts of that budget.
+func WithinStack(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	most, budget := StackOf(spec).CostMicroUSD, budgetOf(spec.GetBudget())
+	if most == 0 || budget.CostMicroUSD > 0 && budget.CostMicroUSD <= most {
+		return spec
 	}
-	return budget, ""
+	spec = proto.CloneOf(spec)
+	spec.Budget = &agboxv1.AgentBudget{InputTokens: &budget.InputTokens, CostUsd: dollars(most)}
+	return spec
 }

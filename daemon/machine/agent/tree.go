@@ -56,6 +56,8 @@ func nextOfKin(r Record, kin Kin) (ev *agboxv1.AgentEvent, why string) {
 				Mode: kin.ParentKill.GetMode(), By: "the kill of its parent", Cascade: kin.ParentKill.GetCascade(),
 			}},
 		}, "its parent was killed"
+	case r.Kill == nil && kin.killed() && r.HeldBy(AgentHolder(r.Parent)):
+		return Closed(AgentHolder(r.Parent), "it was killed"), "its parent was killed, and others hold it"
 	case kin.ParentOver:
 		return &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_REPARENTED,
@@ -76,5 +78,11 @@ func stopsWith(r Record, kin Kin) bool {
 	case agboxv1.KillCascade_KILL_CASCADE_NONE:
 		return false
 	}
-	return kin.ParentOver && kin.ParentKill != nil && r.HeldOnlyBy(r.Parent)
+	return kin.killed() && r.HeldOnlyBy(r.Parent)
+}
+
+// killed reports whether the parent was killed and so holds nobody any more. That of a parent
+// that has ended otherwise leaves its holds to the heir.
+func (k Kin) killed() bool {
+	return k.ParentOver && k.ParentKill.GetCascade() == agboxv1.KillCascade_KILL_CASCADE_UNSPECIFIED && k.ParentKill != nil
 }

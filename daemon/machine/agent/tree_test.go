@@ -37,6 +37,14 @@ func heldByParent(h *history) {
 	h.r.Held, h.r.Holders = true, []Holder{{ID: AgentHolder("parent")}}
 }
 
+// heldByTwo has the parent and a client as holders.
+func heldByTwo(h *history) {
+	h.r.Held, h.r.Holders = true, []Holder{{ID: AgentHolder("parent")}, {ID: ClientHolder("c")}}
+}
+
+// heldByAnother has a client as its only holder.
+func heldByAnother(h *history) { h.r.Held, h.r.Holders = true, []Holder{{ID: ClientHolder("c")}} }
+
 func TestWhatBecomesOfTheChildrenOfAnAgent(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -53,6 +61,10 @@ func TestWhatBecomesOfTheChildrenOfAnAgent(t *testing.T) {
 		{"parent was killed and held it alone", working(t).killWith(byHold).over(Aborted).r, heldByParent, "AGENT_KILL_REQUESTED"},
 		{"parent was killed and held it alone, without its tree", working(t).killWith(noCascade).over(Aborted).r, heldByParent, "AGENT_REPARENTED"},
 		{"parent crashed and held it alone", working(t).over(DeadLetter).r, heldByParent, "AGENT_REPARENTED"},
+		{"parent crashed and held it with another", working(t).over(DeadLetter).r, heldByTwo, "AGENT_REPARENTED"},
+		{"parent was killed and held it with another", working(t).killWith(byHold).over(Aborted).r, heldByTwo, "AGENT_CLOSED"},
+		{"parent was killed and held it with another, without its tree", working(t).killWith(noCascade).over(Aborted).r, heldByTwo, "AGENT_REPARENTED"},
+		{"parent was killed and another held it", working(t).killWith(byHold).over(Aborted).r, heldByAnother, "AGENT_REPARENTED"},
 		{"parent was killed", working(t).killWith(byHold).over(Aborted).r, nil, "AGENT_REPARENTED"},
 		{"parent is killed with its tree", working(t).killWith(wholeTree).r, nil, "AGENT_KILL_REQUESTED"},
 		{"parent was killed with its tree", working(t).killWith(wholeTree).over(Aborted).r, nil, "AGENT_KILL_REQUESTED"},
@@ -80,6 +92,8 @@ func TestWhatBecomesOfTheChildrenOfAnAgent(t *testing.T) {
 			switch {
 			case step.Event.GetReparent() != nil && h.r.Parent != "grandparent":
 				t.Errorf("its parent is %s", h.r.Parent)
+			case step.Event.GetHold() != nil && (h.r.HeldBy(AgentHolder("parent")) || len(h.r.Holders) != 1):
+				t.Errorf("it is held by %v", h.r.Holders)
 			case step.Event.GetKill() != nil && h.r.Kill.GetCascade() != row.parent.Kill.GetCascade():
 				t.Errorf("for its own children holds something else: %v", h.r.Kill)
 			case step.Event.GetKill() != nil && h.r.Kill.GetMode() != agboxv1.KillMode_KILL_MODE_NOW:

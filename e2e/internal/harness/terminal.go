@@ -34,6 +34,10 @@ type Terminal struct {
 	shown   strings.Builder
 	changed chan struct{}
 	over    bool
+	// answers has the answers to queries of programs, and queried up to where what was shown
+	// was searched for them.
+	answers map[string]string
+	queried int
 }
 
 // OnTerminal runs agbox on a new terminal of 24 lines and 80 columns. It ends with the
@@ -134,10 +138,40 @@ func (p *Terminal) read() {
 	for {
 		n, err := p.master.Read(buf)
 		p.take(buf[:n], false)
+		if err == nil {
+			_, err = p.master.WriteString(p.due())
+		}
 		if err != nil {
 			return
 		}
 	}
+}
+
+// Answers has the terminal answer a query of a program each time it is shown, as "ESC [ 6 n"
+// for the position of the cursor.
+func (p *Terminal) Answers(query, answer string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.answers == nil {
+		p.answers = make(map[string]string)
+	}
+	p.answers[query] = answer
+}
+
+// due returns the answers to the queries that were shown since the last call.
+func (p *Terminal) due() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	shown, all := p.shown.String(), ""
+	for at := p.queried; at < len(shown); at++ {
+		for query, answer := range p.answers {
+			if strings.HasPrefix(shown[at:], query) {
+				all += answer
+				p.queried = at + len(query)
+			}
+		}
+	}
+	return all
 }
 
 func (p *Terminal) take(data []byte, over bool) {

@@ -61,6 +61,9 @@ func (f Folder) Go(agentID ...string) error {
 	return os.WriteFile(filepath.Join(string(f), gate), nil, 0o600)
 }
 
+// Hurry ends the pauses after steps of all robots: what is left of their work has none.
+func (f Folder) Hurry() error { return os.WriteFile(filepath.Join(string(f), "hurry"), nil, 0o600) }
+
 // Plan says what a robot does.
 type Plan struct {
 	// Steps is how many steps the work has.
@@ -75,7 +78,7 @@ type Plan struct {
 	// fail (the same with one that differs), oom (uses memory until it is killed), hang
 	// (does nothing more), busy (the same, but it uses its processor) and stop (SIGSTOP).
 	Die string
-	// Pace is a pause after each step.
+	// Pace is a pause after each step, until Folder.Hurry.
 	Pace time.Duration
 	// WaitAt is a step before which it waits for Folder.Go. 0 means none.
 	WaitAt int
@@ -92,6 +95,10 @@ type Plan struct {
 	// Stream, if it is not empty, is where all of them tell of each step too. Those that have
 	// children read it.
 	Stream string
+	// Holds has it hold its children. It lets go of one now and then.
+	Holds bool
+	// Resources is of how many resources it claims two in every second step.
+	Resources int
 }
 
 // Command returns the command of the robot in a sandbox.
@@ -120,6 +127,12 @@ func (p Plan) Command() []string {
 	}
 	if p.Stream != "" {
 		command = append(command, "-stream", p.Stream)
+	}
+	if p.Holds {
+		command = append(command, "-holds")
+	}
+	if p.Resources > 0 {
+		command = append(command, "-resources", strconv.Itoa(p.Resources))
 	}
 	if p.IgnoreTerm {
 		command = append(command, "-ignore-term")

@@ -1,6 +1,7 @@
 package robot
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/robot/diary"
@@ -36,6 +37,19 @@ func (s Story) Count(what string) (n int) {
 		}
 	}
 	return n
+}
+
+// Last returns the newest entries as lines for people, without the variables of an incarnation.
+func (s Story) Last(n int) (lines []string) {
+	for _, e := range s.entries[max(0, len(s.entries)-n):] {
+		e.Env = nil
+		line, err := json.Marshal(e)
+		if err != nil {
+			line = []byte(err.Error())
+		}
+		lines = append(lines, string(line))
+	}
+	return lines
 }
 
 // Env returns the variables of agbox that an incarnation had, nil if it did not begin.

@@ -905,6 +905,8 @@ const (
 	// A message of agbox about another agent was not acknowledged, although the program ran for
 	// 30 s after each of three tries to tell it. The message stays in the inbox.
 	AgentEventType_AGENT_SIGNAL_FAILED AgentEventType = 33
+	// A child that had ended was removed. What it has used still counts.
+	AgentEventType_AGENT_CHILD_DELETED AgentEventType = 34
 	// Somebody holds it.
 	AgentEventType_AGENT_OPENED AgentEventType = 30
 	// A holder does not hold it any more.
@@ -947,6 +949,7 @@ var (
 		24: "AGENT_LEASES_EXPIRED",
 		32: "AGENT_REPARENTED",
 		33: "AGENT_SIGNAL_FAILED",
+		34: "AGENT_CHILD_DELETED",
 		30: "AGENT_OPENED",
 		31: "AGENT_CLOSED",
 		40: "AGENT_CLASS_CRASHED",
@@ -980,6 +983,7 @@ var (
 		"AGENT_LEASES_EXPIRED":         24,
 		"AGENT_REPARENTED":             32,
 		"AGENT_SIGNAL_FAILED":          33,
+		"AGENT_CHILD_DELETED":          34,
 		"AGENT_OPENED":                 30,
 		"AGENT_CLOSED":                 31,
 		"AGENT_CLASS_CRASHED":          40,
@@ -1536,8 +1540,8 @@ type AgentStack struct {
 	InboxBytes uint64 `protobuf:"varint,3,opt,name=inbox_bytes,json=inboxBytes,proto3" json:"inbox_bytes,omitempty"`
 	// The bytes of all journals of its agents. An incarnation begins with what is left.
 	JournalBytes uint64 `protobuf:"varint,4,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
-	// What all its agents together may cost before none is spawned any more: US dollars with up to 6
-	// decimals. A new agent has no larger budget than what is left. Empty means no bound.
+	// What all its agents together may cost: US dollars with up to 6 decimals. It bounds the budget
+	// of the root, of which all others have their parts. Empty means no bound.
 	CostUsd       string `protobuf:"bytes,5,opt,name=cost_usd,json=costUsd,proto3" json:"cost_usd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2484,6 +2488,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Breaker
 	//	*AgentEvent_Moved
 	//	*AgentEvent_Signal
+	//	*AgentEvent_FormerChildren
 	Details       isAgentEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2770,6 +2775,15 @@ func (x *AgentEvent) GetSignal() *AgentSignal {
 	return nil
 }
 
+func (x *AgentEvent) GetFormerChildren() *AgentFormerChildren {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_FormerChildren); ok {
+			return x.FormerChildren
+		}
+	}
+	return nil
+}
+
 type isAgentEvent_Details interface {
 	isAgentEvent_Details()
 }
@@ -2842,6 +2856,10 @@ type AgentEvent_Signal struct {
 	Signal *AgentSignal `protobuf:"bytes,36,opt,name=signal,proto3,oneof"`
 }
 
+type AgentEvent_FormerChildren struct {
+	FormerChildren *AgentFormerChildren `protobuf:"bytes,39,opt,name=former_children,json=formerChildren,proto3,oneof"`
+}
+
 func (*AgentEvent_Spawned) isAgentEvent_Details() {}
 
 func (*AgentEvent_Begun) isAgentEvent_Details() {}
@@ -2875,6 +2893,8 @@ func (*AgentEvent_Breaker) isAgentEvent_Details() {}
 func (*AgentEvent_Moved) isAgentEvent_Details() {}
 
 func (*AgentEvent_Signal) isAgentEvent_Details() {}
+
+func (*AgentEvent_FormerChildren) isAgentEvent_Details() {}
 
 // AgentSpawned says who the agent is. The spec is stored beside it.
 type AgentSpawned struct {
@@ -3216,6 +3236,52 @@ func (x *AgentSignal) GetFrom() string {
 	return ""
 }
 
+// AgentFormerChildren are the children of an agent that were removed after their end.
+type AgentFormerChildren struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What they and those below them have used, all together.
+	Used          *AgentUsage `protobuf:"bytes,1,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentFormerChildren) Reset() {
+	*x = AgentFormerChildren{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentFormerChildren) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentFormerChildren) ProtoMessage() {}
+
+func (x *AgentFormerChildren) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentFormerChildren.ProtoReflect.Descriptor instead.
+func (*AgentFormerChildren) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AgentFormerChildren) GetUsed() *AgentUsage {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
 // AgentMoved names the sandbox in which the agent runs from now on.
 type AgentMoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3226,7 +3292,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3304,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3317,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -3279,7 +3345,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3357,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3370,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -3355,7 +3421,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3433,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3446,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -3433,7 +3499,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3511,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3524,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -3569,7 +3635,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3647,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3660,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3647,7 +3713,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3725,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3738,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3708,7 +3774,7 @@ type AgentResume struct {
 
 func (x *AgentResume) Reset() {
 	*x = AgentResume{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +3786,7 @@ func (x *AgentResume) String() string {
 func (*AgentResume) ProtoMessage() {}
 
 func (x *AgentResume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +3799,7 @@ func (x *AgentResume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResume.ProtoReflect.Descriptor instead.
 func (*AgentResume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentResume) GetReplan() bool {
@@ -3763,7 +3829,7 @@ type AgentPicture struct {
 
 func (x *AgentPicture) Reset() {
 	*x = AgentPicture{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3841,7 @@ func (x *AgentPicture) String() string {
 func (*AgentPicture) ProtoMessage() {}
 
 func (x *AgentPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3854,7 @@ func (x *AgentPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPicture.ProtoReflect.Descriptor instead.
 func (*AgentPicture) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentPicture) GetSandboxId() string {
@@ -3856,7 +3922,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3868,7 +3934,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3881,7 +3947,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3975,7 +4041,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3987,7 +4053,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4000,7 +4066,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -4059,7 +4125,8 @@ type AgentLease struct {
 	Resource string    `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	Mode     LeaseMode `protobuf:"varint,2,opt,name=mode,proto3,enum=agbox.v1.LeaseMode" json:"mode,omitempty"`
 	// Fencing number: greater than that of every earlier lease of the resource that conflicts
-	// with this one. 0 in events, and if the agent does not hold it.
+	// with this one. 0 if the agent does not hold it, and in an event with which it gets it: then
+	// it is the position of the event.
 	Fence         uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4067,7 +4134,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4079,7 +4146,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4159,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -4128,14 +4195,16 @@ type AgentLeases struct {
 	// Of AGENT_RELEASED: it asks for nothing any more either.
 	Dropped bool `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// A sentence about the cause, for people.
-	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Of AGENT_CONFLICT with the verdict DIE: what it held and has lost.
+	Lost          []*AgentLease `protobuf:"bytes,6,rep,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4216,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4229,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -4198,6 +4267,13 @@ func (x *AgentLeases) GetMessage() string {
 	return ""
 }
 
+func (x *AgentLeases) GetLost() []*AgentLease {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 // AgentDone is the reported or decided outcome.
 type AgentDone struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -4214,7 +4290,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4226,7 +4302,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4239,7 +4315,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -4283,7 +4359,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4371,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4384,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -4346,7 +4422,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4434,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4447,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -4417,7 +4493,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4505,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4518,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -4494,7 +4570,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4506,7 +4582,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4519,7 +4595,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -4641,6 +4717,10 @@ type Agent struct {
 	// While PAUSED: the observation that the agent must take before it goes on, once it is
 	// woken. 0 if it is not.
 	Observation uint64 `protobuf:"varint,38,opt,name=observation,proto3" json:"observation,omitempty"`
+	// While PAUSED because of a conflict or for an approval: its program has not saved the digest
+	// of the pause yet. Until it does, the next incarnation goes on from the newest other
+	// checkpoint.
+	DigestMissing bool `protobuf:"varint,41,opt,name=digest_missing,json=digestMissing,proto3" json:"digest_missing,omitempty"`
 	// While PAUSED: the decision that it has waited for. It has not gone on yet.
 	Approval AgentApproval `protobuf:"varint,39,opt,name=approval,proto3,enum=agbox.v1.AgentApproval" json:"approval,omitempty"`
 	// What it holds.
@@ -4657,14 +4737,20 @@ type Agent struct {
 	// Ids of the agents that must be COMPLETED before it begins, and are not yet.
 	After []string `protobuf:"bytes,37,rep,name=after,proto3" json:"after,omitempty"`
 	// Who holds it: "agent:ID" or "client:ID".
-	Holders       []string `protobuf:"bytes,35,rep,name=holders,proto3" json:"holders,omitempty"`
+	Holders []string `protobuf:"bytes,35,rep,name=holders,proto3" json:"holders,omitempty"`
+	// What its children have of its budget: the budgets of those that have not ended, and what
+	// the others have used.
+	ChildrenBudget *AgentUsage `protobuf:"bytes,45,opt,name=children_budget,json=childrenBudget,proto3" json:"children_budget,omitempty"`
+	// The heap of the program of the running incarnation, as its newest beat has it
+	// ("heapUsedMb"). Unset if none has said so, or its supervisor cannot be asked.
+	HeapUsedMb    *uint64 `protobuf:"varint,46,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heap_used_mb,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[35]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4676,7 +4762,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[35]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4689,7 +4775,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4895,6 +4981,13 @@ func (x *Agent) GetObservation() uint64 {
 	return 0
 }
 
+func (x *Agent) GetDigestMissing() bool {
+	if x != nil {
+		return x.DigestMissing
+	}
+	return false
+}
+
 func (x *Agent) GetApproval() AgentApproval {
 	if x != nil {
 		return x.Approval
@@ -4956,6 +5049,20 @@ func (x *Agent) GetHolders() []string {
 		return x.Holders
 	}
 	return nil
+}
+
+func (x *Agent) GetChildrenBudget() *AgentUsage {
+	if x != nil {
+		return x.ChildrenBudget
+	}
+	return nil
+}
+
+func (x *Agent) GetHeapUsedMb() uint64 {
+	if x != nil && x.HeapUsedMb != nil {
+		return *x.HeapUsedMb
+	}
+	return 0
 }
 
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
@@ -5074,7 +5181,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\x9f\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xe9\n" +
 	"\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
@@ -5111,7 +5218,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05moved\x12/\n" +
-	"\x06signal\x18$ \x01(\v2\x15.agbox.v1.AgentSignalH\x00R\x06signalB\t\n" +
+	"\x06signal\x18$ \x01(\v2\x15.agbox.v1.AgentSignalH\x00R\x06signal\x12H\n" +
+	"\x0fformer_children\x18' \x01(\v2\x1d.agbox.v1.AgentFormerChildrenH\x00R\x0eformerChildrenB\t\n" +
 	"\adetails\"\xa0\x03\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -5144,7 +5252,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAgentSignal\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12)\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x15.agbox.v1.MessageKindR\x04kind\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\tR\x04from\"+\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\"?\n" +
+	"\x13AgentFormerChildren\x12(\n" +
+	"\x04used\x18\x01 \x01(\v2\x14.agbox.v1.AgentUsageR\x04used\"+\n" +
 	"\n" +
 	"AgentMoved\x12\x1d\n" +
 	"\n" +
@@ -5235,13 +5345,14 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"AgentLease\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12'\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x13.agbox.v1.LeaseModeR\x04mode\x12\x14\n" +
-	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xbd\x01\n" +
+	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xe7\x01\n" +
 	"\vAgentLeases\x12,\n" +
 	"\x06leases\x18\x01 \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x120\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x16.agbox.v1.LeaseVerdictR\averdict\x12\x1a\n" +
 	"\bblockers\x18\x03 \x03(\tR\bblockers\x12\x18\n" +
 	"\adropped\x18\x04 \x01(\bR\adropped\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"\x90\x01\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12(\n" +
+	"\x04lost\x18\x06 \x03(\v2\x14.agbox.v1.AgentLeaseR\x04lost\"\x90\x01\n" +
 	"\tAgentDone\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.agbox.v1.AgentOutcomeR\aoutcome\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -5273,7 +5384,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05tries\x18\t \x01(\rR\x05tries\x12\x19\n" +
 	"\bgiven_up\x18\n" +
-	" \x01(\bR\agivenUp\"\xaa\v\n" +
+	" \x01(\bR\agivenUp\"\xc8\f\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5308,7 +5419,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x126\n" +
 	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x127\n" +
 	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12 \n" +
-	"\vobservation\x18& \x01(\x04R\vobservation\x123\n" +
+	"\vobservation\x18& \x01(\x04R\vobservation\x12%\n" +
+	"\x0edigest_missing\x18) \x01(\bR\rdigestMissing\x123\n" +
 	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12,\n" +
 	"\x06leases\x18\" \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x12\x14\n" +
 	"\x05stack\x18! \x01(\tR\x05stack\x12'\n" +
@@ -5317,8 +5429,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bchildren\x18  \x03(\tR\bchildren\x12\x16\n" +
 	"\x06unread\x18$ \x01(\rR\x06unread\x12\x14\n" +
 	"\x05after\x18% \x03(\tR\x05after\x12\x18\n" +
-	"\aholders\x18# \x03(\tR\aholdersB\b\n" +
-	"\x06_ready*\xae\x02\n" +
+	"\aholders\x18# \x03(\tR\aholders\x12=\n" +
+	"\x0fchildren_budget\x18- \x01(\v2\x14.agbox.v1.AgentUsageR\x0echildrenBudget\x12%\n" +
+	"\fheap_used_mb\x18. \x01(\x04H\x01R\n" +
+	"heapUsedMb\x88\x01\x01B\b\n" +
+	"\x06_readyB\x0f\n" +
+	"\r_heap_used_mb*\xae\x02\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
 	"\x17AGENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -5413,7 +5529,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_REVIVAL_REAP\x10\x02\x12\x15\n" +
-	"\x11AGENT_REVIVAL_ASK\x10\x03*\xb1\x05\n" +
+	"\x11AGENT_REVIVAL_ASK\x10\x03*\xca\x05\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_SPAWNED\x10\x01\x12\x0f\n" +
@@ -5440,7 +5556,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0eAGENT_RELEASED\x10\x17\x12\x18\n" +
 	"\x14AGENT_LEASES_EXPIRED\x10\x18\x12\x14\n" +
 	"\x10AGENT_REPARENTED\x10 \x12\x17\n" +
-	"\x13AGENT_SIGNAL_FAILED\x10!\x12\x10\n" +
+	"\x13AGENT_SIGNAL_FAILED\x10!\x12\x17\n" +
+	"\x13AGENT_CHILD_DELETED\x10\"\x12\x10\n" +
 	"\fAGENT_OPENED\x10\x1e\x12\x10\n" +
 	"\fAGENT_CLOSED\x10\x1f\x12\x17\n" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
@@ -5482,7 +5599,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -5520,36 +5637,37 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentReparented)(nil),       // 33: agbox.v1.AgentReparented
 	(*AgentHold)(nil),             // 34: agbox.v1.AgentHold
 	(*AgentSignal)(nil),           // 35: agbox.v1.AgentSignal
-	(*AgentMoved)(nil),            // 36: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 37: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 38: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 39: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 40: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 41: agbox.v1.AgentWake
-	(*AgentResume)(nil),           // 42: agbox.v1.AgentResume
-	(*AgentPicture)(nil),          // 43: agbox.v1.AgentPicture
-	(*AgentCheckpoint)(nil),       // 44: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 45: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 46: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 47: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 48: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 49: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 50: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 51: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 52: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 53: agbox.v1.Agent
-	nil,                           // 54: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 55: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 56: agbox.v1.AgentCalls.ToolsEntry
-	nil,                           // 57: agbox.v1.AgentPicture.ServicesEntry
-	nil,                           // 58: agbox.v1.AgentPicture.LimitsEntry
-	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 60: google.protobuf.Timestamp
+	(*AgentFormerChildren)(nil),   // 36: agbox.v1.AgentFormerChildren
+	(*AgentMoved)(nil),            // 37: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 38: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 39: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 40: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 41: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 42: agbox.v1.AgentWake
+	(*AgentResume)(nil),           // 43: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 44: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 45: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 46: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 47: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 48: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 49: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 50: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 51: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 52: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 53: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 54: agbox.v1.Agent
+	nil,                           // 55: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 56: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 57: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 58: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 59: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	54,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	55,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	23,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
 	24,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
 	25,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
@@ -5558,112 +5676,116 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	30,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
 	21,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
 	29,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	59,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	59,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	60,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	60,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
 	19,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
 	10,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
 	20,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
-	59,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	60,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
 	22,  // 17: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
 	22,  // 18: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
 	22,  // 19: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	59,  // 20: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	59,  // 21: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	59,  // 22: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	59,  // 23: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	59,  // 24: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	59,  // 25: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	59,  // 26: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	59,  // 27: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	59,  // 28: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	59,  // 29: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	59,  // 30: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	59,  // 31: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	59,  // 32: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	60,  // 20: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	60,  // 21: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	60,  // 22: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	60,  // 23: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	60,  // 24: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	60,  // 25: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	60,  // 26: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	60,  // 27: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	60,  // 28: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	60,  // 29: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	60,  // 30: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	60,  // 31: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	60,  // 32: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
 	27,  // 33: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	55,  // 34: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	59,  // 35: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	59,  // 36: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	59,  // 37: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	59,  // 38: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	59,  // 39: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	56,  // 40: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	59,  // 41: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	59,  // 42: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	56,  // 34: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	60,  // 35: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	60,  // 36: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	60,  // 37: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	60,  // 38: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	60,  // 39: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	57,  // 40: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	60,  // 41: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	60,  // 42: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	13,  // 43: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	60,  // 44: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	61,  // 44: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 45: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	43,  // 46: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	44,  // 46: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
 	32,  // 47: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	37,  // 48: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	39,  // 49: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	40,  // 50: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	41,  // 51: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	42,  // 52: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	44,  // 53: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	45,  // 54: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	47,  // 55: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	38,  // 48: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	40,  // 49: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	41,  // 50: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	42,  // 51: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	43,  // 52: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	45,  // 53: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	46,  // 54: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	48,  // 55: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
 	34,  // 56: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	48,  // 57: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	49,  // 58: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	49,  // 57: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	50,  // 58: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
 	33,  // 59: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	50,  // 60: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	51,  // 61: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	36,  // 62: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	51,  // 60: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	52,  // 61: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	37,  // 62: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
 	35,  // 63: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
-	44,  // 64: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 65: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	59,  // 66: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	17,  // 67: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
-	9,   // 68: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	38,  // 69: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 70: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 71: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,   // 72: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	60,  // 73: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 74: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	60,  // 75: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	57,  // 76: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	58,  // 77: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	46,  // 78: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
-	8,   // 79: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	38,  // 80: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	38,  // 81: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	38,  // 82: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 83: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	46,  // 84: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 85: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,   // 86: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 87: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 88: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 89: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 90: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	59,  // 91: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	60,  // 92: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 93: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	60,  // 94: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 95: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 96: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	60,  // 97: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	60,  // 98: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	60,  // 99: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	60,  // 100: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	45,  // 101: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	44,  // 102: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 103: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 104: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 105: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	60,  // 106: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 107: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	46,  // 108: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 109: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	39,  // 110: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	59,  // 111: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	112, // [112:112] is the sub-list for method output_type
-	112, // [112:112] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	36,  // 64: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
+	45,  // 65: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 66: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	60,  // 67: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	17,  // 68: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
+	39,  // 69: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
+	9,   // 70: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	39,  // 71: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 72: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 73: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,   // 74: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	61,  // 75: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 76: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	61,  // 77: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	58,  // 78: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	59,  // 79: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	47,  // 80: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	8,   // 81: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	39,  // 82: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	39,  // 83: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	39,  // 84: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 85: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	47,  // 86: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 87: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	47,  // 88: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
+	5,   // 89: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 90: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 91: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 92: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 93: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	60,  // 94: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	61,  // 95: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 96: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	61,  // 97: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 98: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 99: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	61,  // 100: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	61,  // 101: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	61,  // 102: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	61,  // 103: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	46,  // 104: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	45,  // 105: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 106: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 107: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 108: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	61,  // 109: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 110: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	47,  // 111: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 112: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	40,  // 113: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	39,  // 114: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
+	60,  // 115: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	116, // [116:116] is the sub-list for method output_type
+	116, // [116:116] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -5690,16 +5812,17 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Breaker)(nil),
 		(*AgentEvent_Moved)(nil),
 		(*AgentEvent_Signal)(nil),
+		(*AgentEvent_FormerChildren)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[21].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[35].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      18,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -784,11 +784,15 @@ func (x *DeleteAgentRequest) GetCascade() bool {
 
 type SendMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The recipient. "init" is the operator.
+	// The recipient. "init" is the operator. Empty if stream is set.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Makes the call repeatable. Empty means that each call sends a message.
-	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Key  string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// Instead of agent_id: all agents that have this stream open get the message.
+	Stream string `protobuf:"bytes,4,opt,name=stream,proto3" json:"stream,omitempty"`
+	// With stream: the agents in stacks of this name get it. Empty means those in no stack.
+	Stack         string `protobuf:"bytes,5,opt,name=stack,proto3" json:"stack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,10 +848,26 @@ func (x *SendMessageRequest) GetText() string {
 	return ""
 }
 
+func (x *SendMessageRequest) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
+func (x *SendMessageRequest) GetStack() string {
+	if x != nil {
+		return x.Stack
+	}
+	return ""
+}
+
 type SendMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the message in the inbox.
-	Seq           uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The number of the message in the inbox. 0 for a message on a stream.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// All that have the stream open, by ascending id.
+	Recipients    []*StreamRecipient `protobuf:"bytes,2,rep,name=recipients,proto3" json:"recipients,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -889,6 +909,92 @@ func (x *SendMessageResponse) GetSeq() uint64 {
 	return 0
 }
 
+func (x *SendMessageResponse) GetRecipients() []*StreamRecipient {
+	if x != nil {
+		return x.Recipients
+	}
+	return nil
+}
+
+// StreamRecipient is an agent that has a stream open.
+type StreamRecipient struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The number of the message in its inbox. 0 if it was not delivered.
+	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Why it was not delivered. Unspecified if it was.
+	Reason        ErrorReason `protobuf:"varint,4,opt,name=reason,proto3,enum=agbox.v1.ErrorReason" json:"reason,omitempty"`
+	Message       string      `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamRecipient) Reset() {
+	*x = StreamRecipient{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamRecipient) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamRecipient) ProtoMessage() {}
+
+func (x *StreamRecipient) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamRecipient.ProtoReflect.Descriptor instead.
+func (*StreamRecipient) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StreamRecipient) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *StreamRecipient) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StreamRecipient) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *StreamRecipient) GetReason() ErrorReason {
+	if x != nil {
+		return x.Reason
+	}
+	return ErrorReason_ERROR_REASON_UNSPECIFIED
+}
+
+func (x *StreamRecipient) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ReadInboxRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -902,7 +1008,7 @@ type ReadInboxRequest struct {
 
 func (x *ReadInboxRequest) Reset() {
 	*x = ReadInboxRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1020,7 @@ func (x *ReadInboxRequest) String() string {
 func (*ReadInboxRequest) ProtoMessage() {}
 
 func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1033,7 @@ func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInboxRequest.ProtoReflect.Descriptor instead.
 func (*ReadInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadInboxRequest) GetAgentId() string {
@@ -963,7 +1069,7 @@ type ReadInboxResponse struct {
 
 func (x *ReadInboxResponse) Reset() {
 	*x = ReadInboxResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1081,7 @@ func (x *ReadInboxResponse) String() string {
 func (*ReadInboxResponse) ProtoMessage() {}
 
 func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1094,7 @@ func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInboxResponse.ProtoReflect.Descriptor instead.
 func (*ReadInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadInboxResponse) GetMessages() []*AgentMessage {
@@ -1005,6 +1111,104 @@ func (x *ReadInboxResponse) GetMore() bool {
 	return false
 }
 
+type FollowInboxRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Only messages after this one.
+	After         uint64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowInboxRequest) Reset() {
+	*x = FollowInboxRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowInboxRequest) ProtoMessage() {}
+
+func (x *FollowInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowInboxRequest.ProtoReflect.Descriptor instead.
+func (*FollowInboxRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *FollowInboxRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *FollowInboxRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+// FollowInboxResponse has a message, except for the last one of a stream.
+type FollowInboxResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       *AgentMessage          `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowInboxResponse) Reset() {
+	*x = FollowInboxResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowInboxResponse) ProtoMessage() {}
+
+func (x *FollowInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowInboxResponse.ProtoReflect.Descriptor instead.
+func (*FollowInboxResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *FollowInboxResponse) GetMessage() *AgentMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
 type HoldAgentRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -1018,7 +1222,7 @@ type HoldAgentRequest struct {
 
 func (x *HoldAgentRequest) Reset() {
 	*x = HoldAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1234,7 @@ func (x *HoldAgentRequest) String() string {
 func (*HoldAgentRequest) ProtoMessage() {}
 
 func (x *HoldAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1247,7 @@ func (x *HoldAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldAgentRequest.ProtoReflect.Descriptor instead.
 func (*HoldAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HoldAgentRequest) GetAgentId() string {
@@ -1076,7 +1280,7 @@ type HoldAgentResponse struct {
 
 func (x *HoldAgentResponse) Reset() {
 	*x = HoldAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1292,7 @@ func (x *HoldAgentResponse) String() string {
 func (*HoldAgentResponse) ProtoMessage() {}
 
 func (x *HoldAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1305,7 @@ func (x *HoldAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldAgentResponse.ProtoReflect.Descriptor instead.
 func (*HoldAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HoldAgentResponse) GetAgent() *Agent {
@@ -1121,7 +1325,7 @@ type CloseHoldRequest struct {
 
 func (x *CloseHoldRequest) Reset() {
 	*x = CloseHoldRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1337,7 @@ func (x *CloseHoldRequest) String() string {
 func (*CloseHoldRequest) ProtoMessage() {}
 
 func (x *CloseHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1350,7 @@ func (x *CloseHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseHoldRequest.ProtoReflect.Descriptor instead.
 func (*CloseHoldRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CloseHoldRequest) GetAgentId() string {
@@ -1172,7 +1376,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1388,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1401,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListCheckpointsRequest) GetAgentId() string {
@@ -1216,7 +1420,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1432,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1445,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
@@ -1262,7 +1466,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1478,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1491,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetCheckpointRequest) GetAgentId() string {
@@ -1315,7 +1519,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1531,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1544,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
@@ -1369,7 +1573,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1585,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1598,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -1423,7 +1627,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1639,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1652,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -1482,7 +1686,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1698,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1711,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -1552,7 +1756,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1768,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1781,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -1621,7 +1825,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1837,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1850,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -1749,15 +1953,17 @@ type ReadJournalRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Begin with this incarnation, after this row. 0 means the first one, and its beginning.
-	Incarnation   uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	AfterRow      uint64 `protobuf:"varint,3,opt,name=after_row,json=afterRow,proto3" json:"after_row,omitempty"`
+	Incarnation uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	AfterRow    uint64 `protobuf:"varint,3,opt,name=after_row,json=afterRow,proto3" json:"after_row,omitempty"`
+	// Go on with new rows, also of later incarnations, until the agent has ended.
+	Follow        bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1975,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1988,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -1806,6 +2012,13 @@ func (x *ReadJournalRequest) GetAfterRow() uint64 {
 	return 0
 }
 
+func (x *ReadJournalRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
 // ReadJournalResponse has a row, except for the last one of a stream.
 type ReadJournalResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1820,7 +2033,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +2045,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +2058,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -1877,7 +2090,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2102,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2115,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{33}
 }
 
 type ReapAgentsResponse struct {
@@ -1919,7 +2132,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2144,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2157,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1978,7 +2191,7 @@ type ListLeasesRequest struct {
 
 func (x *ListLeasesRequest) Reset() {
 	*x = ListLeasesRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2203,7 @@ func (x *ListLeasesRequest) String() string {
 func (*ListLeasesRequest) ProtoMessage() {}
 
 func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2216,7 @@ func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesRequest.ProtoReflect.Descriptor instead.
 func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListLeasesRequest) GetAgentId() string {
@@ -2022,7 +2235,7 @@ type ListLeasesResponse struct {
 
 func (x *ListLeasesResponse) Reset() {
 	*x = ListLeasesResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2247,7 @@ func (x *ListLeasesResponse) String() string {
 func (*ListLeasesResponse) ProtoMessage() {}
 
 func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2260,7 @@ func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesResponse.ProtoReflect.Descriptor instead.
 func (*ListLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListLeasesResponse) GetLeases() []*LeaseEntry {
@@ -2073,7 +2286,7 @@ type LeaseEntry struct {
 
 func (x *LeaseEntry) Reset() {
 	*x = LeaseEntry{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2298,7 @@ func (x *LeaseEntry) String() string {
 func (*LeaseEntry) ProtoMessage() {}
 
 func (x *LeaseEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2311,7 @@ func (x *LeaseEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseEntry.ProtoReflect.Descriptor instead.
 func (*LeaseEntry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LeaseEntry) GetLease() *AgentLease {
@@ -2146,7 +2359,7 @@ type BreakLeaseRequest struct {
 
 func (x *BreakLeaseRequest) Reset() {
 	*x = BreakLeaseRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2371,7 @@ func (x *BreakLeaseRequest) String() string {
 func (*BreakLeaseRequest) ProtoMessage() {}
 
 func (x *BreakLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2384,7 @@ func (x *BreakLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakLeaseRequest.ProtoReflect.Descriptor instead.
 func (*BreakLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BreakLeaseRequest) GetAgentId() string {
@@ -2192,7 +2405,7 @@ var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfa\x02\n" +
+	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/error.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfa\x02\n" +
 	"\x11SpawnAgentRequest\x12F\n" +
 	"\bagent_id\x18\x01 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\aagentId\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12'\n" +
@@ -2244,14 +2457,24 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12DeleteAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x18\n" +
-	"\acascade\x18\x02 \x01(\bR\acascade\"x\n" +
-	"\x12SendMessageRequest\x12%\n" +
-	"\bagent_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x1a\n" +
+	"\acascade\x18\x02 \x01(\bR\acascade\"\xb6\x01\n" +
+	"\x12SendMessageRequest\x12#\n" +
+	"\bagent_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aagentId\x12\x1a\n" +
 	"\x03key\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03key\x12\x1f\n" +
-	"\x04text\x18\x03 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x04R\x04text\"'\n" +
+	"\x04text\x18\x03 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x04R\x04text\x12\x1f\n" +
+	"\x06stream\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\x06stream\x12\x1d\n" +
+	"\x05stack\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05stack\"b\n" +
 	"\x13SendMessageResponse\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\"a\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x129\n" +
+	"\n" +
+	"recipients\x18\x02 \x03(\v2\x19.agbox.v1.StreamRecipientR\n" +
+	"recipients\"\x9b\x01\n" +
+	"\x0fStreamRecipient\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12-\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x15.agbox.v1.ErrorReasonR\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"a\n" +
 	"\x10ReadInboxRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x10\n" +
@@ -2259,7 +2482,13 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x05after\x18\x03 \x01(\x04R\x05after\"[\n" +
 	"\x11ReadInboxResponse\x122\n" +
 	"\bmessages\x18\x01 \x03(\v2\x16.agbox.v1.AgentMessageR\bmessages\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xba\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"Q\n" +
+	"\x12FollowInboxRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"G\n" +
+	"\x13FollowInboxResponse\x120\n" +
+	"\amessage\x18\x01 \x01(\v2\x16.agbox.v1.AgentMessageR\amessage\"\xba\x01\n" +
 	"\x10HoldAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
@@ -2310,12 +2539,13 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x05batch\x18\x04 \x01(\v2\x12.agbox.v1.LogBatchH\x00R\x05batch\x12+\n" +
 	"\alog_end\x18\x05 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x06logEnd\x12#\n" +
 	"\x03end\x18\x06 \x01(\v2\x0f.agbox.v1.AgentH\x00R\x03endB\x06\n" +
-	"\x04item\"z\n" +
+	"\x04item\"\x92\x01\n" +
 	"\x12ReadJournalRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1b\n" +
-	"\tafter_row\x18\x03 \x01(\x04R\bafterRow\"]\n" +
+	"\tafter_row\x18\x03 \x01(\x04R\bafterRow\x12\x16\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\"]\n" +
 	"\x13ReadJournalResponse\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\rR\vincarnation\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x04R\x03row\x12\x12\n" +
@@ -2347,7 +2577,7 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
 	"\x14AGENT_VERDICT_RESUME\x10\x03\x12\x19\n" +
 	"\x15AGENT_VERDICT_APPROVE\x10\x04\x12\x16\n" +
-	"\x12AGENT_VERDICT_DENY\x10\x052\xdb\v\n" +
+	"\x12AGENT_VERDICT_DENY\x10\x052\xa9\f\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -2365,7 +2595,8 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
 	"\vSendMessage\x12\x1c.agbox.v1.SendMessageRequest\x1a\x1d.agbox.v1.SendMessageResponse\x12D\n" +
-	"\tReadInbox\x12\x1a.agbox.v1.ReadInboxRequest\x1a\x1b.agbox.v1.ReadInboxResponse\x12G\n" +
+	"\tReadInbox\x12\x1a.agbox.v1.ReadInboxRequest\x1a\x1b.agbox.v1.ReadInboxResponse\x12L\n" +
+	"\vFollowInbox\x12\x1c.agbox.v1.FollowInboxRequest\x1a\x1d.agbox.v1.FollowInboxResponse0\x01\x12G\n" +
 	"\n" +
 	"ListLeases\x12\x1b.agbox.v1.ListLeasesRequest\x1a\x1c.agbox.v1.ListLeasesResponse\x12E\n" +
 	"\n" +
@@ -2389,7 +2620,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -2406,117 +2637,126 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*DeleteAgentRequest)(nil),      // 12: agbox.v1.DeleteAgentRequest
 	(*SendMessageRequest)(nil),      // 13: agbox.v1.SendMessageRequest
 	(*SendMessageResponse)(nil),     // 14: agbox.v1.SendMessageResponse
-	(*ReadInboxRequest)(nil),        // 15: agbox.v1.ReadInboxRequest
-	(*ReadInboxResponse)(nil),       // 16: agbox.v1.ReadInboxResponse
-	(*HoldAgentRequest)(nil),        // 17: agbox.v1.HoldAgentRequest
-	(*HoldAgentResponse)(nil),       // 18: agbox.v1.HoldAgentResponse
-	(*CloseHoldRequest)(nil),        // 19: agbox.v1.CloseHoldRequest
-	(*ListCheckpointsRequest)(nil),  // 20: agbox.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 21: agbox.v1.ListCheckpointsResponse
-	(*GetCheckpointRequest)(nil),    // 22: agbox.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 23: agbox.v1.GetCheckpointResponse
-	(*WatchAgentsRequest)(nil),      // 24: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),     // 25: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),             // 26: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),      // 27: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),     // 28: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),      // 29: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),     // 30: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),       // 31: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),      // 32: agbox.v1.ReapAgentsResponse
-	(*ListLeasesRequest)(nil),       // 33: agbox.v1.ListLeasesRequest
-	(*ListLeasesResponse)(nil),      // 34: agbox.v1.ListLeasesResponse
-	(*LeaseEntry)(nil),              // 35: agbox.v1.LeaseEntry
-	(*BreakLeaseRequest)(nil),       // 36: agbox.v1.BreakLeaseRequest
-	(*AgentSpec)(nil),               // 37: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 38: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 39: agbox.v1.Agent
-	(KillMode)(0),                   // 40: agbox.v1.KillMode
-	(KillCascade)(0),                // 41: agbox.v1.KillCascade
-	(*AgentMessage)(nil),            // 42: agbox.v1.AgentMessage
-	(*durationpb.Duration)(nil),     // 43: google.protobuf.Duration
-	(*AgentCheckpoint)(nil),         // 44: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 45: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 46: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 47: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 48: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 49: agbox.v1.LogEnd
-	(*AgentLease)(nil),              // 50: agbox.v1.AgentLease
-	(LeaseVerdict)(0),               // 51: agbox.v1.LeaseVerdict
+	(*StreamRecipient)(nil),         // 15: agbox.v1.StreamRecipient
+	(*ReadInboxRequest)(nil),        // 16: agbox.v1.ReadInboxRequest
+	(*ReadInboxResponse)(nil),       // 17: agbox.v1.ReadInboxResponse
+	(*FollowInboxRequest)(nil),      // 18: agbox.v1.FollowInboxRequest
+	(*FollowInboxResponse)(nil),     // 19: agbox.v1.FollowInboxResponse
+	(*HoldAgentRequest)(nil),        // 20: agbox.v1.HoldAgentRequest
+	(*HoldAgentResponse)(nil),       // 21: agbox.v1.HoldAgentResponse
+	(*CloseHoldRequest)(nil),        // 22: agbox.v1.CloseHoldRequest
+	(*ListCheckpointsRequest)(nil),  // 23: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 24: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 25: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 26: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 27: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 28: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 29: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 30: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 31: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 32: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 33: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 34: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 35: agbox.v1.ReapAgentsResponse
+	(*ListLeasesRequest)(nil),       // 36: agbox.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),      // 37: agbox.v1.ListLeasesResponse
+	(*LeaseEntry)(nil),              // 38: agbox.v1.LeaseEntry
+	(*BreakLeaseRequest)(nil),       // 39: agbox.v1.BreakLeaseRequest
+	(*AgentSpec)(nil),               // 40: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 41: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 42: agbox.v1.Agent
+	(KillMode)(0),                   // 43: agbox.v1.KillMode
+	(KillCascade)(0),                // 44: agbox.v1.KillCascade
+	(ErrorReason)(0),                // 45: agbox.v1.ErrorReason
+	(*AgentMessage)(nil),            // 46: agbox.v1.AgentMessage
+	(*durationpb.Duration)(nil),     // 47: google.protobuf.Duration
+	(*AgentCheckpoint)(nil),         // 48: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 49: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 50: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 51: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 52: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 53: agbox.v1.LogEnd
+	(*AgentLease)(nil),              // 54: agbox.v1.AgentLease
+	(LeaseVerdict)(0),               // 55: agbox.v1.LeaseVerdict
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	37, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	38, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	39, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	39, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	39, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	40, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	41, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
-	39, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	40, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	41, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	42, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	42, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	42, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	43, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	44, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
+	42, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
 	0,  // 8: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	42, // 9: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
-	43, // 10: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
-	39, // 11: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
-	44, // 12: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	44, // 13: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	45, // 14: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	46, // 15: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	26, // 16: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	26, // 17: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	45, // 18: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	47, // 19: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	48, // 20: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	49, // 21: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	39, // 22: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	39, // 23: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	35, // 24: agbox.v1.ListLeasesResponse.leases:type_name -> agbox.v1.LeaseEntry
-	50, // 25: agbox.v1.LeaseEntry.lease:type_name -> agbox.v1.AgentLease
-	51, // 26: agbox.v1.LeaseEntry.verdict:type_name -> agbox.v1.LeaseVerdict
-	1,  // 27: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 28: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 29: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 30: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 31: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 32: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
-	11, // 33: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	17, // 34: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
-	19, // 35: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
-	31, // 36: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	12, // 37: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	13, // 38: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
-	15, // 39: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
-	33, // 40: agbox.v1.AgentService.ListLeases:input_type -> agbox.v1.ListLeasesRequest
-	36, // 41: agbox.v1.AgentService.BreakLease:input_type -> agbox.v1.BreakLeaseRequest
-	20, // 42: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	22, // 43: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	24, // 44: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	29, // 45: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	27, // 46: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 47: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 48: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 49: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 50: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 51: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 52: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 53: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	18, // 54: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
-	4,  // 55: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
-	32, // 56: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 57: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	14, // 58: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
-	16, // 59: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
-	34, // 60: agbox.v1.AgentService.ListLeases:output_type -> agbox.v1.ListLeasesResponse
-	4,  // 61: agbox.v1.AgentService.BreakLease:output_type -> agbox.v1.GetAgentResponse
-	21, // 62: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	23, // 63: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	25, // 64: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	30, // 65: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	28, // 66: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	47, // [47:67] is the sub-list for method output_type
-	27, // [27:47] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	15, // 9: agbox.v1.SendMessageResponse.recipients:type_name -> agbox.v1.StreamRecipient
+	45, // 10: agbox.v1.StreamRecipient.reason:type_name -> agbox.v1.ErrorReason
+	46, // 11: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	46, // 12: agbox.v1.FollowInboxResponse.message:type_name -> agbox.v1.AgentMessage
+	47, // 13: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
+	42, // 14: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
+	48, // 15: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	48, // 16: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	49, // 17: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	50, // 18: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	29, // 19: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	29, // 20: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	49, // 21: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	51, // 22: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	52, // 23: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	53, // 24: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	42, // 25: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	42, // 26: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	38, // 27: agbox.v1.ListLeasesResponse.leases:type_name -> agbox.v1.LeaseEntry
+	54, // 28: agbox.v1.LeaseEntry.lease:type_name -> agbox.v1.AgentLease
+	55, // 29: agbox.v1.LeaseEntry.verdict:type_name -> agbox.v1.LeaseVerdict
+	1,  // 30: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 31: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 32: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 33: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 34: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	10, // 35: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
+	11, // 36: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	20, // 37: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
+	22, // 38: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
+	34, // 39: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	12, // 40: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	13, // 41: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	16, // 42: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	18, // 43: agbox.v1.AgentService.FollowInbox:input_type -> agbox.v1.FollowInboxRequest
+	36, // 44: agbox.v1.AgentService.ListLeases:input_type -> agbox.v1.ListLeasesRequest
+	39, // 45: agbox.v1.AgentService.BreakLease:input_type -> agbox.v1.BreakLeaseRequest
+	23, // 46: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	25, // 47: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	27, // 48: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	32, // 49: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	30, // 50: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 51: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 52: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 53: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 54: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 55: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 56: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 57: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	21, // 58: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
+	4,  // 59: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
+	35, // 60: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 61: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	14, // 62: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	17, // 63: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	19, // 64: agbox.v1.AgentService.FollowInbox:output_type -> agbox.v1.FollowInboxResponse
+	37, // 65: agbox.v1.AgentService.ListLeases:output_type -> agbox.v1.ListLeasesResponse
+	4,  // 66: agbox.v1.AgentService.BreakLease:output_type -> agbox.v1.GetAgentResponse
+	24, // 67: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	26, // 68: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	28, // 69: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	33, // 70: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	31, // 71: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	51, // [51:72] is the sub-list for method output_type
+	30, // [30:51] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -2525,10 +2765,11 @@ func file_agbox_v1_agentservice_proto_init() {
 		return
 	}
 	file_agbox_v1_agent_proto_init()
+	file_agbox_v1_error_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[26].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[27].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[29].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[30].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -2541,7 +2782,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   36,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

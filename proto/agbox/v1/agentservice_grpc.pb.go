@@ -35,6 +35,7 @@ const (
 	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_SendMessage_FullMethodName     = "/agbox.v1.AgentService/SendMessage"
 	AgentService_ReadInbox_FullMethodName       = "/agbox.v1.AgentService/ReadInbox"
+	AgentService_FollowInbox_FullMethodName     = "/agbox.v1.AgentService/FollowInbox"
 	AgentService_ListLeases_FullMethodName      = "/agbox.v1.AgentService/ListLeases"
 	AgentService_BreakLease_FullMethodName      = "/agbox.v1.AgentService/BreakLease"
 	AgentService_ListCheckpoints_FullMethodName = "/agbox.v1.AgentService/ListCheckpoints"
@@ -88,10 +89,15 @@ type AgentServiceClient interface {
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
 	// messages and 1 MiB: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
+	// A message on a stream is delivered to those that have it open and take it; the answer
+	// says who does not. If nobody has it open: AGENT_NOT_FOUND.
 	SendMessage(ctx context.Context, in *SendMessageRequest, opts ...grpc.CallOption) (*SendMessageResponse, error)
 	// ReadInbox returns messages of an inbox, oldest first. Only those of "init", which are
 	// for the operator, can be acknowledged here; an agent acknowledges its own.
 	ReadInbox(ctx context.Context, in *ReadInboxRequest, opts ...grpc.CallOption) (*ReadInboxResponse, error)
+	// FollowInbox sends the messages of an inbox, oldest first, and goes on with new ones until
+	// the agent is removed. Those that are acknowledged before they are sent are left out.
+	FollowInbox(ctx context.Context, in *FollowInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowInboxResponse], error)
 	// ListLeases returns what agents hold and ask for, by resource.
 	ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error)
 	// BreakLease takes a resource away from an agent, whose program is not told. If the agent
@@ -265,6 +271,25 @@ func (c *agentServiceClient) ReadInbox(ctx context.Context, in *ReadInboxRequest
 	return out, nil
 }
 
+func (c *agentServiceClient) FollowInbox(ctx context.Context, in *FollowInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowInboxResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_FollowInbox_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowInboxRequest, FollowInboxResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_FollowInboxClient = grpc.ServerStreamingClient[FollowInboxResponse]
+
 func (c *agentServiceClient) ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListLeasesResponse)
@@ -297,7 +322,7 @@ func (c *agentServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckp
 
 func (c *agentServiceClient) GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetCheckpointResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_GetCheckpoint_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_GetCheckpoint_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +341,7 @@ type AgentService_GetCheckpointClient = grpc.ServerStreamingClient[GetCheckpoint
 
 func (c *agentServiceClient) WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_WatchAgents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_WatchAgents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +360,7 @@ type AgentService_WatchAgentsClient = grpc.ServerStreamingClient[WatchAgentsResp
 
 func (c *agentServiceClient) ReadJournal(ctx context.Context, in *ReadJournalRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadJournalResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_ReadJournal_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[4], AgentService_ReadJournal_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +379,7 @@ type AgentService_ReadJournalClient = grpc.ServerStreamingClient[ReadJournalResp
 
 func (c *agentServiceClient) AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[4], AgentService_AttachAgent_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[5], AgentService_AttachAgent_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -415,10 +440,15 @@ type AgentServiceServer interface {
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
 	// messages and 1 MiB: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
+	// A message on a stream is delivered to those that have it open and take it; the answer
+	// says who does not. If nobody has it open: AGENT_NOT_FOUND.
 	SendMessage(context.Context, *SendMessageRequest) (*SendMessageResponse, error)
 	// ReadInbox returns messages of an inbox, oldest first. Only those of "init", which are
 	// for the operator, can be acknowledged here; an agent acknowledges its own.
 	ReadInbox(context.Context, *ReadInboxRequest) (*ReadInboxResponse, error)
+	// FollowInbox sends the messages of an inbox, oldest first, and goes on with new ones until
+	// the agent is removed. Those that are acknowledged before they are sent are left out.
+	FollowInbox(*FollowInboxRequest, grpc.ServerStreamingServer[FollowInboxResponse]) error
 	// ListLeases returns what agents hold and ask for, by resource.
 	ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error)
 	// BreakLease takes a resource away from an agent, whose program is not told. If the agent
@@ -491,6 +521,9 @@ func (UnimplementedAgentServiceServer) SendMessage(context.Context, *SendMessage
 }
 func (UnimplementedAgentServiceServer) ReadInbox(context.Context, *ReadInboxRequest) (*ReadInboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadInbox not implemented")
+}
+func (UnimplementedAgentServiceServer) FollowInbox(*FollowInboxRequest, grpc.ServerStreamingServer[FollowInboxResponse]) error {
+	return status.Error(codes.Unimplemented, "method FollowInbox not implemented")
 }
 func (UnimplementedAgentServiceServer) ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListLeases not implemented")
@@ -761,6 +794,17 @@ func _AgentService_ReadInbox_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_FollowInbox_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowInboxRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).FollowInbox(m, &grpc.GenericServerStream[FollowInboxRequest, FollowInboxResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_FollowInboxServer = grpc.ServerStreamingServer[FollowInboxResponse]
+
 func _AgentService_ListLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListLeasesRequest)
 	if err := dec(in); err != nil {
@@ -931,6 +975,11 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "HoldAgent",
 			Handler:       _AgentService_HoldAgent_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "FollowInbox",
+			Handler:       _AgentService_FollowInbox_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -228,6 +228,10 @@ const (
 	ErrorReason_AGENT_NOT_ALIVE ErrorReason = 140
 	// The program of an agent was not ready in time, so it was ended.
 	ErrorReason_AGENT_NOT_STARTED ErrorReason = 141
+	// No workspace was copied into the sandbox, or its base is gone. FAILED_PRECONDITION.
+	ErrorReason_WORKSPACE_HAS_NO_BASE ErrorReason = 150
+	// The file to replace is not the expected one. FAILED_PRECONDITION.
+	ErrorReason_FILE_CHANGED ErrorReason = 200
 )
 
 // Enum value maps for ErrorReason.
@@ -322,6 +326,8 @@ var (
 		135: "AGENT_REAPED",
 		140: "AGENT_NOT_ALIVE",
 		141: "AGENT_NOT_STARTED",
+		150: "WORKSPACE_HAS_NO_BASE",
+		200: "FILE_CHANGED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -413,6 +419,8 @@ var (
 		"AGENT_REAPED":                   135,
 		"AGENT_NOT_ALIVE":                140,
 		"AGENT_NOT_STARTED":              141,
+		"WORKSPACE_HAS_NO_BASE":          150,
+		"FILE_CHANGED":                   200,
 	}
 )
 
@@ -447,7 +455,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf9\x0f\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa8\x10\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -541,7 +549,9 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x11\n" +
 	"\fAGENT_REAPED\x10\x87\x01\x12\x14\n" +
 	"\x0fAGENT_NOT_ALIVE\x10\x8c\x01\x12\x16\n" +
-	"\x11AGENT_NOT_STARTED\x10\x8d\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x11AGENT_NOT_STARTED\x10\x8d\x01\x12\x1a\n" +
+	"\x15WORKSPACE_HAS_NO_BASE\x10\x96\x01\x12\x11\n" +
+	"\fFILE_CHANGED\x10\xc8\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

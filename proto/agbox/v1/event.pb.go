@@ -54,6 +54,8 @@ const (
 	// Everything that the spec copies into the primary is there. This happens once, before
 	// the sandbox is READY for the first time.
 	EventType_SANDBOX_FILES_COPIED EventType = 53
+	// The sandbox has another name from here on: sandbox_phase.name.
+	EventType_SANDBOX_RENAMED EventType = 54
 )
 
 // Enum value maps for EventType.
@@ -78,6 +80,7 @@ var (
 		51: "SANDBOX_REVIVED",
 		52: "SANDBOX_SERVICE_STARTED",
 		53: "SANDBOX_FILES_COPIED",
+		54: "SANDBOX_RENAMED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -99,6 +102,7 @@ var (
 		"SANDBOX_REVIVED":          51,
 		"SANDBOX_SERVICE_STARTED":  52,
 		"SANDBOX_FILES_COPIED":     53,
+		"SANDBOX_RENAMED":          54,
 	}
 )
 
@@ -335,14 +339,16 @@ type SandboxPhaseDetails struct {
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For SANDBOX_ACCEPTED: the random nonce in the labels of the sandbox's containers.
 	Nonce string `protobuf:"bytes,50,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	// For SANDBOX_ACCEPTED: the name of the sandbox.
+	// For SANDBOX_ACCEPTED and SANDBOX_RENAMED: the name of the sandbox.
 	Name string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
 	// For the phase "image" during a pull: bytes received so far and in total, as far as
 	// the registry has reported sizes.
 	BytesDone  uint64 `protobuf:"varint,52,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
 	BytesTotal uint64 `protobuf:"varint,53,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
 	// For requests to stop or to delete: do not wait for agents to save their work.
-	Now           bool `protobuf:"varint,54,opt,name=now,proto3" json:"now,omitempty"`
+	Now bool `protobuf:"varint,54,opt,name=now,proto3" json:"now,omitempty"`
+	// For SANDBOX_STOP_REQUESTED: start it again once it is stopped.
+	Restart       bool `protobuf:"varint,55,opt,name=restart,proto3" json:"restart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -436,6 +442,13 @@ func (x *SandboxPhaseDetails) GetBytesTotal() uint64 {
 func (x *SandboxPhaseDetails) GetNow() bool {
 	if x != nil {
 		return x.Now
+	}
+	return false
+}
+
+func (x *SandboxPhaseDetails) GetRestart() bool {
+	if x != nil {
+		return x.Restart
 	}
 	return false
 }
@@ -835,7 +848,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"exact_type\x183 \x01(\x0e2\x13.agbox.v1.EventTypeH\x01R\texactType\x88\x01\x01B\t\n" +
 	"\adetailsB\r\n" +
-	"\v_exact_type\"\x83\x02\n" +
+	"\v_exact_type\"\x9d\x02\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -848,7 +861,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"bytes_done\x184 \x01(\x04R\tbytesDone\x12\x1f\n" +
 	"\vbytes_total\x185 \x01(\x04R\n" +
 	"bytesTotal\x12\x10\n" +
-	"\x03now\x186 \x01(\bR\x03now\"\xb6\x06\n" +
+	"\x03now\x186 \x01(\bR\x03now\x12\x18\n" +
+	"\arestart\x187 \x01(\bR\arestart\"\xb6\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +
@@ -889,7 +903,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\aHookRef\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\rR\x05start\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\rR\x05index*\xca\x03\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index*\xdf\x03\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -910,7 +924,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x18SANDBOX_RESUME_REQUESTED\x102\x12\x13\n" +
 	"\x0fSANDBOX_REVIVED\x103\x12\x1b\n" +
 	"\x17SANDBOX_SERVICE_STARTED\x104\x12\x18\n" +
-	"\x14SANDBOX_FILES_COPIED\x105B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x14SANDBOX_FILES_COPIED\x105\x12\x13\n" +
+	"\x0fSANDBOX_RENAMED\x106B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_event_proto_rawDescOnce sync.Once

@@ -847,10 +847,13 @@ type WriteFileOpen struct {
 	// Fail with FILE_EXISTS instead of replacing a file.
 	CreateOnly bool `protobuf:"varint,6,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"`
 	// Also make missing parent directories.
-	Parents       bool   `protobuf:"varint,7,opt,name=parents,proto3" json:"parents,omitempty"`
-	User          string `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Parents bool   `protobuf:"varint,7,opt,name=parents,proto3" json:"parents,omitempty"`
+	User    string `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`
+	// Fail with FILE_CHANGED unless the path has a regular file with this content. A symbolic
+	// link is not followed.
+	ExpectedSha256 []byte `protobuf:"bytes,9,opt,name=expected_sha256,json=expectedSha256,proto3" json:"expected_sha256,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WriteFileOpen) Reset() {
@@ -937,6 +940,13 @@ func (x *WriteFileOpen) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *WriteFileOpen) GetExpectedSha256() []byte {
+	if x != nil {
+		return x.ExpectedSha256
+	}
+	return nil
 }
 
 type WriteFileResponse struct {
@@ -1912,6 +1922,753 @@ func (x *CopyInResponse) GetSkipped() uint64 {
 	return 0
 }
 
+type CompareWorkspaceRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Include new files that a .gitignore or the exclude patterns of the workspace name.
+	// Changes of ignored files that were copied in are always included.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Send no contents.
+	NamesOnly bool `protobuf:"varint,3,opt,name=names_only,json=namesOnly,proto3" json:"names_only,omitempty"`
+	// Send all files of the base, after the first message.
+	WithBase      bool `protobuf:"varint,4,opt,name=with_base,json=withBase,proto3" json:"with_base,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareWorkspaceRequest) Reset() {
+	*x = CompareWorkspaceRequest{}
+	mi := &file_agbox_v1_files_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareWorkspaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareWorkspaceRequest) ProtoMessage() {}
+
+func (x *CompareWorkspaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareWorkspaceRequest.ProtoReflect.Descriptor instead.
+func (*CompareWorkspaceRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CompareWorkspaceRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *CompareWorkspaceRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *CompareWorkspaceRequest) GetNamesOnly() bool {
+	if x != nil {
+		return x.NamesOnly
+	}
+	return false
+}
+
+func (x *CompareWorkspaceRequest) GetWithBase() bool {
+	if x != nil {
+		return x.WithBase
+	}
+	return false
+}
+
+type CompareWorkspaceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*CompareWorkspaceResponse_Base
+	//	*CompareWorkspaceResponse_Difference
+	//	*CompareWorkspaceResponse_Before
+	//	*CompareWorkspaceResponse_After
+	//	*CompareWorkspaceResponse_BaseFile
+	Item          isCompareWorkspaceResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareWorkspaceResponse) Reset() {
+	*x = CompareWorkspaceResponse{}
+	mi := &file_agbox_v1_files_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareWorkspaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareWorkspaceResponse) ProtoMessage() {}
+
+func (x *CompareWorkspaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareWorkspaceResponse.ProtoReflect.Descriptor instead.
+func (*CompareWorkspaceResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CompareWorkspaceResponse) GetItem() isCompareWorkspaceResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceResponse) GetBase() *WorkspaceBase {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Base); ok {
+			return x.Base
+		}
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceResponse) GetDifference() *WorkspaceDifference {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Difference); ok {
+			return x.Difference
+		}
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceResponse) GetBefore() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Before); ok {
+			return x.Before
+		}
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceResponse) GetAfter() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_After); ok {
+			return x.After
+		}
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceResponse) GetBaseFile() *AdvancedFile {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_BaseFile); ok {
+			return x.BaseFile
+		}
+	}
+	return nil
+}
+
+type isCompareWorkspaceResponse_Item interface {
+	isCompareWorkspaceResponse_Item()
+}
+
+type CompareWorkspaceResponse_Base struct {
+	// First message.
+	Base *WorkspaceBase `protobuf:"bytes,1,opt,name=base,proto3,oneof"`
+}
+
+type CompareWorkspaceResponse_Difference struct {
+	Difference *WorkspaceDifference `protobuf:"bytes,2,opt,name=difference,proto3,oneof"`
+}
+
+type CompareWorkspaceResponse_Before struct {
+	// Contents of the last difference: first all of before, then all of after. At most
+	// 256 KiB each.
+	Before []byte `protobuf:"bytes,3,opt,name=before,proto3,oneof"`
+}
+
+type CompareWorkspaceResponse_After struct {
+	After []byte `protobuf:"bytes,4,opt,name=after,proto3,oneof"`
+}
+
+type CompareWorkspaceResponse_BaseFile struct {
+	// A file of the base. All of them come before the differences.
+	BaseFile *AdvancedFile `protobuf:"bytes,5,opt,name=base_file,json=baseFile,proto3,oneof"`
+}
+
+func (*CompareWorkspaceResponse_Base) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_Difference) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_Before) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_After) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_BaseFile) isCompareWorkspaceResponse_Item() {}
+
+// WorkspaceBase says what a workspace was copied from.
+type WorkspaceBase struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folder of the host.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Its absolute path in the container.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// Patterns of what was not copied, besides what .gitignore files name.
+	ExcludePatterns []string `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
+	// Paths below target that other copies and mounts brought in, relative to it.
+	Foreign       []string `protobuf:"bytes,4,rep,name=foreign,proto3" json:"foreign,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceBase) Reset() {
+	*x = WorkspaceBase{}
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceBase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceBase) ProtoMessage() {}
+
+func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceBase.ProtoReflect.Descriptor instead.
+func (*WorkspaceBase) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WorkspaceBase) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *WorkspaceBase) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *WorkspaceBase) GetExcludePatterns() []string {
+	if x != nil {
+		return x.ExcludePatterns
+	}
+	return nil
+}
+
+func (x *WorkspaceBase) GetForeign() []string {
+	if x != nil {
+		return x.Foreign
+	}
+	return nil
+}
+
+// WorkspaceDifference is a file that was added, changed or removed.
+type WorkspaceDifference struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Relative to the workspace. It has no "..", and no part of it is .git.
+	Path []byte `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Unset: the file was added.
+	Before *WorkspaceFile `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	// Unset: the file was removed.
+	After         *WorkspaceFile `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceDifference) Reset() {
+	*x = WorkspaceDifference{}
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceDifference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceDifference) ProtoMessage() {}
+
+func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceDifference.ProtoReflect.Descriptor instead.
+func (*WorkspaceDifference) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WorkspaceDifference) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *WorkspaceDifference) GetBefore() *WorkspaceFile {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *WorkspaceDifference) GetAfter() *WorkspaceFile {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+// WorkspaceFile is a regular file or a symbolic link.
+type WorkspaceFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Link  bool                   `protobuf:"varint,1,opt,name=link,proto3" json:"link,omitempty"`
+	// A regular file that its owner may execute.
+	Executable bool `protobuf:"varint,2,opt,name=executable,proto3" json:"executable,omitempty"`
+	// Of the content. The content of a link is its target.
+	Size          uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256        []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceFile) Reset() {
+	*x = WorkspaceFile{}
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceFile) ProtoMessage() {}
+
+func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceFile.ProtoReflect.Descriptor instead.
+func (*WorkspaceFile) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WorkspaceFile) GetLink() bool {
+	if x != nil {
+		return x.Link
+	}
+	return false
+}
+
+func (x *WorkspaceFile) GetExecutable() bool {
+	if x != nil {
+		return x.Executable
+	}
+	return false
+}
+
+func (x *WorkspaceFile) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *WorkspaceFile) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+type AdvanceBaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*AdvanceBaseRequest_Open
+	//	*AdvanceBaseRequest_File
+	//	*AdvanceBaseRequest_Data
+	Item          isAdvanceBaseRequest_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceBaseRequest) Reset() {
+	*x = AdvanceBaseRequest{}
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceBaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceBaseRequest) ProtoMessage() {}
+
+func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceBaseRequest.ProtoReflect.Descriptor instead.
+func (*AdvanceBaseRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AdvanceBaseRequest) GetItem() isAdvanceBaseRequest_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *AdvanceBaseRequest) GetOpen() *AdvanceBaseOpen {
+	if x != nil {
+		if x, ok := x.Item.(*AdvanceBaseRequest_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *AdvanceBaseRequest) GetFile() *AdvancedFile {
+	if x != nil {
+		if x, ok := x.Item.(*AdvanceBaseRequest_File); ok {
+			return x.File
+		}
+	}
+	return nil
+}
+
+func (x *AdvanceBaseRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*AdvanceBaseRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isAdvanceBaseRequest_Item interface {
+	isAdvanceBaseRequest_Item()
+}
+
+type AdvanceBaseRequest_Open struct {
+	Open *AdvanceBaseOpen `protobuf:"bytes,1,opt,name=open,proto3,oneof"`
+}
+
+type AdvanceBaseRequest_File struct {
+	File *AdvancedFile `protobuf:"bytes,2,opt,name=file,proto3,oneof"`
+}
+
+type AdvanceBaseRequest_Data struct {
+	// Content of the last file.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof"`
+}
+
+func (*AdvanceBaseRequest_Open) isAdvanceBaseRequest_Item() {}
+
+func (*AdvanceBaseRequest_File) isAdvanceBaseRequest_Item() {}
+
+func (*AdvanceBaseRequest_Data) isAdvanceBaseRequest_Item() {}
+
+// AdvanceBaseOpen begins an AdvanceBase.
+type AdvanceBaseOpen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceBaseOpen) Reset() {
+	*x = AdvanceBaseOpen{}
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceBaseOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceBaseOpen) ProtoMessage() {}
+
+func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceBaseOpen.ProtoReflect.Descriptor instead.
+func (*AdvanceBaseOpen) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AdvanceBaseOpen) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+// AdvancedFile is a file of a base.
+type AdvancedFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Relative to the workspace.
+	Path []byte `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Unset: the base no longer has the file.
+	File          *WorkspaceFile `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvancedFile) Reset() {
+	*x = AdvancedFile{}
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvancedFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvancedFile) ProtoMessage() {}
+
+func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvancedFile.ProtoReflect.Descriptor instead.
+func (*AdvancedFile) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AdvancedFile) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *AdvancedFile) GetFile() *WorkspaceFile {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+type AdvanceBaseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvanceBaseResponse) Reset() {
+	*x = AdvanceBaseResponse{}
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvanceBaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvanceBaseResponse) ProtoMessage() {}
+
+func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvanceBaseResponse.ProtoReflect.Descriptor instead.
+func (*AdvanceBaseResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
+}
+
+type ListUncoveredRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUncoveredRequest) Reset() {
+	*x = ListUncoveredRequest{}
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUncoveredRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUncoveredRequest) ProtoMessage() {}
+
+func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUncoveredRequest.ProtoReflect.Descriptor instead.
+func (*ListUncoveredRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListUncoveredRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type ListUncoveredResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute, on the host. A folder .git stands for a repository without any cover.
+	Paths [][]byte `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	// Mounts that are too large to find everything: 50,000 folders or 64 repositories of git.
+	NotSearched   [][]byte `protobuf:"bytes,2,rep,name=not_searched,json=notSearched,proto3" json:"not_searched,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUncoveredResponse) Reset() {
+	*x = ListUncoveredResponse{}
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUncoveredResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUncoveredResponse) ProtoMessage() {}
+
+func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUncoveredResponse.ProtoReflect.Descriptor instead.
+func (*ListUncoveredResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListUncoveredResponse) GetPaths() [][]byte {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *ListUncoveredResponse) GetNotSearched() [][]byte {
+	if x != nil {
+		return x.NotSearched
+	}
+	return nil
+}
+
 var File_agbox_v1_files_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_files_proto_rawDesc = "" +
@@ -1967,7 +2724,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x10WriteFileRequest\x12-\n" +
 	"\x04open\x18\x01 \x01(\v2\x17.agbox.v1.WriteFileOpenH\x00R\x04open\x12\x1f\n" +
 	"\x04data\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xdf\x02\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\x94\x03\n" +
 	"\rWriteFileOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
@@ -1978,7 +2735,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\vcreate_only\x18\x06 \x01(\bR\n" +
 	"createOnly\x12\x18\n" +
 	"\aparents\x18\a \x01(\bR\aparents\x124\n" +
-	"\x04user\x18\b \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04userB\a\n" +
+	"\x04user\x18\b \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\x123\n" +
+	"\x0fexpected_sha256\x18\t \x01(\fB\n" +
+	"\xbaH\a\xd8\x01\x01z\x02h R\x0eexpectedSha256B\a\n" +
 	"\x05_modeB\x06\n" +
 	"\x04_uidB\x06\n" +
 	"\x04_gid\";\n" +
@@ -2051,7 +2810,58 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped*\xac\x01\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xb1\x01\n" +
+	"\x17CompareWorkspaceRequest\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x1d\n" +
+	"\n" +
+	"names_only\x18\x03 \x01(\bR\tnamesOnly\x12\x1b\n" +
+	"\twith_base\x18\x04 \x01(\bR\bwithBase\"\xfb\x01\n" +
+	"\x18CompareWorkspaceResponse\x12-\n" +
+	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
+	"\n" +
+	"difference\x18\x02 \x01(\v2\x1d.agbox.v1.WorkspaceDifferenceH\x00R\n" +
+	"difference\x12\x18\n" +
+	"\x06before\x18\x03 \x01(\fH\x00R\x06before\x12\x16\n" +
+	"\x05after\x18\x04 \x01(\fH\x00R\x05after\x125\n" +
+	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFileB\x06\n" +
+	"\x04item\"\x84\x01\n" +
+	"\rWorkspaceBase\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
+	"\x10exclude_patterns\x18\x03 \x03(\tR\x0fexcludePatterns\x12\x18\n" +
+	"\aforeign\x18\x04 \x03(\tR\aforeign\"\x89\x01\n" +
+	"\x13WorkspaceDifference\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
+	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x05after\"o\n" +
+	"\rWorkspaceFile\x12\x12\n" +
+	"\x04link\x18\x01 \x01(\bR\x04link\x12\x1e\n" +
+	"\n" +
+	"executable\x18\x02 \x01(\bR\n" +
+	"executable\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06sha256\x18\x04 \x01(\fR\x06sha256\"\xa3\x01\n" +
+	"\x12AdvanceBaseRequest\x12/\n" +
+	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
+	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
+	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"[\n" +
+	"\x0fAdvanceBaseOpen\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"[\n" +
+	"\fAdvancedFile\x12\x1e\n" +
+	"\x04path\x18\x01 \x01(\fB\n" +
+	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
+	"\x04file\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x04file\"\x15\n" +
+	"\x13AdvanceBaseResponse\"`\n" +
+	"\x14ListUncoveredRequest\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"P\n" +
+	"\x15ListUncoveredResponse\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\fR\x05paths\x12!\n" +
+	"\fnot_searched\x18\x02 \x03(\fR\vnotSearched*\xac\x01\n" +
 	"\bFileType\x12\x19\n" +
 	"\x15FILE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FILE_TYPE_REGULAR\x10\x01\x12\x17\n" +
@@ -2071,7 +2881,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\fSpecialFiles\x12\x1d\n" +
 	"\x19SPECIAL_FILES_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SPECIAL_FILES_SKIP\x10\x01\x12\x16\n" +
-	"\x12SPECIAL_FILES_MAKE\x10\x022\xaf\x05\n" +
+	"\x12SPECIAL_FILES_MAKE\x10\x022\xac\a\n" +
 	"\vFileService\x12=\n" +
 	"\x04Stat\x12\x19.agbox.v1.StatFileRequest\x1a\x1a.agbox.v1.StatFileResponse\x12?\n" +
 	"\x04List\x12\x1a.agbox.v1.ListFilesRequest\x1a\x1b.agbox.v1.ListFilesResponse\x12?\n" +
@@ -2082,7 +2892,10 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04Move\x12\x19.agbox.v1.MoveFileRequest\x1a\x1a.agbox.v1.MoveFileResponse\x12D\n" +
 	"\x05Watch\x12\x1b.agbox.v1.WatchFilesRequest\x1a\x1c.agbox.v1.WatchFilesResponse0\x01\x12@\n" +
 	"\aCopyOut\x12\x18.agbox.v1.CopyOutRequest\x1a\x19.agbox.v1.CopyOutResponse0\x01\x12=\n" +
-	"\x06CopyIn\x12\x17.agbox.v1.CopyInRequest\x1a\x18.agbox.v1.CopyInResponse(\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x06CopyIn\x12\x17.agbox.v1.CopyInRequest\x1a\x18.agbox.v1.CopyInResponse(\x01\x12[\n" +
+	"\x10CompareWorkspace\x12!.agbox.v1.CompareWorkspaceRequest\x1a\".agbox.v1.CompareWorkspaceResponse0\x01\x12L\n" +
+	"\vAdvanceBase\x12\x1c.agbox.v1.AdvanceBaseRequest\x1a\x1d.agbox.v1.AdvanceBaseResponse(\x01\x12P\n" +
+	"\rListUncovered\x12\x1e.agbox.v1.ListUncoveredRequest\x1a\x1f.agbox.v1.ListUncoveredResponseB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_files_proto_rawDescOnce sync.Once
@@ -2097,40 +2910,51 @@ func file_agbox_v1_files_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agbox_v1_files_proto_goTypes = []any{
-	(FileType)(0),                 // 0: agbox.v1.FileType
-	(FileChangeKind)(0),           // 1: agbox.v1.FileChangeKind
-	(SpecialFiles)(0),             // 2: agbox.v1.SpecialFiles
-	(*FileInfo)(nil),              // 3: agbox.v1.FileInfo
-	(*StatFileRequest)(nil),       // 4: agbox.v1.StatFileRequest
-	(*StatFileResponse)(nil),      // 5: agbox.v1.StatFileResponse
-	(*ListFilesRequest)(nil),      // 6: agbox.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),     // 7: agbox.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),       // 8: agbox.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 9: agbox.v1.ReadFileResponse
-	(*WriteFileRequest)(nil),      // 10: agbox.v1.WriteFileRequest
-	(*WriteFileOpen)(nil),         // 11: agbox.v1.WriteFileOpen
-	(*WriteFileResponse)(nil),     // 12: agbox.v1.WriteFileResponse
-	(*MakeDirectoryRequest)(nil),  // 13: agbox.v1.MakeDirectoryRequest
-	(*MakeDirectoryResponse)(nil), // 14: agbox.v1.MakeDirectoryResponse
-	(*RemoveFileRequest)(nil),     // 15: agbox.v1.RemoveFileRequest
-	(*RemoveFileResponse)(nil),    // 16: agbox.v1.RemoveFileResponse
-	(*MoveFileRequest)(nil),       // 17: agbox.v1.MoveFileRequest
-	(*MoveFileResponse)(nil),      // 18: agbox.v1.MoveFileResponse
-	(*WatchFilesRequest)(nil),     // 19: agbox.v1.WatchFilesRequest
-	(*WatchFilesResponse)(nil),    // 20: agbox.v1.WatchFilesResponse
-	(*FileChange)(nil),            // 21: agbox.v1.FileChange
-	(*CopyOutRequest)(nil),        // 22: agbox.v1.CopyOutRequest
-	(*CopyOutResponse)(nil),       // 23: agbox.v1.CopyOutResponse
-	(*CopyInRequest)(nil),         // 24: agbox.v1.CopyInRequest
-	(*CopyInOpen)(nil),            // 25: agbox.v1.CopyInOpen
-	(*CopyInResponse)(nil),        // 26: agbox.v1.CopyInResponse
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(FileType)(0),                    // 0: agbox.v1.FileType
+	(FileChangeKind)(0),              // 1: agbox.v1.FileChangeKind
+	(SpecialFiles)(0),                // 2: agbox.v1.SpecialFiles
+	(*FileInfo)(nil),                 // 3: agbox.v1.FileInfo
+	(*StatFileRequest)(nil),          // 4: agbox.v1.StatFileRequest
+	(*StatFileResponse)(nil),         // 5: agbox.v1.StatFileResponse
+	(*ListFilesRequest)(nil),         // 6: agbox.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),        // 7: agbox.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),          // 8: agbox.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),         // 9: agbox.v1.ReadFileResponse
+	(*WriteFileRequest)(nil),         // 10: agbox.v1.WriteFileRequest
+	(*WriteFileOpen)(nil),            // 11: agbox.v1.WriteFileOpen
+	(*WriteFileResponse)(nil),        // 12: agbox.v1.WriteFileResponse
+	(*MakeDirectoryRequest)(nil),     // 13: agbox.v1.MakeDirectoryRequest
+	(*MakeDirectoryResponse)(nil),    // 14: agbox.v1.MakeDirectoryResponse
+	(*RemoveFileRequest)(nil),        // 15: agbox.v1.RemoveFileRequest
+	(*RemoveFileResponse)(nil),       // 16: agbox.v1.RemoveFileResponse
+	(*MoveFileRequest)(nil),          // 17: agbox.v1.MoveFileRequest
+	(*MoveFileResponse)(nil),         // 18: agbox.v1.MoveFileResponse
+	(*WatchFilesRequest)(nil),        // 19: agbox.v1.WatchFilesRequest
+	(*WatchFilesResponse)(nil),       // 20: agbox.v1.WatchFilesResponse
+	(*FileChange)(nil),               // 21: agbox.v1.FileChange
+	(*CopyOutRequest)(nil),           // 22: agbox.v1.CopyOutRequest
+	(*CopyOutResponse)(nil),          // 23: agbox.v1.CopyOutResponse
+	(*CopyInRequest)(nil),            // 24: agbox.v1.CopyInRequest
+	(*CopyInOpen)(nil),               // 25: agbox.v1.CopyInOpen
+	(*CopyInResponse)(nil),           // 26: agbox.v1.CopyInResponse
+	(*CompareWorkspaceRequest)(nil),  // 27: agbox.v1.CompareWorkspaceRequest
+	(*CompareWorkspaceResponse)(nil), // 28: agbox.v1.CompareWorkspaceResponse
+	(*WorkspaceBase)(nil),            // 29: agbox.v1.WorkspaceBase
+	(*WorkspaceDifference)(nil),      // 30: agbox.v1.WorkspaceDifference
+	(*WorkspaceFile)(nil),            // 31: agbox.v1.WorkspaceFile
+	(*AdvanceBaseRequest)(nil),       // 32: agbox.v1.AdvanceBaseRequest
+	(*AdvanceBaseOpen)(nil),          // 33: agbox.v1.AdvanceBaseOpen
+	(*AdvancedFile)(nil),             // 34: agbox.v1.AdvancedFile
+	(*AdvanceBaseResponse)(nil),      // 35: agbox.v1.AdvanceBaseResponse
+	(*ListUncoveredRequest)(nil),     // 36: agbox.v1.ListUncoveredRequest
+	(*ListUncoveredResponse)(nil),    // 37: agbox.v1.ListUncoveredResponse
+	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
 }
 var file_agbox_v1_files_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.FileInfo.type:type_name -> agbox.v1.FileType
-	27, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	38, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	3,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
 	3,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
 	3,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
@@ -2140,31 +2964,45 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	1,  // 8: agbox.v1.FileChange.kind:type_name -> agbox.v1.FileChangeKind
 	25, // 9: agbox.v1.CopyInRequest.open:type_name -> agbox.v1.CopyInOpen
 	2,  // 10: agbox.v1.CopyInOpen.special:type_name -> agbox.v1.SpecialFiles
-	4,  // 11: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	6,  // 12: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	8,  // 13: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	10, // 14: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	13, // 15: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	15, // 16: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	17, // 17: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	19, // 18: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	22, // 19: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	24, // 20: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	5,  // 21: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	7,  // 22: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	9,  // 23: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	12, // 24: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	14, // 25: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	16, // 26: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	18, // 27: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	20, // 28: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	23, // 29: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	26, // 30: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	21, // [21:31] is the sub-list for method output_type
-	11, // [11:21] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	29, // 11: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
+	30, // 12: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
+	34, // 13: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
+	31, // 14: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	31, // 15: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	33, // 16: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	34, // 17: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	31, // 18: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	4,  // 19: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	6,  // 20: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	8,  // 21: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	10, // 22: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	13, // 23: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	15, // 24: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	17, // 25: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	19, // 26: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	22, // 27: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	24, // 28: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	27, // 29: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	32, // 30: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	36, // 31: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	5,  // 32: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	7,  // 33: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	9,  // 34: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	12, // 35: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	14, // 36: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	16, // 37: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	18, // 38: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	20, // 39: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	23, // 40: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	26, // 41: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	28, // 42: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	35, // 43: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	37, // 44: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	32, // [32:45] is the sub-list for method output_type
+	19, // [19:32] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
@@ -2191,13 +3029,25 @@ func file_agbox_v1_files_proto_init() {
 		(*CopyInRequest_Open)(nil),
 		(*CopyInRequest_Data)(nil),
 	}
+	file_agbox_v1_files_proto_msgTypes[25].OneofWrappers = []any{
+		(*CompareWorkspaceResponse_Base)(nil),
+		(*CompareWorkspaceResponse_Difference)(nil),
+		(*CompareWorkspaceResponse_Before)(nil),
+		(*CompareWorkspaceResponse_After)(nil),
+		(*CompareWorkspaceResponse_BaseFile)(nil),
+	}
+	file_agbox_v1_files_proto_msgTypes[29].OneofWrappers = []any{
+		(*AdvanceBaseRequest_Open)(nil),
+		(*AdvanceBaseRequest_File)(nil),
+		(*AdvanceBaseRequest_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   24,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

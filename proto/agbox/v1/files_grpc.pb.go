@@ -28,16 +28,19 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	FileService_Stat_FullMethodName          = "/agbox.v1.FileService/Stat"
-	FileService_List_FullMethodName          = "/agbox.v1.FileService/List"
-	FileService_Read_FullMethodName          = "/agbox.v1.FileService/Read"
-	FileService_Write_FullMethodName         = "/agbox.v1.FileService/Write"
-	FileService_MakeDirectory_FullMethodName = "/agbox.v1.FileService/MakeDirectory"
-	FileService_Remove_FullMethodName        = "/agbox.v1.FileService/Remove"
-	FileService_Move_FullMethodName          = "/agbox.v1.FileService/Move"
-	FileService_Watch_FullMethodName         = "/agbox.v1.FileService/Watch"
-	FileService_CopyOut_FullMethodName       = "/agbox.v1.FileService/CopyOut"
-	FileService_CopyIn_FullMethodName        = "/agbox.v1.FileService/CopyIn"
+	FileService_Stat_FullMethodName             = "/agbox.v1.FileService/Stat"
+	FileService_List_FullMethodName             = "/agbox.v1.FileService/List"
+	FileService_Read_FullMethodName             = "/agbox.v1.FileService/Read"
+	FileService_Write_FullMethodName            = "/agbox.v1.FileService/Write"
+	FileService_MakeDirectory_FullMethodName    = "/agbox.v1.FileService/MakeDirectory"
+	FileService_Remove_FullMethodName           = "/agbox.v1.FileService/Remove"
+	FileService_Move_FullMethodName             = "/agbox.v1.FileService/Move"
+	FileService_Watch_FullMethodName            = "/agbox.v1.FileService/Watch"
+	FileService_CopyOut_FullMethodName          = "/agbox.v1.FileService/CopyOut"
+	FileService_CopyIn_FullMethodName           = "/agbox.v1.FileService/CopyIn"
+	FileService_CompareWorkspace_FullMethodName = "/agbox.v1.FileService/CompareWorkspace"
+	FileService_AdvanceBase_FullMethodName      = "/agbox.v1.FileService/AdvanceBase"
+	FileService_ListUncovered_FullMethodName    = "/agbox.v1.FileService/ListUncovered"
 )
 
 // FileServiceClient is the client API for FileService service.
@@ -72,6 +75,19 @@ type FileServiceClient interface {
 	// ARCHIVE_REFUSED. The first message is open. Files unpacked before an error remain.
 	// The call may be repeated.
 	CopyIn(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[CopyInRequest, CopyInResponse], error)
+	// CompareWorkspace streams what a sandbox has changed in the workspace that was copied
+	// in, compared with its base. The sandbox is READY, STOPPED or FAILED; it is not started. The first message is about the base. Each difference is
+	// followed by its contents, unless the request has names_only. WORKSPACE_HAS_NO_BASE: no
+	// workspace was copied in.
+	CompareWorkspace(ctx context.Context, in *CompareWorkspaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompareWorkspaceResponse], error)
+	// AdvanceBase replaces files of the base: they no longer count as changed by the sandbox.
+	// The base has all of them afterwards, or none if the call fails. The first message is
+	// open. The call may be repeated.
+	AdvanceBase(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AdvanceBaseRequest, AdvanceBaseResponse], error)
+	// ListUncovered returns which files and folders of the host in writable mounts of a
+	// sandbox have no cover, although the host executes them or agbox reads them: they came
+	// after the sandbox was made, so it may have written them. The sandbox may be stopped.
+	ListUncovered(ctx context.Context, in *ListUncoveredRequest, opts ...grpc.CallOption) (*ListUncoveredResponse, error)
 }
 
 type fileServiceClient struct {
@@ -215,6 +231,48 @@ func (c *fileServiceClient) CopyIn(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type FileService_CopyInClient = grpc.ClientStreamingClient[CopyInRequest, CopyInResponse]
 
+func (c *fileServiceClient) CompareWorkspace(ctx context.Context, in *CompareWorkspaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompareWorkspaceResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &FileService_ServiceDesc.Streams[5], FileService_CompareWorkspace_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CompareWorkspaceRequest, CompareWorkspaceResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type FileService_CompareWorkspaceClient = grpc.ServerStreamingClient[CompareWorkspaceResponse]
+
+func (c *fileServiceClient) AdvanceBase(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AdvanceBaseRequest, AdvanceBaseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &FileService_ServiceDesc.Streams[6], FileService_AdvanceBase_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AdvanceBaseRequest, AdvanceBaseResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type FileService_AdvanceBaseClient = grpc.ClientStreamingClient[AdvanceBaseRequest, AdvanceBaseResponse]
+
+func (c *fileServiceClient) ListUncovered(ctx context.Context, in *ListUncoveredRequest, opts ...grpc.CallOption) (*ListUncoveredResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUncoveredResponse)
+	err := c.cc.Invoke(ctx, FileService_ListUncovered_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // FileServiceServer is the server API for FileService service.
 // All implementations must embed UnimplementedFileServiceServer
 // for forward compatibility.
@@ -247,6 +305,19 @@ type FileServiceServer interface {
 	// ARCHIVE_REFUSED. The first message is open. Files unpacked before an error remain.
 	// The call may be repeated.
 	CopyIn(grpc.ClientStreamingServer[CopyInRequest, CopyInResponse]) error
+	// CompareWorkspace streams what a sandbox has changed in the workspace that was copied
+	// in, compared with its base. The sandbox is READY, STOPPED or FAILED; it is not started. The first message is about the base. Each difference is
+	// followed by its contents, unless the request has names_only. WORKSPACE_HAS_NO_BASE: no
+	// workspace was copied in.
+	CompareWorkspace(*CompareWorkspaceRequest, grpc.ServerStreamingServer[CompareWorkspaceResponse]) error
+	// AdvanceBase replaces files of the base: they no longer count as changed by the sandbox.
+	// The base has all of them afterwards, or none if the call fails. The first message is
+	// open. The call may be repeated.
+	AdvanceBase(grpc.ClientStreamingServer[AdvanceBaseRequest, AdvanceBaseResponse]) error
+	// ListUncovered returns which files and folders of the host in writable mounts of a
+	// sandbox have no cover, although the host executes them or agbox reads them: they came
+	// after the sandbox was made, so it may have written them. The sandbox may be stopped.
+	ListUncovered(context.Context, *ListUncoveredRequest) (*ListUncoveredResponse, error)
 	mustEmbedUnimplementedFileServiceServer()
 }
 
@@ -286,6 +357,15 @@ func (UnimplementedFileServiceServer) CopyOut(*CopyOutRequest, grpc.ServerStream
 }
 func (UnimplementedFileServiceServer) CopyIn(grpc.ClientStreamingServer[CopyInRequest, CopyInResponse]) error {
 	return status.Error(codes.Unimplemented, "method CopyIn not implemented")
+}
+func (UnimplementedFileServiceServer) CompareWorkspace(*CompareWorkspaceRequest, grpc.ServerStreamingServer[CompareWorkspaceResponse]) error {
+	return status.Error(codes.Unimplemented, "method CompareWorkspace not implemented")
+}
+func (UnimplementedFileServiceServer) AdvanceBase(grpc.ClientStreamingServer[AdvanceBaseRequest, AdvanceBaseResponse]) error {
+	return status.Error(codes.Unimplemented, "method AdvanceBase not implemented")
+}
+func (UnimplementedFileServiceServer) ListUncovered(context.Context, *ListUncoveredRequest) (*ListUncoveredResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUncovered not implemented")
 }
 func (UnimplementedFileServiceServer) mustEmbedUnimplementedFileServiceServer() {}
 func (UnimplementedFileServiceServer) testEmbeddedByValue()                     {}
@@ -445,6 +525,42 @@ func _FileService_CopyIn_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type FileService_CopyInServer = grpc.ClientStreamingServer[CopyInRequest, CopyInResponse]
 
+func _FileService_CompareWorkspace_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CompareWorkspaceRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(FileServiceServer).CompareWorkspace(m, &grpc.GenericServerStream[CompareWorkspaceRequest, CompareWorkspaceResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type FileService_CompareWorkspaceServer = grpc.ServerStreamingServer[CompareWorkspaceResponse]
+
+func _FileService_AdvanceBase_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(FileServiceServer).AdvanceBase(&grpc.GenericServerStream[AdvanceBaseRequest, AdvanceBaseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type FileService_AdvanceBaseServer = grpc.ClientStreamingServer[AdvanceBaseRequest, AdvanceBaseResponse]
+
+func _FileService_ListUncovered_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUncoveredRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(FileServiceServer).ListUncovered(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: FileService_ListUncovered_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(FileServiceServer).ListUncovered(ctx, req.(*ListUncoveredRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // FileService_ServiceDesc is the grpc.ServiceDesc for FileService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -472,6 +588,10 @@ var FileService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Move",
 			Handler:    _FileService_Move_Handler,
 		},
+		{
+			MethodName: "ListUncovered",
+			Handler:    _FileService_ListUncovered_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -497,6 +617,16 @@ var FileService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "CopyIn",
 			Handler:       _FileService_CopyIn_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "CompareWorkspace",
+			Handler:       _FileService_CompareWorkspace_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "AdvanceBase",
+			Handler:       _FileService_AdvanceBase_Handler,
 			ClientStreams: true,
 		},
 	},

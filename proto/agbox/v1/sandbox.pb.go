@@ -175,6 +175,8 @@ type SandboxHandle struct {
 	ActiveExecs uint32 `protobuf:"varint,54,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`
 	// The services as known to the daemon, in the order of the spec.
 	ServiceStatus []*ServiceStatus `protobuf:"bytes,55,rep,name=service_status,json=serviceStatus,proto3" json:"service_status,omitempty"`
+	// It is being stopped, or has stopped, and will be started again (RestartSandbox).
+	Restarting    bool `protobuf:"varint,56,opt,name=restarting,proto3" json:"restarting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -319,6 +321,13 @@ func (x *SandboxHandle) GetServiceStatus() []*ServiceStatus {
 		return x.ServiceStatus
 	}
 	return nil
+}
+
+func (x *SandboxHandle) GetRestarting() bool {
+	if x != nil {
+		return x.Restarting
+	}
+	return false
 }
 
 // FolderUse is what a sandbox has in the folders of the host that its container can write:
@@ -714,7 +723,7 @@ var File_agbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x05\n" +
+	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x06\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -737,7 +746,10 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"recovering\x185 \x01(\bR\n" +
 	"recovering\x12!\n" +
 	"\factive_execs\x186 \x01(\rR\vactiveExecs\x12>\n" +
-	"\x0eservice_status\x187 \x03(\v2\x17.agbox.v1.ServiceStatusR\rserviceStatus\x1a9\n" +
+	"\x0eservice_status\x187 \x03(\v2\x17.agbox.v1.ServiceStatusR\rserviceStatus\x12\x1e\n" +
+	"\n" +
+	"restarting\x188 \x01(\bR\n" +
+	"restarting\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +

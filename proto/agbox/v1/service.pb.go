@@ -578,7 +578,9 @@ type ConfigFile struct {
 	// ${localEnv:USER} in a devcontainer.json. A missing variable is unset.
 	Variables map[string]string `protobuf:"bytes,4,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// For a compose file: the service that becomes the primary.
-	Primary       string `protobuf:"bytes,5,opt,name=primary,proto3" json:"primary,omitempty"`
+	Primary string `protobuf:"bytes,5,opt,name=primary,proto3" json:"primary,omitempty"`
+	// The files that this one names and that are part of the description.
+	Files         []*NamedFile `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -648,6 +650,94 @@ func (x *ConfigFile) GetPrimary() string {
 	return ""
 }
 
+func (x *ConfigFile) GetFiles() []*NamedFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// NamedFile is a file that another one names.
+type NamedFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name in the other file: a path, or the reference of a feature.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Absolute path, as for ConfigFile. Of a feature: that of its devcontainer-feature.json.
+	Path    string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Content []byte `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
+	// For a feature of a registry: the digest of what was fetched.
+	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// As for ConfigFile.
+	Variables     map[string]string `protobuf:"bytes,5,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedFile) Reset() {
+	*x = NamedFile{}
+	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedFile) ProtoMessage() {}
+
+func (x *NamedFile) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedFile.ProtoReflect.Descriptor instead.
+func (*NamedFile) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *NamedFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamedFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *NamedFile) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *NamedFile) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *NamedFile) GetVariables() map[string]string {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
 type ResolveSpecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As for CreateSandbox.
@@ -658,7 +748,7 @@ type ResolveSpecRequest struct {
 
 func (x *ResolveSpecRequest) Reset() {
 	*x = ResolveSpecRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	mi := &file_agbox_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +760,7 @@ func (x *ResolveSpecRequest) String() string {
 func (*ResolveSpecRequest) ProtoMessage() {}
 
 func (x *ResolveSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	mi := &file_agbox_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +773,7 @@ func (x *ResolveSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveSpecRequest.ProtoReflect.Descriptor instead.
 func (*ResolveSpecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResolveSpecRequest) GetCreate() *CreateSandboxRequest {
@@ -710,7 +800,7 @@ type ResolveSpecResponse struct {
 
 func (x *ResolveSpecResponse) Reset() {
 	*x = ResolveSpecResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +812,7 @@ func (x *ResolveSpecResponse) String() string {
 func (*ResolveSpecResponse) ProtoMessage() {}
 
 func (x *ResolveSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +825,7 @@ func (x *ResolveSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveSpecResponse.ProtoReflect.Descriptor instead.
 func (*ResolveSpecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResolveSpecResponse) GetCreateSpec() *CreateSpec {
@@ -779,7 +869,7 @@ type HostRequests struct {
 
 func (x *HostRequests) Reset() {
 	*x = HostRequests{}
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +881,7 @@ func (x *HostRequests) String() string {
 func (*HostRequests) ProtoMessage() {}
 
 func (x *HostRequests) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +894,7 @@ func (x *HostRequests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRequests.ProtoReflect.Descriptor instead.
 func (*HostRequests) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HostRequests) GetRequests() []*HostRequest {
@@ -841,7 +931,7 @@ type HostRequest struct {
 
 func (x *HostRequest) Reset() {
 	*x = HostRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +943,7 @@ func (x *HostRequest) String() string {
 func (*HostRequest) ProtoMessage() {}
 
 func (x *HostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +956,7 @@ func (x *HostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRequest.ProtoReflect.Descriptor instead.
 func (*HostRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HostRequest) GetFile() string {
@@ -929,7 +1019,7 @@ type SpecProblem struct {
 
 func (x *SpecProblem) Reset() {
 	*x = SpecProblem{}
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1031,7 @@ func (x *SpecProblem) String() string {
 func (*SpecProblem) ProtoMessage() {}
 
 func (x *SpecProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1044,7 @@ func (x *SpecProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecProblem.ProtoReflect.Descriptor instead.
 func (*SpecProblem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SpecProblem) GetFile() string {
@@ -1001,7 +1091,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1103,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1116,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -1045,7 +1135,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1147,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1160,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -1083,7 +1173,7 @@ func (x *GetSandboxRequest) GetSandboxId() string {
 type GetSandboxResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox *SandboxHandle         `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// The resolved spec, as stored.
+	// The resolved spec, as stored, with the newest name.
 	CreateSpec *CreateSpec `protobuf:"bytes,50,opt,name=create_spec,json=createSpec,proto3" json:"create_spec,omitempty"`
 	// The containers as the engine last reported them.
 	Containers []*ContainerStatus `protobuf:"bytes,51,rep,name=containers,proto3" json:"containers,omitempty"`
@@ -1099,7 +1189,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1201,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1214,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -1173,7 +1263,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1275,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1288,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -1224,7 +1314,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1326,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1339,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -1268,7 +1358,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1370,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1383,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -1315,7 +1405,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[18]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1417,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[18]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1430,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -1357,6 +1447,113 @@ func (x *StopSandboxRequest) GetNow() bool {
 	return false
 }
 
+type RestartSandboxRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// As in StopSandboxRequest.
+	Now           bool `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartSandboxRequest) Reset() {
+	*x = RestartSandboxRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartSandboxRequest) ProtoMessage() {}
+
+func (x *RestartSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartSandboxRequest.ProtoReflect.Descriptor instead.
+func (*RestartSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RestartSandboxRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *RestartSandboxRequest) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
+type RenameSandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Give the id: a repeated call would not find the sandbox under its old name.
+	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// As CreateSpec.name, but not empty.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenameSandboxRequest) Reset() {
+	*x = RenameSandboxRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameSandboxRequest) ProtoMessage() {}
+
+func (x *RenameSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameSandboxRequest.ProtoReflect.Descriptor instead.
+func (*RenameSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RenameSandboxRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *RenameSandboxRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type DeleteSandboxRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -1371,7 +1568,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[19]
+	mi := &file_agbox_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1580,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[19]
+	mi := &file_agbox_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1593,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -1429,7 +1626,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[20]
+	mi := &file_agbox_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1638,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[20]
+	mi := &file_agbox_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1651,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -1474,7 +1671,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[21]
+	mi := &file_agbox_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1683,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[21]
+	mi := &file_agbox_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1696,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -1526,7 +1723,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[22]
+	mi := &file_agbox_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1735,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[22]
+	mi := &file_agbox_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1748,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -1585,7 +1782,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[23]
+	mi := &file_agbox_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1794,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[23]
+	mi := &file_agbox_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1807,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -1664,7 +1861,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[24]
+	mi := &file_agbox_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1873,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[24]
+	mi := &file_agbox_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1886,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchEventsRequest) GetAfterPosition() uint64 {
@@ -1731,7 +1928,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[25]
+	mi := &file_agbox_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1940,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[25]
+	mi := &file_agbox_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1953,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchEventsResponse) GetPosition() uint64 {
@@ -1793,7 +1990,7 @@ type ServiceLogsRequest struct {
 
 func (x *ServiceLogsRequest) Reset() {
 	*x = ServiceLogsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[26]
+	mi := &file_agbox_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +2002,7 @@ func (x *ServiceLogsRequest) String() string {
 func (*ServiceLogsRequest) ProtoMessage() {}
 
 func (x *ServiceLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[26]
+	mi := &file_agbox_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +2015,7 @@ func (x *ServiceLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceLogsRequest.ProtoReflect.Descriptor instead.
 func (*ServiceLogsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ServiceLogsRequest) GetSandboxId() string {
@@ -1860,7 +2057,7 @@ type ServiceLogsResponse struct {
 
 func (x *ServiceLogsResponse) Reset() {
 	*x = ServiceLogsResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[27]
+	mi := &file_agbox_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +2069,7 @@ func (x *ServiceLogsResponse) String() string {
 func (*ServiceLogsResponse) ProtoMessage() {}
 
 func (x *ServiceLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[27]
+	mi := &file_agbox_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2082,7 @@ func (x *ServiceLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceLogsResponse.ProtoReflect.Descriptor instead.
 func (*ServiceLogsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServiceLogsResponse) GetStream() LogStream {
@@ -1900,6 +2097,115 @@ func (x *ServiceLogsResponse) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+type BuildSandboxImagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request that would create the sandbox.
+	Create        *CreateSandboxRequest `protobuf:"bytes,1,opt,name=create,proto3" json:"create,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildSandboxImagesRequest) Reset() {
+	*x = BuildSandboxImagesRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildSandboxImagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildSandboxImagesRequest) ProtoMessage() {}
+
+func (x *BuildSandboxImagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildSandboxImagesRequest.ProtoReflect.Descriptor instead.
+func (*BuildSandboxImagesRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *BuildSandboxImagesRequest) GetCreate() *CreateSandboxRequest {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+// BuildSandboxImagesResponse has a line of output, or an image that is complete.
+type BuildSandboxImagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The service that the image is for. Empty means the primary.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// A line of output. Some are skipped if there are many.
+	Output string `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	// The id of the image. Set in the last message about it.
+	ImageId       string `protobuf:"bytes,3,opt,name=image_id,json=imageId,proto3" json:"image_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildSandboxImagesResponse) Reset() {
+	*x = BuildSandboxImagesResponse{}
+	mi := &file_agbox_v1_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildSandboxImagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildSandboxImagesResponse) ProtoMessage() {}
+
+func (x *BuildSandboxImagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildSandboxImagesResponse.ProtoReflect.Descriptor instead.
+func (*BuildSandboxImagesResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *BuildSandboxImagesResponse) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *BuildSandboxImagesResponse) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *BuildSandboxImagesResponse) GetImageId() string {
+	if x != nil {
+		return x.ImageId
+	}
+	return ""
 }
 
 var File_agbox_v1_service_proto protoreflect.FileDescriptor
@@ -1955,14 +2261,24 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x06agreed\x18> \x01(\v2\x16.agbox.v1.HostRequestsR\x06agreed\x1a:\n" +
 	"\fHostEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xef\x02\n" +
 	"\n" +
 	"ConfigFile\x12\x1c\n" +
 	"\x04path\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x04path\x12#\n" +
 	"\acontent\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\acontent\x128\n" +
 	"\x06format\x18\x03 \x01(\x0e2\x16.agbox.v1.ConfigFormatB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06format\x12L\n" +
 	"\tvariables\x18\x04 \x03(\v2#.agbox.v1.ConfigFile.VariablesEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\bR\tvariables\x12\"\n" +
-	"\aprimary\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\aprimary\x1a<\n" +
+	"\aprimary\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\aprimary\x124\n" +
+	"\x05files\x18\x06 \x03(\v2\x13.agbox.v1.NamedFileB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05files\x1a<\n" +
+	"\x0eVariablesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\x02\n" +
+	"\tNamedFile\x12\x1c\n" +
+	"\x04name\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x04name\x12\x1c\n" +
+	"\x04path\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x04path\x12#\n" +
+	"\acontent\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\acontent\x12 \n" +
+	"\x06digest\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06digest\x12K\n" +
+	"\tvariables\x18\x05 \x03(\v2\".agbox.v1.NamedFile.VariablesEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\bR\tvariables\x1a<\n" +
 	"\x0eVariablesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
@@ -2018,7 +2334,15 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x12StopSandboxRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
-	"\x03now\x182 \x01(\bR\x03now\"\x95\x01\n" +
+	"\x03now\x182 \x01(\bR\x03now\"s\n" +
+	"\x15RestartSandboxRequest\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\"\x98\x01\n" +
+	"\x14RenameSandboxRequest\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
+	"\x04name\x18\x02 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\"\x95\x01\n" +
 	"\x14DeleteSandboxRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12!\n" +
@@ -2062,12 +2386,18 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"tail_lines\x18\x04 \x01(\rR\ttailLines\"V\n" +
 	"\x13ServiceLogsResponse\x12+\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data*\x81\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"[\n" +
+	"\x19BuildSandboxImagesRequest\x12>\n" +
+	"\x06create\x18\x01 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestB\x06\xbaH\x03\xc8\x01\x01R\x06create\"i\n" +
+	"\x1aBuildSandboxImagesResponse\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\tR\x06output\x12\x19\n" +
+	"\bimage_id\x18\x03 \x01(\tR\aimageId*\x81\x01\n" +
 	"\fConfigFormat\x12\x1d\n" +
 	"\x19CONFIG_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONFIG_FORMAT_AGBOX\x10\x01\x12\x1e\n" +
 	"\x1aCONFIG_FORMAT_DEVCONTAINER\x10\x02\x12\x19\n" +
-	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\x91\x10\n" +
+	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xe2\x12\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rUpgradeDaemon\x12\x1e.agbox.v1.UpgradeDaemonRequest\x1a\x1f.agbox.v1.UpgradeDaemonResponse\x12P\n" +
@@ -2077,7 +2407,9 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"GetSandbox\x12\x1b.agbox.v1.GetSandboxRequest\x1a\x1c.agbox.v1.GetSandboxResponse\x12P\n" +
 	"\rListSandboxes\x12\x1e.agbox.v1.ListSandboxesRequest\x1a\x1f.agbox.v1.ListSandboxesResponse\x12K\n" +
 	"\rResumeSandbox\x12\x1e.agbox.v1.ResumeSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12G\n" +
-	"\vStopSandbox\x12\x1c.agbox.v1.StopSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12K\n" +
+	"\vStopSandbox\x12\x1c.agbox.v1.StopSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12M\n" +
+	"\x0eRestartSandbox\x12\x1f.agbox.v1.RestartSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12K\n" +
+	"\rRenameSandbox\x12\x1e.agbox.v1.RenameSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12K\n" +
 	"\rDeleteSandbox\x12\x1e.agbox.v1.DeleteSandboxRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12V\n" +
 	"\x0fDeleteSandboxes\x12 .agbox.v1.DeleteSandboxesRequest\x1a!.agbox.v1.DeleteSandboxesResponse\x12[\n" +
 	"\x16SubscribeSandboxEvents\x12'.agbox.v1.SubscribeSandboxEventsRequest\x1a\x16.agbox.v1.SandboxEvent0\x01\x12G\n" +
@@ -2097,12 +2429,14 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01\x12L\n" +
 	"\vServiceLogs\x12\x1c.agbox.v1.ServiceLogsRequest\x1a\x1d.agbox.v1.ServiceLogsResponse0\x01\x12I\n" +
 	"\n" +
-	"WatchStats\x12\x1b.agbox.v1.WatchStatsRequest\x1a\x1c.agbox.v1.WatchStatsResponse0\x01\x12G\n" +
+	"WatchStats\x12\x1b.agbox.v1.WatchStatsRequest\x1a\x1c.agbox.v1.WatchStatsResponse0\x01\x12P\n" +
+	"\rListProcesses\x12\x1e.agbox.v1.ListProcessesRequest\x1a\x1f.agbox.v1.ListProcessesResponse\x12G\n" +
 	"\n" +
 	"ListImages\x12\x1b.agbox.v1.ListImagesRequest\x1a\x1c.agbox.v1.ListImagesResponse\x12F\n" +
 	"\tPullImage\x12\x1a.agbox.v1.PullImageRequest\x1a\x1b.agbox.v1.PullImageResponse0\x01\x12K\n" +
 	"\n" +
-	"BuildImage\x12\x1b.agbox.v1.BuildImageRequest\x1a\x1c.agbox.v1.BuildImageResponse(\x010\x01\x12;\n" +
+	"BuildImage\x12\x1b.agbox.v1.BuildImageRequest\x1a\x1c.agbox.v1.BuildImageResponse(\x010\x01\x12a\n" +
+	"\x12BuildSandboxImages\x12#.agbox.v1.BuildSandboxImagesRequest\x1a$.agbox.v1.BuildSandboxImagesResponse0\x01\x12;\n" +
 	"\x06Doctor\x12\x17.agbox.v1.DoctorRequest\x1a\x18.agbox.v1.DoctorResponseB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
@@ -2118,7 +2452,7 @@ func file_agbox_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_agbox_v1_service_proto_goTypes = []any{
 	(ConfigFormat)(0),                     // 0: agbox.v1.ConfigFormat
 	(*PingRequest)(nil),                   // 1: agbox.v1.PingRequest
@@ -2128,149 +2462,168 @@ var file_agbox_v1_service_proto_goTypes = []any{
 	(*EngineStatus)(nil),                  // 5: agbox.v1.EngineStatus
 	(*CreateSandboxRequest)(nil),          // 6: agbox.v1.CreateSandboxRequest
 	(*ConfigFile)(nil),                    // 7: agbox.v1.ConfigFile
-	(*ResolveSpecRequest)(nil),            // 8: agbox.v1.ResolveSpecRequest
-	(*ResolveSpecResponse)(nil),           // 9: agbox.v1.ResolveSpecResponse
-	(*HostRequests)(nil),                  // 10: agbox.v1.HostRequests
-	(*HostRequest)(nil),                   // 11: agbox.v1.HostRequest
-	(*SpecProblem)(nil),                   // 12: agbox.v1.SpecProblem
-	(*CreateSandboxResponse)(nil),         // 13: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 14: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 15: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 16: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 17: agbox.v1.ListSandboxesResponse
-	(*ResumeSandboxRequest)(nil),          // 18: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 19: agbox.v1.StopSandboxRequest
-	(*DeleteSandboxRequest)(nil),          // 20: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 21: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 22: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 23: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 24: agbox.v1.SubscribeSandboxEventsRequest
-	(*WatchEventsRequest)(nil),            // 25: agbox.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),           // 26: agbox.v1.WatchEventsResponse
-	(*ServiceLogsRequest)(nil),            // 27: agbox.v1.ServiceLogsRequest
-	(*ServiceLogsResponse)(nil),           // 28: agbox.v1.ServiceLogsResponse
-	nil,                                   // 29: agbox.v1.CreateSandboxRequest.HostEnvEntry
-	nil,                                   // 30: agbox.v1.ConfigFile.VariablesEntry
-	nil,                                   // 31: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 32: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 33: agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	(*timestamppb.Timestamp)(nil),         // 34: google.protobuf.Timestamp
-	(*CreateSpec)(nil),                    // 35: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 36: agbox.v1.SandboxHandle
-	(*ContainerStatus)(nil),               // 37: agbox.v1.ContainerStatus
-	(*FolderUse)(nil),                     // 38: agbox.v1.FolderUse
-	(*SandboxEvent)(nil),                  // 39: agbox.v1.SandboxEvent
-	(LogStream)(0),                        // 40: agbox.v1.LogStream
-	(*CreateExecRequest)(nil),             // 41: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 42: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 43: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 44: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 45: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 46: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 47: agbox.v1.FollowExecLogsRequest
-	(*AttachExecRequest)(nil),             // 48: agbox.v1.AttachExecRequest
-	(*WatchStatsRequest)(nil),             // 49: agbox.v1.WatchStatsRequest
-	(*ListImagesRequest)(nil),             // 50: agbox.v1.ListImagesRequest
-	(*PullImageRequest)(nil),              // 51: agbox.v1.PullImageRequest
-	(*BuildImageRequest)(nil),             // 52: agbox.v1.BuildImageRequest
-	(*DoctorRequest)(nil),                 // 53: agbox.v1.DoctorRequest
-	(*CreateExecResponse)(nil),            // 54: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 55: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 56: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 57: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 58: agbox.v1.FollowExecLogsResponse
-	(*AttachExecResponse)(nil),            // 59: agbox.v1.AttachExecResponse
-	(*WatchStatsResponse)(nil),            // 60: agbox.v1.WatchStatsResponse
-	(*ListImagesResponse)(nil),            // 61: agbox.v1.ListImagesResponse
-	(*PullImageResponse)(nil),             // 62: agbox.v1.PullImageResponse
-	(*BuildImageResponse)(nil),            // 63: agbox.v1.BuildImageResponse
-	(*DoctorResponse)(nil),                // 64: agbox.v1.DoctorResponse
+	(*NamedFile)(nil),                     // 8: agbox.v1.NamedFile
+	(*ResolveSpecRequest)(nil),            // 9: agbox.v1.ResolveSpecRequest
+	(*ResolveSpecResponse)(nil),           // 10: agbox.v1.ResolveSpecResponse
+	(*HostRequests)(nil),                  // 11: agbox.v1.HostRequests
+	(*HostRequest)(nil),                   // 12: agbox.v1.HostRequest
+	(*SpecProblem)(nil),                   // 13: agbox.v1.SpecProblem
+	(*CreateSandboxResponse)(nil),         // 14: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 15: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 16: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 17: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 18: agbox.v1.ListSandboxesResponse
+	(*ResumeSandboxRequest)(nil),          // 19: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 20: agbox.v1.StopSandboxRequest
+	(*RestartSandboxRequest)(nil),         // 21: agbox.v1.RestartSandboxRequest
+	(*RenameSandboxRequest)(nil),          // 22: agbox.v1.RenameSandboxRequest
+	(*DeleteSandboxRequest)(nil),          // 23: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 24: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 25: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 26: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 27: agbox.v1.SubscribeSandboxEventsRequest
+	(*WatchEventsRequest)(nil),            // 28: agbox.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),           // 29: agbox.v1.WatchEventsResponse
+	(*ServiceLogsRequest)(nil),            // 30: agbox.v1.ServiceLogsRequest
+	(*ServiceLogsResponse)(nil),           // 31: agbox.v1.ServiceLogsResponse
+	(*BuildSandboxImagesRequest)(nil),     // 32: agbox.v1.BuildSandboxImagesRequest
+	(*BuildSandboxImagesResponse)(nil),    // 33: agbox.v1.BuildSandboxImagesResponse
+	nil,                                   // 34: agbox.v1.CreateSandboxRequest.HostEnvEntry
+	nil,                                   // 35: agbox.v1.ConfigFile.VariablesEntry
+	nil,                                   // 36: agbox.v1.NamedFile.VariablesEntry
+	nil,                                   // 37: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 38: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 39: agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	(*timestamppb.Timestamp)(nil),         // 40: google.protobuf.Timestamp
+	(*CreateSpec)(nil),                    // 41: agbox.v1.CreateSpec
+	(*SandboxHandle)(nil),                 // 42: agbox.v1.SandboxHandle
+	(*ContainerStatus)(nil),               // 43: agbox.v1.ContainerStatus
+	(*FolderUse)(nil),                     // 44: agbox.v1.FolderUse
+	(*SandboxEvent)(nil),                  // 45: agbox.v1.SandboxEvent
+	(LogStream)(0),                        // 46: agbox.v1.LogStream
+	(*CreateExecRequest)(nil),             // 47: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 48: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 49: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 50: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 51: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 52: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 53: agbox.v1.FollowExecLogsRequest
+	(*AttachExecRequest)(nil),             // 54: agbox.v1.AttachExecRequest
+	(*WatchStatsRequest)(nil),             // 55: agbox.v1.WatchStatsRequest
+	(*ListProcessesRequest)(nil),          // 56: agbox.v1.ListProcessesRequest
+	(*ListImagesRequest)(nil),             // 57: agbox.v1.ListImagesRequest
+	(*PullImageRequest)(nil),              // 58: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 59: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 60: agbox.v1.DoctorRequest
+	(*CreateExecResponse)(nil),            // 61: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 62: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 63: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 64: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 65: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 66: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 67: agbox.v1.WatchStatsResponse
+	(*ListProcessesResponse)(nil),         // 68: agbox.v1.ListProcessesResponse
+	(*ListImagesResponse)(nil),            // 69: agbox.v1.ListImagesResponse
+	(*PullImageResponse)(nil),             // 70: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 71: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 72: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
-	34, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
+	40, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
-	35, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	41, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	7,  // 3: agbox.v1.CreateSandboxRequest.base_files:type_name -> agbox.v1.ConfigFile
-	29, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
-	10, // 5: agbox.v1.CreateSandboxRequest.agreed:type_name -> agbox.v1.HostRequests
+	34, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
+	11, // 5: agbox.v1.CreateSandboxRequest.agreed:type_name -> agbox.v1.HostRequests
 	0,  // 6: agbox.v1.ConfigFile.format:type_name -> agbox.v1.ConfigFormat
-	30, // 7: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
-	6,  // 8: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
-	35, // 9: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	12, // 10: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
-	12, // 11: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
-	10, // 12: agbox.v1.ResolveSpecResponse.host_requests:type_name -> agbox.v1.HostRequests
-	11, // 13: agbox.v1.HostRequests.requests:type_name -> agbox.v1.HostRequest
-	36, // 14: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	36, // 15: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	35, // 16: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	37, // 17: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	38, // 18: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
-	31, // 19: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	36, // 20: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	32, // 21: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	33, // 22: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	39, // 23: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
-	40, // 24: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
-	1,  // 25: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	3,  // 26: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
-	6,  // 27: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	8,  // 28: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
-	14, // 29: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	16, // 30: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	18, // 31: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	19, // 32: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	20, // 33: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	21, // 34: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	24, // 35: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	41, // 36: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	42, // 37: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	43, // 38: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	44, // 39: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	45, // 40: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	46, // 41: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	41, // 42: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	47, // 43: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	48, // 44: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
-	25, // 45: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	27, // 46: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
-	49, // 47: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
-	50, // 48: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	51, // 49: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	52, // 50: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	53, // 51: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 52: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 53: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	13, // 54: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	9,  // 55: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	15, // 56: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	17, // 57: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	23, // 58: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	23, // 59: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	23, // 60: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	22, // 61: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	39, // 62: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	54, // 63: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	23, // 64: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	55, // 65: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	56, // 66: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	57, // 67: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	23, // 68: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	58, // 69: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	58, // 70: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	59, // 71: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	26, // 72: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	28, // 73: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	60, // 74: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	61, // 75: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	62, // 76: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	63, // 77: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	64, // 78: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	52, // [52:79] is the sub-list for method output_type
-	25, // [25:52] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	35, // 7: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
+	8,  // 8: agbox.v1.ConfigFile.files:type_name -> agbox.v1.NamedFile
+	36, // 9: agbox.v1.NamedFile.variables:type_name -> agbox.v1.NamedFile.VariablesEntry
+	6,  // 10: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
+	41, // 11: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	13, // 12: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
+	13, // 13: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
+	11, // 14: agbox.v1.ResolveSpecResponse.host_requests:type_name -> agbox.v1.HostRequests
+	12, // 15: agbox.v1.HostRequests.requests:type_name -> agbox.v1.HostRequest
+	42, // 16: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	42, // 17: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	41, // 18: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	43, // 19: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
+	44, // 20: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
+	37, // 21: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	42, // 22: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	38, // 23: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	39, // 24: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	45, // 25: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	46, // 26: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
+	6,  // 27: agbox.v1.BuildSandboxImagesRequest.create:type_name -> agbox.v1.CreateSandboxRequest
+	1,  // 28: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	3,  // 29: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	6,  // 30: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	9,  // 31: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
+	15, // 32: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	17, // 33: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	19, // 34: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	20, // 35: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	21, // 36: agbox.v1.SandboxService.RestartSandbox:input_type -> agbox.v1.RestartSandboxRequest
+	22, // 37: agbox.v1.SandboxService.RenameSandbox:input_type -> agbox.v1.RenameSandboxRequest
+	23, // 38: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	24, // 39: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	27, // 40: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	47, // 41: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	48, // 42: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	49, // 43: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	50, // 44: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	51, // 45: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	52, // 46: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	47, // 47: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	53, // 48: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	54, // 49: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	28, // 50: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	30, // 51: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	55, // 52: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	56, // 53: agbox.v1.SandboxService.ListProcesses:input_type -> agbox.v1.ListProcessesRequest
+	57, // 54: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	58, // 55: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	59, // 56: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	32, // 57: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
+	60, // 58: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 59: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 60: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	14, // 61: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	10, // 62: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	16, // 63: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	18, // 64: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	26, // 65: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 66: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 67: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 68: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 69: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	25, // 70: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	45, // 71: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	61, // 72: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	26, // 73: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	62, // 74: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	63, // 75: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	64, // 76: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	26, // 77: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	65, // 78: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	65, // 79: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	66, // 80: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	29, // 81: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	31, // 82: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	67, // 83: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	68, // 84: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
+	69, // 85: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	70, // 86: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	71, // 87: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	33, // 88: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
+	72, // 89: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	59, // [59:90] is the sub-list for method output_type
+	28, // [28:59] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_service_proto_init() }
@@ -2291,7 +2644,7 @@ func file_agbox_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_service_proto_rawDesc), len(file_agbox_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,8 @@ const (
 	SandboxService_ListSandboxes_FullMethodName          = "/agbox.v1.SandboxService/ListSandboxes"
 	SandboxService_ResumeSandbox_FullMethodName          = "/agbox.v1.SandboxService/ResumeSandbox"
 	SandboxService_StopSandbox_FullMethodName            = "/agbox.v1.SandboxService/StopSandbox"
+	SandboxService_RestartSandbox_FullMethodName         = "/agbox.v1.SandboxService/RestartSandbox"
+	SandboxService_RenameSandbox_FullMethodName          = "/agbox.v1.SandboxService/RenameSandbox"
 	SandboxService_DeleteSandbox_FullMethodName          = "/agbox.v1.SandboxService/DeleteSandbox"
 	SandboxService_DeleteSandboxes_FullMethodName        = "/agbox.v1.SandboxService/DeleteSandboxes"
 	SandboxService_SubscribeSandboxEvents_FullMethodName = "/agbox.v1.SandboxService/SubscribeSandboxEvents"
@@ -52,9 +54,11 @@ const (
 	SandboxService_WatchEvents_FullMethodName            = "/agbox.v1.SandboxService/WatchEvents"
 	SandboxService_ServiceLogs_FullMethodName            = "/agbox.v1.SandboxService/ServiceLogs"
 	SandboxService_WatchStats_FullMethodName             = "/agbox.v1.SandboxService/WatchStats"
+	SandboxService_ListProcesses_FullMethodName          = "/agbox.v1.SandboxService/ListProcesses"
 	SandboxService_ListImages_FullMethodName             = "/agbox.v1.SandboxService/ListImages"
 	SandboxService_PullImage_FullMethodName              = "/agbox.v1.SandboxService/PullImage"
 	SandboxService_BuildImage_FullMethodName             = "/agbox.v1.SandboxService/BuildImage"
+	SandboxService_BuildSandboxImages_FullMethodName     = "/agbox.v1.SandboxService/BuildSandboxImages"
 	SandboxService_Doctor_FullMethodName                 = "/agbox.v1.SandboxService/Doctor"
 )
 
@@ -86,6 +90,14 @@ type SandboxServiceClient interface {
 	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// StopSandbox stops the containers and keeps them. Running execs end.
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// RestartSandbox stops a sandbox as StopSandbox does and starts it again. It returns at
+	// once. A STOPPED or FAILED sandbox is only started. A StopSandbox that follows cancels the
+	// start.
+	RestartSandbox(ctx context.Context, in *RestartSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// RenameSandbox gives a sandbox another name, in any state but DELETING and DELETED. Host
+	// names in its containers, and its commands, are not affected. The name of another
+	// sandbox is refused with SANDBOX_NAME_EXISTS.
+	RenameSandbox(ctx context.Context, in *RenameSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// DeleteSandbox removes containers and network. It does not change a deleted sandbox.
 	// The history and logs are kept for a time (agboxd --keep-deleted). After that the
 	// sandbox is NOT_FOUND, and its id cannot be used again.
@@ -137,6 +149,8 @@ type SandboxServiceClient interface {
 	// WatchStats sends the resource usage of sandboxes' containers every second, until the
 	// call is cancelled.
 	WatchStats(ctx context.Context, in *WatchStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatsResponse], error)
+	// ListProcesses lists the processes in the primary of a READY sandbox.
+	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
 	// ListImages lists the images of the engine.
 	ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error)
 	// PullImage pulls an image and reports progress. The last message has the image.
@@ -145,6 +159,10 @@ type SandboxServiceClient interface {
 	// following ones are pieces of the build context, a tar archive; then the client closes
 	// its side. Output arrives meanwhile. The last message has the image's id.
 	BuildImage(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BuildImageRequest, BuildImageResponse], error)
+	// BuildSandboxImages makes the images that the spec of a request builds, without the
+	// sandbox. Output arrives meanwhile. An image that exists is not built again, unless its
+	// pull policy is always. Errors are as those of CreateSandbox.
+	BuildSandboxImages(ctx context.Context, in *BuildSandboxImagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildSandboxImagesResponse], error)
 	// Doctor compares records, engine and files. For each finding it says what the daemon
 	// would do and why. With fix set the daemon does it.
 	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error)
@@ -232,6 +250,26 @@ func (c *sandboxServiceClient) StopSandbox(ctx context.Context, in *StopSandboxR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcceptedResponse)
 	err := c.cc.Invoke(ctx, SandboxService_StopSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) RestartSandbox(ctx context.Context, in *RestartSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptedResponse)
+	err := c.cc.Invoke(ctx, SandboxService_RestartSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) RenameSandbox(ctx context.Context, in *RenameSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptedResponse)
+	err := c.cc.Invoke(ctx, SandboxService_RenameSandbox_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -445,6 +483,16 @@ func (c *sandboxServiceClient) WatchStats(ctx context.Context, in *WatchStatsReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchStatsClient = grpc.ServerStreamingClient[WatchStatsResponse]
 
+func (c *sandboxServiceClient) ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListProcessesResponse)
+	err := c.cc.Invoke(ctx, SandboxService_ListProcesses_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxServiceClient) ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListImagesResponse)
@@ -487,6 +535,25 @@ func (c *sandboxServiceClient) BuildImage(ctx context.Context, opts ...grpc.Call
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_BuildImageClient = grpc.BidiStreamingClient[BuildImageRequest, BuildImageResponse]
 
+func (c *sandboxServiceClient) BuildSandboxImages(ctx context.Context, in *BuildSandboxImagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildSandboxImagesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[9], SandboxService_BuildSandboxImages_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BuildSandboxImagesRequest, BuildSandboxImagesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_BuildSandboxImagesClient = grpc.ServerStreamingClient[BuildSandboxImagesResponse]
+
 func (c *sandboxServiceClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DoctorResponse)
@@ -525,6 +592,14 @@ type SandboxServiceServer interface {
 	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*AcceptedResponse, error)
 	// StopSandbox stops the containers and keeps them. Running execs end.
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)
+	// RestartSandbox stops a sandbox as StopSandbox does and starts it again. It returns at
+	// once. A STOPPED or FAILED sandbox is only started. A StopSandbox that follows cancels the
+	// start.
+	RestartSandbox(context.Context, *RestartSandboxRequest) (*AcceptedResponse, error)
+	// RenameSandbox gives a sandbox another name, in any state but DELETING and DELETED. Host
+	// names in its containers, and its commands, are not affected. The name of another
+	// sandbox is refused with SANDBOX_NAME_EXISTS.
+	RenameSandbox(context.Context, *RenameSandboxRequest) (*AcceptedResponse, error)
 	// DeleteSandbox removes containers and network. It does not change a deleted sandbox.
 	// The history and logs are kept for a time (agboxd --keep-deleted). After that the
 	// sandbox is NOT_FOUND, and its id cannot be used again.
@@ -576,6 +651,8 @@ type SandboxServiceServer interface {
 	// WatchStats sends the resource usage of sandboxes' containers every second, until the
 	// call is cancelled.
 	WatchStats(*WatchStatsRequest, grpc.ServerStreamingServer[WatchStatsResponse]) error
+	// ListProcesses lists the processes in the primary of a READY sandbox.
+	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	// ListImages lists the images of the engine.
 	ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error)
 	// PullImage pulls an image and reports progress. The last message has the image.
@@ -584,6 +661,10 @@ type SandboxServiceServer interface {
 	// following ones are pieces of the build context, a tar archive; then the client closes
 	// its side. Output arrives meanwhile. The last message has the image's id.
 	BuildImage(grpc.BidiStreamingServer[BuildImageRequest, BuildImageResponse]) error
+	// BuildSandboxImages makes the images that the spec of a request builds, without the
+	// sandbox. Output arrives meanwhile. An image that exists is not built again, unless its
+	// pull policy is always. Errors are as those of CreateSandbox.
+	BuildSandboxImages(*BuildSandboxImagesRequest, grpc.ServerStreamingServer[BuildSandboxImagesResponse]) error
 	// Doctor compares records, engine and files. For each finding it says what the daemon
 	// would do and why. With fix set the daemon does it.
 	Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error)
@@ -620,6 +701,12 @@ func (UnimplementedSandboxServiceServer) ResumeSandbox(context.Context, *ResumeS
 }
 func (UnimplementedSandboxServiceServer) StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StopSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) RestartSandbox(context.Context, *RestartSandboxRequest) (*AcceptedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestartSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) RenameSandbox(context.Context, *RenameSandboxRequest) (*AcceptedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenameSandbox not implemented")
 }
 func (UnimplementedSandboxServiceServer) DeleteSandbox(context.Context, *DeleteSandboxRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSandbox not implemented")
@@ -666,6 +753,9 @@ func (UnimplementedSandboxServiceServer) ServiceLogs(*ServiceLogsRequest, grpc.S
 func (UnimplementedSandboxServiceServer) WatchStats(*WatchStatsRequest, grpc.ServerStreamingServer[WatchStatsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchStats not implemented")
 }
+func (UnimplementedSandboxServiceServer) ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListProcesses not implemented")
+}
 func (UnimplementedSandboxServiceServer) ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListImages not implemented")
 }
@@ -674,6 +764,9 @@ func (UnimplementedSandboxServiceServer) PullImage(*PullImageRequest, grpc.Serve
 }
 func (UnimplementedSandboxServiceServer) BuildImage(grpc.BidiStreamingServer[BuildImageRequest, BuildImageResponse]) error {
 	return status.Error(codes.Unimplemented, "method BuildImage not implemented")
+}
+func (UnimplementedSandboxServiceServer) BuildSandboxImages(*BuildSandboxImagesRequest, grpc.ServerStreamingServer[BuildSandboxImagesResponse]) error {
+	return status.Error(codes.Unimplemented, "method BuildSandboxImages not implemented")
 }
 func (UnimplementedSandboxServiceServer) Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Doctor not implemented")
@@ -839,6 +932,42 @@ func _SandboxService_StopSandbox_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SandboxServiceServer).StopSandbox(ctx, req.(*StopSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_RestartSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestartSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).RestartSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_RestartSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).RestartSandbox(ctx, req.(*RestartSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_RenameSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenameSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).RenameSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_RenameSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).RenameSandbox(ctx, req.(*RenameSandboxRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1060,6 +1189,24 @@ func _SandboxService_WatchStats_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchStatsServer = grpc.ServerStreamingServer[WatchStatsResponse]
 
+func _SandboxService_ListProcesses_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListProcessesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ListProcesses(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ListProcesses_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ListProcesses(ctx, req.(*ListProcessesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SandboxService_ListImages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListImagesRequest)
 	if err := dec(in); err != nil {
@@ -1095,6 +1242,17 @@ func _SandboxService_BuildImage_Handler(srv interface{}, stream grpc.ServerStrea
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_BuildImageServer = grpc.BidiStreamingServer[BuildImageRequest, BuildImageResponse]
+
+func _SandboxService_BuildSandboxImages_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BuildSandboxImagesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxServiceServer).BuildSandboxImages(m, &grpc.GenericServerStream[BuildSandboxImagesRequest, BuildSandboxImagesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_BuildSandboxImagesServer = grpc.ServerStreamingServer[BuildSandboxImagesResponse]
 
 func _SandboxService_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DoctorRequest)
@@ -1154,6 +1312,14 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SandboxService_StopSandbox_Handler,
 		},
 		{
+			MethodName: "RestartSandbox",
+			Handler:    _SandboxService_RestartSandbox_Handler,
+		},
+		{
+			MethodName: "RenameSandbox",
+			Handler:    _SandboxService_RenameSandbox_Handler,
+		},
+		{
 			MethodName: "DeleteSandbox",
 			Handler:    _SandboxService_DeleteSandbox_Handler,
 		},
@@ -1184,6 +1350,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SignalExec",
 			Handler:    _SandboxService_SignalExec_Handler,
+		},
+		{
+			MethodName: "ListProcesses",
+			Handler:    _SandboxService_ListProcesses_Handler,
 		},
 		{
 			MethodName: "ListImages",
@@ -1241,6 +1411,11 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _SandboxService_BuildImage_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "BuildSandboxImages",
+			Handler:       _SandboxService_BuildSandboxImages_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "agbox/v1/service.proto",

@@ -359,8 +359,8 @@ type CreateSpec struct {
 	Mounts []*MountSpec `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	// Paths of the host to copy into the primary.
 	Copies []*CopySpec `protobuf:"bytes,3,rep,name=copies,proto3" json:"copies,omitempty"`
-	// Tools of the host to add: git, claude, codex, opencode, uv, npm, apt. `agbox tools
-	// ls` shows what each takes from the host, and how.
+	// Tools of the host to add: git, gh, ssh-agent, claude, codex, opencode, uv, npm, apt and
+	// others. `agbox tools ls` shows what each takes from the host, and how.
 	BuiltinTools []string `protobuf:"bytes,4,rep,name=builtin_tools,json=builtinTools,proto3" json:"builtin_tools,omitempty"`
 	// Other containers on the sandbox's network.
 	Services []*ServiceSpec `protobuf:"bytes,5,rep,name=services,proto3" json:"services,omitempty"`
@@ -433,6 +433,8 @@ type CreateSpec struct {
 	// The agent that "agbox agent spawn" starts in this sandbox, as far as its own arguments
 	// do not say otherwise. Creating the sandbox does not start it.
 	Agent *AgentSpec `protobuf:"bytes,80,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Build the image of the primary instead of naming one.
+	Build *BuildSpec `protobuf:"bytes,95,opt,name=build,proto3" json:"build,omitempty"`
 	// The resolved builtin_tools. Set by the daemon; a request must not set it.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
 	// True if the sources of mounts, copies and workspace are paths without symbolic links,
@@ -704,6 +706,13 @@ func (x *CreateSpec) GetAgent() *AgentSpec {
 	return nil
 }
 
+func (x *CreateSpec) GetBuild() *BuildSpec {
+	if x != nil {
+		return x.Build
+	}
+	return nil
+}
+
 func (x *CreateSpec) GetToolProjections() []*ToolProjection {
 	if x != nil {
 		return x.ToolProjections
@@ -716,6 +725,194 @@ func (x *CreateSpec) GetSourcesResolved() bool {
 		return x.SourcesResolved
 	}
 	return false
+}
+
+// BuildSpec builds an image with the engine when the sandbox is made. An image that was
+// built before from the same content is used again. The commands of a Dockerfile run in
+// containers of the engine: without the rules that protect this machine from sandboxes.
+type BuildSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folder of the host whose files the build can copy: absolute, below "~", or relative to
+	// the folder of the file that names it. What its .dockerignore names is left out. Empty
+	// means no files.
+	Context string `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
+	// Path of the Dockerfile within the context. Empty means "Dockerfile".
+	Dockerfile string `protobuf:"bytes,2,opt,name=dockerfile,proto3" json:"dockerfile,omitempty"`
+	// Content of the Dockerfile, instead of a file.
+	DockerfileInline string `protobuf:"bytes,3,opt,name=dockerfile_inline,json=dockerfileInline,proto3" json:"dockerfile_inline,omitempty"`
+	// Arguments of the build. They are no secrets: the image shows them.
+	Args map[string]string `protobuf:"bytes,4,rep,name=args,proto3" json:"args,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Stage to stop at. Empty means the last one.
+	Target string `protobuf:"bytes,5,opt,name=target,proto3" json:"target,omitempty"`
+	// Image to install features in, instead of one that a Dockerfile makes.
+	Image string `protobuf:"bytes,6,opt,name=image,proto3" json:"image,omitempty"`
+	// Features of development containers to install in the image, in this order.
+	Features      []*FeatureSpec `protobuf:"bytes,7,rep,name=features,proto3" json:"features,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildSpec) Reset() {
+	*x = BuildSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildSpec) ProtoMessage() {}
+
+func (x *BuildSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildSpec.ProtoReflect.Descriptor instead.
+func (*BuildSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BuildSpec) GetContext() string {
+	if x != nil {
+		return x.Context
+	}
+	return ""
+}
+
+func (x *BuildSpec) GetDockerfile() string {
+	if x != nil {
+		return x.Dockerfile
+	}
+	return ""
+}
+
+func (x *BuildSpec) GetDockerfileInline() string {
+	if x != nil {
+		return x.DockerfileInline
+	}
+	return ""
+}
+
+func (x *BuildSpec) GetArgs() map[string]string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *BuildSpec) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *BuildSpec) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *BuildSpec) GetFeatures() []*FeatureSpec {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+// FeatureSpec is a feature of a development container: a folder whose install.sh changes an
+// image.
+type FeatureSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folder of the host that has install.sh, as context.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Environment of install.sh, besides that of the image. _REMOTE_USER is the user of execs,
+	// as install.sh expects it; unset means the user of the image.
+	Options map[string]string `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Variables that the image gets before install.sh runs. ${NAME} is a variable of the image.
+	Envs map[string]string `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Program that starts the main command, before the entrypoint of the image.
+	Entrypoint string `protobuf:"bytes,4,opt,name=entrypoint,proto3" json:"entrypoint,omitempty"`
+	// For a feature of a registry: its reference with its digest. source is a copy of it.
+	Reference     string `protobuf:"bytes,5,opt,name=reference,proto3" json:"reference,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeatureSpec) Reset() {
+	*x = FeatureSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeatureSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeatureSpec) ProtoMessage() {}
+
+func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeatureSpec.ProtoReflect.Descriptor instead.
+func (*FeatureSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FeatureSpec) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *FeatureSpec) GetOptions() map[string]string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *FeatureSpec) GetEnvs() map[string]string {
+	if x != nil {
+		return x.Envs
+	}
+	return nil
+}
+
+func (x *FeatureSpec) GetEntrypoint() string {
+	if x != nil {
+		return x.Entrypoint
+	}
+	return ""
+}
+
+func (x *FeatureSpec) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
 }
 
 // ToolProjection is a file, folder or environment that a built-in tool adds.
@@ -738,7 +935,7 @@ type ToolProjection struct {
 
 func (x *ToolProjection) Reset() {
 	*x = ToolProjection{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	mi := &file_agbox_v1_spec_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +947,7 @@ func (x *ToolProjection) String() string {
 func (*ToolProjection) ProtoMessage() {}
 
 func (x *ToolProjection) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	mi := &file_agbox_v1_spec_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +960,7 @@ func (x *ToolProjection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolProjection.ProtoReflect.Descriptor instead.
 func (*ToolProjection) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ToolProjection) GetTool() string {
@@ -821,14 +1018,17 @@ type WorkspaceSpec struct {
 	// For a copy: what to exclude, in the syntax of .gitignore.
 	ExcludePatterns []string `protobuf:"bytes,4,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
 	// For a copy: also exclude what the folder's own .gitignore files name.
-	UseGitignore  *bool `protobuf:"varint,5,opt,name=use_gitignore,json=useGitignore,proto3,oneof" json:"use_gitignore,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UseGitignore *bool `protobuf:"varint,5,opt,name=use_gitignore,json=useGitignore,proto3,oneof" json:"use_gitignore,omitempty"`
+	// Run the main command in the working directory of the image, and only execs in the
+	// workspace.
+	KeepCommandDir *bool `protobuf:"varint,6,opt,name=keep_command_dir,json=keepCommandDir,proto3,oneof" json:"keep_command_dir,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WorkspaceSpec) Reset() {
 	*x = WorkspaceSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	mi := &file_agbox_v1_spec_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1040,7 @@ func (x *WorkspaceSpec) String() string {
 func (*WorkspaceSpec) ProtoMessage() {}
 
 func (x *WorkspaceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	mi := &file_agbox_v1_spec_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1053,7 @@ func (x *WorkspaceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSpec.ProtoReflect.Descriptor instead.
 func (*WorkspaceSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WorkspaceSpec) GetSource() string {
@@ -891,6 +1091,13 @@ func (x *WorkspaceSpec) GetUseGitignore() bool {
 	return false
 }
 
+func (x *WorkspaceSpec) GetKeepCommandDir() bool {
+	if x != nil && x.KeepCommandDir != nil {
+		return *x.KeepCommandDir
+	}
+	return false
+}
+
 // TmpfsSpec is a folder in memory (tmpfs).
 type TmpfsSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -906,7 +1113,7 @@ type TmpfsSpec struct {
 
 func (x *TmpfsSpec) Reset() {
 	*x = TmpfsSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	mi := &file_agbox_v1_spec_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1125,7 @@ func (x *TmpfsSpec) String() string {
 func (*TmpfsSpec) ProtoMessage() {}
 
 func (x *TmpfsSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	mi := &file_agbox_v1_spec_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1138,7 @@ func (x *TmpfsSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TmpfsSpec.ProtoReflect.Descriptor instead.
 func (*TmpfsSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TmpfsSpec) GetTarget() string {
@@ -971,7 +1178,7 @@ type VolumeSpec struct {
 
 func (x *VolumeSpec) Reset() {
 	*x = VolumeSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	mi := &file_agbox_v1_spec_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1190,7 @@ func (x *VolumeSpec) String() string {
 func (*VolumeSpec) ProtoMessage() {}
 
 func (x *VolumeSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	mi := &file_agbox_v1_spec_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1203,7 @@ func (x *VolumeSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeSpec.ProtoReflect.Descriptor instead.
 func (*VolumeSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *VolumeSpec) GetName() string {
@@ -1035,7 +1242,7 @@ type UlimitSpec struct {
 
 func (x *UlimitSpec) Reset() {
 	*x = UlimitSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	mi := &file_agbox_v1_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1254,7 @@ func (x *UlimitSpec) String() string {
 func (*UlimitSpec) ProtoMessage() {}
 
 func (x *UlimitSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	mi := &file_agbox_v1_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1267,7 @@ func (x *UlimitSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UlimitSpec.ProtoReflect.Descriptor instead.
 func (*UlimitSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UlimitSpec) GetName() string {
@@ -1123,7 +1330,7 @@ type SecuritySpec struct {
 
 func (x *SecuritySpec) Reset() {
 	*x = SecuritySpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[6]
+	mi := &file_agbox_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1342,7 @@ func (x *SecuritySpec) String() string {
 func (*SecuritySpec) ProtoMessage() {}
 
 func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[6]
+	mi := &file_agbox_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1355,7 @@ func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecuritySpec.ProtoReflect.Descriptor instead.
 func (*SecuritySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SecuritySpec) GetCapAdd() []string {
@@ -1237,7 +1444,7 @@ type MountSpec struct {
 
 func (x *MountSpec) Reset() {
 	*x = MountSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[7]
+	mi := &file_agbox_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1456,7 @@ func (x *MountSpec) String() string {
 func (*MountSpec) ProtoMessage() {}
 
 func (x *MountSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[7]
+	mi := &file_agbox_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1469,7 @@ func (x *MountSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountSpec.ProtoReflect.Descriptor instead.
 func (*MountSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MountSpec) GetSource() string {
@@ -1305,7 +1512,7 @@ type CopySpec struct {
 
 func (x *CopySpec) Reset() {
 	*x = CopySpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[8]
+	mi := &file_agbox_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1524,7 @@ func (x *CopySpec) String() string {
 func (*CopySpec) ProtoMessage() {}
 
 func (x *CopySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[8]
+	mi := &file_agbox_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1537,7 @@ func (x *CopySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopySpec.ProtoReflect.Descriptor instead.
 func (*CopySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CopySpec) GetSource() string {
@@ -1379,7 +1586,7 @@ type PortMapping struct {
 
 func (x *PortMapping) Reset() {
 	*x = PortMapping{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[9]
+	mi := &file_agbox_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1598,7 @@ func (x *PortMapping) String() string {
 func (*PortMapping) ProtoMessage() {}
 
 func (x *PortMapping) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[9]
+	mi := &file_agbox_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1611,7 @@ func (x *PortMapping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortMapping.ProtoReflect.Descriptor instead.
 func (*PortMapping) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PortMapping) GetContainerPort() uint32 {
@@ -1458,7 +1665,7 @@ type HealthcheckConfig struct {
 
 func (x *HealthcheckConfig) Reset() {
 	*x = HealthcheckConfig{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[10]
+	mi := &file_agbox_v1_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1677,7 @@ func (x *HealthcheckConfig) String() string {
 func (*HealthcheckConfig) ProtoMessage() {}
 
 func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[10]
+	mi := &file_agbox_v1_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1690,7 @@ func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthcheckConfig.ProtoReflect.Descriptor instead.
 func (*HealthcheckConfig) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HealthcheckConfig) GetTest() []string {
@@ -1533,7 +1740,7 @@ type ServiceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the service, which is also its host name on the network.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Image of the service.
+	// Image of the service. Needed unless it is built.
 	Image string `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
 	// Environment of the service. It overrides that of the image.
 	Envs map[string]string `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1543,7 +1750,7 @@ type ServiceSpec struct {
 	// become healthy after a start. Each is an exec. A failure is a SANDBOX_SERVICE_FAILED
 	// event.
 	PostStartOnPrimary []string `protobuf:"bytes,5,rep,name=post_start_on_primary,json=postStartOnPrimary,proto3" json:"post_start_on_primary,omitempty"`
-	// Command, instead of that of the image. The image's entrypoint stays.
+	// Command, instead of that of the image. With an entrypoint, these are its arguments.
 	Command []string `protobuf:"bytes,6,rep,name=command,proto3" json:"command,omitempty"`
 	// As for the primary.
 	CpuLimit string `protobuf:"bytes,7,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
@@ -1585,14 +1792,22 @@ type ServiceSpec struct {
 	// As for the primary.
 	Gpus string `protobuf:"bytes,63,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// As for the primary.
-	SecretEnvs    []string `protobuf:"bytes,64,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	SecretEnvs []string `protobuf:"bytes,64,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	// Build the image of the service instead of naming one.
+	Build *BuildSpec `protobuf:"bytes,70,opt,name=build,proto3" json:"build,omitempty"`
+	// Program and its first arguments, instead of the image's entrypoint. It also replaces
+	// the image's command. [""] means no entrypoint.
+	Entrypoint []string `protobuf:"bytes,71,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`
+	// Paths of the host to copy into the service before its first start. A service has no
+	// mounts of the host.
+	Copies        []*CopySpec `protobuf:"bytes,72,rep,name=copies,proto3" json:"copies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServiceSpec) Reset() {
 	*x = ServiceSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[11]
+	mi := &file_agbox_v1_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1819,7 @@ func (x *ServiceSpec) String() string {
 func (*ServiceSpec) ProtoMessage() {}
 
 func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[11]
+	mi := &file_agbox_v1_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1832,7 @@ func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceSpec.ProtoReflect.Descriptor instead.
 func (*ServiceSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ServiceSpec) GetName() string {
@@ -1788,6 +2003,27 @@ func (x *ServiceSpec) GetSecretEnvs() []string {
 	return nil
 }
 
+func (x *ServiceSpec) GetBuild() *BuildSpec {
+	if x != nil {
+		return x.Build
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetEntrypoint() []string {
+	if x != nil {
+		return x.Entrypoint
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetCopies() []*CopySpec {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
 // ServiceDependency is a service that must start first.
 type ServiceDependency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1801,7 +2037,7 @@ type ServiceDependency struct {
 
 func (x *ServiceDependency) Reset() {
 	*x = ServiceDependency{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[12]
+	mi := &file_agbox_v1_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2049,7 @@ func (x *ServiceDependency) String() string {
 func (*ServiceDependency) ProtoMessage() {}
 
 func (x *ServiceDependency) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[12]
+	mi := &file_agbox_v1_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2062,7 @@ func (x *ServiceDependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceDependency.ProtoReflect.Descriptor instead.
 func (*ServiceDependency) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServiceDependency) GetName() string {
@@ -1847,7 +2083,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe1\x0f\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8c\x10\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1895,10 +2131,43 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"entrypoint\x12*\n" +
 	"\vsecret_envs\x18D \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
 	"secretEnvs\x12)\n" +
-	"\x05agent\x18P \x01(\v2\x13.agbox.v1.AgentSpecR\x05agent\x12C\n" +
+	"\x05agent\x18P \x01(\v2\x13.agbox.v1.AgentSpecR\x05agent\x12)\n" +
+	"\x05build\x18_ \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
 	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
+	"\tEnvsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\x03\n" +
+	"\tBuildSpec\x12.\n" +
+	"\acontext\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
+	"^[^\\x00]*$R\acontext\x124\n" +
+	"\n" +
+	"dockerfile\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
+	"^[^\\x00]*$R\n" +
+	"dockerfile\x126\n" +
+	"\x11dockerfile_inline\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80@R\x10dockerfileInline\x12f\n" +
+	"\x04args\x18\x04 \x03(\v2\x1d.agbox.v1.BuildSpec.ArgsEntryB3\xbaH0\x9a\x01-\x10\x80\x02\"\x14r\x12\x10\x01\x18\x80\x022\v^[^=\\x00]+$*\x12r\x10\x18\xb8\xff\a2\n" +
+	"^[^\\x00]*$R\x04args\x12 \n" +
+	"\x06target\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06target\x12\x1e\n" +
+	"\x05image\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x05image\x12;\n" +
+	"\bfeatures\x18\a \x03(\v2\x15.agbox.v1.FeatureSpecB\b\xbaH\x05\x92\x01\x02\x10@R\bfeatures\x1a7\n" +
+	"\tArgsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x04\n" +
+	"\vFeatureSpec\x12.\n" +
+	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
+	"^[^\\x00]*$R\x06source\x12{\n" +
+	"\aoptions\x18\x02 \x03(\v2\".agbox.v1.FeatureSpec.OptionsEntryB=\xbaH:\x9a\x017\x10\x80\x02\"\x1fr\x1d\x18\x80\x022\x18^[A-Za-z_][A-Za-z0-9_]*$*\x11r\x0f\x18\x80 2\n" +
+	"^[^\\x00]*$R\aoptions\x12v\n" +
+	"\x04envs\x18\x03 \x03(\v2\x1f.agbox.v1.FeatureSpec.EnvsEntryBA\xbaH>\x9a\x01;\x10\x80\x02\"\x1fr\x1d\x18\x80\x022\x18^[A-Za-z_][A-Za-z0-9_]*$*\x15r\x13\x18\x80 2\x0e^[^\\x00\\r\\n]*$R\x04envs\x128\n" +
+	"\n" +
+	"entrypoint\x18\x04 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^[^\\x00\\r\\n]*$R\n" +
+	"entrypoint\x12&\n" +
+	"\treference\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\treference\x1a:\n" +
+	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
@@ -1913,16 +2182,18 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x04envs\x18\x06 \x03(\v2\".agbox.v1.ToolProjection.EnvsEntryR\x04envs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x02\n" +
 	"\rWorkspaceSpec\x12\"\n" +
 	"\x06source\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80 R\x06source\x12A\n" +
 	"\x06target\x18\x02 \x01(\tB)\xbaH&r$\x18\x80 2\x1f^$|^/[^\\x00]*$|^~$|^~/[^\\x00]*$R\x06target\x12\x19\n" +
 	"\x05mount\x18\x03 \x01(\bH\x00R\x05mount\x88\x01\x01\x124\n" +
 	"\x10exclude_patterns\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12(\n" +
-	"\ruse_gitignore\x18\x05 \x01(\bH\x01R\fuseGitignore\x88\x01\x01B\b\n" +
+	"\ruse_gitignore\x18\x05 \x01(\bH\x01R\fuseGitignore\x88\x01\x01\x12-\n" +
+	"\x10keep_command_dir\x18\x06 \x01(\bH\x02R\x0ekeepCommandDir\x88\x01\x01B\b\n" +
 	"\x06_mountB\x10\n" +
-	"\x0e_use_gitignore\"\x83\x01\n" +
+	"\x0e_use_gitignoreB\x13\n" +
+	"\x11_keep_command_dir\"\x83\x01\n" +
 	"\tTmpfsSpec\x12-\n" +
 	"\x06target\x18\x01 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1b\n" +
 	"\x04size\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18 R\x04size\x12*\n" +
@@ -1982,11 +2253,10 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xb4\n" +
-	"\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xb7\v\n" +
 	"\vServiceSpec\x12@\n" +
-	"\x04name\x18\x01 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x04name\x12\x1d\n" +
-	"\x05image\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x05image\x12f\n" +
+	"\x04name\x18\x01 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x04name\x12\x1e\n" +
+	"\x05image\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x12f\n" +
 	"\x04envs\x18\x03 \x03(\v2\x1f.agbox.v1.ServiceSpec.EnvsEntryB1\xbaH.\x9a\x01+\x10\x80\b\"\x12r\x10\x18\x80 2\v^[^=\\x00]+$*\x12r\x10\x18\xb8\xff\a2\n" +
 	"^[^\\x00]*$R\x04envs\x12=\n" +
 	"\vhealthcheck\x18\x04 \x01(\v2\x1b.agbox.v1.HealthcheckConfigR\vhealthcheck\x12;\n" +
@@ -2016,7 +2286,12 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\bplatform\x18> \x01(\tB-\xbaH*r(2&^$|^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$R\bplatform\x12\x12\n" +
 	"\x04gpus\x18? \x01(\tR\x04gpus\x12*\n" +
 	"\vsecret_envs\x18@ \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
-	"secretEnvs\x1a7\n" +
+	"secretEnvs\x12)\n" +
+	"\x05build\x18F \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x12\x1e\n" +
+	"\n" +
+	"entrypoint\x18G \x03(\tR\n" +
+	"entrypoint\x125\n" +
+	"\x06copies\x18H \x03(\v2\x12.agbox.v1.CopySpecB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x06copies\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
@@ -2068,7 +2343,7 @@ func file_agbox_v1_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agbox_v1_spec_proto_goTypes = []any{
 	(ProjectionKind)(0),         // 0: agbox.v1.ProjectionKind
 	(PullPolicy)(0),             // 1: agbox.v1.PullPolicy
@@ -2077,65 +2352,77 @@ var file_agbox_v1_spec_proto_goTypes = []any{
 	(PortProtocol)(0),           // 4: agbox.v1.PortProtocol
 	(DependencyCondition)(0),    // 5: agbox.v1.DependencyCondition
 	(*CreateSpec)(nil),          // 6: agbox.v1.CreateSpec
-	(*ToolProjection)(nil),      // 7: agbox.v1.ToolProjection
-	(*WorkspaceSpec)(nil),       // 8: agbox.v1.WorkspaceSpec
-	(*TmpfsSpec)(nil),           // 9: agbox.v1.TmpfsSpec
-	(*VolumeSpec)(nil),          // 10: agbox.v1.VolumeSpec
-	(*UlimitSpec)(nil),          // 11: agbox.v1.UlimitSpec
-	(*SecuritySpec)(nil),        // 12: agbox.v1.SecuritySpec
-	(*MountSpec)(nil),           // 13: agbox.v1.MountSpec
-	(*CopySpec)(nil),            // 14: agbox.v1.CopySpec
-	(*PortMapping)(nil),         // 15: agbox.v1.PortMapping
-	(*HealthcheckConfig)(nil),   // 16: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),         // 17: agbox.v1.ServiceSpec
-	(*ServiceDependency)(nil),   // 18: agbox.v1.ServiceDependency
-	nil,                         // 19: agbox.v1.CreateSpec.LabelsEntry
-	nil,                         // 20: agbox.v1.CreateSpec.EnvsEntry
-	nil,                         // 21: agbox.v1.ToolProjection.EnvsEntry
-	nil,                         // 22: agbox.v1.ServiceSpec.EnvsEntry
-	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
-	(*AgentSpec)(nil),           // 24: agbox.v1.AgentSpec
+	(*BuildSpec)(nil),           // 7: agbox.v1.BuildSpec
+	(*FeatureSpec)(nil),         // 8: agbox.v1.FeatureSpec
+	(*ToolProjection)(nil),      // 9: agbox.v1.ToolProjection
+	(*WorkspaceSpec)(nil),       // 10: agbox.v1.WorkspaceSpec
+	(*TmpfsSpec)(nil),           // 11: agbox.v1.TmpfsSpec
+	(*VolumeSpec)(nil),          // 12: agbox.v1.VolumeSpec
+	(*UlimitSpec)(nil),          // 13: agbox.v1.UlimitSpec
+	(*SecuritySpec)(nil),        // 14: agbox.v1.SecuritySpec
+	(*MountSpec)(nil),           // 15: agbox.v1.MountSpec
+	(*CopySpec)(nil),            // 16: agbox.v1.CopySpec
+	(*PortMapping)(nil),         // 17: agbox.v1.PortMapping
+	(*HealthcheckConfig)(nil),   // 18: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),         // 19: agbox.v1.ServiceSpec
+	(*ServiceDependency)(nil),   // 20: agbox.v1.ServiceDependency
+	nil,                         // 21: agbox.v1.CreateSpec.LabelsEntry
+	nil,                         // 22: agbox.v1.CreateSpec.EnvsEntry
+	nil,                         // 23: agbox.v1.BuildSpec.ArgsEntry
+	nil,                         // 24: agbox.v1.FeatureSpec.OptionsEntry
+	nil,                         // 25: agbox.v1.FeatureSpec.EnvsEntry
+	nil,                         // 26: agbox.v1.ToolProjection.EnvsEntry
+	nil,                         // 27: agbox.v1.ServiceSpec.EnvsEntry
+	(*durationpb.Duration)(nil), // 28: google.protobuf.Duration
+	(*AgentSpec)(nil),           // 29: agbox.v1.AgentSpec
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
-	13, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	14, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	17, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
-	19, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	20, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	23, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	15, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
+	15, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	16, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	19, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
+	21, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	22, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	28, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	17, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
 	3,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
-	8,  // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
-	9,  // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	10, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	10, // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
+	11, // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	12, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	1,  // 11: agbox.v1.CreateSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	11, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	12, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	13, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	14, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
 	2,  // 14: agbox.v1.CreateSpec.idle_action:type_name -> agbox.v1.IdleAction
-	24, // 15: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
-	7,  // 16: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
-	0,  // 17: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
-	21, // 18: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
-	4,  // 19: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	23, // 20: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	23, // 21: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	23, // 22: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	23, // 23: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	22, // 24: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	16, // 25: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	15, // 26: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
-	10, // 27: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	9,  // 28: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	18, // 29: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
-	11, // 30: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	12, // 31: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
-	1,  // 32: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	5,  // 33: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	29, // 15: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
+	7,  // 16: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
+	9,  // 17: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	23, // 18: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
+	8,  // 19: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
+	24, // 20: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
+	25, // 21: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
+	0,  // 22: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	26, // 23: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	4,  // 24: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	28, // 25: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	28, // 26: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	28, // 27: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	28, // 28: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	27, // 29: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	18, // 30: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	17, // 31: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	12, // 32: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	11, // 33: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	20, // 34: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	13, // 35: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	14, // 36: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 37: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	7,  // 38: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
+	16, // 39: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
+	5,  // 40: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -2144,17 +2431,17 @@ func file_agbox_v1_spec_proto_init() {
 		return
 	}
 	file_agbox_v1_agent_proto_init()
-	file_agbox_v1_spec_proto_msgTypes[2].OneofWrappers = []any{}
-	file_agbox_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
-	file_agbox_v1_spec_proto_msgTypes[6].OneofWrappers = []any{}
-	file_agbox_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[4].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[7].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[8].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   17,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -12,6 +12,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -298,11 +299,242 @@ func (x *ContainerStats) GetPidsLimit() uint64 {
 	return 0
 }
 
+type ListProcessesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesRequest) Reset() {
+	*x = ListProcessesRequest{}
+	mi := &file_agbox_v1_stats_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesRequest) ProtoMessage() {}
+
+func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_stats_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
+func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_stats_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListProcessesRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type ListProcessesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ordered by pid. The first one is the supervisor.
+	Processes []*Process `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`
+	// When they were listed. Of two answers, this and cpu_time give the processor usage.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// There are more, which are left out.
+	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesResponse) Reset() {
+	*x = ListProcessesResponse{}
+	mi := &file_agbox_v1_stats_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesResponse) ProtoMessage() {}
+
+func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_stats_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
+func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_stats_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListProcessesResponse) GetProcesses() []*Process {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+func (x *ListProcessesResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ListProcessesResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// Process is one living process. Its numbers are those inside the container.
+type Process struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Pid       uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	ParentPid uint32                 `protobuf:"varint,2,opt,name=parent_pid,json=parentPid,proto3" json:"parent_pid,omitempty"`
+	// Name of its user, or the number of one without a name.
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// One letter, as ps(1) shows it: R runs, S and D wait, T is stopped.
+	State     string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Processor time that it has used.
+	CpuTime *durationpb.Duration `protobuf:"bytes,6,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	// Resident memory.
+	MemoryBytes uint64 `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// The beginning of its command line.
+	Command string `protobuf:"bytes,8,opt,name=command,proto3" json:"command,omitempty"`
+	// The exec that it belongs to, and its name. Empty for the supervisor, and for processes
+	// that belong to none that runs.
+	ExecId        string `protobuf:"bytes,9,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	ExecName      string `protobuf:"bytes,10,opt,name=exec_name,json=execName,proto3" json:"exec_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Process) Reset() {
+	*x = Process{}
+	mi := &file_agbox_v1_stats_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Process) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Process) ProtoMessage() {}
+
+func (x *Process) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_stats_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Process.ProtoReflect.Descriptor instead.
+func (*Process) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_stats_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Process) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Process) GetParentPid() uint32 {
+	if x != nil {
+		return x.ParentPid
+	}
+	return 0
+}
+
+func (x *Process) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Process) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Process) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *Process) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *Process) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Process) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Process) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *Process) GetExecName() string {
+	if x != nil {
+		return x.ExecName
+	}
+	return ""
+}
+
 var File_agbox_v1_stats_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/stats.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"{\n" +
+	"\x14agbox/v1/stats.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"{\n" +
 	"\x11WatchStatsRequest\x12R\n" +
 	"\vsandbox_ids\x18\x01 \x03(\tB1\xbaH.\x92\x01+\x10\x80\b\"&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\n" +
 	"sandboxIds\x12\x12\n" +
@@ -331,7 +563,28 @@ const file_agbox_v1_stats_proto_rawDesc = "" +
 	"\x13block_written_bytes\x18\x0e \x01(\x04R\x11blockWrittenBytes\x12\x12\n" +
 	"\x04pids\x18\x0f \x01(\x04R\x04pids\x12\x1d\n" +
 	"\n" +
-	"pids_limit\x18\x10 \x01(\x04R\tpidsLimitB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"pids_limit\x18\x10 \x01(\x04R\tpidsLimit\"`\n" +
+	"\x14ListProcessesRequest\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\x92\x01\n" +
+	"\x15ListProcessesResponse\x12/\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x11.agbox.v1.ProcessR\tprocesses\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1c\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"\xc8\x02\n" +
+	"\aProcess\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x1d\n" +
+	"\n" +
+	"parent_pid\x18\x02 \x01(\rR\tparentPid\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x129\n" +
+	"\n" +
+	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x124\n" +
+	"\bcpu_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12!\n" +
+	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x12\x18\n" +
+	"\acommand\x18\b \x01(\tR\acommand\x12\x17\n" +
+	"\aexec_id\x18\t \x01(\tR\x06execId\x12\x1b\n" +
+	"\texec_name\x18\n" +
+	" \x01(\tR\bexecNameB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_stats_proto_rawDescOnce sync.Once
@@ -345,21 +598,29 @@ func file_agbox_v1_stats_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_stats_proto_rawDescData
 }
 
-var file_agbox_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_agbox_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_agbox_v1_stats_proto_goTypes = []any{
 	(*WatchStatsRequest)(nil),     // 0: agbox.v1.WatchStatsRequest
 	(*WatchStatsResponse)(nil),    // 1: agbox.v1.WatchStatsResponse
 	(*ContainerStats)(nil),        // 2: agbox.v1.ContainerStats
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*ListProcessesRequest)(nil),  // 3: agbox.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 4: agbox.v1.ListProcessesResponse
+	(*Process)(nil),               // 5: agbox.v1.Process
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
 }
 var file_agbox_v1_stats_proto_depIdxs = []int32{
 	2, // 0: agbox.v1.WatchStatsResponse.containers:type_name -> agbox.v1.ContainerStats
-	3, // 1: agbox.v1.ContainerStats.at:type_name -> google.protobuf.Timestamp
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 1: agbox.v1.ContainerStats.at:type_name -> google.protobuf.Timestamp
+	5, // 2: agbox.v1.ListProcessesResponse.processes:type_name -> agbox.v1.Process
+	6, // 3: agbox.v1.ListProcessesResponse.at:type_name -> google.protobuf.Timestamp
+	6, // 4: agbox.v1.Process.started_at:type_name -> google.protobuf.Timestamp
+	7, // 5: agbox.v1.Process.cpu_time:type_name -> google.protobuf.Duration
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_stats_proto_init() }
@@ -373,7 +634,7 @@ func file_agbox_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_stats_proto_rawDesc), len(file_agbox_v1_stats_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

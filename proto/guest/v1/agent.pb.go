@@ -28,8 +28,10 @@ const (
 
 // LookRequest has absolute paths, at most 128 of at most 512 bytes.
 type LookRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Paths         []string               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Paths []string               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	// With whose rights it looks, as in StartRequest. Empty means the default user of commands.
+	User          string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -69,6 +71,13 @@ func (x *LookRequest) GetPaths() []string {
 		return x.Paths
 	}
 	return nil
+}
+
+func (x *LookRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 // LookResponse has a SeenFile for each path, in their order.
@@ -306,7 +315,14 @@ type IncarnationNews struct {
 	// tells all that are open again.
 	Requests []*AgentRequest `protobuf:"bytes,20,rep,name=requests,proto3" json:"requests,omitempty"`
 	// The numbers of all open requests: those that were told, and those that will be.
-	OpenRequests  []uint64 `protobuf:"varint,21,rep,packed,name=open_requests,json=openRequests,proto3" json:"open_requests,omitempty"`
+	OpenRequests []uint64 `protobuf:"varint,21,rep,packed,name=open_requests,json=openRequests,proto3" json:"open_requests,omitempty"`
+	// The newest PauseRequest.mark.
+	PauseMark uint64 `protobuf:"varint,22,opt,name=pause_mark,json=pauseMark,proto3" json:"pause_mark,omitempty"`
+	// The amounts of the newest AllotRequest, or of AgentBoot.
+	ChildrenInputTokens  uint64 `protobuf:"varint,25,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"children_input_tokens,omitempty"`
+	ChildrenCostMicroUsd uint64 `protobuf:"varint,26,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
+	// What the newest beat with metrics says of the heap of the program. Unset without one.
+	HeapUsedMb    *uint64 `protobuf:"varint,27,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heap_used_mb,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,6 +420,34 @@ func (x *IncarnationNews) GetOpenRequests() []uint64 {
 	return nil
 }
 
+func (x *IncarnationNews) GetPauseMark() uint64 {
+	if x != nil {
+		return x.PauseMark
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetChildrenInputTokens() uint64 {
+	if x != nil {
+		return x.ChildrenInputTokens
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetChildrenCostMicroUsd() uint64 {
+	if x != nil {
+		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetHeapUsedMb() uint64 {
+	if x != nil && x.HeapUsedMb != nil {
+		return *x.HeapUsedMb
+	}
+	return 0
+}
+
 // AgentRequest is what an incarnation asks of the daemon.
 type AgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -467,6 +511,241 @@ func (x *AgentRequest) GetJson() []byte {
 	return nil
 }
 
+// PauseRequest says that the agent of an incarnation is paused.
+type PauseRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// Which pause it is, and whether it was woken: higher than that of each earlier pause. 0
+	// means that it is not paused.
+	Mark uint64 `protobuf:"varint,2,opt,name=mark,proto3" json:"mark,omitempty"`
+	// Why it is paused, a sentence for people.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// What changed meanwhile, a JSON object, once the agent is woken. The program takes it with
+	// the first call that is refused, and goes on in the phase. Empty means that the program has
+	// to ask for it.
+	Observation   []byte `protobuf:"bytes,4,opt,name=observation,proto3" json:"observation,omitempty"`
+	Phase         string `protobuf:"bytes,5,opt,name=phase,proto3" json:"phase,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequest) Reset() {
+	*x = PauseRequest{}
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequest) ProtoMessage() {}
+
+func (x *PauseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
+func (*PauseRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PauseRequest) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *PauseRequest) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
+func (x *PauseRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *PauseRequest) GetObservation() []byte {
+	if x != nil {
+		return x.Observation
+	}
+	return nil
+}
+
+func (x *PauseRequest) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+type PauseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False if the exec is no running incarnation.
+	Running       bool `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseResponse) Reset() {
+	*x = PauseResponse{}
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseResponse) ProtoMessage() {}
+
+func (x *PauseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
+func (*PauseResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PauseResponse) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+// AllotRequest says what the children of an agent have of its budget: the whole part of those
+// that have not ended, and what the others have used.
+type AllotRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	ExecId               string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	ChildrenInputTokens  uint64                 `protobuf:"varint,2,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"children_input_tokens,omitempty"`
+	ChildrenCostMicroUsd uint64                 `protobuf:"varint,3,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *AllotRequest) Reset() {
+	*x = AllotRequest{}
+	mi := &file_guest_v1_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllotRequest) ProtoMessage() {}
+
+func (x *AllotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllotRequest.ProtoReflect.Descriptor instead.
+func (*AllotRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AllotRequest) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *AllotRequest) GetChildrenInputTokens() uint64 {
+	if x != nil {
+		return x.ChildrenInputTokens
+	}
+	return 0
+}
+
+func (x *AllotRequest) GetChildrenCostMicroUsd() uint64 {
+	if x != nil {
+		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+type AllotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False if the exec is no running incarnation.
+	Running       bool `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllotResponse) Reset() {
+	*x = AllotResponse{}
+	mi := &file_guest_v1_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllotResponse) ProtoMessage() {}
+
+func (x *AllotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllotResponse.ProtoReflect.Descriptor instead.
+func (*AllotResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AllotResponse) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
 // AnswerRequest has the answer to a request of an incarnation.
 type AnswerRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -484,7 +763,7 @@ type AnswerRequest struct {
 
 func (x *AnswerRequest) Reset() {
 	*x = AnswerRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	mi := &file_guest_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +775,7 @@ func (x *AnswerRequest) String() string {
 func (*AnswerRequest) ProtoMessage() {}
 
 func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	mi := &file_guest_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +788,7 @@ func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
 func (*AnswerRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AnswerRequest) GetExecId() string {
@@ -557,7 +836,7 @@ type AnswerResponse struct {
 
 func (x *AnswerResponse) Reset() {
 	*x = AnswerResponse{}
-	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	mi := &file_guest_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +848,7 @@ func (x *AnswerResponse) String() string {
 func (*AnswerResponse) ProtoMessage() {}
 
 func (x *AnswerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	mi := &file_guest_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +861,7 @@ func (x *AnswerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerResponse.ProtoReflect.Descriptor instead.
 func (*AnswerResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AnswerResponse) GetWaits() bool {
@@ -642,14 +921,17 @@ type AgentBoot struct {
 	// is none, or the program need not report.
 	Observation uint64 `protobuf:"varint,41,opt,name=observation,proto3" json:"observation,omitempty"`
 	// The files of what the agent holds or asks for, at most 128.
-	Files         []string `protobuf:"bytes,42,rep,name=files,proto3" json:"files,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Files []string `protobuf:"bytes,42,rep,name=files,proto3" json:"files,omitempty"`
+	// What the children of the agent have of its budget, as in AllotRequest.
+	ChildrenInputTokens  uint64 `protobuf:"varint,55,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"children_input_tokens,omitempty"`
+	ChildrenCostMicroUsd uint64 `protobuf:"varint,56,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *AgentBoot) Reset() {
 	*x = AgentBoot{}
-	mi := &file_guest_v1_agent_proto_msgTypes[9]
+	mi := &file_guest_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +943,7 @@ func (x *AgentBoot) String() string {
 func (*AgentBoot) ProtoMessage() {}
 
 func (x *AgentBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[9]
+	mi := &file_guest_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +956,7 @@ func (x *AgentBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBoot.ProtoReflect.Descriptor instead.
 func (*AgentBoot) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentBoot) GetAgentId() string {
@@ -852,6 +1134,20 @@ func (x *AgentBoot) GetFiles() []string {
 	return nil
 }
 
+func (x *AgentBoot) GetChildrenInputTokens() uint64 {
+	if x != nil {
+		return x.ChildrenInputTokens
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetChildrenCostMicroUsd() uint64 {
+	if x != nil {
+		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
 // CallLimits are how long the calls of a program may take, in milliseconds. 0 means no limit.
 type CallLimits struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -868,7 +1164,7 @@ type CallLimits struct {
 
 func (x *CallLimits) Reset() {
 	*x = CallLimits{}
-	mi := &file_guest_v1_agent_proto_msgTypes[10]
+	mi := &file_guest_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1176,7 @@ func (x *CallLimits) String() string {
 func (*CallLimits) ProtoMessage() {}
 
 func (x *CallLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[10]
+	mi := &file_guest_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1189,7 @@ func (x *CallLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallLimits.ProtoReflect.Descriptor instead.
 func (*CallLimits) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CallLimits) GetConnectMs() uint64 {
@@ -955,7 +1251,7 @@ type Probes struct {
 
 func (x *Probes) Reset() {
 	*x = Probes{}
-	mi := &file_guest_v1_agent_proto_msgTypes[11]
+	mi := &file_guest_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1263,7 @@ func (x *Probes) String() string {
 func (*Probes) ProtoMessage() {}
 
 func (x *Probes) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[11]
+	mi := &file_guest_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1276,7 @@ func (x *Probes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probes.ProtoReflect.Descriptor instead.
 func (*Probes) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Probes) GetLiveness() *Probe {
@@ -1038,7 +1334,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_guest_v1_agent_proto_msgTypes[12]
+	mi := &file_guest_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1346,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[12]
+	mi := &file_guest_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1359,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Probe) GetPort() uint32 {
@@ -1144,7 +1440,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[13]
+	mi := &file_guest_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1452,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[13]
+	mi := &file_guest_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1465,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainRequest) GetExecId() string {
@@ -1224,7 +1520,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_guest_v1_agent_proto_msgTypes[14]
+	mi := &file_guest_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1532,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[14]
+	mi := &file_guest_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1545,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrainResponse) GetRunning() bool {
@@ -1263,9 +1559,10 @@ var File_guest_v1_agent_proto protoreflect.FileDescriptor
 
 const file_guest_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14guest/v1/agent.proto\x12\bguest.v1\"#\n" +
+	"\x14guest/v1/agent.proto\x12\bguest.v1\"7\n" +
 	"\vLookRequest\x12\x14\n" +
-	"\x05paths\x18\x01 \x03(\tR\x05paths\"\xaf\x01\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\"\xaf\x01\n" +
 	"\fLookResponse\x12(\n" +
 	"\x05files\x18\x01 \x03(\v2\x12.guest.v1.SeenFileR\x05files\x12:\n" +
 	"\x06limits\x18\x02 \x03(\v2\".guest.v1.LookResponse.LimitsEntryR\x06limits\x1a9\n" +
@@ -1280,7 +1577,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x03sum\x18\x05 \x01(\tR\x03sum\"\x0f\n" +
 	"\rFollowRequest\"?\n" +
 	"\x0eFollowResponse\x12-\n" +
-	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xa1\x02\n" +
+	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xe3\x03\n" +
 	"\x0fIncarnationNews\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x1b\n" +
@@ -1290,12 +1587,33 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04hung\x18\x06 \x01(\bR\x04hung\x12\x19\n" +
 	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01\x122\n" +
 	"\brequests\x18\x14 \x03(\v2\x16.guest.v1.AgentRequestR\brequests\x12#\n" +
-	"\ropen_requests\x18\x15 \x03(\x04R\fopenRequestsB\b\n" +
-	"\x06_ready\"J\n" +
+	"\ropen_requests\x18\x15 \x03(\x04R\fopenRequests\x12\x1d\n" +
+	"\n" +
+	"pause_mark\x18\x16 \x01(\x04R\tpauseMark\x122\n" +
+	"\x15children_input_tokens\x18\x19 \x01(\x04R\x13childrenInputTokens\x125\n" +
+	"\x17children_cost_micro_usd\x18\x1a \x01(\x04R\x14childrenCostMicroUsd\x12%\n" +
+	"\fheap_used_mb\x18\x1b \x01(\x04H\x01R\n" +
+	"heapUsedMb\x88\x01\x01B\b\n" +
+	"\x06_readyB\x0f\n" +
+	"\r_heap_used_mb\"J\n" +
 	"\fAgentRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\tR\x02op\x12\x12\n" +
-	"\x04json\x18\x03 \x01(\fR\x04json\"\x82\x01\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\"\x8d\x01\n" +
+	"\fPauseRequest\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
+	"\x04mark\x18\x02 \x01(\x04R\x04mark\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12 \n" +
+	"\vobservation\x18\x04 \x01(\fR\vobservation\x12\x14\n" +
+	"\x05phase\x18\x05 \x01(\tR\x05phase\")\n" +
+	"\rPauseResponse\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\"\x92\x01\n" +
+	"\fAllotRequest\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x122\n" +
+	"\x15children_input_tokens\x18\x02 \x01(\x04R\x13childrenInputTokens\x125\n" +
+	"\x17children_cost_micro_usd\x18\x03 \x01(\x04R\x14childrenCostMicroUsd\")\n" +
+	"\rAllotResponse\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\"\x82\x01\n" +
 	"\rAnswerRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
@@ -1303,7 +1621,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
 	"\x0eAnswerResponse\x12\x14\n" +
-	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x9c\a\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x87\b\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -1334,7 +1652,9 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\rjournal_bytes\x18$ \x01(\x04R\fjournalBytes\x12*\n" +
 	"\x05calls\x18\x14 \x01(\v2\x14.guest.v1.CallLimitsR\x05calls\x12 \n" +
 	"\vobservation\x18) \x01(\x04R\vobservation\x12\x14\n" +
-	"\x05files\x18* \x03(\tR\x05filesB\a\n" +
+	"\x05files\x18* \x03(\tR\x05files\x122\n" +
+	"\x15children_input_tokens\x187 \x01(\x04R\x13childrenInputTokens\x125\n" +
+	"\x17children_cost_micro_usd\x188 \x01(\x04R\x14childrenCostMicroUsdB\a\n" +
 	"\x05_work\"\xa3\x02\n" +
 	"\n" +
 	"CallLimits\x12\x1d\n" +
@@ -1377,11 +1697,13 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tbuffer_ms\x18\x05 \x01(\rR\bbufferMs\x12\x18\n" +
 	"\areports\x18\x06 \x01(\bR\areports\")\n" +
 	"\rDrainResponse\x12\x18\n" +
-	"\arunning\x18\x01 \x01(\bR\arunning2\xf5\x01\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning2\xe9\x02\n" +
 	"\x06Agents\x125\n" +
 	"\x04Look\x12\x15.guest.v1.LookRequest\x1a\x16.guest.v1.LookResponse\x12=\n" +
 	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01\x128\n" +
-	"\x05Drain\x12\x16.guest.v1.DrainRequest\x1a\x17.guest.v1.DrainResponse\x12;\n" +
+	"\x05Drain\x12\x16.guest.v1.DrainRequest\x1a\x17.guest.v1.DrainResponse\x128\n" +
+	"\x05Pause\x12\x16.guest.v1.PauseRequest\x1a\x17.guest.v1.PauseResponse\x128\n" +
+	"\x05Allot\x12\x16.guest.v1.AllotRequest\x1a\x17.guest.v1.AllotResponse\x12;\n" +
 	"\x06Answer\x12\x17.guest.v1.AnswerRequest\x1a\x18.guest.v1.AnswerResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 
 var (
@@ -1396,7 +1718,7 @@ func file_guest_v1_agent_proto_rawDescGZIP() []byte {
 	return file_guest_v1_agent_proto_rawDescData
 }
 
-var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_guest_v1_agent_proto_goTypes = []any{
 	(*LookRequest)(nil),     // 0: guest.v1.LookRequest
 	(*LookResponse)(nil),    // 1: guest.v1.LookResponse
@@ -1405,38 +1727,46 @@ var file_guest_v1_agent_proto_goTypes = []any{
 	(*FollowResponse)(nil),  // 4: guest.v1.FollowResponse
 	(*IncarnationNews)(nil), // 5: guest.v1.IncarnationNews
 	(*AgentRequest)(nil),    // 6: guest.v1.AgentRequest
-	(*AnswerRequest)(nil),   // 7: guest.v1.AnswerRequest
-	(*AnswerResponse)(nil),  // 8: guest.v1.AnswerResponse
-	(*AgentBoot)(nil),       // 9: guest.v1.AgentBoot
-	(*CallLimits)(nil),      // 10: guest.v1.CallLimits
-	(*Probes)(nil),          // 11: guest.v1.Probes
-	(*Probe)(nil),           // 12: guest.v1.Probe
-	(*DrainRequest)(nil),    // 13: guest.v1.DrainRequest
-	(*DrainResponse)(nil),   // 14: guest.v1.DrainResponse
-	nil,                     // 15: guest.v1.LookResponse.LimitsEntry
-	nil,                     // 16: guest.v1.CallLimits.ToolsMsEntry
+	(*PauseRequest)(nil),    // 7: guest.v1.PauseRequest
+	(*PauseResponse)(nil),   // 8: guest.v1.PauseResponse
+	(*AllotRequest)(nil),    // 9: guest.v1.AllotRequest
+	(*AllotResponse)(nil),   // 10: guest.v1.AllotResponse
+	(*AnswerRequest)(nil),   // 11: guest.v1.AnswerRequest
+	(*AnswerResponse)(nil),  // 12: guest.v1.AnswerResponse
+	(*AgentBoot)(nil),       // 13: guest.v1.AgentBoot
+	(*CallLimits)(nil),      // 14: guest.v1.CallLimits
+	(*Probes)(nil),          // 15: guest.v1.Probes
+	(*Probe)(nil),           // 16: guest.v1.Probe
+	(*DrainRequest)(nil),    // 17: guest.v1.DrainRequest
+	(*DrainResponse)(nil),   // 18: guest.v1.DrainResponse
+	nil,                     // 19: guest.v1.LookResponse.LimitsEntry
+	nil,                     // 20: guest.v1.CallLimits.ToolsMsEntry
 }
 var file_guest_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: guest.v1.LookResponse.files:type_name -> guest.v1.SeenFile
-	15, // 1: guest.v1.LookResponse.limits:type_name -> guest.v1.LookResponse.LimitsEntry
+	19, // 1: guest.v1.LookResponse.limits:type_name -> guest.v1.LookResponse.LimitsEntry
 	5,  // 2: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
 	6,  // 3: guest.v1.IncarnationNews.requests:type_name -> guest.v1.AgentRequest
-	11, // 4: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
-	10, // 5: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
-	16, // 6: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
-	12, // 7: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
-	12, // 8: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
-	12, // 9: guest.v1.Probes.startup:type_name -> guest.v1.Probe
+	15, // 4: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
+	14, // 5: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
+	20, // 6: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
+	16, // 7: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
+	16, // 8: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
+	16, // 9: guest.v1.Probes.startup:type_name -> guest.v1.Probe
 	0,  // 10: guest.v1.Agents.Look:input_type -> guest.v1.LookRequest
 	3,  // 11: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
-	13, // 12: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
-	7,  // 13: guest.v1.Agents.Answer:input_type -> guest.v1.AnswerRequest
-	1,  // 14: guest.v1.Agents.Look:output_type -> guest.v1.LookResponse
-	4,  // 15: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
-	14, // 16: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
-	8,  // 17: guest.v1.Agents.Answer:output_type -> guest.v1.AnswerResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
+	17, // 12: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
+	7,  // 13: guest.v1.Agents.Pause:input_type -> guest.v1.PauseRequest
+	9,  // 14: guest.v1.Agents.Allot:input_type -> guest.v1.AllotRequest
+	11, // 15: guest.v1.Agents.Answer:input_type -> guest.v1.AnswerRequest
+	1,  // 16: guest.v1.Agents.Look:output_type -> guest.v1.LookResponse
+	4,  // 17: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
+	18, // 18: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
+	8,  // 19: guest.v1.Agents.Pause:output_type -> guest.v1.PauseResponse
+	10, // 20: guest.v1.Agents.Allot:output_type -> guest.v1.AllotResponse
+	12, // 21: guest.v1.Agents.Answer:output_type -> guest.v1.AnswerResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -1448,14 +1778,14 @@ func file_guest_v1_agent_proto_init() {
 		return
 	}
 	file_guest_v1_agent_proto_msgTypes[5].OneofWrappers = []any{}
-	file_guest_v1_agent_proto_msgTypes[9].OneofWrappers = []any{}
+	file_guest_v1_agent_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_agent_proto_rawDesc), len(file_guest_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

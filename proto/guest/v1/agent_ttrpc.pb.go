@@ -11,6 +11,8 @@ type AgentsService interface {
 	Look(context.Context, *LookRequest) (*LookResponse, error)
 	Follow(context.Context, *FollowRequest, Agents_FollowServer) error
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
+	Allot(context.Context, *AllotRequest) (*AllotResponse, error)
 	Answer(context.Context, *AnswerRequest) (*AnswerResponse, error)
 }
 
@@ -44,6 +46,20 @@ func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 				}
 				return svc.Drain(ctx, &req)
 			},
+			"Pause": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req PauseRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Pause(ctx, &req)
+			},
+			"Allot": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AllotRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Allot(ctx, &req)
+			},
 			"Answer": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req AnswerRequest
 				if err := unmarshal(&req); err != nil {
@@ -72,6 +88,8 @@ type AgentsClient interface {
 	Look(context.Context, *LookRequest) (*LookResponse, error)
 	Follow(context.Context, *FollowRequest) (Agents_FollowClient, error)
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
+	Allot(context.Context, *AllotRequest) (*AllotResponse, error)
 	Answer(context.Context, *AnswerRequest) (*AnswerResponse, error)
 }
 
@@ -125,6 +143,22 @@ func (x *agentsFollowClient) Recv() (*FollowResponse, error) {
 func (c *agentsClient) Drain(ctx context.Context, req *DrainRequest) (*DrainResponse, error) {
 	var resp DrainResponse
 	if err := c.client.Call(ctx, "guest.v1.Agents", "Drain", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *agentsClient) Pause(ctx context.Context, req *PauseRequest) (*PauseResponse, error) {
+	var resp PauseResponse
+	if err := c.client.Call(ctx, "guest.v1.Agents", "Pause", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *agentsClient) Allot(ctx context.Context, req *AllotRequest) (*AllotResponse, error) {
+	var resp AllotResponse
+	if err := c.client.Call(ctx, "guest.v1.Agents", "Allot", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -54,6 +54,7 @@ const (
 	FileFailure_FILE_FAILURE_USER_NOT_FOUND FileFailure = 10
 	FileFailure_FILE_FAILURE_BUSY           FileFailure = 11
 	FileFailure_FILE_FAILURE_INVALID        FileFailure = 12
+	FileFailure_FILE_FAILURE_CHANGED        FileFailure = 13
 )
 
 // Enum value maps for FileFailure.
@@ -72,6 +73,7 @@ var (
 		10: "FILE_FAILURE_USER_NOT_FOUND",
 		11: "FILE_FAILURE_BUSY",
 		12: "FILE_FAILURE_INVALID",
+		13: "FILE_FAILURE_CHANGED",
 	}
 	FileFailure_value = map[string]int32{
 		"FILE_FAILURE_OTHER":          0,
@@ -87,6 +89,7 @@ var (
 		"FILE_FAILURE_USER_NOT_FOUND": 10,
 		"FILE_FAILURE_BUSY":           11,
 		"FILE_FAILURE_INVALID":        12,
+		"FILE_FAILURE_CHANGED":        13,
 	}
 )
 
@@ -793,15 +796,17 @@ func (x *ReadTransfer) GetLength() uint64 {
 }
 
 type WriteTransfer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Mode          *uint32                `protobuf:"varint,2,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
-	Uid           *uint32                `protobuf:"varint,3,opt,name=uid,proto3,oneof" json:"uid,omitempty"`
-	Gid           *uint32                `protobuf:"varint,4,opt,name=gid,proto3,oneof" json:"gid,omitempty"`
-	CreateOnly    bool                   `protobuf:"varint,5,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"`
-	Parents       bool                   `protobuf:"varint,6,opt,name=parents,proto3" json:"parents,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Path       []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Mode       *uint32                `protobuf:"varint,2,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
+	Uid        *uint32                `protobuf:"varint,3,opt,name=uid,proto3,oneof" json:"uid,omitempty"`
+	Gid        *uint32                `protobuf:"varint,4,opt,name=gid,proto3,oneof" json:"gid,omitempty"`
+	CreateOnly bool                   `protobuf:"varint,5,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"`
+	Parents    bool                   `protobuf:"varint,6,opt,name=parents,proto3" json:"parents,omitempty"`
+	// Fail with CHANGED unless the path has a regular file with this content.
+	ExpectedSha256 []byte `protobuf:"bytes,7,opt,name=expected_sha256,json=expectedSha256,proto3" json:"expected_sha256,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WriteTransfer) Reset() {
@@ -876,11 +881,20 @@ func (x *WriteTransfer) GetParents() bool {
 	return false
 }
 
+func (x *WriteTransfer) GetExpectedSha256() []byte {
+	if x != nil {
+		return x.ExpectedSha256
+	}
+	return nil
+}
+
 type OutTransfer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Name          []byte                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Follow        bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Path   []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Name   []byte                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Follow bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Pack what may be work on a workspace, for a comparison.
+	Work          *WorkScan `protobuf:"bytes,4,opt,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -936,6 +950,78 @@ func (x *OutTransfer) GetFollow() bool {
 	return false
 }
 
+func (x *OutTransfer) GetWork() *WorkScan {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+// WorkScan packs a tree without the inside of git repositories. The header of each file
+// has its change time. A regular file that did not change has no content: its size is in
+// the PAX record AGBOX.size. Each name of a file is packed as a file of its own.
+type WorkScan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exclude what the .gitignore files of the tree name.
+	Gitignore       bool     `protobuf:"varint,1,opt,name=gitignore,proto3" json:"gitignore,omitempty"`
+	ExcludePatterns []string `protobuf:"bytes,2,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
+	// Files that changed at this time or later have content, in nanoseconds since 1970.
+	ChangedSince  int64 `protobuf:"varint,3,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkScan) Reset() {
+	*x = WorkScan{}
+	mi := &file_guest_v1_files_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkScan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkScan) ProtoMessage() {}
+
+func (x *WorkScan) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_files_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkScan.ProtoReflect.Descriptor instead.
+func (*WorkScan) Descriptor() ([]byte, []int) {
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WorkScan) GetGitignore() bool {
+	if x != nil {
+		return x.Gitignore
+	}
+	return false
+}
+
+func (x *WorkScan) GetExcludePatterns() []string {
+	if x != nil {
+		return x.ExcludePatterns
+	}
+	return nil
+}
+
+func (x *WorkScan) GetChangedSince() int64 {
+	if x != nil {
+		return x.ChangedSince
+	}
+	return 0
+}
+
 type InTransfer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -948,7 +1034,7 @@ type InTransfer struct {
 
 func (x *InTransfer) Reset() {
 	*x = InTransfer{}
-	mi := &file_guest_v1_files_proto_msgTypes[8]
+	mi := &file_guest_v1_files_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1046,7 @@ func (x *InTransfer) String() string {
 func (*InTransfer) ProtoMessage() {}
 
 func (x *InTransfer) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_files_proto_msgTypes[8]
+	mi := &file_guest_v1_files_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1059,7 @@ func (x *InTransfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InTransfer.ProtoReflect.Descriptor instead.
 func (*InTransfer) Descriptor() ([]byte, []int) {
-	return file_guest_v1_files_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InTransfer) GetPath() []byte {
@@ -1014,7 +1100,7 @@ type WatchTransfer struct {
 
 func (x *WatchTransfer) Reset() {
 	*x = WatchTransfer{}
-	mi := &file_guest_v1_files_proto_msgTypes[9]
+	mi := &file_guest_v1_files_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1112,7 @@ func (x *WatchTransfer) String() string {
 func (*WatchTransfer) ProtoMessage() {}
 
 func (x *WatchTransfer) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_files_proto_msgTypes[9]
+	mi := &file_guest_v1_files_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1125,7 @@ func (x *WatchTransfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTransfer.ProtoReflect.Descriptor instead.
 func (*WatchTransfer) Descriptor() ([]byte, []int) {
-	return file_guest_v1_files_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchTransfer) GetPath() []byte {
@@ -1068,7 +1154,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_guest_v1_files_proto_msgTypes[10]
+	mi := &file_guest_v1_files_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1166,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_files_proto_msgTypes[10]
+	mi := &file_guest_v1_files_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1179,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_files_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TransferResponse) GetError() *FileError {
@@ -1126,7 +1212,7 @@ type TransferEnd struct {
 
 func (x *TransferEnd) Reset() {
 	*x = TransferEnd{}
-	mi := &file_guest_v1_files_proto_msgTypes[11]
+	mi := &file_guest_v1_files_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1224,7 @@ func (x *TransferEnd) String() string {
 func (*TransferEnd) ProtoMessage() {}
 
 func (x *TransferEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_files_proto_msgTypes[11]
+	mi := &file_guest_v1_files_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1237,7 @@ func (x *TransferEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferEnd.ProtoReflect.Descriptor instead.
 func (*TransferEnd) Descriptor() ([]byte, []int) {
-	return file_guest_v1_files_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransferEnd) GetError() *FileError {
@@ -1200,7 +1286,7 @@ type WatchBatch struct {
 
 func (x *WatchBatch) Reset() {
 	*x = WatchBatch{}
-	mi := &file_guest_v1_files_proto_msgTypes[12]
+	mi := &file_guest_v1_files_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1298,7 @@ func (x *WatchBatch) String() string {
 func (*WatchBatch) ProtoMessage() {}
 
 func (x *WatchBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_files_proto_msgTypes[12]
+	mi := &file_guest_v1_files_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1311,7 @@ func (x *WatchBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchBatch.ProtoReflect.Descriptor instead.
 func (*WatchBatch) Descriptor() ([]byte, []int) {
-	return file_guest_v1_files_proto_rawDescGZIP(), []int{12}
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchBatch) GetChanges() []*Change {
@@ -1254,7 +1340,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_guest_v1_files_proto_msgTypes[13]
+	mi := &file_guest_v1_files_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1352,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_files_proto_msgTypes[13]
+	mi := &file_guest_v1_files_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1365,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_guest_v1_files_proto_rawDescGZIP(), []int{13}
+	return file_guest_v1_files_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Change) GetKind() ChangeKind {
@@ -1360,7 +1446,7 @@ const file_guest_v1_files_proto_rawDesc = "" +
 	"\fReadTransfer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x16\n" +
-	"\x06length\x18\x03 \x01(\x04R\x06length\"\xbe\x01\n" +
+	"\x06length\x18\x03 \x01(\x04R\x06length\"\xe7\x01\n" +
 	"\rWriteTransfer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x17\n" +
 	"\x04mode\x18\x02 \x01(\rH\x00R\x04mode\x88\x01\x01\x12\x15\n" +
@@ -1368,14 +1454,20 @@ const file_guest_v1_files_proto_rawDesc = "" +
 	"\x03gid\x18\x04 \x01(\rH\x02R\x03gid\x88\x01\x01\x12\x1f\n" +
 	"\vcreate_only\x18\x05 \x01(\bR\n" +
 	"createOnly\x12\x18\n" +
-	"\aparents\x18\x06 \x01(\bR\aparentsB\a\n" +
+	"\aparents\x18\x06 \x01(\bR\aparents\x12'\n" +
+	"\x0fexpected_sha256\x18\a \x01(\fR\x0eexpectedSha256B\a\n" +
 	"\x05_modeB\x06\n" +
 	"\x04_uidB\x06\n" +
-	"\x04_gid\"M\n" +
+	"\x04_gid\"u\n" +
 	"\vOutTransfer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\fR\x04name\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"|\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x12&\n" +
+	"\x04work\x18\x04 \x01(\v2\x12.guest.v1.WorkScanR\x04work\"x\n" +
+	"\bWorkScan\x12\x1c\n" +
+	"\tgitignore\x18\x01 \x01(\bR\tgitignore\x12)\n" +
+	"\x10exclude_patterns\x18\x02 \x03(\tR\x0fexcludePatterns\x12#\n" +
+	"\rchanged_since\x18\x03 \x01(\x03R\fchangedSince\"|\n" +
 	"\n" +
 	"InTransfer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
@@ -1402,7 +1494,7 @@ const file_guest_v1_files_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x14.guest.v1.ChangeKindR\x04kind\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x1c\n" +
 	"\tdirectory\x18\x03 \x01(\bR\tdirectory\x12\x16\n" +
-	"\x06cookie\x18\x04 \x01(\rR\x06cookie*\xf3\x02\n" +
+	"\x06cookie\x18\x04 \x01(\rR\x06cookie*\x8d\x03\n" +
 	"\vFileFailure\x12\x16\n" +
 	"\x12FILE_FAILURE_OTHER\x10\x00\x12\x1a\n" +
 	"\x16FILE_FAILURE_NOT_FOUND\x10\x01\x12\x17\n" +
@@ -1417,7 +1509,8 @@ const file_guest_v1_files_proto_rawDesc = "" +
 	"\x1bFILE_FAILURE_USER_NOT_FOUND\x10\n" +
 	"\x12\x15\n" +
 	"\x11FILE_FAILURE_BUSY\x10\v\x12\x18\n" +
-	"\x14FILE_FAILURE_INVALID\x10\f*A\n" +
+	"\x14FILE_FAILURE_INVALID\x10\f\x12\x18\n" +
+	"\x14FILE_FAILURE_CHANGED\x10\r*A\n" +
 	"\aSpecial\x12\x12\n" +
 	"\x0eSPECIAL_REFUSE\x10\x00\x12\x10\n" +
 	"\fSPECIAL_SKIP\x10\x01\x12\x10\n" +
@@ -1451,7 +1544,7 @@ func file_guest_v1_files_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_guest_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_guest_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_guest_v1_files_proto_goTypes = []any{
 	(FileFailure)(0),         // 0: guest.v1.FileFailure
 	(Special)(0),             // 1: guest.v1.Special
@@ -1464,12 +1557,13 @@ var file_guest_v1_files_proto_goTypes = []any{
 	(*ReadTransfer)(nil),     // 8: guest.v1.ReadTransfer
 	(*WriteTransfer)(nil),    // 9: guest.v1.WriteTransfer
 	(*OutTransfer)(nil),      // 10: guest.v1.OutTransfer
-	(*InTransfer)(nil),       // 11: guest.v1.InTransfer
-	(*WatchTransfer)(nil),    // 12: guest.v1.WatchTransfer
-	(*TransferResponse)(nil), // 13: guest.v1.TransferResponse
-	(*TransferEnd)(nil),      // 14: guest.v1.TransferEnd
-	(*WatchBatch)(nil),       // 15: guest.v1.WatchBatch
-	(*Change)(nil),           // 16: guest.v1.Change
+	(*WorkScan)(nil),         // 11: guest.v1.WorkScan
+	(*InTransfer)(nil),       // 12: guest.v1.InTransfer
+	(*WatchTransfer)(nil),    // 13: guest.v1.WatchTransfer
+	(*TransferResponse)(nil), // 14: guest.v1.TransferResponse
+	(*TransferEnd)(nil),      // 15: guest.v1.TransferEnd
+	(*WatchBatch)(nil),       // 16: guest.v1.WatchBatch
+	(*Change)(nil),           // 17: guest.v1.Change
 }
 var file_guest_v1_files_proto_depIdxs = []int32{
 	5,  // 0: guest.v1.FileReply.error:type_name -> guest.v1.FileError
@@ -1478,30 +1572,31 @@ var file_guest_v1_files_proto_depIdxs = []int32{
 	8,  // 3: guest.v1.TransferRequest.read:type_name -> guest.v1.ReadTransfer
 	9,  // 4: guest.v1.TransferRequest.write:type_name -> guest.v1.WriteTransfer
 	10, // 5: guest.v1.TransferRequest.out:type_name -> guest.v1.OutTransfer
-	11, // 6: guest.v1.TransferRequest.in:type_name -> guest.v1.InTransfer
-	12, // 7: guest.v1.TransferRequest.watch:type_name -> guest.v1.WatchTransfer
-	1,  // 8: guest.v1.InTransfer.special:type_name -> guest.v1.Special
-	5,  // 9: guest.v1.TransferResponse.error:type_name -> guest.v1.FileError
-	6,  // 10: guest.v1.TransferResponse.file:type_name -> guest.v1.FileStat
-	5,  // 11: guest.v1.TransferEnd.error:type_name -> guest.v1.FileError
-	6,  // 12: guest.v1.TransferEnd.file:type_name -> guest.v1.FileStat
-	16, // 13: guest.v1.WatchBatch.changes:type_name -> guest.v1.Change
-	2,  // 14: guest.v1.Change.kind:type_name -> guest.v1.ChangeKind
-	3,  // 15: guest.v1.Files.Stat:input_type -> guest.v1.FileRequest
-	3,  // 16: guest.v1.Files.List:input_type -> guest.v1.FileRequest
-	3,  // 17: guest.v1.Files.MakeDirectory:input_type -> guest.v1.FileRequest
-	3,  // 18: guest.v1.Files.Remove:input_type -> guest.v1.FileRequest
-	3,  // 19: guest.v1.Files.Move:input_type -> guest.v1.FileRequest
-	4,  // 20: guest.v1.Files.Stat:output_type -> guest.v1.FileReply
-	4,  // 21: guest.v1.Files.List:output_type -> guest.v1.FileReply
-	4,  // 22: guest.v1.Files.MakeDirectory:output_type -> guest.v1.FileReply
-	4,  // 23: guest.v1.Files.Remove:output_type -> guest.v1.FileReply
-	4,  // 24: guest.v1.Files.Move:output_type -> guest.v1.FileReply
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	12, // 6: guest.v1.TransferRequest.in:type_name -> guest.v1.InTransfer
+	13, // 7: guest.v1.TransferRequest.watch:type_name -> guest.v1.WatchTransfer
+	11, // 8: guest.v1.OutTransfer.work:type_name -> guest.v1.WorkScan
+	1,  // 9: guest.v1.InTransfer.special:type_name -> guest.v1.Special
+	5,  // 10: guest.v1.TransferResponse.error:type_name -> guest.v1.FileError
+	6,  // 11: guest.v1.TransferResponse.file:type_name -> guest.v1.FileStat
+	5,  // 12: guest.v1.TransferEnd.error:type_name -> guest.v1.FileError
+	6,  // 13: guest.v1.TransferEnd.file:type_name -> guest.v1.FileStat
+	17, // 14: guest.v1.WatchBatch.changes:type_name -> guest.v1.Change
+	2,  // 15: guest.v1.Change.kind:type_name -> guest.v1.ChangeKind
+	3,  // 16: guest.v1.Files.Stat:input_type -> guest.v1.FileRequest
+	3,  // 17: guest.v1.Files.List:input_type -> guest.v1.FileRequest
+	3,  // 18: guest.v1.Files.MakeDirectory:input_type -> guest.v1.FileRequest
+	3,  // 19: guest.v1.Files.Remove:input_type -> guest.v1.FileRequest
+	3,  // 20: guest.v1.Files.Move:input_type -> guest.v1.FileRequest
+	4,  // 21: guest.v1.Files.Stat:output_type -> guest.v1.FileReply
+	4,  // 22: guest.v1.Files.List:output_type -> guest.v1.FileReply
+	4,  // 23: guest.v1.Files.MakeDirectory:output_type -> guest.v1.FileReply
+	4,  // 24: guest.v1.Files.Remove:output_type -> guest.v1.FileReply
+	4,  // 25: guest.v1.Files.Move:output_type -> guest.v1.FileReply
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_files_proto_init() }
@@ -1524,7 +1619,7 @@ func file_guest_v1_files_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_files_proto_rawDesc), len(file_guest_v1_files_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

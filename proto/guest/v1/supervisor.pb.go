@@ -219,6 +219,229 @@ func (EndCause) EnumDescriptor() ([]byte, []int) {
 	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{2}
 }
 
+type ProcessesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only processes with higher pids are listed.
+	AfterPid      uint32 `protobuf:"varint,1,opt,name=after_pid,json=afterPid,proto3" json:"after_pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessesRequest) Reset() {
+	*x = ProcessesRequest{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessesRequest) ProtoMessage() {}
+
+func (x *ProcessesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessesRequest.ProtoReflect.Descriptor instead.
+func (*ProcessesRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ProcessesRequest) GetAfterPid() uint32 {
+	if x != nil {
+		return x.AfterPid
+	}
+	return 0
+}
+
+// ProcessesResponse has living processes, ordered by pid.
+type ProcessesResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Processes []*Process             `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`
+	// When they were listed.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// There are more processes, with higher pids.
+	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessesResponse) Reset() {
+	*x = ProcessesResponse{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessesResponse) ProtoMessage() {}
+
+func (x *ProcessesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessesResponse.ProtoReflect.Descriptor instead.
+func (*ProcessesResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ProcessesResponse) GetProcesses() []*Process {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+func (x *ProcessesResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ProcessesResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// Process is one living process, with its numbers inside the container.
+type Process struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Pid       uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	ParentPid uint32                 `protobuf:"varint,2,opt,name=parent_pid,json=parentPid,proto3" json:"parent_pid,omitempty"`
+	// Name of its user, or the number of one without a name.
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// As in /proc/PID/stat: one letter.
+	State     string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Processor time, in milliseconds.
+	CpuMs       uint64 `protobuf:"varint,6,opt,name=cpu_ms,json=cpuMs,proto3" json:"cpu_ms,omitempty"`
+	MemoryBytes uint64 `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// The beginning of its command line.
+	Command string `protobuf:"bytes,8,opt,name=command,proto3" json:"command,omitempty"`
+	// The exec that it belongs to. Empty for the supervisor, and for processes that belong to
+	// none that runs.
+	ExecId        string `protobuf:"bytes,9,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Process) Reset() {
+	*x = Process{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Process) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Process) ProtoMessage() {}
+
+func (x *Process) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Process.ProtoReflect.Descriptor instead.
+func (*Process) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Process) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Process) GetParentPid() uint32 {
+	if x != nil {
+		return x.ParentPid
+	}
+	return 0
+}
+
+func (x *Process) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Process) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Process) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *Process) GetCpuMs() uint64 {
+	if x != nil {
+		return x.CpuMs
+	}
+	return 0
+}
+
+func (x *Process) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Process) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Process) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -227,7 +450,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +462,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +475,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{0}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{3}
 }
 
 type ReleaseResponse struct {
@@ -265,7 +488,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +500,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +513,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{1}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReleaseResponse) GetMainExecId() string {
@@ -311,7 +534,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +546,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +559,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{2}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HelloRequest) GetProtocol() uint32 {
@@ -373,7 +596,7 @@ type HelloResponse struct {
 
 func (x *HelloResponse) Reset() {
 	*x = HelloResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +608,7 @@ func (x *HelloResponse) String() string {
 func (*HelloResponse) ProtoMessage() {}
 
 func (x *HelloResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +621,7 @@ func (x *HelloResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloResponse.ProtoReflect.Descriptor instead.
 func (*HelloResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{3}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HelloResponse) GetProtocol() uint32 {
@@ -485,14 +708,17 @@ type BootConfig struct {
 	MaxFolderFiles uint64 `protobuf:"varint,15,opt,name=max_folder_files,json=maxFolderFiles,proto3" json:"max_folder_files,omitempty"`
 	// Give what the supervisor writes for the host to its group too. The folders then have
 	// access control lists that give the daemon's user at most the rights of the group.
-	GroupAccess   bool `protobuf:"varint,16,opt,name=group_access,json=groupAccess,proto3" json:"group_access,omitempty"`
+	GroupAccess bool `protobuf:"varint,16,opt,name=group_access,json=groupAccess,proto3" json:"group_access,omitempty"`
+	// Not for the supervisor: the working directory of other commands that name none. Empty
+	// means that of the main command.
+	ExecCwd       string `protobuf:"bytes,17,opt,name=exec_cwd,json=execCwd,proto3" json:"exec_cwd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BootConfig) Reset() {
 	*x = BootConfig{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +730,7 @@ func (x *BootConfig) String() string {
 func (*BootConfig) ProtoMessage() {}
 
 func (x *BootConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +743,7 @@ func (x *BootConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootConfig.ProtoReflect.Descriptor instead.
 func (*BootConfig) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{4}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BootConfig) GetOwnerUid() uint32 {
@@ -632,6 +858,13 @@ func (x *BootConfig) GetGroupAccess() bool {
 	return false
 }
 
+func (x *BootConfig) GetExecCwd() string {
+	if x != nil {
+		return x.ExecCwd
+	}
+	return ""
+}
+
 // FileIdentity identifies a file while it exists.
 type FileIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -646,7 +879,7 @@ type FileIdentity struct {
 
 func (x *FileIdentity) Reset() {
 	*x = FileIdentity{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +891,7 @@ func (x *FileIdentity) String() string {
 func (*FileIdentity) ProtoMessage() {}
 
 func (x *FileIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +904,7 @@ func (x *FileIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileIdentity.ProtoReflect.Descriptor instead.
 func (*FileIdentity) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FileIdentity) GetDevice() uint64 {
@@ -709,7 +942,7 @@ type HostMount struct {
 
 func (x *HostMount) Reset() {
 	*x = HostMount{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +954,7 @@ func (x *HostMount) String() string {
 func (*HostMount) ProtoMessage() {}
 
 func (x *HostMount) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +967,7 @@ func (x *HostMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostMount.ProtoReflect.Descriptor instead.
 func (*HostMount) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HostMount) GetSource() string {
@@ -795,7 +1028,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1040,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1053,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartRequest) GetExecId() string {
@@ -937,7 +1170,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1182,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1195,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartResponse) GetExec() *ExecRecord {
@@ -985,7 +1218,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1230,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1243,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CancelRequest) GetExecId() string {
@@ -1044,7 +1277,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1289,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1302,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CancelResponse) GetRunning() bool {
@@ -1089,7 +1322,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1334,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1347,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SignalRequest) GetExecId() string {
@@ -1141,7 +1374,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1386,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1399,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SignalResponse) GetRunning() bool {
@@ -1196,7 +1429,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1441,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1454,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WriteStdinRequest) GetExecId() string {
@@ -1271,7 +1504,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1516,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1529,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteStdinResponse) GetOffset() uint64 {
@@ -1324,7 +1557,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1569,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1582,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResizeRequest) GetExecId() string {
@@ -1383,7 +1616,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1628,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1641,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResizeResponse) GetRunning() bool {
@@ -1428,7 +1661,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1673,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1686,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchRequest) GetExecIds() []string {
@@ -1475,7 +1708,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1720,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1733,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchResponse) GetExec() *ExecRecord {
@@ -1560,7 +1793,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1805,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1818,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{19}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1757,7 +1990,7 @@ type RecordedRequest struct {
 
 func (x *RecordedRequest) Reset() {
 	*x = RecordedRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +2002,7 @@ func (x *RecordedRequest) String() string {
 func (*RecordedRequest) ProtoMessage() {}
 
 func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +2015,7 @@ func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordedRequest.ProtoReflect.Descriptor instead.
 func (*RecordedRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{20}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RecordedRequest) GetCommand() []string {
@@ -1852,7 +2085,25 @@ var File_guest_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
-	"\x19guest/v1/supervisor.proto\x12\bguest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14guest/v1/agent.proto\"\x10\n" +
+	"\x19guest/v1/supervisor.proto\x12\bguest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14guest/v1/agent.proto\"/\n" +
+	"\x10ProcessesRequest\x12\x1b\n" +
+	"\tafter_pid\x18\x01 \x01(\rR\bafterPid\"\x84\x01\n" +
+	"\x11ProcessesResponse\x12/\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x11.guest.v1.ProcessR\tprocesses\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x8c\x02\n" +
+	"\aProcess\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x1d\n" +
+	"\n" +
+	"parent_pid\x18\x02 \x01(\rR\tparentPid\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x129\n" +
+	"\n" +
+	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x15\n" +
+	"\x06cpu_ms\x18\x06 \x01(\x04R\x05cpuMs\x12!\n" +
+	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x12\x18\n" +
+	"\acommand\x18\b \x01(\tR\acommand\x12\x17\n" +
+	"\aexec_id\x18\t \x01(\tR\x06execId\"\x10\n" +
 	"\x0eReleaseRequest\"3\n" +
 	"\x0fReleaseResponse\x12 \n" +
 	"\fmain_exec_id\x18\x01 \x01(\tR\n" +
@@ -1868,7 +2119,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xae\x04\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xc9\x04\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -1889,7 +2140,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\bmain_run\x18\r \x01(\rR\amainRun\x12(\n" +
 	"\x10max_folder_bytes\x18\x0e \x01(\x04R\x0emaxFolderBytes\x12(\n" +
 	"\x10max_folder_files\x18\x0f \x01(\x04R\x0emaxFolderFiles\x12!\n" +
-	"\fgroup_access\x18\x10 \x01(\bR\vgroupAccess\"P\n" +
+	"\fgroup_access\x18\x10 \x01(\bR\vgroupAccess\x12\x19\n" +
+	"\bexec_cwd\x18\x11 \x01(\tR\aexecCwd\"P\n" +
 	"\fFileIdentity\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +
@@ -2008,7 +2260,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x0fEND_CAUSE_DRAIN\x10\x05\x12\x16\n" +
 	"\x12END_CAUSE_LIVENESS\x10\x06\x12\x15\n" +
 	"\x11END_CAUSE_STARTUP\x10\a\x12\x12\n" +
-	"\x0eEND_CAUSE_REAP\x10\b2\xfc\x03\n" +
+	"\x0eEND_CAUSE_REAP\x10\b2\xc2\x04\n" +
 	"\n" +
 	"Supervisor\x128\n" +
 	"\x05Hello\x12\x16.guest.v1.HelloRequest\x1a\x17.guest.v1.HelloResponse\x128\n" +
@@ -2019,7 +2271,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"WriteStdin\x12\x1b.guest.v1.WriteStdinRequest\x1a\x1c.guest.v1.WriteStdinResponse\x12;\n" +
 	"\x06Resize\x12\x17.guest.v1.ResizeRequest\x1a\x18.guest.v1.ResizeResponse\x12:\n" +
 	"\x05Watch\x12\x16.guest.v1.WatchRequest\x1a\x17.guest.v1.WatchResponse0\x01\x12>\n" +
-	"\aRelease\x12\x18.guest.v1.ReleaseRequest\x1a\x19.guest.v1.ReleaseResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
+	"\aRelease\x12\x18.guest.v1.ReleaseRequest\x1a\x19.guest.v1.ReleaseResponse\x12D\n" +
+	"\tProcesses\x12\x1a.guest.v1.ProcessesRequest\x1a\x1b.guest.v1.ProcessesResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 
 var (
 	file_guest_v1_supervisor_proto_rawDescOnce sync.Once
@@ -2034,70 +2287,78 @@ func file_guest_v1_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_v1_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_guest_v1_supervisor_proto_goTypes = []any{
 	(ExecPhase)(0),                // 0: guest.v1.ExecPhase
 	(StartFailure)(0),             // 1: guest.v1.StartFailure
 	(EndCause)(0),                 // 2: guest.v1.EndCause
-	(*ReleaseRequest)(nil),        // 3: guest.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 4: guest.v1.ReleaseResponse
-	(*HelloRequest)(nil),          // 5: guest.v1.HelloRequest
-	(*HelloResponse)(nil),         // 6: guest.v1.HelloResponse
-	(*BootConfig)(nil),            // 7: guest.v1.BootConfig
-	(*FileIdentity)(nil),          // 8: guest.v1.FileIdentity
-	(*HostMount)(nil),             // 9: guest.v1.HostMount
-	(*StartRequest)(nil),          // 10: guest.v1.StartRequest
-	(*StartResponse)(nil),         // 11: guest.v1.StartResponse
-	(*CancelRequest)(nil),         // 12: guest.v1.CancelRequest
-	(*CancelResponse)(nil),        // 13: guest.v1.CancelResponse
-	(*SignalRequest)(nil),         // 14: guest.v1.SignalRequest
-	(*SignalResponse)(nil),        // 15: guest.v1.SignalResponse
-	(*WriteStdinRequest)(nil),     // 16: guest.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),    // 17: guest.v1.WriteStdinResponse
-	(*ResizeRequest)(nil),         // 18: guest.v1.ResizeRequest
-	(*ResizeResponse)(nil),        // 19: guest.v1.ResizeResponse
-	(*WatchRequest)(nil),          // 20: guest.v1.WatchRequest
-	(*WatchResponse)(nil),         // 21: guest.v1.WatchResponse
-	(*ExecRecord)(nil),            // 22: guest.v1.ExecRecord
-	(*RecordedRequest)(nil),       // 23: guest.v1.RecordedRequest
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(*AgentBoot)(nil),             // 25: guest.v1.AgentBoot
+	(*ProcessesRequest)(nil),      // 3: guest.v1.ProcessesRequest
+	(*ProcessesResponse)(nil),     // 4: guest.v1.ProcessesResponse
+	(*Process)(nil),               // 5: guest.v1.Process
+	(*ReleaseRequest)(nil),        // 6: guest.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 7: guest.v1.ReleaseResponse
+	(*HelloRequest)(nil),          // 8: guest.v1.HelloRequest
+	(*HelloResponse)(nil),         // 9: guest.v1.HelloResponse
+	(*BootConfig)(nil),            // 10: guest.v1.BootConfig
+	(*FileIdentity)(nil),          // 11: guest.v1.FileIdentity
+	(*HostMount)(nil),             // 12: guest.v1.HostMount
+	(*StartRequest)(nil),          // 13: guest.v1.StartRequest
+	(*StartResponse)(nil),         // 14: guest.v1.StartResponse
+	(*CancelRequest)(nil),         // 15: guest.v1.CancelRequest
+	(*CancelResponse)(nil),        // 16: guest.v1.CancelResponse
+	(*SignalRequest)(nil),         // 17: guest.v1.SignalRequest
+	(*SignalResponse)(nil),        // 18: guest.v1.SignalResponse
+	(*WriteStdinRequest)(nil),     // 19: guest.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),    // 20: guest.v1.WriteStdinResponse
+	(*ResizeRequest)(nil),         // 21: guest.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 22: guest.v1.ResizeResponse
+	(*WatchRequest)(nil),          // 23: guest.v1.WatchRequest
+	(*WatchResponse)(nil),         // 24: guest.v1.WatchResponse
+	(*ExecRecord)(nil),            // 25: guest.v1.ExecRecord
+	(*RecordedRequest)(nil),       // 26: guest.v1.RecordedRequest
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*AgentBoot)(nil),             // 28: guest.v1.AgentBoot
 }
 var file_guest_v1_supervisor_proto_depIdxs = []int32{
-	24, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
-	9,  // 1: guest.v1.BootConfig.mounts:type_name -> guest.v1.HostMount
-	8,  // 2: guest.v1.BootConfig.link:type_name -> guest.v1.FileIdentity
-	8,  // 3: guest.v1.HostMount.file:type_name -> guest.v1.FileIdentity
-	25, // 4: guest.v1.StartRequest.agent:type_name -> guest.v1.AgentBoot
-	22, // 5: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
-	22, // 6: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
-	0,  // 7: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
-	24, // 8: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
-	24, // 9: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
-	1,  // 10: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
-	2,  // 11: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
-	23, // 12: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
-	5,  // 13: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
-	10, // 14: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
-	12, // 15: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
-	14, // 16: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
-	16, // 17: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
-	18, // 18: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
-	20, // 19: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
-	3,  // 20: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
-	6,  // 21: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
-	11, // 22: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
-	13, // 23: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
-	15, // 24: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
-	17, // 25: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
-	19, // 26: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
-	21, // 27: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
-	4,  // 28: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	5,  // 0: guest.v1.ProcessesResponse.processes:type_name -> guest.v1.Process
+	27, // 1: guest.v1.ProcessesResponse.at:type_name -> google.protobuf.Timestamp
+	27, // 2: guest.v1.Process.started_at:type_name -> google.protobuf.Timestamp
+	27, // 3: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
+	12, // 4: guest.v1.BootConfig.mounts:type_name -> guest.v1.HostMount
+	11, // 5: guest.v1.BootConfig.link:type_name -> guest.v1.FileIdentity
+	11, // 6: guest.v1.HostMount.file:type_name -> guest.v1.FileIdentity
+	28, // 7: guest.v1.StartRequest.agent:type_name -> guest.v1.AgentBoot
+	25, // 8: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
+	25, // 9: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
+	0,  // 10: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
+	27, // 11: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
+	27, // 12: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
+	1,  // 13: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
+	2,  // 14: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
+	26, // 15: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
+	8,  // 16: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
+	13, // 17: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
+	15, // 18: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
+	17, // 19: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
+	19, // 20: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
+	21, // 21: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
+	23, // 22: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
+	6,  // 23: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
+	3,  // 24: guest.v1.Supervisor.Processes:input_type -> guest.v1.ProcessesRequest
+	9,  // 25: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
+	14, // 26: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
+	16, // 27: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
+	18, // 28: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
+	20, // 29: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
+	22, // 30: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
+	24, // 31: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
+	7,  // 32: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
+	4,  // 33: guest.v1.Supervisor.Processes:output_type -> guest.v1.ProcessesResponse
+	25, // [25:34] is the sub-list for method output_type
+	16, // [16:25] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_supervisor_proto_init() }
@@ -2112,7 +2373,7 @@ func file_guest_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_supervisor_proto_rawDesc), len(file_guest_v1_supervisor_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -16,6 +16,7 @@ type SupervisorService interface {
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	Watch(context.Context, *WatchRequest, Supervisor_WatchServer) error
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	Processes(context.Context, *ProcessesRequest) (*ProcessesResponse, error)
 }
 
 type Supervisor_WatchServer interface {
@@ -83,6 +84,13 @@ func RegisterSupervisorService(srv *ttrpc.Server, svc SupervisorService) {
 				}
 				return svc.Release(ctx, &req)
 			},
+			"Processes": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ProcessesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Processes(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"Watch": {
@@ -109,6 +117,7 @@ type SupervisorClient interface {
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	Watch(context.Context, *WatchRequest) (Supervisor_WatchClient, error)
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	Processes(context.Context, *ProcessesRequest) (*ProcessesResponse, error)
 }
 
 type supervisorClient struct {
@@ -201,6 +210,14 @@ func (x *supervisorWatchClient) Recv() (*WatchResponse, error) {
 func (c *supervisorClient) Release(ctx context.Context, req *ReleaseRequest) (*ReleaseResponse, error) {
 	var resp ReleaseResponse
 	if err := c.client.Call(ctx, "guest.v1.Supervisor", "Release", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *supervisorClient) Processes(ctx context.Context, req *ProcessesRequest) (*ProcessesResponse, error) {
+	var resp ProcessesResponse
+	if err := c.client.Call(ctx, "guest.v1.Supervisor", "Processes", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 )
 
 // Preamble is the first text on the connection of a transfer. Read as the header of
@@ -52,34 +51,25 @@ func (p *Pipe) Expect(text string) error {
 	return nil
 }
 
-// SendWord sends text, then the length of m and m.
-func (p *Pipe) SendWord(text string, m proto.Message) error {
-	raw, err := proto.Marshal(m)
-	if err != nil {
-		return err
-	}
+// SendWord sends text, then the length of an encoded message and the message.
+func (p *Pipe) SendWord(text string, raw []byte) error {
 	if len(raw) > MaxWord {
 		return fmt.Errorf("%w: a message of %d bytes, the limit is %d", ErrFrame, len(raw), MaxWord)
 	}
 	buf := binary.BigEndian.AppendUint32([]byte(text), uint32(len(raw)))
-	_, err = p.conn.Write(append(buf, raw...))
+	_, err := p.conn.Write(append(buf, raw...))
 	return err
 }
 
-// Word reads a message with its length.
-func (p *Pipe) Word(m proto.Message) error {
+// Word reads an encoded message with its length.
+func (p *Pipe) Word() ([]byte, error) {
 	n, err := p.length(MaxWord)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	raw := make([]byte, n)
-	if _, err := io.ReadFull(p.in, raw); err != nil {
-		return err
-	}
-	if err := proto.Unmarshal(raw, m); err != nil {
-		return fmt.Errorf("%w: %w", ErrFrame, err)
-	}
-	return nil
+	_, err = io.ReadFull(p.in, raw)
+	return raw, err
 }
 
 func (p *Pipe) length(most uint32) (uint32, error) {

@@ -95,10 +95,15 @@ const (
 	Data     Type = 3
 )
 
+// HeaderLen is the length of a frame's header in bytes.
+const HeaderLen = 10
+
+// The flags of data frames.
 const (
-	headerLen = 10
-	// flagRemoteClosed means that the sender sends nothing more on the stream.
-	flagRemoteClosed = 1
+	// RemoteClosed means that the sender sends nothing more on the stream.
+	RemoteClosed = 1
+	// NoData means that the frame has no message, as opposed to an empty one.
+	NoData = 4
 )
 
 // ErrFrame is the class of the errors about invalid frames.
@@ -115,7 +120,24 @@ type Header struct {
 
 // Last reports whether the frame, sent by the server, ends its stream.
 func (h Header) Last() bool {
-	return h.Type == Response || h.Flags&flagRemoteClosed != 0
+	return h.Type == Response || h.Flags&RemoteClosed != 0
+}
+
+// ParseHeader decodes the first HeaderLen bytes of a frame.
+func ParseHeader(frame []byte) Header {
+	return Header{
+		Length:   binary.BigEndian.Uint32(frame[:4]),
+		StreamID: binary.BigEndian.Uint32(frame[4:8]),
+		Type:     Type(frame[8]),
+		Flags:    frame[9],
+	}
+}
+
+// PutHeader encodes h into the first HeaderLen bytes of a frame.
+func PutHeader(frame []byte, h Header) {
+	binary.BigEndian.PutUint32(frame[:4], h.Length)
+	binary.BigEndian.PutUint32(frame[4:8], h.StreamID)
+	frame[8], frame[9] = byte(h.Type), h.Flags
 }
 
 // Scanner finds the frame headers in a byte stream that arrives in arbitrary pieces.
@@ -124,7 +146,7 @@ type Scanner struct {
 	// Check is called with each header. Scan stops at its first error.
 	Check func(Header) error
 
-	head [headerLen]byte
+	head [HeaderLen]byte
 	have int
 	left uint32
 }
@@ -141,16 +163,11 @@ func (s *Scanner) Scan(p []byte) error {
 		n := copy(s.head[s.have:], p)
 		s.have += n
 		p = p[n:]
-		if s.have < headerLen {
+		if s.have < HeaderLen {
 			return nil
 		}
 		s.have = 0
-		h := Header{
-			Length:   binary.BigEndian.Uint32(s.head[:4]),
-			StreamID: binary.BigEndian.Uint32(s.head[4:8]),
-			Type:     Type(s.head[8]),
-			Flags:    s.head[9],
-		}
+		h := ParseHeader(s.head[:])
 		if err := s.Check(h); err != nil {
 			return err
 		}
@@ -160,8 +177,7 @@ func (s *Scanner) Scan(p []byte) error {
 }
 
 // CheckRequest refuses frames that a client of the supervisor may not send: all but
-// requests. Besides, ttrpc up to 1.2.10 crashes on a data frame for a call without a
-// stream.
+// requests.
 func CheckRequest(h Header) error {
 	switch {
 	case h.Type != Request:

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -10,12 +9,10 @@ import (
 )
 
 func frame(h Header) []byte {
-	p := make([]byte, headerLen+int(h.Length))
-	binary.BigEndian.PutUint32(p, h.Length)
-	binary.BigEndian.PutUint32(p[4:], h.StreamID)
-	p[8], p[9] = byte(h.Type), h.Flags
-	for i := range p[headerLen:] {
-		p[headerLen+i] = 0xff // as a header it would be refused
+	p := make([]byte, HeaderLen+int(h.Length))
+	PutHeader(p, h)
+	for i := range p[HeaderLen:] {
+		p[HeaderLen+i] = 0xff // as a header it would be refused
 	}
 	return p
 }

@@ -7,8 +7,9 @@
 // known by a token that is made for each incarnation and that only the environment of its
 // program has.
 //
-// Checkpoints and rows of usage, of the outcome and of a call that the budget does not admit
-// are on disk before they are answered. The last report is accepted before the daemon is told that the exec has ended.
+// Checkpoints are on disk before they are answered, and so are rows of usage, phases, sent
+// messages, taken observations, the outcome and a call that the budget does not admit. The
+// last report is accepted before the daemon is told that the exec has ended.
 package agents
 
 import (
@@ -56,6 +57,8 @@ type Config struct {
 	KillCall func(mark string)
 	// Disk runs fn when there is room. It bounds the threads that wait for the disk.
 	Disk func(fn func())
+	// As has files looked at with the rights of the user of an incarnation.
+	As As
 	// Look returns what the processes of an exec do.
 	Look func(execID string) Activity
 }
@@ -73,6 +76,8 @@ type Server struct {
 
 	// closing is closed when the server is.
 	closing chan struct{}
+	// burstGap is the constant of that name, but in tests.
+	burstGap time.Duration
 
 	// mu guards the fields below, and incarnation.pulse.
 	// Held across I/O: the deadlines and ends of connections, neither of which waits. Both
@@ -89,7 +94,7 @@ type Server struct {
 // New makes a Server. It does not listen yet.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, closing: make(chan struct{}),
+		cfg: cfg, closing: make(chan struct{}), burstGap: burstGap,
 		byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: conns{owned: make(map[*incarnation][]*conn)},
 		followers: make(map[*follower]struct{}),
 	}
@@ -140,6 +145,8 @@ type Boot struct {
 	// Observation is that which the program must take before it reports that it is ready. 0
 	// if there is none.
 	Observation uint64
+	// User is the one of its program, as in StartRequest.
+	User string
 	// Files are those of what the agent holds or asks for.
 	Files []string
 	// Checkpoint is the number of the agent's newest checkpoint.
@@ -157,7 +164,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, observation: b.Observation, watched: b.Files[:min(len(b.Files), maxWatched)], sum: journal.Start()}
+	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, user: b.User, number: b.Number, bounds: b.Bounds, observation: b.Observation, watched: b.Files[:min(len(b.Files), maxWatched)], sum: journal.Start()}
 	in.journalMax = int64(b.JournalBytes)
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.draining = make(chan struct{})
@@ -273,6 +280,7 @@ func (s *Server) Close() {
 type incarnation struct {
 	server          *Server
 	execID, agentID string
+	user            string
 	number          uint32
 	bounds          Bounds
 	journalMax      int64  // bytes
@@ -306,6 +314,7 @@ type incarnation struct {
 	probing bool
 	// abort is when it must abort its calls, if it is drained, else zero.
 	abort time.Time
+	pause pause
 	requests
 }
 
@@ -325,6 +334,11 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	}
 	if r.Op == journal.Step && r.Steps == 0 {
 		r.Steps = in.sum.Steps + 1
+	}
+	if r.Op == journal.Gate {
+		if no := in.paused(now); no != nil {
+			return in.sum, no
+		}
 	}
 	if r.Op == journal.State && in.unobserved(r.State) {
 		return in.sum, refused(codeObservation)

@@ -34,12 +34,17 @@ type state struct {
 	from   *bufio.Reader
 }
 
-// Read gives each piece some time if the connection belongs to an incarnation.
-func (s *state) Read(p []byte) (int, error) {
-	if err := s.server.allow(s.conn, stateTimeout); err != nil {
-		return 0, err
+// Read gives each piece some time if the connection belongs to an incarnation. After an
+// error it reads nothing more.
+func (s *state) Read(p []byte) (n int, err error) {
+	if s.conn.torn {
+		return 0, io.ErrUnexpectedEOF
 	}
-	return s.from.Read(p)
+	if err = s.server.allow(s.conn, stateTimeout); err == nil {
+		n, err = s.from.Read(p)
+	}
+	s.conn.torn = err != nil
+	return n, err
 }
 
 // allow sets how long a connection of an incarnation may be silent; 0 means for ever. It
@@ -57,7 +62,8 @@ func (s *Server) allow(c *conn, silent time.Duration) error {
 }
 
 // save executes the request for a checkpoint, whose state follows on the connection. It
-// reads the state in any case, except if that is too large: then the connection must end.
+// reads the state in any case, except if that is too large or does not come: then the
+// connection must end.
 func (s *Server) save(c *conn, from *bufio.Reader, req request, now time.Time) (in *incarnation, err error) {
 	if req.Bytes > checkpoint.MaxState {
 		return nil, refused(codeLarge)

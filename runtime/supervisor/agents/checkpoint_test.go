@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/internal/checkpoint"
 	"github.com/agbox/agbox/internal/journal"
@@ -148,6 +150,31 @@ func TestACheckpointThatBreaksOffIsNoCheckpoint(t *testing.T) {
 	if got := summary(t, dir, "e").Checkpoints.Newest(); got.Seq != 2 || got.Seq != in.sum.Checkpoints.Newest().Seq {
 		t.Errorf("the newest is %+v", got)
 	}
+}
+
+// A state that stops coming ends its connection: the rest of it is no request.
+func TestAStateThatDoesNotComeEndsItsConnection(t *testing.T) {
+	s, _ := server(t)
+	a := begin(t, s, "e")
+	p := owned(t, a, 1)[0]
+	if _, err := fmt.Fprintf(p, `{"op":"checkpoint","token":%q,"bytes":1000}`+"\n{", a.token); err != nil {
+		t.Fatal(err)
+	}
+	in := s.of("e")
+	for !in.saving.Load() {
+		runtime.Gosched()
+	}
+	for in.saving.Load() { // its time is over, also if the server has just set it
+		s.mu.Lock()
+		for _, c := range s.conns.owned[in] {
+			_ = c.SetReadDeadline(time.Unix(1, 0))
+		}
+		s.mu.Unlock()
+	}
+	if r := p.answer(); r.Error.Code != codeJournal {
+		t.Errorf("the checkpoint: %+v", r)
+	}
+	p.ended()
 }
 
 func TestNoCheckpointIsAcceptedAfterTheEnd(t *testing.T) {

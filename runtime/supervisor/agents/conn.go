@@ -17,6 +17,8 @@ const (
 	usualLine = 512
 	// sendTimeout is how long an answer may stay unread.
 	sendTimeout = 10 * time.Second
+	// burstGap is the time after which a request belongs to no burst any more.
+	burstGap = 20 * time.Millisecond
 )
 
 // accept serves the connections until the listener is closed.
@@ -50,23 +52,59 @@ func (s *Server) serve(c *conn) {
 		return
 	}
 	in := bufio.NewReaderSize(c, usualLine)
+	for more := true; more; {
+		if _, err := in.Peek(1); err != nil {
+			return
+		}
+		over := make(chan bool, 1)
+		s.work.Go(func() {
+			defer close(over)
+			defer func() { _ = recover() }() // as in accept
+			over <- s.burst(c, in)
+		})
+		more = <-over
+	}
+}
+
+// burst answers a request, and those that follow soon. It returns false if the connection
+// must end. It runs in a goroutine of its own: to decode and encode JSON takes up to 16 KB of
+// stack, which a connection that waits for its next request would keep. A goroutine for each
+// request would double its latency.
+func (s *Server) burst(c *conn, in *bufio.Reader) (more bool) {
 	for {
 		line, err := readLine(in)
 		if errors.Is(err, errLong) {
 			_ = c.answer(nil, refused(codeLong), orders{})
-			return
 		}
-		if err != nil {
-			return
+		if err != nil || !s.respond(c, line, in) {
+			return false
 		}
-		id, reply, also := s.handle(c, line, in, time.Now())
-		if c.answer(id, reply, also) != nil {
-			return
-		}
-		if no, ok := reply.(*refusal); ok && (no.Code == codeBusy || no.Code == codeLarge) {
-			return
+		if !s.soon(c, in) {
+			return true
 		}
 	}
+}
+
+// soon reports whether a further request comes within the gap of a burst.
+func (s *Server) soon(c *conn, in *bufio.Reader) bool {
+	if in.Buffered() > 0 {
+		return true
+	}
+	if s.allow(c, s.burstGap) != nil {
+		return false
+	}
+	_, err := in.Peek(1)
+	return s.allow(c, 0) == nil && err == nil
+}
+
+// respond answers a request. It returns false if it is the last one of its connection.
+func (s *Server) respond(c *conn, line []byte, rest *bufio.Reader) (more bool) {
+	id, reply, also := s.handle(c, line, rest, time.Now())
+	if c.answer(id, reply, also) != nil {
+		return false
+	}
+	no, ok := reply.(*refusal)
+	return !c.torn && (!ok || no.Code != codeBusy && no.Code != codeLarge)
 }
 
 // errLong means that a line is longer than maxLine.
@@ -94,13 +132,8 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // answer writes the answer to a request.
 func (c *conn) answer(id json.RawMessage, reply any, also orders) error {
-	line, err := json.Marshal(envelope(id, reply, also))
-	if err != nil {
-		return err
-	}
 	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	_, err = c.Write(append(line, '\n'))
-	return err
+	return json.NewEncoder(c.UnixConn).Encode(envelope(id, reply, also))
 }

@@ -16,11 +16,15 @@ const (
 	firstRequest = 10 * time.Second
 )
 
-// conn is a connection to the agent socket. It has a goroutine and at most maxLine bytes.
+// conn is a connection to the agent socket. It has at most maxLine bytes, a goroutine, and
+// another one during a burst of requests.
 type conn struct {
 	*net.UnixConn
 	// owner is the incarnation that it belongs to, or nil. Server.mu guards it.
 	owner *incarnation
+	// torn means that a part of a request did not come, so that what follows cannot be read.
+	// The goroutine that answers uses it.
+	torn bool
 }
 
 // conns has the open connections. Server.mu guards it.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 )
 
 // owned returns n connections that belong to the incarnation.
@@ -78,5 +79,27 @@ func TestAnEndedIncarnationKeepsNoConnections(t *testing.T) {
 	p := left[len(left)-1][0]
 	if r := p.ask(`{"op":"hello","token":"old"}`); r.Error.Code != codeToken {
 		t.Errorf("a report after the end: %+v", r)
+	}
+}
+
+func TestAConnectionWaitsForRequestsAfterABurst(t *testing.T) {
+	s, _ := server(t)
+	s.burstGap = time.Nanosecond
+	a := begin(t, s, "e")
+	p := dial(t, a)
+	hello := fmt.Sprintf(`{"op":"hello","token":%q}`+"\n", a.token)
+	for i := range 50 {
+		// The burst has two requests and the beginning of a third one.
+		if _, err := io.WriteString(p, hello+hello+hello[:9]); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if r := p.answer(); !r.OK {
+				t.Fatalf("burst %d: %+v", i, r)
+			}
+		}
+		if r := p.ask("%s", hello[9:len(hello)-1]); !r.OK {
+			t.Fatalf("the rest of a request: %+v", r)
+		}
 	}
 }

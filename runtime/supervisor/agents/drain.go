@@ -16,6 +16,8 @@ type orders struct {
 	// DeadlineMs is the time in milliseconds in which the step under way must end. When it is
 	// over, abort calls.
 	DeadlineMs *int64 `json:"deadline_ms,omitempty"`
+	// Paused: the agent is paused, and calls are refused until it goes on.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // Running reports whether the exec is a running incarnation.
@@ -50,9 +52,11 @@ func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Ti
 func (s *Server) orders(in *incarnation, now time.Time) orders {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	also := orders{Paused: in.pausedLocked()}
 	if in.abort.IsZero() {
-		return orders{}
+		return also
 	}
 	left := max(0, in.abort.Sub(now).Milliseconds())
-	return orders{Drain: true, DeadlineMs: &left}
+	also.Drain, also.DeadlineMs = true, &left
+	return also
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/agbox/agbox/internal/gate"
 )
 
 const (
@@ -39,6 +41,12 @@ type News struct {
 	Ready *bool
 	// Hung means that it is silent and its processes do nothing.
 	Hung bool
+	// PauseMark is that of the newest Pause.
+	PauseMark uint64
+	// Children is what the incarnation was told of the budget of children.
+	Children gate.Amount
+	// HeapUsedMB is the size of its heap in MB, as a beat has it, or nil.
+	HeapUsedMB *uint64
 	// Requests are those that were not told before, and Open the numbers of all open ones.
 	Requests []Request
 	Open     []uint64
@@ -59,6 +67,8 @@ type pulse struct {
 	lag       time.Duration
 	poolEmpty bool
 	ready     *bool
+	// heap is of the newest beat that has it, in MB.
+	heap *uint64
 	// changes counts the changes that are more than a beat. beats counts the beats.
 	changes, beats uint64
 	// silences is the number of Heartbeat.Silences that have passed.
@@ -75,7 +85,7 @@ func (in *incarnation) news(now time.Time) News {
 	}
 	return News{
 		ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle,
-		Ready: p.ready, Hung: p.hung, Open: in.openRequests(),
+		Ready: p.ready, Hung: p.hung, Open: in.openRequests(), PauseMark: in.pause.Mark, Children: in.bounds.Children, HeapUsedMB: p.heap,
 	}
 }
 
@@ -139,9 +149,7 @@ func (s *Server) pause(ctx context.Context, wake <-chan struct{}, length time.Du
 func (s *Server) unsent(sent map[*incarnation]told, now time.Time) (news []News, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	running := make(map[*incarnation]bool, len(s.byToken))
 	for _, in := range s.byToken {
-		running[in] = true
 		before, known := sent[in]
 		switch p := in.pulse; {
 		case known && before.changes == p.changes && before.beats == p.beats:
@@ -163,7 +171,7 @@ func (s *Server) unsent(sent map[*incarnation]told, now time.Time) (news []News,
 		sent[in] = told{in.pulse.changes, in.pulse.beats, now, before.request}
 	}
 	for in := range sent {
-		if !running[in] {
+		if in.pulse.ended {
 			delete(sent, in)
 		}
 	}

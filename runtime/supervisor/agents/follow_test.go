@@ -93,6 +93,20 @@ func TestAFollowerGetsTheNewestNews(t *testing.T) {
 	})
 }
 
+func TestAFollowerForgetsAnIncarnationThatHasEnded(t *testing.T) {
+	s := New(Config{})
+	admitted(s, "one")
+	admitted(s, "two")
+	sent := make(map[*incarnation]told)
+	if news, _ := s.unsent(sent, time.Now()); len(news) != 2 || len(sent) != 2 {
+		t.Fatalf("%d news of 2 incarnations, and %d are remembered", len(news), len(sent))
+	}
+	s.End("one")
+	if news, _ := s.unsent(sent, time.Now()); len(news) != 0 || len(sent) != 1 {
+		t.Errorf("after the end of one of 2 there are %d news, and %d are remembered", len(news), len(sent))
+	}
+}
+
 func TestFollowersAreBounded(t *testing.T) {
 	s := New(Config{})
 	done := make(chan error, maxFollowers)

@@ -18,6 +18,8 @@ type Bounds struct {
 	Budget  gate.Budget
 	Former  gate.Amount
 	Crashes uint32
+	// Children is what the children of the agent have of its budget. Server.mu guards it.
+	Children gate.Amount
 }
 
 // The codes of refused calls. Package agentcli makes an exit code of its own of them.
@@ -79,17 +81,48 @@ func (in *incarnation) decideLLM(r *journal.Row, c gate.Context) *refusal {
 	}
 	b := &in.bounds
 	used := b.Former.Plus(in.sum.Used.Bounded())
-	if b.Budget.Admits(used, estimate) {
-		return nil
+	if !b.Budget.Admits(used, estimate) {
+		r.Refused = true
+		return &refusal{codeBudget, b.Budget.Sentence(used, estimate, b.Crashes)}
 	}
-	r.Refused = true
-	return &refusal{codeBudget, b.Budget.Sentence(used, estimate, b.Crashes)}
+	if children := in.children(); !b.Budget.Admits(used.Plus(children), estimate) {
+		return &refusal{codeBudget, b.Budget.Withheld(used, children, estimate)} // its agent does not end by this
+	}
+	return nil
+}
+
+// children is what the children of the agent have of its budget. Server.mu is not held.
+func (in *incarnation) children() gate.Amount {
+	s := in.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return in.bounds.Children
+}
+
+// Allot tells an incarnation what the children of its agent have of the budget. It returns
+// false if it does not run.
+func (s *Server) Allot(execID string, children gate.Amount) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.byToken[s.byExec[execID]]
+	if in == nil {
+		return false
+	}
+	if in.bounds.Children != children {
+		in.bounds.Children = children
+		in.pulse.changes++
+		s.wakeLocked()
+	}
+	return true
 }
 
 // mayCall refuses calls that the op gate refuses, whatever it is asked. So programs that do
 // not ask are stopped here. A final call is one for which gate has said yes; without that,
 // gate is asked now.
 func (in *incarnation) mayCall(c calls.Call, now time.Time) error {
+	if no := in.mayWork(now); no != nil && c.Kind != journal.Network {
+		return no
+	}
 	switch c.Kind {
 	case journal.LLM:
 		return in.mayAskModel()

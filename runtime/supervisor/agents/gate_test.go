@@ -160,6 +160,45 @@ func TestTheBudgetOfACallIsDecidedWithoutADaemon(t *testing.T) {
 	}
 }
 
+// TestWhatChildrenHaveOfTheBudgetIsRefusedWithoutEndingTheAgent: it comes back, so the refusal
+// is not written down, which would have the daemon end the agent.
+func TestWhatChildrenHaveOfTheBudgetIsRefusedWithoutEndingTheAgent(t *testing.T) {
+	s, dir := server(t)
+	a := begin(t, s, "e")
+	s.byToken[a.token].bounds = Bounds{
+		Context: gate.Default, Budget: gate.Budget{InputTokens: 1000, CostMicroUSD: 5_000_000}, Former: gate.Amount{InputTokens: 100},
+		Children: gate.Amount{InputTokens: 800, CostMicroUSD: 1_000_000},
+	}
+	p := dial(t, a)
+	ask := func(body, code, says string) {
+		t.Helper()
+		r := p.ask(`{%s,"token":%q}`, body, a.token)
+		if r.OK != (code == "") || r.Error.Code != code || !strings.Contains(r.Error.Message, says) {
+			t.Errorf("%s: %+v", body, r)
+		}
+	}
+	ask(`"op":"gate","kind":"llm","estimate":{"input_tokens":100}`, "", "")
+	ask(`"op":"gate","kind":"llm","estimate":{"input_tokens":101}`, codeBudget, "Of 1000 input tokens, the agent has used 100 and its children have 800")
+	ask(`"op":"usage","input_tokens":100,"cost_usd":"1"`, "", "")
+	ask(`"op":"gate","kind":"llm"`, codeBudget, "has used 200")
+	ask(`"op":"call","call":"begin","kind":"llm"`, codeBudget, "has used 200")
+	if !s.Allot("e", gate.Amount{InputTokens: 799, CostMicroUSD: 4_500_000}) || s.Allot("none", gate.Amount{}) {
+		t.Error("who runs is told, and nobody else")
+	}
+	ask(`"op":"gate","kind":"llm"`, codeBudget, "Of $5.00, the agent has used $1.00 and its children have $4.50")
+	s.mu.Lock()
+	news := s.byToken[a.token].news(time.Now())
+	s.mu.Unlock()
+	if news.Children.InputTokens != 799 {
+		t.Errorf("the daemon is told of %+v", news.Children)
+	}
+	s.Allot("e", gate.Amount{InputTokens: 799})
+	ask(`"op":"gate","kind":"llm"`, "", "")
+	if got := summary(t, dir, "e"); got.OverBudget {
+		t.Errorf("the journal has %+v; want no refusal", got)
+	}
+}
+
 // BenchmarkGate asks whether a tool may be called, on a connection that stays open. The aim
 // is 0.2 ms.
 func BenchmarkGate(b *testing.B) {

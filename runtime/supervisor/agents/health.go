@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"math"
 	"time"
 
 	"github.com/agbox/agbox/runtime/supervisor/probes"
@@ -12,13 +13,22 @@ type metrics struct {
 	EventLoopLag float64 `json:"event_loop_lag_seconds"`
 	// FreeConnections is the number of free connections to its database. Nil if it has none.
 	FreeConnections *int64 `json:"db_connections_available"`
+	// HeapUsed is the size of its heap in MB. Nil if it does not say so.
+	HeapUsed *float64 `json:"heapUsedMb"`
 }
+
+// maxHeap bounds what is believed of a heap, in MB.
+const maxHeap = 1e9
 
 // felt keeps what a beat says about the health of its program.
 func (in *incarnation) felt(m metrics) {
 	in.server.changed(in, func(p *pulse) {
 		p.lag = time.Duration(min(max(0, m.EventLoopLag), time.Hour.Seconds()) * float64(time.Second))
 		p.poolEmpty = m.FreeConnections != nil && *m.FreeConnections < 1
+		if m.HeapUsed != nil {
+			heap := uint64(math.Round(min(max(0, *m.HeapUsed), maxHeap)))
+			p.heap = &heap
+		}
 	})
 }
 

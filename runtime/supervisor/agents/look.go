@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,13 +36,25 @@ var limitFiles = map[string][]string{
 	"pids":   {"pids.max", "pids/pids.max"},
 }
 
-// Look says how files and limits are now.
-func Look(paths []string) journal.Seen {
+// As runs fn with the rights over files of a user, whom it takes as a StartRequest does.
+type As func(user string, fn func() error) error
+
+// Look says how files and limits are now, as the user may know it. If there is no such user,
+// no file exists.
+func Look(as As, user string, paths []string) journal.Seen {
 	seen := journal.Seen{Files: make(map[string]journal.File), Limits: make(map[string]string)}
 	for _, path := range paths[:min(len(paths), maxWatched)] {
 		if len(path) <= maxPath {
-			seen.Files[path] = lookAt(path)
+			seen.Files[path] = journal.File{}
 		}
+	}
+	if len(seen.Files) > 0 {
+		_ = as(user, func() error {
+			for path := range seen.Files {
+				seen.Files[path] = lookAt(path)
+			}
+			return nil
+		})
 	}
 	for name, files := range limitFiles {
 		for _, file := range files {
@@ -52,24 +66,25 @@ func Look(paths []string) journal.Seen {
 	return seen
 }
 
-// lookAt describes a regular file. It does not wait for a FIFO, and not read a device.
+// lookAt describes a regular file; without a sum one that may not be read. It does not wait
+// for a FIFO, and not read a device.
 func lookAt(path string) journal.File {
-	if !filepath.IsAbs(path) {
-		return journal.File{}
-	}
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+	var st unix.Stat_t
+	if !filepath.IsAbs(path) || unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return journal.File{}
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return described(st)
+	}
 	if err != nil {
 		return journal.File{}
 	}
 	defer func() { _ = f.Close() }()
-	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return journal.File{} // it was replaced
 	}
-	file := journal.File{Exists: true, Size: st.Size, Modified: st.Mtim.Nano(), Inode: st.Ino}
+	file := described(st)
 	if st.Size <= maxSummed {
 		sum := sha256.New()
 		if n, err := io.Copy(sum, io.LimitReader(f, maxSummed+1)); err == nil && n == st.Size {
@@ -77,6 +92,10 @@ func lookAt(path string) journal.File {
 		}
 	}
 	return file
+}
+
+func described(st unix.Stat_t) journal.File {
+	return journal.File{Exists: true, Size: st.Size, Modified: st.Mtim.Nano(), Inode: st.Ino}
 }
 
 // watched are the files of what an agent holds or asks for. The goroutine of a request uses
@@ -114,6 +133,6 @@ func (in *incarnation) picture(op string, body []byte) {
 	}
 	paths := slices.Clone(in.watched)
 	in.mu.Unlock()
-	seen := Look(paths)
+	seen := Look(in.server.cfg.As, in.user, paths)
 	_, _ = in.report(journal.Row{Op: journal.Picture, Seen: &seen}, time.Now()) // without it, the files count as not known
 }

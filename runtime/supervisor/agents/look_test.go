@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,27 @@ import (
 
 	"github.com/agbox/agbox/internal/journal"
 )
+
+// nobody is an As that expects a user, and changes no rights.
+func nobody(t *testing.T, want string) As {
+	return func(user string, fn func() error) error {
+		if user != want {
+			t.Errorf("looked as %q; want %q", user, want)
+		}
+		return fn()
+	}
+}
+
+func TestAUserWhomThereIsNotSeesNoFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	none := func(string, func() error) error { return errors.New("there is no such user") }
+	if f, looked := Look(none, "x", []string{name}).Files[name]; !looked || f != (journal.File{}) {
+		t.Errorf("it sees %+v", f)
+	}
+}
 
 func TestALookSaysWhatIsThereAndWaitsForNothing(t *testing.T) {
 	dir := t.TempDir()
@@ -22,7 +44,7 @@ func TestALookSaysWhatIsThereAndWaitsForNothing(t *testing.T) {
 	if err := unix.Mkfifo(at("fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files := Look([]string{at("small"), at("largest"), at("large"), at("fifo"), at("none"), dir, "relative", "/dev/zero"}).Files
+	files := Look(nobody(t, "agent"), "agent", []string{at("small"), at("largest"), at("large"), at("fifo"), at("none"), dir, "relative", "/dev/zero"}).Files
 	if f := files[at("small")]; !f.Exists || f.Size != 3 || f.Modified == 0 || f.Inode == 0 || f.Sum != "cd2eb0837c9b4c962c22d2ff8b5441b7b45805887f051d39bf133b583baf6860" {
 		t.Errorf("a small file: %+v", f)
 	}

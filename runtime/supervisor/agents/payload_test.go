@@ -2,6 +2,7 @@ package agents
 
 import (
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/internal/journal"
 )
@@ -25,6 +26,22 @@ func TestABeatWithAllItsFields(t *testing.T) {
 	}
 	if got := summary(t, dir, "e"); got.Rows != 2 || got.Lifecycle != journal.Hydrating {
 		t.Errorf("the journal has %+v; want a beat and a state", got)
+	}
+	heap := func() uint64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if used := s.byToken[a.token].news(time.Now()).HeapUsedMB; used != nil {
+			return *used
+		}
+		return 0
+	}
+	if got := heap(); got != 120 {
+		t.Errorf("the news have a heap of %d MB", got)
+	}
+	for value, want := range map[string]uint64{"-1": 0, "1e300": maxHeap, "2.6": 3} {
+		if r := p.ask(`{"op":"beat","metrics":{"heapUsedMb":%s},"token":%q}`, value, a.token); !r.OK || heap() != want {
+			t.Errorf("a beat with %s: %+v, %d", value, r, heap())
+		}
 	}
 	if r := p.ask(`{"type":"other","token":%q}`, a.token); r.OK || r.Error.Code != codeOp {
 		t.Errorf("another type: %+v", r)

@@ -200,8 +200,11 @@ func (s *Server) withdraw(in *incarnation, o *openRequest) {
 	})
 }
 
-// Answer answers a request. It returns false if nobody waits for the answer any more.
+// Answer answers a request. It returns false if nobody waits for the answer any more. What
+// the answer says about a pause holds when Answer returns: a pause that is told later is
+// another one, also if the program gets the answer after it.
 func (s *Server) Answer(execID string, number uint64, d Decision) bool {
+	observation, phase := observed(d.Result)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.byToken[s.byExec[execID]]
@@ -212,6 +215,7 @@ func (s *Server) Answer(execID string, number uint64, d Decision) bool {
 		if o.Number == number {
 			select {
 			case o.answer <- d:
+				in.takeLocked(observation, phase)
 			default: // it was answered a moment ago
 			}
 			return true

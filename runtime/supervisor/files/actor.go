@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -9,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // actor runs file operations with the rights of one user. gate limits how many run
@@ -35,6 +36,16 @@ func (a *actor) become(id *Identity) *guestv1.FileError {
 		a.id = id
 	}
 	return nil
+}
+
+// As runs fn with the rights of a user over files. fn must not wait for anything but the file
+// system.
+func As(id *Identity, fn func() error) error {
+	a := &actor{gate: make(chan struct{}, 1)}
+	if no := a.become(id); no != nil {
+		return errors.New(no.GetMessage())
+	}
+	return a.do(fn)
 }
 
 // root reports whether the actor has the right to change the owner of files.

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/archive"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 const (
@@ -27,9 +28,11 @@ func show(path []byte) string {
 	return strconv.Quote(string(path))
 }
 
-func cut(s string) string { return s[:min(len(s), maxMessage)] }
+// cut returns at most maxMessage bytes of s, which are UTF-8: a message must be.
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
 
 var (
+	errChanged    = errors.New("not the expected file")
 	errNotRegular = errors.New("not a regular file")
 	errBusy       = errors.New("too many at once")
 	errTooDeep    = errors.New("too deep")
@@ -48,6 +51,7 @@ var reasons = []reason{
 	{unix.ENOTEMPTY, guestv1.FileFailure_FILE_FAILURE_NOT_EMPTY, "the directory is not empty; remove it recursively to remove its content too"},
 	{unix.ENOTDIR, guestv1.FileFailure_FILE_FAILURE_NOT_DIRECTORY, "it, or a part of its path, is not a directory"},
 	{unix.EISDIR, guestv1.FileFailure_FILE_FAILURE_IS_DIRECTORY, "it is a directory"},
+	{errChanged, guestv1.FileFailure_FILE_FAILURE_CHANGED, "it is not the file that was to be replaced: it was changed or removed"},
 	{errNotRegular, guestv1.FileFailure_FILE_FAILURE_NOT_REGULAR, "it is not a regular file"},
 	{unix.EACCES, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the user has no permission for it; omit the user to do it as root, or change the permissions"},
 	{unix.EPERM, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the kernel does not allow it"},

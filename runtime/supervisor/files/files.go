@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"sync"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // Threads is the maximum number of threads that the package blocks in system calls at
@@ -46,8 +46,6 @@ type Service struct {
 	mu                 sync.Mutex
 	transfers, watches int
 }
-
-var _ guestv1.FilesService = (*Service)(nil)
 
 // New returns the service. Transfers end when ctx is done. lookup resolves a user;
 // its error must be a sentence for people.

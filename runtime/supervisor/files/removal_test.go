@@ -1,6 +1,7 @@
 package files_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/containerd/ttrpc"
-
 	"github.com/agbox/agbox/internal/paths"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	inside "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest"
 	"github.com/agbox/agbox/runtime/supervisor/files"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // plant creates a tree and returns the request that removes it.
@@ -74,7 +75,7 @@ func TestACancelledRemovalRemovesNothingMore(t *testing.T) {
 	for last := 0; ; last++ { // the number of checks before the cancellation
 		root, req := plant(t)
 		seen, over := "", false
-		reply, err := service.Remove(&patience{t.Context(), last, func() { seen, over = below(t, root), true }}, req)
+		reply, err := service.Remove(&patience{t.Context(), last, func() { seen, over = below(t, root), true }}, &inside.FileRequest{Path: req.GetPath(), Deep: req.GetDeep()})
 		now := below(t, root)
 		if !over {
 			if err != nil || reply.GetError() != nil || !strings.HasSuffix(now, "tree\n") {
@@ -98,17 +99,15 @@ type spy struct {
 	ended chan struct{}
 }
 
-func (s *spy) Remove(ctx context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
+func (s *spy) Remove(ctx context.Context, req *inside.FileRequest) (*inside.FileReply, error) {
 	defer close(s.ended)
 	s.began <- ctx
 	return s.Service.Remove(ctx, req)
 }
 
-// greeter implements the part of a supervisor that a connection needs.
-type greeter struct{ guestv1.SupervisorService }
-
-func (greeter) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
-	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot"}, nil
+// hello is the part of a supervisor that a connection needs.
+func hello(context.Context, *inside.HelloRequest) (*inside.HelloResponse, error) {
+	return &inside.HelloResponse{Protocol: 1, BootId: "boot"}, nil
 }
 
 func TestARemovalIsCancelledWithItsCaller(t *testing.T) {
@@ -118,15 +117,18 @@ func TestARemovalIsCancelledWithItsCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := ttrpc.NewServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	guestv1.RegisterSupervisorService(server, greeter{})
-	guestv1.RegisterFilesService(server, s)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(context.WithoutCancel(t.Context()), l) })
-	t.Cleanup(func() { _ = server.Close(); serving.Wait() })
+	serving.Go(func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		rpc.NewConn(c, func() {}).Serve(context.WithoutCancel(t.Context()), bufio.NewReader(c), rpc.Methods{
+			"guest.v1.Supervisor/Hello": rpc.Unary(hello),
+			"guest.v1.Files/Remove":     rpc.Unary(s.Remove),
+		})
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
 
 	root, req := plant(t)
 	before := below(t, root)

@@ -1,10 +1,13 @@
 package files
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"math"
+	"os"
 	"path"
 	"strings"
 
@@ -12,7 +15,7 @@ import (
 
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/bulk"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -127,7 +130,14 @@ func (w *writing) begin() (*guestv1.FileStat, error) {
 // program opened the path.
 func (w *writing) find() error {
 	p := string(w.GetPath())
-	fd, err := open(p, unix.O_PATH, 0)
+	flags := unix.O_PATH
+	if len(w.GetExpectedSha256()) > 0 {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := open(p, flags, 0)
+	if errors.Is(err, unix.ENOENT) && flags != unix.O_PATH {
+		return errChanged
+	}
 	for range maxLinks {
 		// If the target of a link does not exist, the target is created.
 		target := ""
@@ -272,7 +282,41 @@ func (w *writing) publish(wanted func() error) error {
 	if err := wanted(); err != nil {
 		return err
 	}
+	if err := w.expected(); err != nil {
+		return err
+	}
 	return rename(w.dir, w.temp, w.dir, w.base, w.GetCreateOnly())
+}
+
+// expected compares the file that is to be replaced with the one that is expected.
+func (w *writing) expected() error {
+	if len(w.GetExpectedSha256()) == 0 {
+		return nil
+	}
+	fd, err := unix.Openat(w.dir, w.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
+		return errChanged
+	}
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), w.base)
+	defer file.Close() // only read
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG { // to read from a FIFO could take for ever
+		return errChanged
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return err
+	}
+	if !bytes.Equal(sum.Sum(nil), w.GetExpectedSha256()) {
+		return errChanged
+	}
+	return nil
 }
 
 // fsync is a variable so that a test can act while a file is being synced.

@@ -8,9 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 
 // Stat describes one file.
@@ -84,7 +83,7 @@ func (c *FileCall) list() error {
 			if name != "." && name != ".." {
 				if st, err := describeAt(fd, name); err == nil {
 					c.reply.Files = append(c.reply.Files, st)
-					size += proto.Size(st) + 8
+					size += st.SizeVT() + 8
 				}
 			}
 			c.reply.Cursor = next

@@ -7,7 +7,7 @@ import (
 	"net"
 
 	"github.com/agbox/agbox/internal/bulk"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -39,36 +39,52 @@ func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // interrupts a blocked read or write
 	p := wire.NewPipe(conn, first)
+	if p.Expect(wire.Preamble) != nil {
+		return
+	}
+	raw, err := p.Word()
+	if err != nil {
+		return
+	}
 	req := new(guestv1.TransferRequest)
-	if p.Expect(wire.Preamble) != nil || p.Word(req) != nil {
+	if req.UnmarshalVT(raw) != nil {
 		return
 	}
 	t, fail := s.prepare(req)
 	if fail != nil {
-		_ = p.SendWord("", &guestv1.TransferResponse{Error: fail})
+		_ = reply(p, &guestv1.TransferResponse{Error: fail})
 		return
 	}
 	end, err := s.perform(ctx, t, p, req.GetWatch() != nil)
 	if err != nil {
 		end = &guestv1.TransferEnd{Error: explain(t.what, t.path, err)}
 	}
-	if end != nil && p.SendWord("", end) == nil {
+	if end != nil && reply(p, end) == nil {
 		_ = conn.CloseRead() // makes the writes of a daemon that is still sending fail
 	}
+}
+
+// reply sends a message to the daemon.
+func reply(p *wire.Pipe, m interface{ MarshalVT() ([]byte, error) }) error {
+	raw, err := m.MarshalVT()
+	if err != nil {
+		return err
+	}
+	return p.SendWord("", raw)
 }
 
 // perform runs a transfer. It returns nil if nothing remains to be sent to the daemon.
 func (s *Service) perform(ctx context.Context, t *transfer, p *wire.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
 	if !s.add(watch) {
-		return nil, p.SendWord("", &guestv1.TransferResponse{Error: explain(t.what, t.path, errBusy)})
+		return nil, reply(p, &guestv1.TransferResponse{Error: explain(t.what, t.path, errBusy)})
 	}
 	defer s.remove(watch)
 	defer t.close()
 	first, err := t.begin()
 	if err != nil {
-		return nil, p.SendWord("", &guestv1.TransferResponse{Error: explain(t.what, t.path, err)})
+		return nil, reply(p, &guestv1.TransferResponse{Error: explain(t.what, t.path, err)})
 	}
-	if err := p.SendWord("", &guestv1.TransferResponse{File: first}); err != nil {
+	if err := reply(p, &guestv1.TransferResponse{File: first}); err != nil {
 		return nil, err
 	}
 	moved := new(bulk.Meter)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/bulk"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -70,7 +70,11 @@ func (p *packing) begin() (*guestv1.FileStat, error) {
 
 func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
 	out := bufio.NewWriterSize(metered{pipe, moved}, wire.MaxChunk)
-	err := archive.Pack(ctx, out, p.dir, p.base, archive.PackOptions{Name: p.name, Do: p.actor.do, Filter: kernelFiles{}})
+	options := archive.PackOptions{Name: p.name, Do: p.actor.do, Filter: kernelFiles{}}
+	err := scanWork(p.GetWork(), &options)
+	if err == nil {
+		err = archive.Pack(ctx, out, p.dir, p.base, options)
+	}
 	if err == nil {
 		err = out.Flush()
 	}

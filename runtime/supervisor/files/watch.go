@@ -10,12 +10,11 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/bulk"
 	"github.com/agbox/agbox/internal/ownid"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -206,7 +205,7 @@ func (w *watching) send(p *wire.Pipe) error {
 		size += len(w.pending[0].GetPath()) + 32
 		w.pending = w.pending[1:]
 	}
-	raw, err := proto.Marshal(batch)
+	raw, err := batch.MarshalVT()
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ const (
 	Signal = "signal"
 	// Silent: the last beat was sent, at the time At.
 	Silent = "silent"
+	// Leased: the robot holds the resource Text, with the fencing number Fence.
+	Leased = "leased"
+	// Does: the robot is about to do something that is no report, at the time At. Op says what.
+	Does = "does"
 	// End: the incarnation ends by itself.
 	End = "end"
 )
@@ -55,6 +59,8 @@ type Entry struct {
 	Stream string `json:"stream,omitempty"`
 	// Checkpoint is the number of an acknowledged checkpoint.
 	Checkpoint uint64 `json:"checkpoint,omitempty"`
+	// Fence is the fencing number of a resource.
+	Fence uint64 `json:"fence,omitempty"`
 	// At is in milliseconds since 1970.
 	At int64 `json:"at,omitempty"`
 

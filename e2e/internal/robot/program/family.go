@@ -63,7 +63,11 @@ func (r *robot) spawn() error {
 	}
 	for i := range r.fanout {
 		command := append(slices.Clone(os.Args), "-depth", strconv.Itoa(r.depth-1), "-seed", strconv.FormatUint(r.seed*uint64(r.fanout+1)+uint64(i)+1, 10))
-		got, err := r.ask(report{Op: "spawn", Key: fmt.Sprint("child-", i), Class: class, Command: command})
+		lifetime := "detached"
+		if r.holds && i%3 != 2 {
+			lifetime = "held"
+		}
+		got, err := r.ask(report{Op: "spawn", Key: fmt.Sprint("child-", i), Class: class, Command: command, Lifetime: lifetime})
 		if err != nil {
 			return err
 		}
@@ -101,7 +105,7 @@ func (r *robot) join() (bool, error) {
 		return false, err
 	}
 	defer inbox.Close()
-	last, waiting := uint64(0), make(map[string]bool)
+	last, waiting, held := uint64(0), make(map[string]bool), make(map[string]bool)
 	for _, id := range r.children {
 		waiting[id] = true
 	}
@@ -118,8 +122,18 @@ func (r *robot) join() (bool, error) {
 		note(l)
 	}
 	for slices.Contains(values(waiting), true) {
+		r.does("recv", fmt.Sprintf("after %d, waiting for %v", last, waiting))
 		if r.terminated.Load() || r.drained.Load() && !r.ignoreTerm {
 			return false, nil
+		}
+		// Whoever nobody holds never ends.
+		for id, is := range waiting {
+			if is && r.holds && !held[id] {
+				if err := r.hold("open", id); err != nil {
+					return false, err
+				}
+				held[id] = true
+			}
 		}
 		received, err := r.receive(last)
 		if err != nil {

@@ -27,8 +27,15 @@ type options struct {
 	fanout, depth int
 	// stream is that of the family, or empty.
 	stream string
+	// holds has it hold its children. resources is of how many resources it claims two in every
+	// second step.
+	holds     bool
+	resources int
 	// talk, listen and flood are numbers of messages to measure.
 	talk, listen, flood int
+	// attack is an op, or empty, and length how long it is sent.
+	attack string
+	length time.Duration
 }
 
 // badExit is the exit code for errors of the robot itself.
@@ -49,10 +56,14 @@ func main() {
 	flag.IntVar(&o.fanout, "fanout", 0, "how many children it and its descendants have; each message goes to the parent")
 	flag.IntVar(&o.depth, "depth", 0, "how many generations are below it")
 	flag.StringVar(&o.stream, "stream", "", "stream on which it and its descendants tell of each step")
+	flag.BoolVar(&o.holds, "holds", false, "hold the children, let go of one in each third step and hold it again in the next one")
+	flag.IntVar(&o.resources, "resources", 0, "claim two of so many resources in every second step")
 	flag.IntVar(&o.measure, "measure", 0, "do nothing but measure so many reports of each kind")
 	flag.IntVar(&o.talk, "talk", 0, "do nothing but spawn a child that listens, and send it twice so many messages")
 	flag.IntVar(&o.listen, "listen", 0, "do nothing but receive twice so many messages of the parent and measure how long they took")
 	flag.IntVar(&o.flood, "flood", 0, "do nothing but send so many messages on the stream")
+	flag.StringVar(&o.attack, "attack", "", "do nothing but send this op as fast as it can")
+	flag.DurationVar(&o.length, "length", 10*time.Second, "how long -attack lasts")
 	flag.Parse()
 	code, err := run(o)
 	if err != nil {
@@ -73,6 +84,8 @@ func run(o options) (code int, err error) {
 		return 0, listen(o.listen)
 	case o.flood > 0:
 		return 0, flood(o.flood, o.stream)
+	case o.attack != "":
+		return 0, attack(o.attack, o.length)
 	}
 	r, err := newRobot(o)
 	if err != nil {

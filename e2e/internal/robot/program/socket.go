@@ -46,6 +46,11 @@ type report struct {
 	Reason      string `json:"reason,omitempty"`
 	How         string `json:"how,omitempty"`
 	Observation uint64 `json:"observation,omitempty"`
+	// Lifetime is that of a child.
+	Lifetime string `json:"lifetime,omitempty"`
+	// Of resources: what is asked for, and whether the answer waits until it is granted.
+	Manifest []claim `json:"manifest,omitempty"`
+	Wait     bool    `json:"wait,omitempty"`
 	// step is the step of the whole work, for the diary.
 	step int
 }
@@ -60,9 +65,11 @@ type answer struct {
 		Checkpoint struct {
 			Seq uint64 `json:"seq"`
 		} `json:"checkpoint"`
-		AgentID     string   `json:"agent_id"`
-		Observation uint64   `json:"observation"`
-		Messages    messages `json:"messages"`
+		AgentID     string      `json:"agent_id"`
+		Observation observation `json:"observation"`
+		Messages    messages    `json:"messages"`
+		Verdict     string      `json:"verdict"`
+		Leases      []claim     `json:"leases"`
 	} `json:"result"`
 	Error struct {
 		Code    string `json:"code"`

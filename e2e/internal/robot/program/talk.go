@@ -67,15 +67,18 @@ func listen(rounds int) error {
 			return err
 		}
 		for _, m := range got.Result.Messages {
+			last = m.Seq
+			if m.Kind != "TEXT" { // what changed while it was IDLE
+				continue
+			}
 			sent, err := strconv.ParseInt(m.Text, 10, 64)
 			if err != nil {
 				return err
 			}
-			last = m.Seq
 			times[how] = append(times[how], time.Since(time.Unix(0, sent)))
 		}
 		if number := woken.Result.Observation; number > 0 {
-			if _, err := must(s.ask(report{Op: "resumed", How: "ok", Observation: number})); err != nil {
+			if _, err := must(s.ask(report{Op: "resumed", How: "ok", Observation: uint64(number)})); err != nil {
 				return err
 			}
 		}

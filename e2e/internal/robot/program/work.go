@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -83,10 +84,19 @@ func (r *robot) work() (int, error) {
 		if r.drained.Load() && !r.ignoreTerm || r.terminated.Load() {
 			return r.leave()
 		}
+		if may, err := r.claim(step); err != nil || !may {
+			return r.leaveOr(err)
+		}
 		if err := r.step(step); err != nil {
 			return 0, err
 		}
-		time.Sleep(r.pace)
+		if err := errors.Join(r.release(), r.juggle(step)); err != nil {
+			return 0, err
+		}
+		r.rest()
+	}
+	if err := r.release(); err != nil { // of an incarnation that died before it did
+		return 0, err
 	}
 	if together, err := r.join(); err != nil || !together {
 		return r.leaveOr(err)
@@ -127,6 +137,21 @@ func environment() map[string]string {
 		}
 	}
 	return env
+}
+
+// rest is the pause after a step. It ends early if the robot is to leave, and once all robots are
+// to hurry.
+func (r *robot) rest() {
+	if r.pace > 0 {
+		r.does("rest", r.pace.String())
+	}
+	for until := time.Now().Add(r.pace); ; {
+		left := time.Until(until)
+		if _, err := os.Stat(filepath.Join(r.folder, "hurry")); left <= 0 || err == nil || r.mustLeave(answer{}) {
+			return
+		}
+		time.Sleep(min(left, 250*time.Millisecond))
+	}
 }
 
 // wait returns once a step may begin.
@@ -219,6 +244,11 @@ func (r *robot) beats() {
 			r.drained.Store(true)
 		}
 	}
+}
+
+// does notes what the robot is about to do, for those who look for why it does not get on.
+func (r *robot) does(op, what string) {
+	r.write(diary.Entry{What: diary.Does, Op: op, Text: what, At: time.Now().UnixMilli()})
 }
 
 // write adds an entry to the diary.

@@ -1,4 +1,4 @@
-package spec
+package document
 
 import (
 	"errors"
@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// lookup returns the value of a variable and whether it is set.
-type lookup func(name string) (string, bool)
+// Lookup returns the value of a variable and whether it is set.
+type Lookup func(name string) (string, bool)
 
-// interpolate replaces $NAME and ${NAME} as in compose files, with ${NAME:-default},
+// Interpolate replaces $NAME and ${NAME} as in compose files, with ${NAME:-default},
 // ${NAME-default}, ${NAME:+other}, ${NAME+other}, ${NAME:?why} and ${NAME?why}. $$ is a
 // $. unset has the names that have neither value nor default. Errors do not quote the
 // text, which may be a secret: the daemon logs them.
-func interpolate(text string, values lookup) (out string, unset []string, err error) {
+func Interpolate(text string, values Lookup) (out string, unset []string, err error) {
 	return expand(text, values, 0)
 }
 
-func expand(text string, values lookup, depth int) (out string, unset []string, err error) {
+func expand(text string, values Lookup, depth int) (out string, unset []string, err error) {
 	const deepest = 8
 	if depth > deepest {
 		return "", nil, fmt.Errorf("the text nests variables more than %d deep: write it flatter", deepest)
@@ -89,7 +89,7 @@ func nameLength(text string) int {
 }
 
 // braced returns the replacement of the inside of ${...}.
-func braced(inside string, values lookup, depth int) (out string, unset []string, err error) {
+func braced(inside string, values Lookup, depth int) (out string, unset []string, err error) {
 	n := nameLength(inside)
 	name, operator := inside[:n], inside[n:]
 	if n == 0 {

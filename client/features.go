@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/registry"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/feature"
+)
+
+// fetchBound is how long fetching one feature may take.
+const fetchBound = 2 * time.Minute
+
+// maxFeatures bounds the features of one file, with those that they depend on.
+const maxFeatures = 64
+
+// addFeatures adds the descriptions of the features that a devcontainer.json names, and of
+// those that they depend on. It fetches those of registries.
+func (s SpecFiles) addFeatures(in *SpecInput, file *agboxv1.ConfigFile) error {
+	wanted := feature.Named(file.GetContent())
+	seen := make(map[string]bool)
+	for len(wanted) > 0 {
+		reference := wanted[0]
+		wanted = wanted[1:]
+		if seen[reference] {
+			continue
+		}
+		if seen[reference] = true; len(seen) > maxFeatures {
+			return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s has more than %d features, with those that they depend on: name fewer.", file.GetPath(), maxFeatures)}
+		}
+		named := &agboxv1.NamedFile{Name: reference}
+		var err error
+		switch feature.KindOf(reference) {
+		case feature.Local:
+			err = localFeature(in, file.GetPath(), named)
+		case feature.Registry:
+			err = s.fetchedFeature(in, named)
+		case feature.Unusable:
+			continue // the daemon says so
+		}
+		if err != nil {
+			return err
+		}
+		file.Files = append(file.Files, named)
+		wanted = append(wanted, feature.Named(named.GetContent())...)
+	}
+	return nil
+}
+
+// localFeature reads the description of a feature in the project of a devcontainer.json.
+// What the feature runs is also part of what a person agrees to.
+func localFeature(in *SpecInput, file string, named *agboxv1.NamedFile) error {
+	project := document.ProjectOf(file)
+	folder := filepath.Join(filepath.Dir(file), named.GetName())
+	for _, name := range []string{feature.FileName, feature.Script} {
+		content, path, err := readBeside(project, filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		in.Files = append(in.Files, SpecSource{Path: path, Content: content})
+		if name == feature.FileName {
+			named.Path, named.Content = path, content
+		}
+	}
+	return nil
+}
+
+// fetchedFeature reads the description of a feature of a registry, and fetches it first if
+// it is not here.
+func (s SpecFiles) fetchedFeature(in *SpecInput, named *agboxv1.NamedFile) error {
+	install, err := paths.FromEnv()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetchBound)
+	defer cancel()
+	folder, digest, err := registry.Store{Dir: install.Features(), Refresh: s.Refresh}.Fetch(ctx, named.GetName())
+	if err != nil {
+		return &Error{Code: codes.Unavailable, cause: err, Message: fmt.Sprintf(
+			"The feature %s cannot be fetched: %v. Check its name, and that this machine reaches the registry; or copy the folder of the feature beside devcontainer.json, and name it ./FOLDER.", named.GetName(), err)}
+	}
+	named.Path, named.Digest = filepath.Join(folder, feature.FileName), digest
+	named.Content, err = readSpec(named.GetPath())
+	in.Files = append(in.Files, SpecSource{Path: named.GetPath(), Content: named.GetContent()})
+	return err
+}

@@ -1,0 +1,294 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/internal/edits"
+)
+
+// SyncOptions say how Sync works.
+type SyncOptions struct {
+	// Watch goes on until the context ends.
+	Watch bool
+	// Began is called once. It may be nil, and so may Told.
+	Began func(folder, target string)
+	// Told is called for each file that was brought to the other side, and once for each
+	// conflict. Both are called by one goroutine at a time.
+	Told func(SyncedFile)
+	// Trouble is called with a sentence if changes are noticed later than usual. It may be nil.
+	Trouble func(why string)
+}
+
+// SyncedFile is what became of a file.
+type SyncedFile struct {
+	// Path is relative to the folder.
+	Path string
+	// ToSandbox is false for a file that came from the sandbox.
+	ToSandbox bool
+	// Before and After are the versions of the side that has the file now. nil means none.
+	Before, After *WorkFile
+	// Target is that of a symbolic link that came from the sandbox.
+	Target string
+	// Conflict says why both sides keep their versions, as the end of a sentence. It is empty
+	// if the file was brought.
+	Conflict string
+}
+
+// Sync brings what a READY sandbox has changed in its workspace to the folder that was
+// copied in, and what the folder has changed to the sandbox. A file that both have changed
+// differently stays on both sides as it is. Files that a .gitignore names are left out,
+// unless they were copied in. What both sides have then is the new base, as after ApplyWork.
+//
+// With Watch it goes on: it continues after a restart of the daemon, and returns the error
+// of ctx, or why it cannot go on. conflicts is the number of files in conflict at the end.
+func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (conflicts int, err error) {
+	ctx = withRestart(ctx)
+	out, err := c.GetSandbox(ctx, sandbox)
+	if err != nil {
+		return 0, err
+	}
+	s := &syncing{
+		c: c, id: out.GetSandbox().GetSandboxId(), label: "sandbox " + sandbox, o: o,
+		conflicts: make(map[string]string),
+	}
+	err = s.settle(ctx)
+	if err == nil && o.Watch {
+		err = s.watch(ctx)
+	}
+	return len(s.conflicts), localError("Keeping "+cmp.Or(s.scanner.Folder, "the folder")+" in step", err)
+}
+
+// syncing is one run of Sync.
+type syncing struct {
+	c         *Client
+	id, label string
+	o         SyncOptions
+	scanner   edits.Scanner
+	target    string
+	// folders are those of the last scan.
+	folders []string
+	// conflicts has why each path was told to be in conflict.
+	conflicts map[string]string
+}
+
+// maxRounds bounds the rounds until both sides are in step: each may find what happened
+// during the one before.
+const maxRounds = 10
+
+// settle does rounds until nothing is left to do.
+func (s *syncing) settle(ctx context.Context) error {
+	var err error
+	for range maxRounds {
+		var again bool
+		again, err = s.round(ctx)
+		if err != nil && !errors.Is(err, errRepeat) || err == nil && !again {
+			return err
+		}
+	}
+	return err
+}
+
+// errRepeat is the error if the daemon went away while a file was brought: the next round
+// waits for it.
+var errRepeat = errors.New("the daemon does not stay")
+
+// round compares both sides once, and brings what can be brought. again means that it has
+// changed something.
+func (s *syncing) round(ctx context.Context) (again bool, err error) {
+	w, err := s.c.compare(ctx, s.id, WorkOptions{}, true)
+	if err != nil {
+		return false, err
+	}
+	defer w.Close()
+	if s.target == "" {
+		s.target, s.scanner.Folder = w.Target, w.Source
+		if s.o.Began != nil {
+			s.o.Began(w.Source, w.Target)
+		}
+	}
+	scan, err := s.scanner.Scan(ctx, w.shared)
+	if err != nil {
+		return false, err
+	}
+	s.folders = scan.Folders
+	r := &syncRound{syncing: s, base: w.shared.Files, dir: w.dir.Path, clashes: make(map[string]bool)}
+	r.decide(w.Changes, scan.Changed)
+	for _, path := range scan.Large {
+		r.clash(path, "it is larger than 256 MiB in the folder: copy it with `agbox cp`")
+	}
+	if err := r.bringToFolder(ctx); err != nil {
+		return false, err
+	}
+	if err := r.bringToSandbox(ctx); err != nil {
+		return false, err
+	}
+	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
+	return r.brought, nil
+}
+
+// syncRound is one round.
+type syncRound struct {
+	*syncing
+	base map[string]*edits.File
+	// dir is for temporary files.
+	dir       string
+	toFolder  []WorkChange
+	toSandbox []edits.Change
+	clashes   map[string]bool
+	brought   bool
+}
+
+// decide sorts what the sides have changed.
+func (r *syncRound) decide(theirs []WorkChange, ours map[string]*edits.File) {
+	inSandbox := make(map[string]bool)
+	for _, change := range theirs {
+		inSandbox[change.Path] = true
+		mine, changed := ours[change.Path]
+		if !changed {
+			mine = change.Before
+		}
+		switch edits.Decide(change.Before, mine, change.After) {
+		case edits.ToFolder, edits.Agreed:
+			r.toFolder = append(r.toFolder, change)
+		case edits.Clash:
+			r.clash(change.Path, "both sides have changed it, and both keep theirs")
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(ours)) {
+		if !inSandbox[path] {
+			r.toSandbox = append(r.toSandbox, edits.Change{Path: path, Before: r.base[path], After: ours[path]})
+		}
+	}
+}
+
+// clash tells of a conflict, once.
+func (r *syncRound) clash(path, why string) {
+	r.clashes[path] = true
+	if r.conflicts[path] == why {
+		return
+	}
+	r.conflicts[path] = why
+	r.tell(SyncedFile{Path: path, Conflict: why})
+}
+
+func (s *syncing) tell(one SyncedFile) {
+	if s.o.Told != nil {
+		s.o.Told(one)
+	}
+}
+
+// bringToFolder brings what the sandbox has changed.
+func (r *syncRound) bringToFolder(ctx context.Context) error {
+	if len(r.toFolder) == 0 {
+		return nil
+	}
+	from := make(map[string]WorkChange)
+	for _, change := range r.toFolder {
+		from[change.Path] = change
+	}
+	out, err := edits.Apply(ctx, r.toFolder, edits.ApplyOptions{
+		Folder: r.scanner.Folder, Sandbox: r.id, Label: r.label, Exact: true,
+		Advance: func(of string, files []edits.AdvancedFile) error {
+			for i, file := range files {
+				// The folder may change a file again before it is read.
+				if change := from[file.Path]; file.File != nil && change.After != nil && edits.Same(change.After, file.File) {
+					files[i].Content = func() ([]byte, error) { return os.ReadFile(change.AfterFile()) }
+				}
+			}
+			err := r.c.advanceBase(ctx, of, files)
+			if of != r.id && errors.Is(err, ErrNotFound) {
+				return nil // an earlier call was killed, and its sandbox is gone
+			}
+			return err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	r.brought = r.brought || out.Changed || out.Finished
+	for _, one := range out.Outcomes {
+		switch {
+		case one.Conflict():
+			r.clash(one.Path, one.Why)
+		case one.Kind != edits.Already:
+			r.tell(SyncedFile{Path: one.Path, Before: one.Before, After: one.After, Target: one.Target})
+		}
+	}
+	return nil
+}
+
+// bringToSandbox brings what the folder has changed: first what it has removed, because that
+// may make room.
+func (r *syncRound) bringToSandbox(ctx context.Context) error {
+	slices.SortStableFunc(r.toSandbox, func(a, b edits.Change) int { return boolInt(a.After != nil) - boolInt(b.After != nil) })
+	var done []edits.AdvancedFile
+	var failed error
+	t := syncTarget{c: r.c, id: r.id, top: r.target, folder: r.scanner.Folder}
+	for i, change := range r.toSandbox {
+		file, err := r.put(ctx, t, i, change)
+		var own *Error
+		switch {
+		case ctx.Err() != nil || !errors.As(err, &own):
+		case own.lost || own.Code == codes.Unavailable:
+			err = fmt.Errorf("%w: %w", errRepeat, err)
+		default:
+			r.clash(change.Path, sandboxRefuses(own))
+			continue
+		}
+		if failed = err; err != nil {
+			break
+		}
+		if file != nil {
+			done = append(done, *file)
+			r.tell(SyncedFile{Path: change.Path, ToSandbox: true, Before: change.Before, After: file.File})
+		}
+	}
+	if len(done) > 0 {
+		r.brought = true
+		failed = errors.Join(failed, r.c.advanceBase(context.WithoutCancel(ctx), r.id, done))
+	}
+	return failed
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// sandboxRefuses says why the sandbox did not take a file.
+func sandboxRefuses(e *Error) string {
+	switch e.Reason {
+	case "FILE_CHANGED", "FILE_EXISTS", "FILE_NOT_FOUND", "FILE_NOT_REGULAR", "IS_A_DIRECTORY", "NOT_A_DIRECTORY":
+		return "the sandbox has changed it at this moment, or something else is in its place, and both sides keep theirs"
+	}
+	return fmt.Sprintf("the sandbox does not take it: %s", e.Message)
+}
+
+// put brings one file, and returns what the base is to have. nil means that the folder has
+// changed it again.
+func (r *syncRound) put(ctx context.Context, t syncTarget, number int, change edits.Change) (*edits.AdvancedFile, error) {
+	done := &edits.AdvancedFile{Path: change.Path}
+	if change.After == nil {
+		return done, t.remove(ctx, change)
+	}
+	file, content, err := edits.ReadFile(r.scanner.Folder, change.Path)
+	if err != nil || !edits.Same(file, change.After) {
+		return nil, nil //nolint:nilerr // the next round sees what it is now
+	}
+	kept := edits.ContentFile(r.dir, "mine", number)
+	if err := os.WriteFile(kept, content, 0o600); err != nil {
+		return nil, err
+	}
+	done.File, done.Content = file, func() ([]byte, error) { return os.ReadFile(kept) }
+	return done, t.write(ctx, change, content)
+}

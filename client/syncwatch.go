@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/gitignore"
+)
+
+const (
+	// gather is how long a round waits after a change: programs make several at once.
+	gather = 100 * time.Millisecond
+	// syncPoll is how often the sides are compared without a notice, and blindPoll how often
+	// if a side cannot be watched completely.
+	syncPoll  = 30 * time.Second
+	blindPoll = 2 * time.Second
+	// awayBound is how long a sandbox may be out of reach, as after a start of the daemon on a
+	// busy machine.
+	awayBound = time.Minute
+)
+
+// syncWatch notices changes on both sides.
+type syncWatch struct {
+	*syncing
+	// wake has a value if something may have changed.
+	wake chan struct{}
+	host *fsnotify.Watcher
+	// watched are the folders that host watches.
+	watched map[string]bool
+	// inStep is when the last round ended well.
+	inStep time.Time
+
+	mu sync.Mutex
+	// blind are the sentences about what is not watched. mu guards it.
+	blind map[string]bool
+}
+
+// watch does rounds whenever something may have changed, until ctx ends.
+func (s *syncing) watch(ctx context.Context) error {
+	host, err := fsnotify.NewWatcher()
+	w := &syncWatch{syncing: s, wake: make(chan struct{}, 1), host: host, watched: make(map[string]bool), inStep: time.Now(), blind: make(map[string]bool)}
+	if err != nil {
+		w.miss(fmt.Sprintf("This machine does not watch the folder (%v).", err))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	if host != nil {
+		running.Go(func() { w.hostEvents(ctx) })
+	}
+	running.Go(func() { w.sandboxEvents(ctx) })
+	w.changed() // what happened before the watches stood
+	for {
+		took, err := w.rounds(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.rest(ctx, took); err != nil {
+			return err
+		}
+	}
+}
+
+// rounds brings both sides in step, and returns how long it took.
+func (w *syncWatch) rounds(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	w.follow(w.folders)
+	err := w.settle(ctx)
+	var own *Error
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, ctx.Err()
+	case errors.Is(err, edits.ErrBusy), errors.As(err, &own) && own.Code == codes.Unavailable && begun.Sub(w.inStep) < awayBound:
+		w.changed()
+		return time.Since(begun), nil
+	case err != nil:
+		return 0, err
+	}
+	w.inStep = time.Now()
+	w.follow(w.folders)
+	return time.Since(begun), nil
+}
+
+// rest waits until something may have changed.
+func (w *syncWatch) rest(ctx context.Context, took time.Duration) error {
+	poll := time.NewTimer(w.interval())
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-poll.C:
+	case <-w.wake:
+	}
+	pause := time.NewTimer(max(gather, 2*took))
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-pause.C:
+		return nil
+	}
+}
+
+func (w *syncWatch) interval() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.blind) > 0 {
+		return blindPoll
+	}
+	return syncPoll
+}
+
+// changed wakes the rounds.
+func (w *syncWatch) changed() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// miss remembers that a side is not watched completely, and says so once.
+func (w *syncWatch) miss(why string) {
+	w.mu.Lock()
+	known := w.blind[why]
+	w.blind[why] = true
+	w.mu.Unlock()
+	if !known && w.o.Trouble != nil {
+		w.o.Trouble(why)
+	}
+}
+
+// follow watches the folders of the host.
+func (w *syncWatch) follow(folders []string) {
+	if w.host == nil {
+		return
+	}
+	now := make(map[string]bool, len(folders))
+	for _, dir := range folders {
+		now[dir] = true
+		if w.watched[dir] {
+			continue
+		}
+		if err := w.host.Add(filepath.Join(w.scanner.Folder, dir)); err != nil {
+			w.miss("Not all folders of this machine are watched: raise fs.inotify.max_user_watches for quicker notice.")
+			return
+		}
+		w.watched[dir] = true
+		w.changed() // what happened in it before
+	}
+	for dir := range w.watched {
+		if !now[dir] {
+			_ = w.host.Remove(filepath.Join(w.scanner.Folder, dir)) // it may be gone
+			delete(w.watched, dir)
+		}
+	}
+}
+
+// hostEvents wakes the rounds when the folder changes.
+func (w *syncWatch) hostEvents(ctx context.Context) {
+	defer w.host.Close() // only watched
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.host.Events:
+			if !ok {
+				return
+			}
+			if name, err := filepath.Rel(w.scanner.Folder, e.Name); err == nil && edits.Ours(name) {
+				continue
+			}
+			w.changed()
+		case _, ok := <-w.host.Errors: // too many events
+			if !ok {
+				return
+			}
+			w.changed()
+		}
+	}
+}
+
+// sandboxEvents wakes the rounds when the workspace changes.
+func (w *syncWatch) sandboxEvents(ctx context.Context) {
+	for ctx.Err() == nil {
+		for e, err := range w.c.WatchFiles(ctx, w.id, w.target, true, FileOptions{}) {
+			if err != nil {
+				break
+			}
+			if e.Lost != "" && strings.Contains(e.Lost, "not watched") {
+				w.miss(e.Lost)
+			}
+			if e.Change != nil {
+				name, _ := strings.CutPrefix(e.Change.GetPath(), w.target+"/")
+				if gitignore.Inside(name) {
+					continue
+				}
+			}
+			w.changed()
+		}
+		// The workspace was removed, or the daemon is away for long: the rounds tell.
+		pause := time.NewTimer(blindPoll)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+			w.changed()
+		}
+		pause.Stop()
+	}
+}

@@ -1,0 +1,194 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/scratch"
+)
+
+// WorkFile is a version of a regular file or a symbolic link of a workspace.
+type WorkFile = edits.File
+
+// WorkChange is a file of a workspace that a sandbox has added, changed, removed or renamed.
+type WorkChange = edits.Change
+
+// Work is what a sandbox has changed in the workspace that was copied in.
+type Work struct {
+	// Source is the folder of this machine that was copied, Target its path in the sandbox.
+	Source, Target string
+	// Changes are sorted by path. Names, links and contents come from the sandbox: they are
+	// not to be trusted.
+	Changes []WorkChange
+	dir     *scratch.Dir
+	// shared has the base, if it was asked for.
+	shared edits.Shared
+}
+
+// Close removes the contents of the changes.
+func (w *Work) Close() {
+	if w.dir != nil {
+		w.dir.Remove()
+	}
+}
+
+// WorkOptions say what counts as work.
+type WorkOptions struct {
+	// All includes new files that are ignored.
+	All bool
+	// NamesOnly gets no contents: the files of the changes do not exist.
+	NamesOnly bool
+}
+
+// Work returns what a sandbox, which may be stopped, has changed in its workspace since it was copied in, or
+// since AdvanceBase. Close must be called. The error has the reason WORKSPACE_HAS_NO_BASE
+// if no workspace was copied in.
+func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work, error) {
+	w, err := c.compare(ctx, sandbox, o, false)
+	if err == nil {
+		w.Changes = edits.Renames(w.Changes)
+	}
+	return w, err
+}
+
+// compare is Work, with a removed and an added file for each renamed one, and with the base
+// if asked for.
+func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, base bool) (*Work, error) {
+	dir, err := scratch.New("work")
+	if err != nil {
+		return nil, localError(storing, err)
+	}
+	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base}
+	var w *Work
+	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := api.CompareWorkspace(ctx, in)
+		if err != nil {
+			return true, err
+		}
+		w = &Work{dir: dir}
+		err = w.receive(stream.Recv, o.NamesOnly)
+		return true, err
+	})
+	if err != nil {
+		dir.Remove()
+		return nil, err
+	}
+	edits.Sort(w.Changes)
+	return w, nil
+}
+
+// storing is what fails if the disk is full.
+const storing = "Storing the sandbox's changes in a temporary folder"
+
+// receive stores what a comparison finds.
+func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool) (err error) {
+	s := &workStore{dir: w.dir.Path}
+	defer func() {
+		if failed := s.end(); err == nil {
+			err = localError(storing, failed)
+		}
+	}()
+	for {
+		m, err := recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch item := m.GetItem().(type) {
+		case *agboxv1.CompareWorkspaceResponse_Base:
+			w.Source, w.Target = item.Base.GetSource(), item.Base.GetTarget()
+			w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: item.Base.GetExcludePatterns(), Foreign: item.Base.GetForeign()}
+		case *agboxv1.CompareWorkspaceResponse_BaseFile:
+			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
+		case *agboxv1.CompareWorkspaceResponse_Difference:
+			d := item.Difference
+			change := edits.NewChange(w.dir.Path, len(w.Changes), string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
+			w.Changes = append(w.Changes, change)
+			if !namesOnly {
+				err = localError(storing, s.begin(change))
+			}
+		case *agboxv1.CompareWorkspaceResponse_Before:
+			err = s.add(s.before, item.Before)
+		case *agboxv1.CompareWorkspaceResponse_After:
+			err = s.add(s.after, item.After)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func workFile(f *agboxv1.WorkspaceFile) *edits.File {
+	if f == nil {
+		return nil
+	}
+	out := &edits.File{Link: f.GetLink(), Executable: f.GetExecutable(), Size: int64(f.GetSize())}
+	copy(out.Sum[:], f.GetSha256())
+	return out
+}
+
+// workStore writes the contents of one change after the other.
+type workStore struct {
+	dir           string
+	before, after *workContent
+}
+
+type workContent struct {
+	file *os.File
+	buf  *bufio.Writer
+}
+
+// begin makes the files of a change.
+func (s *workStore) begin(c edits.Change) (err error) {
+	if err := s.end(); err != nil {
+		return err
+	}
+	if c.Before != nil {
+		if s.before, err = newWorkContent(c.BeforeFile()); err != nil {
+			return err
+		}
+	}
+	if c.After != nil {
+		s.after, err = newWorkContent(c.AfterFile())
+	}
+	return err
+}
+
+func newWorkContent(name string) (*workContent, error) {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &workContent{file, bufio.NewWriter(file)}, nil
+}
+
+func (s *workStore) add(to *workContent, data []byte) error {
+	if to == nil {
+		return &Error{Code: codes.Internal, Message: "agboxd sent a content that belongs to no file."}
+	}
+	_, err := to.buf.Write(data)
+	return localError(storing, err)
+}
+
+// end completes the files of a change.
+func (s *workStore) end() error {
+	var failed error
+	for _, one := range []*workContent{s.before, s.after} {
+		if one != nil {
+			failed = errors.Join(failed, one.buf.Flush(), one.file.Close())
+		}
+	}
+	s.before, s.after = nil, nil
+	return failed
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/covers"
+	"github.com/agbox/agbox/internal/edits"
+)
+
+type applyOptions struct {
+	client.ApplyOptions
+	pull bool
+}
+
+func (a *app) applyCommand() *cobra.Command {
+	var o applyOptions
+	cmd := &cobra.Command{
+		Use:   "apply SANDBOX [PATH...] [flags]",
+		Short: "Merge what a sandbox changed into the folder it came from",
+		Long: `Merge what a sandbox changed in its workspace into the folder that was copied in. The
+folder may have changed meanwhile: lines that both sides changed are marked as git does,
+and files that cannot be merged keep the folder's version. Then the exit code is 1.
+
+What was brought back no longer counts as changed: the next "agbox diff" shows only what
+is new. If agbox is killed, the folder is as before, or each file is as before or as after,
+and the next "agbox apply" completes the work and says so.
+
+With --branch, the work becomes a commit on a branch of the folder's git repository, at
+HEAD or on top of the branch if it exists. The files and the index stay as they are. If
+there are conflicts, no commit is made.
+
+The sandbox may be stopped; it is not started. Nothing is written outside of the folder,
+through a link or inside .git, and no file gets setuid or setgid. Merging lines and
+--branch need git.`,
+		Example: `  agbox apply demo
+  agbox apply demo src/main.go --check
+  agbox apply demo --branch fix -m "Fix the test"`,
+		Args:              arguments(1, -1, "a SANDBOX"),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if o.Message != "" && o.Branch == "" {
+				return usagef("-m is the message of a commit: name its branch with --branch.")
+			}
+			return o.run(ctx, a, c, args[0], args[1:])
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.Branch, "branch", "b", "", "commit on the branch `NAME`; do not touch files")
+	f.StringVarP(&o.Message, "message", "m", "", "`MESSAGE` of the commit")
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (a *app) pullCommand() *cobra.Command {
+	o := applyOptions{pull: true, ApplyOptions: client.ApplyOptions{NoMerge: true}}
+	cmd := &cobra.Command{
+		Use:   "pull SANDBOX [PATH...] [flags]",
+		Short: "Bring what a sandbox changed to the folder it came from, without merging",
+		Long: `Bring what a sandbox changed in its workspace to the folder that was copied in, if the
+folder still has all those files as they were copied. Otherwise nothing is changed, and
+the exit code is 1: "agbox apply" merges. Other files of the folder may have changed.
+
+"agbox image pull" pulls images.`,
+		Example: `  agbox pull demo
+  agbox pull demo docs`,
+		Args:              arguments(1, -1, "a SANDBOX"),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, args[0], args[1:])
+		}),
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *applyOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVarP(&o.All, "all", "a", false, "also bring new files that are ignored")
+	f.BoolVar(&o.Check, "check", false, "only say what would happen")
+	f.BoolVar(&o.Check, "dry-run", false, "same as --check")
+}
+
+func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string, paths []string) error {
+	o.Paths = paths
+	if o.Branch != "" {
+		o.Message = cmp.Or(o.Message, "Work of sandbox "+sandbox)
+	}
+	done, err := c.ApplyWork(ctx, sandbox, o.ApplyOptions)
+	if err != nil {
+		return err
+	}
+	if done.Resumed {
+		a.say("An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
+	}
+	if err := o.tell(a, done); err != nil {
+		return err
+	}
+	conflicts := done.Conflicts()
+	merged := 0
+	for _, one := range done.Outcomes {
+		if one.Kind == edits.Merged {
+			merged++
+		}
+	}
+	switch {
+	case o.pull && conflicts+merged > 0 && !done.Changed:
+		a.say("Nothing was changed in %s: both sides have changed %s. `agbox apply %s` merges them.", done.Folder, plural(conflicts+merged, "file", "files"), sandbox)
+		return exitStatus(codeFailure)
+	case conflicts > 0 && o.Branch != "":
+		a.say("No commit was made: %s. Use another branch, or `agbox apply %s` without --branch.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		return exitStatus(codeFailure)
+	case conflicts > 0:
+		a.say("%s: look at the files above.", plural(conflicts, "conflict", "conflicts"))
+		return exitStatus(codeFailure)
+	case len(done.Outcomes) == 0:
+		a.say("There is nothing new in sandbox %s.", sandbox)
+	case done.Commit != "":
+		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
+	}
+	return nil
+}
+
+// tell prints what became of each file, as git names it.
+func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
+	var look []string
+	for _, one := range done.Outcomes {
+		name, letter := printable(one.Path), map[edits.Kind]string{
+			edits.Written: "M", edits.Removed: "D", edits.Merged: "M", edits.Marked: "U", edits.Refused: "U",
+		}[one.Kind]
+		switch {
+		case one.Kind == edits.Already:
+			continue
+		case letter == "M" && one.Before == nil:
+			letter = "A"
+		case letter == "M" && one.From != "":
+			letter, name = "R", printable(one.From)+" => "+name
+		}
+		switch one.Kind {
+		case edits.Merged:
+			name += "  (merged)"
+		case edits.Marked:
+			name += "  (conflict: both have changed the same lines; see the markers)"
+		case edits.Refused:
+			name += "  (conflict: " + printable(one.Why) + ")"
+		}
+		if _, err := fmt.Fprintf(a.stdout, "%s %s\n", letter, name); err != nil {
+			return err
+		}
+		if one.After == nil || one.Kind == edits.Refused {
+			continue
+		}
+		at := filepath.Join(done.Folder, one.Path)
+		if covers.Match(at, covers.Names) {
+			look = append(look, printable(at))
+		}
+		if to := leadsOut(one.Path, one.Target); to != "" {
+			look = append(look, printable(at)+" -> "+printable(to))
+		}
+	}
+	if len(look) > 0 && !o.Check {
+		a.say("Look at these files before you use them. This machine executes what they say, agbox reads them next time, or they lead out of the folder:")
+		a.sayEach("  " + strings.Join(look, "\n  "))
+	}
+	return nil
+}
+
+// leadsOut returns the target of a link at a path if it leads out of the workspace.
+func leadsOut(path, to string) string {
+	if to == "" {
+		return ""
+	}
+	if filepath.IsAbs(to) || !filepath.IsLocal(filepath.Join(filepath.Dir(path), to)) {
+		return to
+	}
+	return ""
+}

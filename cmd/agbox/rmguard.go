@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// guardWithin bounds the look at what a removal would lose. A frozen sandbox does not answer.
+const guardWithin = 10 * time.Second
+
+// namedLosses is how many files, commands and agents are named.
+const namedLosses = 5
+
+// loss is what the removal of a sandbox would lose.
+type loss struct {
+	// work is part of a sentence about changes that were never brought back; empty if there
+	// are none. hidden is why they cannot be seen.
+	work, hidden string
+	// commands is part of a sentence about running commands besides the main command.
+	commands string
+}
+
+func (l loss) none() bool { return l.work == "" && l.commands == "" }
+
+// String is the end of a sentence.
+func (l loss) String() string {
+	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commands}, func(s string) bool { return s == "" }), " and ")
+}
+
+// advice says how to keep what would be lost.
+func (l loss) advice(sandbox string) string {
+	var s []string
+	switch {
+	case l.hidden != "":
+		s = append(s, fmt.Sprintf("`agbox diff %s` tries again.", sandbox))
+	case l.work != "":
+		s = append(s, fmt.Sprintf("`agbox diff %s` shows the changes, `agbox apply %[1]s` brings them back.", sandbox))
+	}
+	if l.commands != "" {
+		s = append(s, fmt.Sprintf("`agbox ps %s` lists the commands.", sandbox))
+	}
+	return strings.Join(s, " ")
+}
+
+// losses returns what the removal of a sandbox would lose: changed files that were never
+// brought back, and running commands besides the main command.
+func losses(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (l loss, err error) {
+	if l, err = lostWork(ctx, c, h); err != nil || h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
+		return l, err
+	}
+	execs, err := c.ListActiveExecs(ctx, h.GetSandboxId())
+	if err != nil {
+		return l, err
+	}
+	var active []string
+	for _, e := range execs {
+		if !e.GetMain() {
+			active = append(active, cut(printable(shellWords(e.GetCommand())), 40))
+		}
+	}
+	if len(active) > 0 {
+		l.commands = plural(len(active), "running command", "running commands") + " (" + some(active) + ")"
+	}
+	return l, nil
+}
+
+// lostWork returns which changed files were never brought back.
+func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (l loss, err error) {
+	if h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY && !slices.Contains(resting, h.GetState()) {
+		return l, nil // it is being made or removed
+	}
+	look, cancel := context.WithTimeout(ctx, guardWithin)
+	defer cancel()
+	w, err := c.Work(look, h.GetSandboxId(), client.WorkOptions{NamesOnly: true})
+	var failure *client.Error
+	switch {
+	case ctx.Err() != nil:
+		return l, ctx.Err()
+	case errors.As(err, &failure) && (failure.Reason == agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE.String() ||
+		failure.Reason == agboxv1.ErrorReason_PRIMARY_MISSING.String() || failure.Code == codes.Unimplemented):
+		return l, nil // a daemon without bases has nothing to compare with, and without a container there is nothing
+	case errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrDaemonUnreachable):
+		return l, err
+	case err != nil:
+		return hiddenWork(look, err), nil
+	}
+	defer w.Close()
+	if len(w.Changes) > 0 {
+		names := make([]string, len(w.Changes))
+		for i, change := range w.Changes {
+			names[i] = printable(change.Path)
+		}
+		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"
+	}
+	return l, nil
+}
+
+// hiddenWork is the loss of a sandbox whose workspace cannot be compared.
+func hiddenWork(look context.Context, why error) loss {
+	l := loss{work: "any changes to its copied workspace"}
+	switch {
+	case look.Err() != nil:
+		l.hidden = fmt.Sprintf(", which could not be compared within %s", guardWithin)
+	default:
+		l.hidden = fmt.Sprintf(", which could not be compared (%s)", strings.TrimSuffix(why.Error(), "."))
+	}
+	return l
+}
+
+// some lists the first of some names.
+func some(names []string) string {
+	if len(names) > namedLosses {
+		return strings.Join(names[:namedLosses], ", ") + ", ..."
+	}
+	return strings.Join(names, ", ")
+}
+
+// remove deletes a sandbox that loses nothing by it. If it would lose something, remove asks
+// on a terminal and refuses elsewhere. A sandbox with living agents is always refused.
+func (a *app) remove(ctx context.Context, c *client.Client, id string) error {
+	out, err := c.GetSandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	h := out.GetSandbox()
+	if err := sparesAgents(ctx, c, h); err != nil {
+		return err
+	}
+	lost, err := losses(ctx, c, h)
+	if err != nil {
+		return err
+	}
+	if !lost.none() {
+		if err := a.mayLose(ctx, h, lost); err != nil {
+			return err
+		}
+	}
+	return c.DeleteSandboxUnlessAgents(ctx, id)
+}
+
+func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss) error {
+	name := cmp.Or(h.GetName(), h.GetSandboxId())
+	text := fmt.Sprintf("Removing sandbox %s would lose %s. %s", name, lost, lost.advice(name))
+	if a.terminal() == nil {
+		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `agbox rm -f %s` removes it anyway.", name)}
+	}
+	a.say("%s", text)
+	yes, err := a.confirm(ctx, "Remove it anyway?")
+	if err == nil && !yes {
+		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", name)}
+	}
+	return err
+}
+
+// tellOfLosses says what the removal of each sandbox would lose.
+func (a *app) tellOfLosses(ctx context.Context, c *client.Client, list []*agboxv1.SandboxHandle) error {
+	for _, h := range list {
+		lost, err := losses(ctx, c, h)
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
+			return err
+		}
+		if name := cmp.Or(h.GetName(), h.GetSandboxId()); !lost.none() {
+			a.say("Removing sandbox %s would lose %s. %s", name, lost, lost.advice(name))
+		}
+	}
+	return nil
+}
+
+// sparesAgents refuses a sandbox with agents that have not ended, as the daemon does. It
+// comes before any other question about the sandbox: the answer could not remove it.
+func sparesAgents(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) error {
+	agents, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{SandboxId: h.GetSandboxId()})
+	var failure *client.Error
+	if errors.As(err, &failure) && failure.Code == codes.Unimplemented {
+		return nil // a daemon without agents
+	}
+	if err != nil || len(agents) == 0 {
+		return err
+	}
+	var names []string
+	for _, one := range agents {
+		names = append(names, cmp.Or(one.GetName(), one.GetAgentId()))
+	}
+	return &client.Error{
+		Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_SANDBOX_HAS_AGENTS.String(),
+		Message: fmt.Sprintf("In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
+			cmp.Or(h.GetName(), h.GetSandboxId()), some(names)),
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agbox/agbox/internal/itemformat"
+	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/internal/table"
+)
+
+// formatWide is the value of -o for a table with all columns, of which none is cut.
+const formatWide format = "wide"
+
+// output is how a command shows a table: the values of -o and --no-trunc.
+type output struct {
+	format  format
+	noTrunc bool
+	// template is the value of --format; nil without it.
+	template *itemformat.Format
+}
+
+// addTable adds -o and --no-trunc to a command that shows a table.
+func addTable(cmd *cobra.Command, o *output) {
+	o.format = formatText
+	f := cmd.Flags()
+	f.VarP(tableFormat{&o.format}, "output", "o", "text, wide (all columns, whole) or json")
+	f.BoolVar(&o.noTrunc, "no-trunc", false, "do not shorten the columns to fit the terminal")
+	// It fails only for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addTemplate adds --format to a command.
+func addTemplate(cmd *cobra.Command, o *output) {
+	cmd.Flags().Var(templateFlag{o}, "format", "print each item as this Go template says, for example '{{.name}}: {{.state}}', or 'table {{.name}}\\t{{.state}}'; the fields are those of -o json")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"json", "table"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// templateFlag is the value of --format.
+type templateFlag struct{ *output }
+
+func (templateFlag) String() string { return "" }
+
+// Type names the value in the help.
+func (templateFlag) Type() string { return "TEMPLATE" }
+
+// Set takes the value from the command line. "table" alone is the table without --format.
+func (f templateFlag) Set(value string) error {
+	if value == "table" {
+		f.template = nil
+		return nil
+	}
+	var err error
+	f.template, err = itemformat.Parse(value)
+	return err
+}
+
+// raw reports whether a command shows its items as JSON or by a template, not as a table.
+func (o output) raw() bool { return o.template != nil || o.format == formatJSON }
+
+// printItems shows messages as JSON or by a template.
+func printItems[M proto.Message](a *app, o output, list []M) error {
+	if o.template == nil {
+		return printJSONList(a.stdout, list)
+	}
+	values := make([]json.RawMessage, len(list))
+	for i, m := range list {
+		var err error
+		if values[i], err = jsonview.Marshal(m); err != nil {
+			return err
+		}
+	}
+	if err := o.template.Print(a.stdout, values, a.tableOptions(o)); err != nil {
+		return usagef("--format: %s.", err)
+	}
+	return nil
+}
+
+// tableFormat is a format that may be wide.
+type tableFormat struct{ *format }
+
+// Set takes the value from the command line.
+func (f tableFormat) Set(value string) error {
+	if value == string(formatWide) {
+		*f.format = formatWide
+		return nil
+	}
+	if f.format.Set(value) != nil {
+		return fmt.Errorf("use text, wide or json")
+	}
+	return nil
+}
+
+// printTable writes a table to stdout. On a terminal it fits it into the width.
+func (a *app) printTable(o output, columns []table.Column, rows [][]table.Cell) error {
+	_, err := io.WriteString(a.stdout, table.Render(columns, rows, a.tableOptions(o)))
+	return err
+}
+
+// tableOptions says how the terminal on stdout shows a table.
+func (a *app) tableOptions(o output) table.Options {
+	options := table.Options{Wide: o.format == formatWide}
+	if size := a.outputSize(); size != nil {
+		options.Color = a.colored()
+		if !o.noTrunc && !options.Wide {
+			options.Width = int(size.GetColumns())
+		}
+	}
+	return options
+}
+
+// colored reports whether the user wants colours on terminals: see https://no-color.org.
+func (a *app) colored() bool {
+	none, _ := a.lookupEnv("NO_COLOR")
+	kind, _ := a.lookupEnv("TERM")
+	return none == "" && kind != "dumb"
+}
+
+// cells are the cells of a row without a style.
+func cells(texts ...string) []table.Cell {
+	row := make([]table.Cell, len(texts))
+	for i, text := range texts {
+		row[i] = table.Text(text)
+	}
+	return row
+}
+
+// styles are the looks of words for states, in lower case.
+var styles = map[string]table.Style{
+	"ready": table.Good, "running": table.Good, "finished": table.Plain, "completed": table.Good, "idle": table.Good, "granted": table.Good,
+	"pending": table.Busy, "starting": table.Busy, "stopping": table.Busy, "deleting": table.Busy, "waiting": table.Busy,
+	"paused": table.Busy, "wait": table.Busy, "orphaned": table.Busy, "draining": table.Busy, "cancelled": table.Busy,
+	"failed": table.Bad, "lost": table.Bad, "crashed": table.Bad, "aborted": table.Bad, "die": table.Bad,
+	"stopped": table.Faint, "deleted": table.Faint, "exited": table.Faint,
+}
+
+// stateCell shows a state, which may be followed by a remark, in its colour.
+func stateCell(state string) table.Cell {
+	word, remark, remarked := strings.Cut(state, " ")
+	cell := table.Cell{Text: state, Short: word, Style: styles[strings.ToLower(word)]}
+	if remarked && cell.Style == table.Good { // it recovers, or is degraded
+		cell.Short, cell.Style = strings.Trim(remark, "()"), table.Busy
+	}
+	return cell
+}
+
+// sinceCell shows how long ago a time was, which may be missing.
+func (a *app) sinceCell(t *timestamppb.Timestamp) table.Cell {
+	if t == nil {
+		return table.Text("-")
+	}
+	return a.agoCell(t.AsTime())
+}
+
+func (a *app) agoCell(t time.Time) table.Cell {
+	long := ago(a.now(), t)
+	number, unit, _ := strings.Cut(long, " ")
+	if long == "just now" {
+		return table.Cell{Text: long, Short: "now"}
+	}
+	return table.Cell{Text: long, Short: number + unit[:1]}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// asked reports whether the sandbox of a folder is to be made anew: if it differs from what
+// would be made now, and the flag or a person on the terminal says so. Elsewhere a
+// difference is an error.
+func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *client.SpecInput, found *agboxv1.GetSandboxResponse) (anew bool, err error) {
+	h := found.GetSandbox()
+	out, err := c.ResolveSpec(ctx, input.Request)
+	var failure *client.Error
+	switch {
+	case errors.As(err, &failure) && failure.Code == codes.Unimplemented:
+		return false, nil // an old daemon cannot say
+	case err != nil:
+		return false, err
+	case out.GetCreateSpec() == nil:
+		for _, p := range out.GetProblems() {
+			a.say("%s", problemLine(p))
+		}
+		a.say("Sandbox %s stays as it was made. `agbox start %[1]s` starts it.", h.GetName())
+		return false, errSpecTold
+	}
+	changed := differs(out.GetCreateSpec(), found.GetCreateSpec())
+	if changed == "" || o.recreate {
+		return changed != "", nil
+	}
+	text := fmt.Sprintf("Sandbox %s was made from another version of the file, or with other flags (%s).", h.GetName(), changed)
+	if a.terminal() == nil {
+		return false, &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `agbox up --recreate` makes it anew, `agbox start %s` starts it as it is.", h.GetName())}
+	}
+	a.say("%s", text)
+	return a.confirm(ctx, "Remove it, with all that is in it, and make it anew?")
+}
+
+// differs names the fields in which a sandbox differs from what would be made now; "" if
+// there are none. Secret values are not compared.
+func differs(now, made *agboxv1.CreateSpec) string {
+	now, made = proto.CloneOf(now), proto.CloneOf(made)
+	if made.GetSourcesResolved() {
+		followLinks(now.ProtoReflect())
+	}
+	now.SourcesResolved, made.SourcesResolved = false, false
+	hide := func(now, made map[string]string) {
+		for name, value := range made {
+			if _, set := now[name]; set && value == "(secret)" {
+				now[name] = value
+			}
+		}
+	}
+	hide(now.GetEnvs(), made.GetEnvs())
+	for i, s := range made.GetServices() {
+		if i < len(now.GetServices()) {
+			hide(now.GetServices()[i].GetEnvs(), s.GetEnvs())
+		}
+	}
+	var names []string
+	fields := now.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if is, was := now.ProtoReflect(), made.ProtoReflect(); is.Has(f) != was.Has(f) || !is.Get(f).Equal(was.Get(f)) {
+			names = append(names, string(f.Name()))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// hostPaths are the fields whose links the daemon resolves when it stores a spec.
+var hostPaths = map[protoreflect.FullName]bool{
+	"agbox.v1.MountSpec.source": true, "agbox.v1.CopySpec.source": true, "agbox.v1.WorkspaceSpec.source": true,
+	"agbox.v1.FeatureSpec.source": true, "agbox.v1.BuildSpec.context": true, "agbox.v1.AgentSpec.work": true,
+}
+
+// followLinks resolves the symbolic links of the paths of the host in a spec.
+func followLinks(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+		case f.IsList() && f.Message() != nil:
+			for i := range v.List().Len() {
+				followLinks(v.List().Get(i).Message())
+			}
+		case f.Message() != nil:
+			followLinks(v.Message())
+		case hostPaths[f.FullName()] && v.String() != "":
+			m.Set(f, protoreflect.ValueOfString(resolvedLinks(v.String())))
+		}
+		return true
+	})
+}

@@ -1,0 +1,54 @@
+package agents
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/guests/links"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/gate"
+)
+
+// toldChildren is what an incarnation was told of the budget of children, over which link.
+type toldChildren struct {
+	link   *links.Link
+	amount gate.Amount
+}
+
+// TellChildren tells the incarnation of the agent what the children of the agent have of its
+// budget, so that they and the agent together do not use more than that. A supervisor that is
+// too old is not told.
+func (r *Runner) TellChildren(ctx context.Context, a ledger.Agent) error {
+	execID, amount := a.Incarnation.ExecID, r.ledger.ChildrenBudget(a)
+	r.desk.mu.Lock()
+	link := r.desk.heard[execID].link
+	known := amount == r.desk.toldChildrenLocked(execID)
+	r.desk.mu.Unlock()
+	if known {
+		return nil
+	}
+	err := r.execs.Allot(ctx, a.Incarnation.SandboxID, &guestv1.AllotRequest{
+		ExecId: execID, ChildrenInputTokens: amount.InputTokens, ChildrenCostMicroUsd: amount.CostMicroUSD,
+	})
+	if err != nil && !errdefs.IsNotImplemented(err) && fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL {
+		return err
+	}
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	r.desk.children[execID] = toldChildren{link, amount}
+	return nil
+}
+
+// toldChildrenLocked is what an incarnation knows of the budget of children.
+func (d *desk) toldChildrenLocked(execID string) gate.Amount {
+	h := d.heard[execID]
+	if told, is := d.children[execID]; is && told.link == h.link {
+		return told.amount // its news may be from before
+	}
+	return gate.Amount{InputTokens: h.news.GetChildrenInputTokens(), CostMicroUSD: h.news.GetChildrenCostMicroUsd()}
+}

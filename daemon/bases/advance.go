@@ -1,0 +1,123 @@
+package bases
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+)
+
+// Advance replaces files of a base. It holds the lock of the base until Commit or Discard.
+// One goroutine uses it.
+type Advance struct {
+	dir   string
+	pack  *os.File
+	out   *packWriter
+	index *storev1.WorkspaceBase
+	files map[string]*storev1.BaseFile
+	// current is the file whose content arrives.
+	current *storev1.BaseFile
+	sum     hash.Hash
+}
+
+// Begin begins to advance the base in a folder. It returns ErrNone if there is none.
+func Begin(dir string) (*Advance, error) {
+	pack, err := os.OpenFile(filepath.Join(dir, packName), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	a, err := begin(dir, pack)
+	if err != nil {
+		_ = pack.Close() // also gives the lock back
+	}
+	return a, err
+}
+
+func begin(dir string, pack *os.File) (*Advance, error) {
+	if err := lock(pack); err != nil {
+		return nil, err
+	}
+	b, err := Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	b.Close()
+	a := &Advance{dir: dir, pack: pack, index: b.WorkspaceBase, files: b.byPath, sum: sha256.New()}
+	offset, written := uint64(0), uint64(0)
+	for _, one := range b.GetBlocks() {
+		offset, written = max(offset, one.GetOffset()+uint64(one.GetLength())), written+uint64(one.GetSize())
+	}
+	a.out, err = appendTo(pack, offset, written)
+	return a, err
+}
+
+// Remove takes a file out of the base.
+func (a *Advance) Remove(path string) {
+	a.finishFile()
+	delete(a.files, path)
+}
+
+// Replace puts a file into the base. Content follows: that of a link is its target.
+func (a *Advance) Replace(path string, link, executable bool) {
+	a.finishFile()
+	f := &storev1.BaseFile{Path: []byte(path), Mode: unix.S_IFREG | 0o644, Offset: a.out.written}
+	switch {
+	case link:
+		f.Mode = unix.S_IFLNK | 0o777
+	case executable:
+		f.Mode = unix.S_IFREG | 0o755
+	}
+	a.files[path], a.current = f, f
+}
+
+// Content adds content of the file of the last Replace.
+func (a *Advance) Content(data []byte) {
+	switch {
+	case a.current == nil:
+	case a.current.GetMode()&unix.S_IFMT == unix.S_IFLNK:
+		a.current.Link = append(a.current.Link, data...)
+	default:
+		_, _ = a.sum.Write(data) // a hash never fails
+		a.current.Size += uint64(len(data))
+		a.out.add(data)
+	}
+}
+
+func (a *Advance) finishFile() {
+	if f := a.current; f != nil && f.GetMode()&unix.S_IFMT == unix.S_IFREG {
+		f.Sha256 = a.sum.Sum(nil)
+		a.sum.Reset()
+	}
+	a.current = nil
+}
+
+// Commit makes the base have all changes.
+func (a *Advance) Commit() error {
+	a.finishFile()
+	defer a.pack.Close() // synced by close
+	blocks, err := a.out.close()
+	if err != nil {
+		return err
+	}
+	a.index.Blocks = append(a.index.Blocks, blocks...)
+	a.index.Files = a.index.Files[:0]
+	for _, f := range a.files {
+		a.index.Files = append(a.index.Files, f)
+	}
+	return write(a.dir, a.index)
+}
+
+// Discard leaves the base as it was.
+func (a *Advance) Discard() {
+	_, err := a.out.close()
+	_ = cmp.Or(a.pack.Close(), err) // the index does not name what was appended
+}

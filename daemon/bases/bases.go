@@ -1,0 +1,192 @@
+// Package bases keeps the base of each workspace that was copied into a sandbox: the
+// files that were copied, byte for byte. What a sandbox changed is the difference from it.
+//
+// A base is a folder with two files. "pack" has the contents in blocks, each compressed by
+// itself. "index" names the files, and is a zstd frame around a WorkspaceBase. Only the
+// daemon writes them; the container does not see them.
+//
+// The order makes a base complete or absent whenever the daemon is killed. While a
+// workspace is copied, Recorder writes the pack. Its Finish syncs the pack, and then the
+// index appears by a rename. A folder without an index is no base, and the next copy
+// replaces it. Advance appends to the pack behind what the index uses, then replaces the
+// index by a rename, so a reader that has opened the base goes on with the earlier one. An
+// exclusive lock (flock) on the pack orders concurrent calls of Advance.
+//
+// Folders, devices, FIFOs and sockets are not part of a base, as in git. Neither is
+// the inside of a git repository (gitignore.Inside): git of the host executes hooks and follows
+// settings there.
+package bases
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+)
+
+const (
+	packName  = "pack"
+	indexName = "index"
+	// maxIndex bounds the decompressed index in bytes: more than a million files.
+	maxIndex = 1 << 30
+)
+
+// ErrNone is the error for a sandbox without a base.
+var ErrNone = errors.New("there is no base")
+
+// Base is an opened base.
+type Base struct {
+	*storev1.WorkspaceBase
+	byPath map[string]*storev1.BaseFile
+	pack   *os.File
+	// starts has the position of each block in the contents.
+	starts []uint64
+	// block is the decompressed block with the number held.
+	held  int
+	block []byte
+	plain *zstd.Decoder
+}
+
+// Open opens the base in a folder. It returns ErrNone if there is none. A Base is not safe
+// for concurrent use.
+func Open(dir string) (*Base, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, indexName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	plain, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxIndex))
+	if err != nil {
+		return nil, err
+	}
+	b := &Base{WorkspaceBase: new(storev1.WorkspaceBase), held: -1, plain: plain}
+	if raw, err = plain.DecodeAll(raw, nil); err == nil {
+		err = proto.Unmarshal(raw, b.WorkspaceBase)
+	}
+	if err == nil {
+		b.pack, err = os.Open(filepath.Join(dir, packName))
+	}
+	if err != nil {
+		plain.Close()
+		return nil, fmt.Errorf("the base of the workspace cannot be read: %w", err)
+	}
+	b.byPath = make(map[string]*storev1.BaseFile, len(b.GetFiles()))
+	for _, f := range b.GetFiles() {
+		b.byPath[string(f.GetPath())] = f
+	}
+	at := uint64(0)
+	for _, one := range b.GetBlocks() {
+		b.starts = append(b.starts, at)
+		at += uint64(one.GetSize())
+	}
+	return b, nil
+}
+
+// Close closes the base.
+func (b *Base) Close() {
+	b.plain.Close()
+	_ = b.pack.Close() // only read
+}
+
+// File returns the file of a path, or nil.
+func (b *Base) File(path string) *storev1.BaseFile { return b.byPath[path] }
+
+// Content writes the content of a regular file of the base to w.
+func (b *Base) Content(f *storev1.BaseFile, w io.Writer) error {
+	for at, left := f.GetOffset(), f.GetSize(); left > 0; {
+		n, exact := slices.BinarySearch(b.starts, at)
+		if !exact {
+			n--
+		}
+		if err := b.load(n); err != nil {
+			return err
+		}
+		from := at - b.starts[n]
+		if from >= uint64(len(b.block)) {
+			return errDamaged
+		}
+		piece := b.block[from:min(uint64(len(b.block)), from+left)]
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+		at, left = at+uint64(len(piece)), left-uint64(len(piece))
+	}
+	return nil
+}
+
+var errDamaged = errors.New("the base of the workspace is damaged")
+
+// load decompresses a block.
+func (b *Base) load(n int) error {
+	if n < 0 || n >= len(b.GetBlocks()) {
+		return errDamaged
+	}
+	if n == b.held {
+		return nil
+	}
+	b.held = -1
+	one := b.GetBlocks()[n]
+	raw := make([]byte, one.GetLength())
+	_, err := b.pack.ReadAt(raw, int64(one.GetOffset()))
+	if err == nil {
+		b.block, err = b.plain.DecodeAll(raw, b.block[:0])
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	b.held = n
+	return nil
+}
+
+// write replaces the index of a base, which then is complete.
+func write(dir string, base *storev1.WorkspaceBase) error {
+	slices.SortFunc(base.Files, func(a, b *storev1.BaseFile) int { return bytes.Compare(a.GetPath(), b.GetPath()) })
+	raw, err := proto.Marshal(base)
+	if err != nil {
+		return err
+	}
+	small, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	raw = small.EncodeAll(raw, nil)
+	name := filepath.Join(dir, indexName)
+	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(raw)
+	err = cmp.Or(err, file.Sync(), file.Close(), os.Rename(name+".new", name))
+	return cmp.Or(err, syncDir(dir))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // only read
+	return d.Sync()
+}
+
+// lock takes the lock of a base, which closing the file gives back.
+func lock(pack *os.File) error {
+	for {
+		if err := unix.Flock(int(pack.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package bases
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/archive"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// folder makes a folder with files by path. A name that ends in "@" is a link to its content.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		link := strings.HasSuffix(name, "@")
+		name = filepath.Join(dir, strings.TrimSuffix(name, "@"))
+		err := os.MkdirAll(filepath.Dir(name), 0o755)
+		if link {
+			err = errors.Join(err, os.Symlink(content, name))
+		} else {
+			err = errors.Join(err, os.WriteFile(name, []byte(content), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// record packs a folder and returns its base.
+func record(t *testing.T, source, dir string) {
+	t.Helper()
+	fd, err := unix.Open(source, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	r, err := Record(dir, "workspace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Pack(t.Context(), io.Discard, fd, "", archive.PackOptions{Name: "workspace", Record: r}); err != nil {
+		r.Discard()
+		t.Fatal(err)
+	}
+	if err := r.Finish(About{Source: source, Target: "/workspace", CopiedAt: 7, Foreign: []string{"cache"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contents returns all files of a base by path.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	all := make(map[string]string)
+	for _, f := range b.GetFiles() {
+		var text bytes.Buffer
+		if f.GetMode()&unix.S_IFMT == unix.S_IFLNK {
+			all[string(f.GetPath())+"@"] = string(f.GetLink())
+			continue
+		}
+		if err := b.Content(f, &text); err != nil {
+			t.Errorf("%s: %v", f.GetPath(), err)
+		}
+		all[string(f.GetPath())] = text.String()
+	}
+	return all
+}
+
+func same(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	for name, content := range want {
+		if got[name] != content {
+			t.Errorf("%s has %d bytes that begin with %.20q", name, len(got[name]), got[name])
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("the base has %s", name)
+		}
+	}
+}
+
+func TestABaseHasWhatWasCopiedByteForByte(t *testing.T) {
+	large := strings.Repeat("0123456789abcdef", 3*blockSize/16) + "end"
+	files := map[string]string{"a": "first", "dir/empty": "", "dir/large": large, "dir/link@": "../a", "z\xff": "no UTF-8"}
+	source, dir := folder(t, files), filepath.Join(t.TempDir(), "base")
+	if err := os.Link(filepath.Join(source, "a"), filepath.Join(source, "b")); err != nil {
+		t.Fatal(err)
+	}
+	files["b"] = "first"
+	if err := os.MkdirAll(filepath.Join(source, ".GIT/hooks"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(source, ".GIT/hooks/pre-commit"), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	record(t, source, dir)
+	same(t, contents(t, dir), files)
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if b.GetSource() != source || b.GetTarget() != "/workspace" || b.GetCopiedAt() != 7 || len(b.GetForeign()) != 1 {
+		t.Errorf("it is of %v", b.WorkspaceBase)
+	}
+	if b.File("dir/large").GetSize() != uint64(len(large)) || b.File("nothing") != nil {
+		t.Errorf("files: %v", b.File("dir/large"))
+	}
+}
+
+func TestAnIncompleteBaseIsNone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	r, err := Record(dir, "workspace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, ErrNone) {
+		t.Errorf("while it is written: %v", err)
+	}
+	r.Discard()
+	if _, err := Open(dir); !errors.Is(err, ErrNone) {
+		t.Errorf("discarded: %v", err)
+	}
+	record(t, folder(t, map[string]string{"a": "1"}), dir)
+	// A copy that begins again, as after a kill of the daemon, replaces the base.
+	if r, err = Record(dir, "workspace"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, ErrNone) {
+		t.Errorf("while it is written again: %v", err)
+	}
+	r.Discard()
+}
+
+func TestADamagedBaseIsNotBelieved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": strings.Repeat("a long text ", 100)}), dir)
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	raw, err := os.ReadFile(filepath.Join(dir, packName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)/2] ^= 0x40
+	if err := os.WriteFile(filepath.Join(dir, packName), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Content(b.File("a"), io.Discard); !errors.Is(err, errDamaged) {
+		t.Errorf("it was read: %v", err)
+	}
+}
+
+func TestAnAdvancedBaseHasTheNewFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "old", "b": "stays", "c": "goes"}), dir)
+	earlier, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer earlier.Close()
+	change := func() *Advance {
+		a, err := Begin(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Replace("a", false, true)
+		a.Content([]byte("n"))
+		a.Content([]byte("ew"))
+		a.Replace("link", true, false)
+		a.Content([]byte("../x"))
+		a.Remove("c")
+		return a
+	}
+	change().Discard()
+	same(t, contents(t, dir), map[string]string{"a": "old", "b": "stays", "c": "goes"})
+	for range 2 { // a repeated call
+		if err := change().Commit(); err != nil {
+			t.Fatal(err)
+		}
+		same(t, contents(t, dir), map[string]string{"a": "new", "b": "stays", "link@": "../x"})
+	}
+	var text bytes.Buffer
+	if err := earlier.Content(earlier.File("a"), &text); err != nil || text.String() != "old" {
+		t.Errorf("a reader of before reads %q: %v", text.String(), err)
+	}
+	now, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer now.Close()
+	if now.File("a").GetMode()&0o111 == 0 || now.File("a").GetModified() != 0 {
+		t.Errorf("a is %v", now.File("a"))
+	}
+	if _, err := Begin(t.TempDir()); !errors.Is(err, ErrNone) {
+		t.Errorf("without a base: %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package build
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// inlineName is the name of an inline Dockerfile in the archive. A file of the context
+// with this name is left out.
+const inlineName = ".agbox.Dockerfile"
+
+// digestVersion changes when the same request shall be built again by a newer agbox.
+const digestVersion = "agbox-build-1"
+
+// archived is a build context as a tar archive, in a file without a name.
+type archived struct {
+	file *os.File
+	size int64
+	// dockerfile is the path of the Dockerfile in the archive.
+	dockerfile string
+	// digest identifies everything that decides about the build, except for base images.
+	digest string
+}
+
+// Close removes the archive.
+func (a *archived) Close() { _ = a.file.Close() } // it has no name
+
+// reader reads the archive from its beginning. Several may read at the same time.
+func (a *archived) reader() io.Reader { return io.NewSectionReader(a.file, 0, a.size) }
+
+// pack writes the context of a request to a file below the folder spool.
+func pack(ctx context.Context, spool string, r Request) (*archived, error) {
+	file, err := nameless(spool)
+	if err != nil {
+		return nil, fmt.Errorf("make a file for a build context: %w", err)
+	}
+	a := &archived{file: file, dockerfile: path.Clean(filepath.ToSlash(cmp.Or(r.Build.GetDockerfile(), "Dockerfile")))}
+	if r.Build.GetDockerfileInline() != "" {
+		a.dockerfile = inlineName
+	}
+	if err := a.fill(ctx, r); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// nameless makes a file without a name in a folder. Not every file system has O_TMPFILE.
+func nameless(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.CreateTemp(dir, "context-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		_ = file.Close() // the first error says more
+		return nil, err
+	}
+	return file, nil
+}
+
+func (a *archived) fill(ctx context.Context, r Request) (err error) {
+	if err := a.write(ctx, r); err != nil {
+		return err
+	}
+	if a.size, err = a.file.Seek(0, io.SeekEnd); err != nil {
+		return fmt.Errorf("measure a build context: %w", err)
+	}
+	return a.identify(r)
+}
+
+// write writes the archive: the inline Dockerfile, then the folder.
+func (a *archived) write(ctx context.Context, r Request) error {
+	out := tar.NewWriter(a.file)
+	if text := r.Build.GetDockerfileInline(); text != "" {
+		err := writeText(out, inlineName, text)
+		if err == nil {
+			err = out.Flush()
+		}
+		if err != nil {
+			return spoolFailed(err)
+		}
+	}
+	if err := writeFeatures(ctx, a.file, r); err != nil {
+		return err
+	}
+	if r.Build.GetContext() == "" {
+		return spoolFailed(out.Close())
+	}
+	tree, err := r.Host.Open(hostfiles.Copy{Source: r.Build.GetContext(), Force: r.Force})
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	if !tree.IsDir() {
+		return refused("The build context %s is a file: name the folder that has the Dockerfile.", r.Build.GetContext())
+	}
+	return tree.PackFiltered(ctx, a.file, &ignoring{dockerfile: a.dockerfile, root: r.Build.GetContext()})
+}
+
+func spoolFailed(err error) error {
+	if err != nil {
+		return fmt.Errorf("write a build context: %w", err)
+	}
+	return nil
+}
+
+// identify computes the digest, and checks that the Dockerfile is in the archive. Times
+// and owners do not count: a fresh checkout of the same files is the same image.
+func (a *archived) identify(r Request) error {
+	sum := sha256.New()
+	add(sum, digestVersion, a.dockerfile, r.Build.GetTarget(), r.Platform)
+	args := r.Build.GetArgs()
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		add(sum, name, args[name])
+	}
+	there := false
+	files := tar.NewReader(a.reader())
+	for {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read a build context: %w", err)
+		}
+		name := path.Clean(h.Name)
+		there = there || name == a.dockerfile && h.Typeflag != tar.TypeDir
+		add(sum, "file", name, h.Linkname, fmt.Sprint(h.Typeflag, h.Mode, h.Size))
+		if _, err := io.Copy(sum, files); err != nil {
+			return fmt.Errorf("read a build context: %w", err)
+		}
+	}
+	if !there {
+		return refused("There is no Dockerfile %s in the build context %s: write one, or name it under dockerfile.", a.dockerfile, cmp.Or(r.Build.GetContext(), "(none)"))
+	}
+	const bytes = 20
+	a.digest = hex.EncodeToString(sum.Sum(nil)[:bytes])
+	return nil
+}
+
+// add adds texts to a digest, each with its length.
+func add(sum hash.Hash, texts ...string) {
+	for _, text := range texts {
+		_, _ = fmt.Fprintf(sum, "%d:%s", len(text), text) // a hash never fails
+	}
+}
+
+func refused(format string, args ...any) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IMAGE_BUILD_FAILED, format, args...)
+}
+
+// maxIgnore is the maximum size of a .dockerignore in bytes, and maxPatterns that of its
+// lines. maxMatched bounds how often a path is compared with a pattern: some seconds.
+const (
+	maxIgnore   = 256 << 10
+	maxPatterns = 1000
+	maxMatched  = 50_000_000
+)
+
+var _ archive.Filter = (*ignoring)(nil)

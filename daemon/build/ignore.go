@@ -1,0 +1,102 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
+)
+
+// ignoring excludes from a build context what its .dockerignore names, but not the
+// Dockerfile.
+type ignoring struct {
+	dockerfile, root string
+
+	patterns *patternmatcher.PatternMatcher
+	count    int
+	// left is what is left of maxMatched.
+	left int
+}
+
+// Enter reads the .dockerignore of the context: that of the Dockerfile, else the general
+// one. Only those at the top are read.
+func (i *ignoring) Enter(name string, dir int) error {
+	if name != "" {
+		return nil
+	}
+	i.left = maxMatched
+	for _, file := range []string{i.dockerfile + ".dockerignore", ".dockerignore"} {
+		lines, err := readIgnore(dir, file)
+		if err == nil && len(lines) > maxPatterns {
+			err = fmt.Errorf("it has more than %d patterns", maxPatterns)
+		}
+		if err == nil && lines != nil {
+			i.count = len(lines)
+			i.patterns, err = patternmatcher.New(lines)
+		}
+		if err != nil {
+			return refused("%s cannot be used (%v): mend it.", path.Join(i.root, file), err)
+		}
+		if i.patterns != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// readIgnore returns the patterns of a file in an open folder, nil if there is none. A
+// symbolic link, or a file behind one, counts as none.
+func readIgnore(dir int, name string) ([]string, error) {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close() // only read
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxIgnore+1))
+	if err == nil && len(text) > maxIgnore {
+		err = fmt.Errorf("it is larger than %d KiB", maxIgnore>>10)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines, err := ignorefile.ReadAll(strings.NewReader(string(text)))
+	if lines == nil {
+		lines = []string{}
+	}
+	return lines, err
+}
+
+// Skip reports whether a path is excluded.
+func (i *ignoring) Skip(name string, isDir bool) (bool, error) {
+	switch {
+	case name == inlineName:
+		return true, nil
+	case i.patterns == nil, name == i.dockerfile, isDir && strings.HasPrefix(i.dockerfile, name+"/"):
+		return false, nil
+	}
+	// Each part of a path is compared: an excluded folder excludes what is below it.
+	if i.left -= i.count * (1 + strings.Count(name, "/")); i.left < 0 {
+		return false, refused("The .dockerignore of %s has too many patterns for so many files: use fewer, or exclude whole folders.", i.root)
+	}
+	out, err := i.patterns.MatchesOrParentMatches(name)
+	if err != nil {
+		return false, refused("The .dockerignore of %s cannot be used (%v): mend it.", i.root, err)
+	}
+	return out && !(isDir && i.patterns.Exclusions()), nil
+}

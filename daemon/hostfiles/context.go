@@ -1,0 +1,19 @@
+package hostfiles
+
+import (
+	"context"
+	"io"
+
+	"github.com/agbox/agbox/internal/archive"
+)
+
+// PackFiltered writes the content of a folder to w as a tar archive, without what the
+// filter excludes. All of it belongs to root. Errors of the host's files are fault.Errors.
+func (t *Tree) PackFiltered(ctx context.Context, w io.Writer, filter archive.Filter) error {
+	return t.pack(ctx, w, archive.PackOptions{Name: ".", Owner: &archive.Owner{}, Filter: filter})
+}
+
+// PackBelow is PackFiltered of a whole folder, below a name in the archive.
+func (t *Tree) PackBelow(ctx context.Context, w io.Writer, name string) error {
+	return t.pack(ctx, w, archive.PackOptions{Name: name, Owner: &archive.Owner{}})
+}

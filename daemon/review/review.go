@@ -1,0 +1,349 @@
+// Package review compares the workspace of a sandbox with its base (package bases): what
+// the sandbox has changed since the workspace was copied in.
+//
+// The supervisor packs the workspace without the content of files that did not change since
+// then. Everything that it says is hostile: names are checked, and contents are hashed here.
+package review
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/internal/paths"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+const (
+	// settled is how long before the end of a copy a file must have its change time to be
+	// taken for unchanged: the kernel's times of files are up to 10 ms behind its clock.
+	settled = 50 * time.Millisecond
+	// maxFile is the maximum size of a changed file in bytes, maxChanges the maximum number
+	// of changed files, and maxNames that of the bytes of the paths of new files, which are
+	// kept in memory.
+	maxFile    = 1 << 30
+	maxChanges = 200_000
+	maxNames   = 64 << 20
+)
+
+// Transfers makes transfers from sandboxes.
+type Transfers interface {
+	// Transfer starts a transfer. done must be called at its end.
+	Transfer(ctx context.Context, sandboxID string, req *guestv1.TransferRequest) (t *guest.Transfer, done func(), err error)
+}
+
+// Review compares workspaces.
+type Review struct {
+	files Transfers
+	paths paths.Install
+}
+
+// New makes a Review.
+func New(files Transfers, install paths.Install) *Review { return &Review{files, install} }
+
+// Options say what to compare.
+type Options struct {
+	// All includes new files that are ignored.
+	All bool
+	// NamesOnly sends no contents.
+	NamesOnly bool
+}
+
+// Open opens the base of a sandbox. Its errors are fault.Errors.
+func (r *Review) Open(sandboxID string) (*bases.Base, error) {
+	base, err := bases.Open(r.paths.GuestBase(sandboxID))
+	return base, noBase(sandboxID, err)
+}
+
+// Begin begins to advance the base of a sandbox. Its errors are fault.Errors.
+func (r *Review) Begin(sandboxID string) (*bases.Advance, error) {
+	a, err := bases.Begin(r.paths.GuestBase(sandboxID))
+	return a, noBase(sandboxID, err)
+}
+
+func noBase(sandboxID string, err error) error {
+	if !errors.Is(err, bases.ErrNone) {
+		return err
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE,
+		"No workspace was copied into sandbox %s, so there is nothing to compare with: `agbox cp` copies files out.", sandboxID)
+}
+
+// Compare sends each difference between the workspace of a sandbox and its base.
+func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base)}
+	scan := &guestv1.WorkScan{Gitignore: !o.All, ChangedSince: base.GetCopiedAt() - int64(settled)}
+	if !o.All {
+		scan.ExcludePatterns = base.GetExcludePatterns()
+	}
+	if err := c.scan(ctx, scan, c.found); err != nil {
+		return err
+	}
+	if err := c.readLater(ctx); err != nil {
+		return err
+	}
+	return c.missing(ctx)
+}
+
+// comparison is one run of Compare. One goroutine uses it.
+type comparison struct {
+	review    *Review
+	sandboxID string
+	base      *bases.Base
+	o         Options
+	send      func(*agboxv1.CompareWorkspaceResponse) error
+	// seen has the paths of files that were compared or are in later.
+	seen map[string]bool
+	// twins has the sizes and times that several files of the base have.
+	twins map[stamp]bool
+	// later are files whose content must be read apart.
+	later   []string
+	changes int
+	// names is the number of bytes of the paths of new files.
+	names int
+}
+
+// stamp is by what a file is recognized that has not changed since it was copied. A folder
+// may have been renamed, so the path alone is not enough.
+type stamp struct {
+	size     uint64
+	modified int64
+}
+
+func twins(base *bases.Base) map[stamp]bool {
+	count := make(map[stamp]bool, len(base.GetFiles()))
+	for _, f := range base.GetFiles() {
+		s := stamp{f.GetSize(), f.GetModified()}
+		_, known := count[s]
+		count[s] = known
+	}
+	return count
+}
+
+// scan calls each with the files of the workspace.
+func (c *comparison) scan(ctx context.Context, scan *guestv1.WorkScan, each func(path string, h *tar.Header, content io.Reader) error) error {
+	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
+		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget()), Name: []byte("."), Follow: true, Work: scan},
+	}})
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND {
+		return nil // all is removed
+	}
+	if err != nil {
+		return err
+	}
+	defer done()
+	in := &stream{t: t}
+	for files := tar.NewReader(in); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			_, err = io.Copy(io.Discard, in) // the supervisor's last word
+			return err
+		}
+		if err != nil {
+			return in.explain(err)
+		}
+		path := strings.TrimPrefix(h.Name, "./")
+		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink || !Valid(path) || c.foreign(path) {
+			continue
+		}
+		if err := each(path, h, files); err != nil {
+			return in.explain(err)
+		}
+	}
+}
+
+// stream reads a transfer.
+type stream struct {
+	t    *guest.Transfer
+	rest []byte
+	err  error
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 && s.err == nil {
+		s.rest, s.err = s.t.Next()
+	}
+	if len(s.rest) == 0 {
+		return 0, s.err
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// explain prefers the error of the transfer to one that follows from it.
+func (s *stream) explain(err error) error {
+	if s.err != nil && !errors.Is(s.err, io.EOF) {
+		return s.err
+	}
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return guest.Tampered("it sent a workspace that cannot be decoded", err)
+	}
+	return err
+}
+
+// Valid reports whether a path can be part of the work.
+func Valid(path string) bool {
+	if path == "" || len(path) > 4095 || strings.IndexByte(path, 0) >= 0 || gitignore.Inside(path) {
+		return false
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || part == "." || part == ".." || len(part) > 255 {
+			return false
+		}
+	}
+	return true
+}
+
+// foreign reports whether something other than the workspace's copy brought a path in.
+func (c *comparison) foreign(path string) bool {
+	return slices.ContainsFunc(c.base.GetForeign(), func(dir string) bool {
+		return path == dir || strings.HasPrefix(path, dir+"/")
+	})
+}
+
+// found compares a file of the first scan.
+func (c *comparison) found(path string, h *tar.Header, content io.Reader) error {
+	if c.seen[path] {
+		return nil
+	}
+	c.seen[path] = true
+	if c.base.File(path) == nil {
+		c.names += len(path)
+	}
+	if c.names > maxNames || len(c.seen) > maxChanges+len(c.base.GetFiles()) {
+		return c.tooMany()
+	}
+	if h.Typeflag == tar.TypeSymlink {
+		return c.link(path, h.Linkname)
+	}
+	if size, bare := h.PAXRecords[archive.SizeRecord]; bare {
+		if !c.untouched(path, size, h) {
+			c.later = append(c.later, path)
+		}
+		return nil
+	}
+	return c.file(path, h.Mode&0o100 != 0, content)
+}
+
+// untouched reports whether a file that did not change is the one of the base.
+func (c *comparison) untouched(path, size string, h *tar.Header) bool {
+	f := c.base.File(path)
+	if f == nil {
+		return false
+	}
+	n, err := strconv.ParseUint(size, 10, 64)
+	s := stamp{f.GetSize(), f.GetModified()}
+	return err == nil && f.GetModified() != 0 && n == s.size && h.ModTime.UnixNano() == s.modified && !c.twins[s]
+}
+
+// readLater compares files that the scan had no content of.
+func (c *comparison) readLater(ctx context.Context) error {
+	for _, path := range c.later {
+		if err := c.read(ctx, path); err != nil {
+			return err
+		}
+	}
+	c.later = nil
+	return nil
+}
+
+// read compares a file, which is read apart.
+func (c *comparison) read(ctx context.Context, path string) error {
+	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
+		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + path), Name: []byte("f"), Work: &guestv1.WorkScan{}},
+	}})
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
+		return c.gone(path)
+	}
+	if err != nil {
+		return err
+	}
+	defer done()
+	in := &stream{t: t}
+	files := tar.NewReader(in)
+	h, err := files.Next()
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return in.explain(err)
+	case err != nil:
+		return c.gone(path)
+	case h.Typeflag == tar.TypeSymlink:
+		return c.link(path, h.Linkname)
+	case h.Typeflag == tar.TypeReg:
+		return in.explain(c.file(path, h.Mode&0o100 != 0, files))
+	}
+	return c.gone(path)
+}
+
+// missing compares the files of the base that the first scan has not shown: they are
+// removed or ignored.
+func (c *comparison) missing(ctx context.Context) error {
+	left := make(map[string]*storev1.BaseFile)
+	for _, f := range c.base.GetFiles() {
+		if path := string(f.GetPath()); !c.seen[path] && !c.foreign(path) {
+			left[path] = f
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	if !c.o.All {
+		since := c.base.GetCopiedAt() - int64(settled)
+		err := c.scan(ctx, &guestv1.WorkScan{ChangedSince: math.MaxInt64}, func(path string, h *tar.Header, _ io.Reader) error {
+			if left[path] == nil {
+				return nil
+			}
+			delete(left, path)
+			if h.Typeflag == tar.TypeSymlink {
+				return c.link(path, h.Linkname)
+			}
+			if h.ChangeTime.UnixNano() >= since || !c.untouched(path, h.PAXRecords[archive.SizeRecord], h) {
+				c.later = append(c.later, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := c.readLater(ctx); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.base.GetFiles() {
+		if path := string(f.GetPath()); left[path] != nil {
+			if err := c.gone(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *comparison) tooMany() error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST,
+		"The sandbox has more than %d changed files in its workspace, or paths of more than %d MiB: name what is no work in a .gitignore there, or copy with `agbox cp`.", maxChanges, maxNames>>20)
+}
+
+func tooLarge(path string, size uint64) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST,
+		"The file %s of the workspace was changed and has %d bytes; at most %d are supported: name it in a .gitignore there, or copy it with `agbox cp`.",
+		fmt.Sprintf("%q", path), size, maxFile)
+}

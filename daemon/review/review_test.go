@@ -1,0 +1,243 @@
+package review
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// modified is when all files of the tests were changed before they were copied.
+var modified = time.Unix(1_700_000_000, 123)
+
+// compared is a comparison with a base of these files. differences gets what it finds: the
+// path, then the contents of before and after.
+func compared(t *testing.T, files map[string]string) (c *comparison, differences map[string]string) {
+	t.Helper()
+	install := paths.Install{Data: t.TempDir()}
+	source := t.TempDir()
+	for name, content := range files {
+		name = filepath.Join(source, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644), os.Chtimes(name, modified, modified))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(t, source, install.GuestBase("s"))
+	base, err := New(nil, install).Open("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(base.Close)
+	differences = make(map[string]string)
+	last := ""
+	c = &comparison{review: New(nil, install), sandboxID: "s", base: base, seen: make(map[string]bool), twins: twins(base)}
+	c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
+		switch item := m.GetItem().(type) {
+		case *agboxv1.CompareWorkspaceResponse_Difference:
+			last = string(item.Difference.GetPath())
+			differences[last] = ""
+		case *agboxv1.CompareWorkspaceResponse_Before:
+			differences[last] += "-" + string(item.Before)
+		case *agboxv1.CompareWorkspaceResponse_After:
+			differences[last] += "+" + string(item.After)
+		}
+		return nil
+	}
+	return c, differences
+}
+
+func record(t *testing.T, source, dir string) {
+	t.Helper()
+	fd, err := unix.Open(source, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	r, err := bases.Record(dir, "workspace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Pack(t.Context(), io.Discard, fd, "", archive.PackOptions{Name: "workspace", Record: r}); err != nil {
+		r.Discard()
+		t.Fatal(err)
+	}
+	if err := r.Finish(bases.About{Source: source, Target: "/workspace", CopiedAt: time.Now().UnixNano(), Foreign: []string{"cache"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bare is the header of a file that the supervisor says did not change since it was copied.
+func bare(size int, at time.Time) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, ModTime: at, PAXRecords: map[string]string{archive.SizeRecord: strconv.Itoa(size)}}
+}
+
+func TestOnlyDifferencesAreSentWithTheirContents(t *testing.T) {
+	c, got := compared(t, map[string]string{"same": "1", "changed": "old", "gone": "was here", "tool": "run"})
+	plain := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
+	err := errors.Join(
+		c.found("same", plain, strings.NewReader("1")),
+		c.found("changed", plain, strings.NewReader("new")),
+		c.found("changed", plain, strings.NewReader("sent twice")),
+		c.found("added", plain, strings.NewReader("more")),
+		c.found("tool", &tar.Header{Typeflag: tar.TypeReg, Mode: 0o755}, strings.NewReader("run")),
+		c.found("link", &tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, nil),
+		c.gone("gone"), c.gone("never was"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"changed": "-old+new", "added": "+more", "tool": "-run+run", "link": "+/etc/passwd", "gone": "-was here"}
+	if !maps.Equal(got, want) {
+		t.Errorf("the differences are %q, want %q", got, want)
+	}
+}
+
+func TestNamesOnlySendsNoContents(t *testing.T) {
+	c, got := compared(t, map[string]string{"a": "old"})
+	c.o.NamesOnly = true
+	if err := c.found("a", &tar.Header{Typeflag: tar.TypeReg}, strings.NewReader("new")); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"a": ""}; !maps.Equal(got, want) {
+		t.Errorf("the differences are %q", got)
+	}
+}
+
+// A file that the supervisor sends without content is read apart unless size and time show
+// that it is the one that was copied to this path.
+func TestAFileWithoutContentIsReadUnlessItMustBeTheOneThatWasCopied(t *testing.T) {
+	c, got := compared(t, map[string]string{"one": "1", "twin/a": "22", "twin/b": "33"})
+	for _, row := range []struct {
+		path string
+		h    *tar.Header
+		read bool
+	}{
+		{"one", bare(1, modified), false},
+		{"one", bare(2, modified), true},
+		{"one", bare(1, modified.Add(1)), true},
+		{"renamed", bare(1, modified), true},
+		{"twin/a", bare(2, modified), true}, // it may be twin/b, moved here
+		{"one", &tar.Header{Typeflag: tar.TypeReg, ModTime: modified, PAXRecords: map[string]string{archive.SizeRecord: "-1"}}, true},
+	} {
+		c.later, c.seen = nil, make(map[string]bool)
+		if err := c.found(row.path, row.h, nil); err != nil {
+			t.Fatal(err)
+		}
+		if read := len(c.later) == 1; read != row.read {
+			t.Errorf("%s with size %s and time %v is read: %v", row.path, row.h.PAXRecords[archive.SizeRecord], row.h.ModTime, read)
+		}
+	}
+	if len(got) > 0 {
+		t.Errorf("differences: %q", got)
+	}
+}
+
+func TestALargeContentIsSentWholeAndInPieces(t *testing.T) {
+	c, got := compared(t, map[string]string{})
+	for _, size := range []int{inMemory - 1, inMemory, inMemory + 1, inMemory + pieceSize + 7} {
+		content := bytes.Repeat([]byte("0123456789abcde\n"), size/16+1)[:size]
+		var sent bytes.Buffer
+		sum, largest := []byte(nil), 0
+		collect := c.send
+		c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
+			if d := m.GetDifference(); d != nil {
+				sum = d.GetAfter().GetSha256()
+			}
+			largest = max(largest, len(m.GetAfter()))
+			_, _ = sent.Write(m.GetAfter())
+			return collect(m)
+		}
+		if err := c.file(fmt.Sprint(size), false, bytes.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+		c.send = collect
+		if want := sha256.Sum256(content); !bytes.Equal(sent.Bytes(), content) || !bytes.Equal(sum, want[:]) || largest > pieceSize {
+			t.Errorf("of %d bytes %d were sent, at most %d at once", size, sent.Len(), largest)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("%d differences", len(got))
+	}
+	if left, err := filepath.Glob(filepath.Join(c.review.paths.GuestBase("s"), "spool-*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestAnErrorOfTheCallerEndsAComparison(t *testing.T) {
+	c, _ := compared(t, map[string]string{"a": "old"})
+	ended := errors.New("the client has gone")
+	c.send = func(*agboxv1.CompareWorkspaceResponse) error { return ended }
+	if err := c.gone("a"); !errors.Is(err, ended) {
+		t.Errorf("gone: %v", err)
+	}
+	c.changes = maxChanges
+	if err := c.gone("a"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "more than 200000") {
+		t.Errorf("too many changes: %v", err)
+	}
+}
+
+func TestThePathsOfNewFilesAreBounded(t *testing.T) {
+	c, _ := compared(t, map[string]string{"old": "old"})
+	c.names = maxNames - len("new")
+	h := &tar.Header{Typeflag: tar.TypeSymlink, Linkname: "x"}
+	for _, path := range []string{"new", "old"} {
+		if err := c.found(path, h, nil); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := c.found("n", h, nil); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "paths of more than 64 MiB") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestPathsThatAreNoWorkAreNotValid(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	for path, want := range map[string]bool{
+		"a": true, "a/b": true, ".gitignore": true, "a b/\xff": true, "..a": true, "": false, "/a": false, "a/": false, "a//b": false,
+		"../a": false, "a/../b": false, "./a": false, "a\x00b": false, ".git": false, ".git/config": false, "sub/.GIT/hooks/x": false,
+		long: false, strings.Repeat("abc/", 1024) + "x": false,
+	} {
+		if got := Valid(path); got != want {
+			t.Errorf("Valid(%.40q) is %v", path, got)
+		}
+	}
+}
+
+func TestWhatOtherCopiesBroughtInIsForeign(t *testing.T) {
+	c, _ := compared(t, map[string]string{})
+	for path, want := range map[string]bool{"cache": true, "cache/x": true, "cached": false, "a/cache": false} {
+		if got := c.foreign(path); got != want {
+			t.Errorf("foreign(%q) is %v", path, got)
+		}
+	}
+}
+
+func TestASandboxWithoutABaseSaysSo(t *testing.T) {
+	r := New(nil, paths.Install{Data: t.TempDir()})
+	_, opened := r.Open("s")
+	_, begun := r.Begin("s")
+	for _, err := range []error{opened, begun} {
+		if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE {
+			t.Errorf("without a base: %v", err)
+		}
+	}
+}

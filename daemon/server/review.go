@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/daemon/review"
+)
+
+// CompareWorkspace streams what a sandbox has changed in its workspace.
+func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+	ctx, cancel := f.life.context(stream.Context())
+	defer cancel()
+	sb, err := f.ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	r := review.New(f.files, f.paths)
+	base, err := r.Open(sb.ID)
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	err = stream.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{
+		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign()},
+	}})
+	if err == nil && req.GetWithBase() {
+		err = review.Files(base, stream.Send)
+	}
+	if err != nil {
+		return err
+	}
+	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly()}
+	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_STOPPED && sb.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		return orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send))
+	}
+	ctx, enough := context.WithTimeout(ctx, archiveTimeout)
+	defer enough()
+	return orStopped(ctx, r.CompareStopped(ctx, sb.ID, base, o, func(ctx context.Context, path string) (io.ReadCloser, error) {
+		return f.loop.Archive(ctx, sb, path)
+	}, stream.Send))
+}
+
+// archiveTimeout bounds the comparison of a sandbox that does not run: the engine holds its
+// container as long as somebody reads.
+const archiveTimeout = 10 * time.Minute
+
+// AdvanceBase replaces files of the base of a workspace.
+func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	open := first.GetOpen()
+	if open == nil {
+		return invalid("open: the first message names the sandbox.")
+	}
+	sb, err := f.ledger.FindSandbox(stream.Context(), open.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	a, err := review.New(f.files, f.paths).Begin(sb.ID)
+	if err != nil {
+		return err
+	}
+	if err := advance(a, stream.Recv); err != nil {
+		a.Discard()
+		return err
+	}
+	if err := a.Commit(); err != nil {
+		return err
+	}
+	return stream.SendAndClose(&agboxv1.AdvanceBaseResponse{})
+}
+
+// advance receives all files of a new base.
+func advance(a *bases.Advance, recv func() (*agboxv1.AdvanceBaseRequest, error)) error {
+	for {
+		m, err := recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch item := m.GetItem().(type) {
+		case *agboxv1.AdvanceBaseRequest_Open:
+			return invalid("open: only the first message has it.")
+		case *agboxv1.AdvanceBaseRequest_Data:
+			a.Content(item.Data)
+		case *agboxv1.AdvanceBaseRequest_File:
+			path, file := string(item.File.GetPath()), item.File.GetFile()
+			if !review.Valid(path) {
+				return invalid("file: the path is not one of a workspace.")
+			}
+			if file == nil {
+				a.Remove(path)
+			} else {
+				a.Replace(path, file.GetLink(), file.GetExecutable())
+			}
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+func TestDiffShowsWhatASandboxChanged(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{
+		"main.go": "one\ntwo\nthree\n", "old/name": "moved as it is\n", "gone": "gone\n", "run.sh": "#!/bin/sh\n",
+		".gitignore": "*.o\n/build/\n.env\n", ".env": "secret\n", "kept/a": "a\n", ".git/config": "[core]\n", "data": "\x00\x01",
+	})
+	if err := os.Symlink("main.go", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
+	in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+	in.inside(t, "demo", `cd /workspace
+printf 'one\n2\nthree\n' > main.go; mkdir new; mv old/name new/name; rm gone; chmod +x run.sh; echo more >> .env
+mkdir build empty; echo x > build/out; echo y > a.o; echo b > kept/b; ln -sfn /etc/passwd link; printf '\000\002' > data
+printf '[core]\n\thooksPath=/x\n' > .git/config; mkdir -p .git/hooks .GIT; echo x > .git/hooks/pre-commit; echo x > .GIT/config; mkfifo pipe`)
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, ".env\ndata\ngone\nkept/b\nlink\nmain.go\nnew/name\nrun.sh\n", "")
+	in.Agbox(t, "diff", "demo", "--name-only", "--all").WantOutput(t, ".env\na.o\nbuild/out\ndata\ngone\nkept/b\nlink\nmain.go\nnew/name\nrun.sh\n", "")
+	in.Agbox(t, "diff", "demo", "--name-only", "kept", "new/").WantOutput(t, "kept/b\nnew/name\n", "")
+	in.Agbox(t, "diff", "demo", "--stat", "--exit-code").Want(t, 1)
+	stat := in.Agbox(t, "diff", "demo", "--stat").Want(t, 0).Stdout
+	for _, want := range []string{" main.go              |   2 +-\n", " data                 | Bin 2 -> 2 bytes\n", " old/name => new/name |   0\n", " 8 files changed, 4 insertions(+), 3 deletions(-)\n"} {
+		if !strings.Contains(stat, want) {
+			t.Errorf("--stat lacks %q:\n%s", want, stat)
+		}
+	}
+	// The patch makes the same of a copy of the folder.
+	patch := in.Agbox(t, "diff", "demo").Want(t, 0).Stdout
+	apply := exec.CommandContext(t.Context(), "git", "apply", "-")
+	apply.Dir, apply.Stdin = dir, strings.NewReader(patch)
+	if out, err := apply.CombinedOutput(); err != nil {
+		t.Fatalf("git apply: %v: %s\n%s", err, out, patch)
+	}
+	wantFile(t, filepath.Join(dir, "main.go"), "one\n2\nthree\n")
+	wantFile(t, filepath.Join(dir, "new/name"), "moved as it is\n")
+	wantFile(t, filepath.Join(dir, ".git/config"), "[core]\n")
+	wantFile(t, filepath.Join(dir, "data"), "\x00\x02")
+	if to, err := os.Readlink(filepath.Join(dir, "link")); err != nil || to != "/etc/passwd" {
+		t.Errorf("the link leads to %s: %v", to, err)
+	}
+}
+
+func TestDiffSeesAFileWhoseTimeAndSizeAreAsBefore(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a/f": "one\n", "b/f": "two\n", "c": "abc\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", `cd /workspace; touch -r c ref; echo xyz > c; touch -r ref c; rm ref; mv a t; mv b a; mv t b`)
+	// The files of renamed folders keep their change time.
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a/f\nb/f\nc\n", "")
+	in.Create(t, "mounted", harness.ImageUser, "--mount-workspace", dir)
+	r := in.Agbox(t, "diff", "mounted").Want(t, 4)
+	if !strings.Contains(r.Stderr, "No workspace was copied into sandbox") {
+		t.Errorf("a mounted workspace: %s", r.Stderr)
+	}
+}
+
+func TestTheBaseOutlivesTheDaemonAndGoesWithTheSandbox(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n", "sub/b": "2\n"})
+	id := strings.TrimSpace(in.Create(t, "demo", harness.ImageUser, "--workspace", dir))
+	in.inside(t, "demo", "rm -r sub; echo 3 > c")
+	in.Must(t, "daemon", "stop")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "c\nsub/b\n", "")
+	folders, err := filepath.Glob(filepath.Join(in.Home, "data/guest/*/base/index"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("the bases of %s are %v, %v", id, folders, err)
+	}
+	in.Must(t, "rm", "-f", "demo")
+	if _, err := os.Stat(filepath.Dir(folders[0])); !os.IsNotExist(err) {
+		t.Errorf("the base is left: %v", err)
+	}
+}
+
+// gitIn runs git in a folder.
+func gitIn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=Ann", "-c", "user.email=ann@example.org"}, args...)...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n2\n3\n4\n5\n", "b": "b\n", "c": "c\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", `cd /workspace; sed -i s/5/five/ a; echo theirs > b; mkdir n; mv c n/c; mkdir .vscode; echo x > .vscode/tasks.json; ln -s /etc/shadow out; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit`)
+	in.write(t, "project", map[string]string{"a": "one\n2\n3\n4\n5\n", "b": "ours\n"})
+	check := in.Agbox(t, "apply", "demo", "--check").Want(t, 1)
+	wantFile(t, filepath.Join(dir, "b"), "ours\n")
+	pull := in.Agbox(t, "pull", "demo").Want(t, 1)
+	if !strings.Contains(pull.Stderr, "Nothing was changed in "+dir+": both sides have changed 2 files.") {
+		t.Errorf("pull: %s", pull.Stderr)
+	}
+	in.Agbox(t, "pull", "demo", "n", "c").Want(t, 0).WantOutput(t, "D c\nR c => n/c\n", "")
+	r := in.Agbox(t, "apply", "demo").Want(t, 1)
+	harness.WantSame(t, "the outcome", r.Stdout, "A .vscode/tasks.json\nM a  (merged)\nU b  (conflict: both have changed the same lines; see the markers)\nA out\n")
+	if !strings.Contains(r.Stderr, "  "+dir+"/.vscode/tasks.json\n") || !strings.Contains(r.Stderr, "/out -> /etc/shadow") || !strings.Contains(check.Stdout, "U b") {
+		t.Errorf("apply said %s%s", check.Stdout, r.Stderr)
+	}
+	wantFile(t, filepath.Join(dir, "a"), "one\n2\n3\n4\nfive\n")
+	wantFile(t, filepath.Join(dir, "b"), "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n")
+	wantFile(t, filepath.Join(dir, "n/c"), "c\n")
+	for _, name := range []string{".git", ".agbox-apply", "c"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !os.IsNotExist(err) {
+			t.Errorf("there is %s: %v", name, err)
+		}
+	}
+	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")
+	in.inside(t, "demo", "echo more >> /workspace/n/c")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "n/c\n", "")
+	in.Agbox(t, "pull", "demo").Want(t, 0).WantOutput(t, "M n/c\n", "")
+	wantFile(t, filepath.Join(dir, "n/c"), "c\nmore\n")
+}
+
+func TestApplyToABranchTouchesNoFiles(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	root := in.write(t, "project", map[string]string{"pkg/a": "1\n2\n3\n", "pkg/dirty": "as committed\n", "other": "o\n"})
+	gitIn(t, root, "init", "-q", "-b", "main")
+	gitIn(t, root, "config", "user.name", "Ann")
+	gitIn(t, root, "config", "user.email", "ann@example.org")
+	gitIn(t, root, "add", ".")
+	gitIn(t, root, "commit", "-q", "-m", "first")
+	in.write(t, "project", map[string]string{"pkg/dirty": "not committed\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", root+"/pkg")
+	in.inside(t, "demo", `cd /workspace; sed -i s/3/three/ a; echo n > new; chmod +x new`)
+	before := gitIn(t, root, "status", "--porcelain")
+	for range 2 { // the second time there is nothing new
+		in.Agbox(t, "apply", "demo", "--branch", "work", "-m", "Count to three").Want(t, 0)
+	}
+	harness.WantSame(t, "the status", gitIn(t, root, "status", "--porcelain"), before)
+	harness.WantSame(t, "the commit", gitIn(t, root, "log", "-1", "--format=%an <%ae> %s", "--name-status", "work"), "Ann <ann@example.org> Count to three\n\nM\tpkg/a\nA\tpkg/new\n")
+	harness.WantSame(t, "its parent", gitIn(t, root, "rev-parse", "work^"), gitIn(t, root, "rev-parse", "main"))
+	in.inside(t, "demo", `cd /workspace; sed -i s/2/two/ a; echo more >> dirty`)
+	r := in.Agbox(t, "apply", "demo", "--branch", "work").Want(t, 1)
+	harness.WantSame(t, "a conflict", r.Stdout, "M a\nU dirty  (conflict: both have changed the same lines)\n")
+	in.Agbox(t, "apply", "demo", "a", "--branch", "work").Want(t, 0)
+	harness.WantSame(t, "the second commit", gitIn(t, root, "log", "--format=%s", "work"), "Work of sandbox demo\nCount to three\nfirst\n")
+	r = in.Agbox(t, "apply", "demo", "--branch", "main")
+	if r.Code == 0 || !strings.Contains(r.Stderr, "the branch main is checked out") {
+		t.Errorf("the branch of the work tree: %d %s", r.Code, r.Stderr)
+	}
+}

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// change runs steps on a folder.
+func change(t *testing.T, steps ...error) {
+	t.Helper()
+	for _, err := range steps {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSyncBringsBothSidesInStep(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{
+		"a": "1\n2\n3\n4\n5\n", "b": "b\n", "c": "c\n", "old/x": "x\n", "run": "#!/bin/sh\n", "both": "both\n", "type": "file\n", ".gitignore": "*.o\n", ".git/config": "[core]\n",
+	})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "", "agbox: Nothing was changed: "+dir+" and sandbox demo are in step.\n")
+	in.inside(t, "demo", `cd /workspace; sed -i s/5/five/ a; mkdir in; mv c in/c; echo o > x.o; chmod +x run; ln -s /etc/shadow out; echo same > both; mkdir .vscode; echo t > .vscode/tasks.json; echo h > .git/config`)
+	in.write(t, "project", map[string]string{"a": "one\n2\n3\n4\n5\n", "new/deep/file": "new\n", "y.o": "o\n", "both": "same\n", "new/run": "#!/bin/sh\n"})
+	change(t, os.Remove(at("b")), os.RemoveAll(at("old")), os.Remove(at("type")), os.Symlink("a", at("type")), os.Symlink("/nowhere", at("new/link")), os.Chmod(at("new/run"), 0o755))
+	r := in.Agbox(t, "sync", "demo").Want(t, 1)
+	harness.WantSame(t, "the lines", r.Stdout, `!! U a  (conflict: both sides have changed it, and both keep theirs)
+<- A .vscode/tasks.json  (look at it: this machine executes what it says, or agbox reads it next time)
+<- D c
+<- A in/c
+<- A out  (a link that leads out of the folder: /etc/shadow)
+<- M run
+-> D b
+-> D old/x
+-> A new/deep/file
+-> A new/link
+-> A new/run
+-> M type
+`)
+	harness.WantSame(t, "the sum", r.Stderr, "agbox: 6 changes to the sandbox, 5 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	harness.WantSame(t, "the sandbox", in.inside(t, "demo", `cd /workspace; cat a | tr '\n' ' '; ls -d b old y.o 2>/dev/null; cat new/deep/file; readlink new/link; readlink type; stat -c '%U %a %n' new new/deep new/deep/file new/run; cat .git/config`),
+		"1 2 3 4 five new\n/nowhere\na\nagent 755 new\nagent 755 new/deep\nagent 644 new/deep/file\nagent 755 new/run\nh\n")
+	wantFile(t, at("a"), "one\n2\n3\n4\n5\n")
+	wantFile(t, at("in/c"), "c\n")
+	wantFile(t, at(".git/config"), "[core]\n")
+	if st, err := os.Stat(at("run")); err != nil || st.Mode()&0o111 != 0o111 {
+		t.Errorf("run is %v, %v", st, err)
+	}
+	for _, name := range []string{"c", "x.o"} {
+		if _, err := os.Lstat(at(name)); !os.IsNotExist(err) {
+			t.Errorf("there is %s: %v", name, err)
+		}
+	}
+	// A merge of the conflict goes to the other side.
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a  (merged)\n", "")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "-> M a\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 0 conflicts.\n")
+	harness.WantSame(t, "a", in.inside(t, "demo", "cat /workspace/a"), "one\n2\n3\n4\nfive\n")
+	in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+}
+
+func TestSyncWatchesBothSidesThroughACrashOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "a\n", ".gitignore": "build/\n"})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	p := in.Start(t, "sync", "--watch", "demo")
+	in.write(t, "project", map[string]string{"host/one": "1\n"})
+	p.AwaitOutput(t, "-> A host/one\n")
+	in.inside(t, "demo", "cd /workspace; mkdir -p inside build; echo x >build/x; echo 2 >two; mv two inside/two")
+	p.AwaitOutput(t, "<- A inside/two\n")
+	harness.Eventually(t, "the content", func() bool { got, err := os.ReadFile(at("inside/two")); return err == nil && string(got) == "2\n" })
+	// A folder that came from the other side is watched too.
+	in.write(t, "project", map[string]string{"inside/three": "3\n"})
+	p.AwaitOutput(t, "-> A inside/three\n")
+	in.KillDaemon(t)
+	in.write(t, "project", map[string]string{"host/four": "4\n"})
+	p.AwaitOutput(t, "-> A host/four\n")
+	in.inside(t, "demo", "cd /workspace; rm a host/one; echo 5 >.five; mv .five five")
+	p.AwaitOutput(t, "<- D host/one\n")
+	p.AwaitOutput(t, "<- A five\n")
+	p.Signal(t, syscall.SIGINT)
+	r := p.Wait(t).Want(t, 0)
+	if !strings.HasPrefix(r.Stderr, "agbox: Keeping "+dir+" and /workspace of sandbox demo in step. Ctrl-C ends it.\n") || !strings.Contains(r.Stderr, "to the folder, 0 conflicts.\n") {
+		t.Errorf("it said %s", r.Stderr)
+	}
+	for _, name := range []string{"a", "host/one", "build"} {
+		if _, err := os.Lstat(at(name)); !os.IsNotExist(err) {
+			t.Errorf("there is %s: %v", name, err)
+		}
+	}
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "", "agbox: Nothing was changed: "+dir+" and sandbox demo are in step.\n")
+}
+
+func TestSyncBringsNothingThroughLinksOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	outside := in.write(t, "outside", map[string]string{"secret": "of the host\n"})
+	dir := in.write(t, "project", map[string]string{"d/x": "x\n", "f": "f\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "cd /workspace; rm -r d f; ln -s "+outside+" d; ln -s "+outside+"/secret f")
+	r := in.Agbox(t, "sync", "demo").Want(t, 0)
+	harness.WantSame(t, "the lines", r.Stdout, "<- A d  (a link that leads out of the folder: "+outside+")\n<- D d/x\n<- M f  (a link that leads out of the folder: "+outside+"/secret)\n")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "", "agbox: Nothing was changed: "+dir+" and sandbox demo are in step.\n")
+	// What is behind the link does not come in, and is not written.
+	in.inside(t, "demo", "cd /workspace; ! cat d/secret f 2>/dev/null; rm d f; mkdir d; echo hostile >d/secret; echo hostile >f")
+	in.Agbox(t, "sync", "demo").Want(t, 0)
+	wantFile(t, filepath.Join(outside, "secret"), "of the host\n")
+	wantFile(t, filepath.Join(dir, "d/secret"), "hostile\n")
+	wantFile(t, filepath.Join(dir, "f"), "hostile\n")
+}

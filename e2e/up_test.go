@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+func TestUpMakesStartsAndKeepsTheSandboxOfAFolder(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "shop", map[string]string{"compose.yaml": "services:\n  web: {image: " + harness.ImageBusybox + ", command: sleep 100000}\n"})
+	run := func(dir string, args ...string) harness.Result {
+		p := in.Command(t.Context(), "agbox", args...)
+		p.Dir = dir
+		var out, errs strings.Builder
+		p.Stdout, p.Stderr = &out, &errs
+		_ = p.Run() // the exit code is checked
+		return harness.Result{Args: args, Stdout: out.String(), Stderr: errs.String(), Code: p.ProcessState.ExitCode()}
+	}
+	first := run(dir, "up").Want(t, 0)
+	if !strings.Contains(first.Stderr, "Commands run in service web") {
+		t.Errorf("up says\n%s", first.Stderr)
+	}
+	in.Must(t, "exec", "shop", "--", "true")
+	for _, state := range []string{"running", "stopped"} {
+		if state == "stopped" {
+			run(dir, "down").Want(t, 0)
+		}
+		if again := run(dir, "up").Want(t, 0); again.Stdout != first.Stdout || strings.Contains(again.Stderr, "another version") {
+			t.Errorf("up with a %s sandbox: %q\n%s", state, again.Stdout, again.Stderr)
+		}
+	}
+	in.write(t, "shop", map[string]string{"compose.yaml": "services:\n  web: {image: " + harness.ImageBusybox + ", command: sleep 200000}\n"})
+	const changed = "Sandbox shop was made from another version of the file, or with other flags (command)."
+	if r := run(dir, "up").Want(t, 4); r.Stdout != "" || !strings.Contains(r.Stderr, changed+" `agbox up --recreate` makes it anew, `agbox start shop` starts it as it is.") {
+		t.Errorf("up with a changed file says\n%s", r.Stderr)
+	}
+	kept := in.OnTerminalIn(t, dir, nil, "up")
+	kept.Await("Remove it, with all that is in it, and make it anew?")
+	kept.Types("n\n")
+	if code := kept.Wait(); code != 0 || !strings.Contains(kept.Screen(), strings.TrimSpace(first.Stdout)) {
+		t.Errorf("without an agreement, up ends with %d and %q", code, kept.Screen())
+	}
+	in.inside(t, "shop", "echo work > /workspace/new")
+	refused := run(dir, "up", "--recreate").Want(t, 4)
+	if !strings.Contains(refused.Stderr, "Removing sandbox shop would lose 1 changed file (new).") {
+		t.Errorf("up --recreate of a sandbox with work says\n%s", refused.Stderr)
+	}
+	in.inside(t, "shop", "rm /workspace/new")
+	anew := run(dir, "up", "--recreate").Want(t, 0)
+	if anew.Stdout == first.Stdout {
+		t.Error("up --recreate keeps a sandbox of another file")
+	}
+	in.write(t, "shop", map[string]string{"compose.yaml": "services:\n  web: {image: " + harness.ImageBusybox + ", command: sleep 300000}\n"})
+	asked := in.OnTerminalIn(t, dir, nil, "up")
+	asked.Await("make it anew?")
+	asked.Types("y\n")
+	if code := asked.Wait(); code != 0 {
+		t.Errorf("up with an agreement ends with %d: %q", code, asked.Screen())
+	}
+	in.write(t, "shop", map[string]string{"compose.yaml": "services:\n  web: {}\n"})
+	if broken := run(dir, "up").Want(t, 2); !strings.Contains(broken.Stderr, "Sandbox shop stays as it was made. `agbox start shop` starts it.") {
+		t.Errorf("up with a broken file says\n%s", broken.Stderr)
+	}
+	in.write(t, "shop", map[string]string{"compose.yaml": "services:\n  web: {image: " + harness.ImageBusybox + ", command: sleep 200000}\n"})
+	anew = run(dir, "up", "--recreate").Want(t, 0)
+	if again := run(dir, "up", "--recreate").Want(t, 0); again.Stdout != anew.Stdout {
+		t.Error("up --recreate makes a sandbox anew that has not changed")
+	}
+	other := in.write(t, "other/shop", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\n"})
+	run(other, "up").Want(t, 1)
+	run(other, "up", "--name", "second").Want(t, 0)
+	run(dir, "down", "--rm").Want(t, 0)
+	run(dir, "down").Want(t, 1)
+	dev := in.write(t, "dev", map[string]string{".devcontainer/devcontainer.json": `{"image": "` + harness.ImageBusybox + `", "workspaceMount": ""}`})
+	run(dev, "up").Want(t, 0)
+	if ids := strings.Fields(in.Must(t, "ls", "-q")); len(ids) != 2 {
+		t.Errorf("there are the sandboxes %v", ids)
+	}
+}

@@ -1,0 +1,277 @@
+package edits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/scratch"
+)
+
+// ApplyOptions say how to bring work to a folder.
+type ApplyOptions struct {
+	// Folder of the host.
+	Folder string
+	// Sandbox is the id of the sandbox that the work is of, and Label its name in markers.
+	Sandbox, Label string
+	// Check decides, and changes nothing.
+	Check bool
+	// NoMerge changes nothing unless the folder still has all changed files as they were.
+	NoMerge bool
+	// Exact refuses changes of files that the folder has changed too, instead of merging.
+	Exact bool
+	// Advance makes files the base of a sandbox. It is called when they are in the folder.
+	Advance func(sandbox string, files []AdvancedFile) error
+	// hook is called before each change of the file system.
+	hook func(what string)
+}
+
+// AdvancedFile is a file of a sandbox for its base.
+type AdvancedFile struct {
+	Path string
+	// File is nil if the sandbox has removed it.
+	File *File
+	// Content returns the content, which may have changed since.
+	Content func() ([]byte, error)
+}
+
+// Applied is the result of Apply.
+type Applied struct {
+	// Outcomes are in the order of the changes. A renamed file has two.
+	Outcomes []Outcome
+	// Finished is set if an earlier call was killed, and this one finished its work first:
+	// call again with what the sandbox has changed then. Outcomes are those of that work.
+	Finished bool
+	// Changed is set if the folder was changed.
+	Changed bool
+}
+
+// Conflicts counts what a person must look at.
+func (a Applied) Conflicts() int {
+	n := 0
+	for _, o := range a.Outcomes {
+		if o.Conflict() {
+			n++
+		}
+	}
+	return n
+}
+
+// ErrBusy is the error if another call changes the folder.
+var ErrBusy = errors.New("another agbox brings work to this folder: try again when it has ended")
+
+// Apply merges changes into a folder: all of them, or none if the process is killed before
+// the point where the next Apply finishes the work (see stage.go).
+func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, error) {
+	if o.hook == nil {
+		o.hook = func(string) {}
+	}
+	f, err := openFolder(o.Folder)
+	if err != nil {
+		return Applied{}, err
+	}
+	defer f.close()
+	if err := unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return Applied{}, ErrBusy
+	} else if err != nil {
+		return Applied{}, err
+	}
+	if done, err := f.recover(o); done.Finished || err != nil {
+		return done, err
+	}
+	dir, err := scratch.New("merge")
+	if err != nil {
+		return Applied{}, err
+	}
+	defer dir.Remove()
+	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label}
+	decisions, err := m.plan(changes)
+	if err != nil {
+		return Applied{}, err
+	}
+	var out Applied
+	clean := true
+	for i := range decisions {
+		d := &decisions[i]
+		if o.Exact && (d.Kind == Merged || d.Kind == Marked) {
+			d.Kind, d.Why = Refused, "the folder changed it at this moment"
+		}
+		out.Outcomes = append(out.Outcomes, d.Outcome)
+		clean = clean && d.Kind != Merged && !d.Conflict()
+	}
+	if o.Check || o.NoMerge && !clean {
+		return out, nil
+	}
+	return out, f.bring(o, decisions, &out)
+}
+
+// recover finishes or removes what a killed call has left.
+func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
+	s, err := f.openStage(o.hook)
+	if s == nil || err != nil {
+		return done, err
+	}
+	defer s.close()
+	j, err := s.load()
+	if err != nil {
+		return done, err
+	}
+	if j == nil {
+		return done, s.remove()
+	}
+	if o.Check {
+		return done, fmt.Errorf("an earlier `agbox apply` to %s was killed: finish it with `agbox apply`, without --check", f.path)
+	}
+	for _, st := range j.Steps {
+		done.Outcomes = append(done.Outcomes, Outcome{Change: Change{Path: string(st.Path), Before: st.Old, After: st.New}, Kind: st.Kind, Target: string(st.Target)})
+	}
+	left, err := s.complete(j, o)
+	done.refuse(left)
+	done.Finished, done.Changed = err == nil, true
+	return done, err
+}
+
+// bring makes the stage and the journal, and does what they say.
+func (f *folder) bring(o ApplyOptions, decisions []decision, out *Applied) error {
+	j := &journal{Sandbox: o.Sandbox}
+	s, err := f.makeStage(o.hook)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for i, d := range decisions {
+		if err := s.prepare(j, d); err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", decisions[i].Path, err), s.remove())
+		}
+	}
+	if len(j.Steps) == 0 && len(j.Advance) == 0 {
+		return s.remove()
+	}
+	if err := s.commit(j); err != nil {
+		return errors.Join(err, s.remove())
+	}
+	out.Changed = len(j.Steps) > 0
+	left, err := s.complete(j, o)
+	out.refuse(left)
+	return err
+}
+
+// refuse marks the files that were left, because somebody changed them since the decision.
+func (a *Applied) refuse(left []string) {
+	for i := range a.Outcomes {
+		if slices.Contains(left, a.Outcomes[i].Path) {
+			a.Outcomes[i].Kind, a.Outcomes[i].Why = Refused, "the folder changed it at this moment"
+		}
+	}
+}
+
+// prepare stages what a decision needs.
+func (s *stage) prepare(j *journal, d decision) error {
+	after := Advanced{Path: []byte(d.Path), File: d.After}
+	switch d.Kind {
+	case Refused:
+		return nil
+	case Removed:
+		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old})
+	case Written, Merged, Marked:
+		content := d.content
+		if content == nil {
+			var err error
+			if content, err = read(d.AfterFile(), d.After); err != nil {
+				return err
+			}
+		}
+		staged, err := s.put(d.new, content, s.in.like(d.Path))
+		if err != nil {
+			return err
+		}
+		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Target: []byte(d.Target)})
+		if !Same(d.new, d.After) {
+			content, err := read(d.AfterFile(), d.After)
+			if err != nil {
+				return err
+			}
+			if after.Staged, err = s.put(&File{}, content, nil); err != nil {
+				return err
+			}
+		}
+	}
+	j.Advance = append(j.Advance, after)
+	return nil
+}
+
+// complete does the steps of a journal, advances the base and removes the stage.
+func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) {
+	left, err = s.perform(j)
+	if err != nil {
+		return left, err
+	}
+	skip := make(map[string]bool)
+	for _, path := range left {
+		skip[path] = true
+	}
+	var files []AdvancedFile
+	for _, a := range j.Advance {
+		if skip[string(a.Path)] {
+			continue
+		}
+		one := AdvancedFile{Path: string(a.Path), File: a.File}
+		if a.File != nil {
+			one.Content = func() ([]byte, error) { return s.content(a) }
+		}
+		files = append(files, one)
+	}
+	if o.Advance != nil && len(files) > 0 {
+		o.hook("advance the base")
+		if err := o.Advance(j.Sandbox, files); err != nil {
+			return left, err
+		}
+	}
+	o.hook("remove the journal")
+	if err := unix.Unlinkat(s.fd, journalName, 0); err != nil {
+		return left, err
+	}
+	return left, s.remove()
+}
+
+// content returns the sandbox's content of a file that was brought.
+func (s *stage) content(a Advanced) ([]byte, error) {
+	if a.Staged != "" && filepath.Base(a.Staged) == a.Staged {
+		file, err := openRegular(s.fd, a.Staged)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() // only read
+		return readAll(file)
+	}
+	if a.File.Link {
+		var to string
+		err := s.in.within(string(a.Path), false, func(dir int, base string) (err error) {
+			to, err = readlinkat(dir, base)
+			return err
+		})
+		return []byte(to), err
+	}
+	return s.in.read(string(a.Path))
+}
+
+// AdvanceAll returns all files of changes for the base of their sandbox.
+func AdvanceAll(changes []Change) []AdvancedFile {
+	var all []AdvancedFile
+	for _, c := range changes {
+		if c.From != "" {
+			all = append(all, AdvancedFile{Path: c.From})
+		}
+		one := AdvancedFile{Path: c.Path, File: c.After}
+		if c.After != nil {
+			one.Content = func() ([]byte, error) { return os.ReadFile(c.AfterFile()) }
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,322 @@
+package edits
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tree is a tree of files: contents by path. "x:" before a content is an executable file,
+// "l:" a link.
+type tree map[string]string
+
+func version(text string) *File {
+	f := new(File)
+	switch {
+	case strings.HasPrefix(text, "x:"):
+		f.Executable, text = true, text[2:]
+	case strings.HasPrefix(text, "l:"):
+		f.Link, text = true, text[2:]
+	}
+	f.Size, f.Sum = int64(len(text)), sha256.Sum256([]byte(text))
+	return f
+}
+
+func content(text string) string {
+	if strings.HasPrefix(text, "x:") || strings.HasPrefix(text, "l:") {
+		return text[2:]
+	}
+	return text
+}
+
+// write makes the files of a tree in a folder.
+func (tr tree) write(t testing.TB, dir string) {
+	t.Helper()
+	for name, text := range tr {
+		at := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		switch {
+		case strings.HasPrefix(text, "l:"):
+			err = errors.Join(err, os.Symlink(text[2:], at))
+		case strings.HasPrefix(text, "x:"):
+			err = errors.Join(err, os.WriteFile(at, []byte(text[2:]), 0o755))
+		default:
+			err = errors.Join(err, os.WriteFile(at, []byte(text), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// load reads a folder, without git's own files.
+func load(t testing.TB, dir string) tree {
+	t.Helper()
+	tr := make(tree)
+	err := filepath.WalkDir(dir, func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, at)
+		if e.IsDir() {
+			if e.Name() == ".git" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if e.Type()&fs.ModeSymlink != 0 {
+			to, err := os.Readlink(at)
+			tr[name] = "l:" + to
+			return err
+		}
+		st, err := e.Info()
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(at)
+		if tr[name] = string(text); st.Mode()&0o100 != 0 {
+			tr[name] = "x:" + tr[name]
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// changes returns the work that makes one tree of another.
+func changes(t testing.TB, base, theirs tree) []Change {
+	t.Helper()
+	dir := t.TempDir()
+	var all []Change
+	names := maps.Clone(base)
+	maps.Copy(names, theirs)
+	for n, name := range slices.Sorted(maps.Keys(names)) {
+		var before, after *File
+		if text, ok := base[name]; ok {
+			before = version(text)
+		}
+		if text, ok := theirs[name]; ok {
+			after = version(text)
+		}
+		if Same(before, after) {
+			continue
+		}
+		c := NewChange(dir, n, name, before, after)
+		for at, text := range map[string]string{c.BeforeFile(): base[name], c.AfterFile(): theirs[name]} {
+			if err := os.WriteFile(at, []byte(content(text)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, c)
+	}
+	return Renames(all)
+}
+
+// brought returns what Apply makes of a folder, and what it advances.
+func brought(t testing.TB, base, ours, theirs tree) (got tree, out Applied, advanced tree) {
+	t.Helper()
+	dir := t.TempDir()
+	ours.write(t, dir)
+	advanced = maps.Clone(base)
+	out, err := Apply(t.Context(), changes(t, base, theirs), ApplyOptions{Folder: dir, Sandbox: "s", Label: "sandbox", Advance: advance(t, advanced)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return load(t, dir), out, advanced
+}
+
+// advance keeps a base as the daemon does.
+func advance(t testing.TB, base tree) func(string, []AdvancedFile) error {
+	return func(sandbox string, files []AdvancedFile) error {
+		if sandbox != "s" {
+			t.Errorf("the base of %s advances", sandbox)
+		}
+		for _, f := range files {
+			delete(base, f.Path)
+			if f.File == nil {
+				continue
+			}
+			text, err := f.Content()
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.File.Link:
+				base[f.Path] = "l:" + string(text)
+			case f.File.Executable:
+				base[f.Path] = "x:" + string(text)
+			default:
+				base[f.Path] = string(text)
+			}
+		}
+		return nil
+	}
+}
+
+func wantTree(t testing.TB, what string, got, want tree) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("%s is\n%q, want\n%q", what, got, want)
+	}
+}
+
+func TestChangesOfBothSidesAreMerged(t *testing.T) {
+	base := tree{"a": "1\n2\n3\n4\n5\n", "b": "x\n", "c": "same\n", "d/e": "deep\n", "run": "#!\n", "l": "l:a"}
+	ours := tree{"a": "one\n2\n3\n4\n5\n", "b": "x\n", "c": "mine\n", "d/e": "deep\n", "run": "#!\nmore\n", "l": "l:a", "own": "o\n"}
+	theirs := tree{"a": "1\n2\n3\n4\nfive\n", "c": "same\n", "d/moved": "deep\n", "run": "x:#!\n", "l": "l:/etc/passwd", "new/f": "n\n"}
+	got, out, advanced := brought(t, base, ours, theirs)
+	wantTree(t, "the folder", got, tree{
+		"a": "one\n2\n3\n4\nfive\n", "c": "mine\n", "d/moved": "deep\n", "run": "x:#!\nmore\n", "l": "l:/etc/passwd", "own": "o\n", "new/f": "n\n",
+	})
+	wantTree(t, "the base", advanced, theirs)
+	if out.Conflicts() != 0 || !out.Changed {
+		t.Errorf("outcome %+v", out)
+	}
+}
+
+func TestConflictsLookAsThoseOfGit(t *testing.T) {
+	base := tree{"a": "1\n2\n3\n", "gone": "x\n", "bin": "\x00", "l": "l:a", "f": "f\n"}
+	ours := tree{"a": "1\nours\n3\n", "gone": "changed\n", "bin": "\x00o", "l": "l:o", "new": "o\n", "dir": "l:/tmp", "f": "f\n"}
+	theirs := tree{"a": "1\ntheirs\n3\n", "bin": "\x00t", "l": "l:t", "new": "t\n", "dir/x": "through a link\n", "f": "f\n"}
+	got, out, advanced := brought(t, base, ours, theirs)
+	want := maps.Clone(ours)
+	want["a"] = "1\n<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox\n3\n"
+	want["new"] = "<<<<<<< folder\no\n=======\nt\n>>>>>>> sandbox\n"
+	wantTree(t, "the folder", got, want)
+	// What is in the folder, also between markers, counts as brought.
+	moved := maps.Clone(base)
+	moved["a"], moved["new"] = theirs["a"], theirs["new"]
+	wantTree(t, "the base", advanced, moved)
+	if out.Conflicts() != 6 {
+		t.Errorf("%d conflicts: %+v", out.Conflicts(), out.Outcomes)
+	}
+}
+
+func TestNothingIsBroughtInsideARepositoryOrTheStage(t *testing.T) {
+	theirs := tree{".git/hooks/pre-commit": "x:evil", "sub/.GIT/config": "evil", ".agbox-apply/journal": "{}", ".Agbox-Apply": "x", "ok": "1"}
+	got, out, _ := brought(t, tree{}, tree{".git/config": "own"}, theirs)
+	wantTree(t, "the folder", got, tree{"ok": "1"})
+	if out.Conflicts() != 4 {
+		t.Errorf("outcome %+v", out)
+	}
+	for _, path := range []string{"../x", "/etc/x", "a/../../x", "a//b", "./a", "a\x00b", ""} {
+		if usable(path) {
+			t.Errorf("%q is usable", path)
+		}
+	}
+}
+
+func TestAFileAndAFolderReplaceEachOther(t *testing.T) {
+	base := tree{"a": "file\n", "b/c": "1\n", "b/d/e": "2\n", "k/x": "3\n"}
+	theirs := tree{"a/b/c": "below\n", "b": "file now\n", "k": "another file\n"}
+	ours := maps.Clone(base)
+	ours["k/untracked"] = "of the user\n"
+	got, out, _ := brought(t, base, ours, theirs)
+	wantTree(t, "the folder", got, tree{"a/b/c": "below\n", "b": "file now\n", "k/untracked": "of the user\n"})
+	if out.Conflicts() != 1 {
+		t.Errorf("outcome %+v", out)
+	}
+	// A file that cannot move away is in the way.
+	theirs["k"], theirs["a/b/c"] = base["a"], "below a\n"
+	got, out, _ = brought(t, base, ours, theirs)
+	wantTree(t, "the folder with a rename", got, tree{"a": "file\n", "b": "file now\n", "k/untracked": "of the user\n"})
+	if out.Conflicts() != 2 {
+		t.Errorf("outcome %+v", out)
+	}
+}
+
+func TestPermissionsStayAndPrivilegesNever(t *testing.T) {
+	dir := t.TempDir()
+	tree{"private": "1\n", "tool": "x:1\n"}.write(t, dir)
+	for name, mode := range map[string]os.FileMode{"private": 0o600, "tool": 0o755 | os.ModeSetuid} {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work := changes(t, tree{"private": "1\n", "tool": "x:1\n"}, tree{"private": "x:2\n", "tool": "x:2\n", "new": "x:3\n"})
+	if _, err := Apply(t.Context(), work, ApplyOptions{Folder: dir}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"private": 0o700, "tool": 0o755, "new": 0o755} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode() != want {
+			t.Errorf("%s has mode %v: %v", name, st.Mode(), err)
+		}
+	}
+}
+
+func TestPullLeavesAFolderThatHasChanged(t *testing.T) {
+	base, theirs := tree{"a": "1\n", "b": "1\n"}, tree{"a": "2\n", "b": "2\n"}
+	dir := t.TempDir()
+	ours := tree{"a": "mine\n", "b": "1\n"}
+	ours.write(t, dir)
+	out, err := Apply(t.Context(), changes(t, base, theirs), ApplyOptions{Folder: dir, NoMerge: true})
+	if err != nil || out.Changed || out.Conflicts() != 1 {
+		t.Errorf("outcome %+v, %v", out, err)
+	}
+	wantTree(t, "the folder", load(t, dir), ours)
+}
+
+type killed string
+
+// runKilled applies and is killed before the nth change of the file system. It reports where.
+func runKilled(t *testing.T, dir string, work []Change, base tree, n int) (at string, ended bool) {
+	t.Helper()
+	defer func() {
+		if k, ok := recover().(killed); ok {
+			at = string(k)
+		}
+	}()
+	o := ApplyOptions{Folder: dir, Sandbox: "s", Label: "sandbox", Advance: advance(t, base), hook: func(what string) {
+		if n--; n < 0 {
+			panic(killed(what))
+		}
+	}}
+	out, err := Apply(t.Context(), work, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "", !out.Finished
+}
+
+func TestAKillAtAnyWriteLeavesNothingHalfApplied(t *testing.T) {
+	base := tree{"a": "1\n2\n3\n", "b/c": "x\n", "d": "file\n", "m": "m1\nm2\nm3\n", "old": "renamed\n", "conflict": "c\n"}
+	ours := tree{"a": "1\n2\n3\n", "b/c": "x\n", "d": "file\n", "m": "mine\nm2\nm3\n", "old": "renamed\n", "conflict": "o\n"}
+	theirs := tree{"a": "x:1\n2\nthree\n", "b": "file\n", "d/e/f": "deep\n", "m": "m1\nm2\ntheirs\n", "new/name": "renamed\n", "conflict": "t\n", "l": "l:a"}
+	want, _, _ := brought(t, base, ours, theirs)
+	for n := 0; ; n++ {
+		dir, kept := t.TempDir(), maps.Clone(base)
+		ours.write(t, dir)
+		work := changes(t, base, theirs)
+		at, ended := runKilled(t, dir, work, kept, n)
+		if ended {
+			if n < 25 {
+				t.Errorf("only %d changes of the file system", n)
+			}
+			return
+		}
+		if _, err := os.Lstat(filepath.Join(dir, stageName, journalName)); err != nil && !strings.HasPrefix(at, "remove") {
+			// Before the journal nothing has changed.
+			now := load(t, dir)
+			maps.DeleteFunc(now, func(name, _ string) bool { return strings.HasPrefix(name, stageName) })
+			wantTree(t, fmt.Sprintf("killed before %q, the folder", at), now, ours)
+		}
+		// The next calls finish it, with what counts as changed then; one of them is killed again.
+		_, _ = runKilled(t, dir, changes(t, kept, theirs), kept, 3)
+		for range 2 {
+			if _, err := Apply(t.Context(), changes(t, kept, theirs), ApplyOptions{Folder: dir, Sandbox: "s", Label: "sandbox", Advance: advance(t, kept)}); err != nil {
+				t.Fatalf("killed before %q: %v", at, err)
+			}
+		}
+		wantTree(t, fmt.Sprintf("killed before %q, the folder", at), load(t, dir), want)
+		wantTree(t, fmt.Sprintf("killed before %q, the base", at), kept, theirs)
+	}
+}

@@ -1,0 +1,277 @@
+package edits
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/agbox/agbox/internal/scratch"
+)
+
+// BranchOptions say how to commit work.
+type BranchOptions struct {
+	// Folder is in the work tree of a repository.
+	Folder string
+	// Branch is made at HEAD if it does not exist. Otherwise the commit is on top of it.
+	Branch, Message string
+	// Label is the name of the sandbox in markers.
+	Label string
+	// Check decides, and changes nothing.
+	Check bool
+}
+
+// Committed is the result of Commit.
+type Committed struct {
+	Outcomes []Outcome
+	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
+	// changes already, or for a check.
+	Commit string
+}
+
+// Commit merges changes into the tree of a branch and commits the result. It touches neither
+// the work tree nor the index. If there are conflicts it changes nothing. A kill leaves the
+// branch as it was or with the commit. Author and committer are the user's, as in git.
+func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, error) {
+	dir, err := scratch.New("branch")
+	if err != nil {
+		return Committed{}, err
+	}
+	defer dir.Remove()
+	b, err := openBranch(ctx, o, dir.Path)
+	if err != nil {
+		return Committed{}, err
+	}
+	m := &merger{ctx: ctx, ours: b, dir: dir.Path, label: o.Label}
+	decisions, err := m.plan(changes)
+	if err != nil {
+		return Committed{}, err
+	}
+	var out Committed
+	clean, news := true, false
+	for _, d := range decisions {
+		if d.Kind == Marked {
+			d.Kind, d.Why = Refused, "both have changed the same lines"
+		}
+		out.Outcomes = append(out.Outcomes, d.Outcome)
+		clean, news = clean && !d.Conflict(), news || d.Kind != Already
+	}
+	if !clean || !news || o.Check {
+		return out, nil
+	}
+	out.Commit, err = b.commit(decisions, o)
+	return out, err
+}
+
+// branch is the tree that work is merged into.
+type branch struct {
+	*git
+	// prefix is the folder in the tree, with a slash at the end, or empty.
+	prefix string
+	// ref is the branch, and tip its commit, empty if it does not exist. parent is the commit
+	// to build on, empty in a repository without commits.
+	ref, tip, parent string
+	// entries are the files of the tree by path, below the folder.
+	entries map[string]treeEntry
+	// folders are the folders of entries.
+	folders map[string]bool
+}
+
+type treeEntry struct{ mode, object string }
+
+func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, error) {
+	where, err := rev(ctx, o.Folder)
+	if err != nil {
+		return nil, err
+	}
+	b := &branch{
+		git:    &git{ctx: ctx, dir: dir, gitDir: where[0], ownConfig: true},
+		prefix: where[1], ref: "refs/heads/" + o.Branch,
+		entries: make(map[string]treeEntry), folders: make(map[string]bool),
+	}
+	if _, err := b.run(nil, "check-ref-format", b.ref); err != nil || strings.HasPrefix(o.Branch, "-") {
+		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
+	}
+	if err := b.notCheckedOut(o.Branch); err != nil {
+		return nil, err
+	}
+	if b.tip, err = b.commitOf(b.ref); err != nil {
+		return nil, err
+	}
+	if b.parent = b.tip; b.parent == "" {
+		if b.parent, err = b.commitOf("HEAD"); err != nil {
+			return nil, err
+		}
+	}
+	if b.parent == "" {
+		return b, nil
+	}
+	out, err := b.run(nil, "ls-tree", "-r", "-z", "--full-tree", b.parent)
+	if err != nil {
+		return nil, err
+	}
+	b.list(out)
+	return b, nil
+}
+
+// list remembers the entries that git ls-tree prints.
+func (b *branch) list(out []byte) {
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		meta, name, ok := strings.Cut(entry, "\t")
+		words := strings.Fields(meta)
+		if name, below := strings.CutPrefix(name, b.prefix); ok && below && len(words) == 3 {
+			b.entries[name] = treeEntry{words[0], words[2]}
+			for _, dir := range above(name) {
+				b.folders[dir] = true
+			}
+		}
+	}
+}
+
+// rev finds the repository of a folder: its git folder, and the path of the folder in it.
+func rev(ctx context.Context, folder string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "git", "rev-parse", "--absolute-git-dir", "--show-prefix")
+	cmd.Dir = folder
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, ErrNoGit
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is in no git repository that can be used (%s)", folder, strings.TrimSpace(said.String()))
+	}
+	lines := strings.Split(string(out), "\n")
+	if len(lines) < 2 || !filepath.IsAbs(lines[0]) {
+		return nil, fmt.Errorf("%s is in no work tree of a git repository", folder)
+	}
+	return lines, nil
+}
+
+// notCheckedOut refuses a branch that a work tree has checked out: its files would not
+// follow.
+func (b *branch) notCheckedOut(name string) error {
+	out, err := b.run(nil, "worktree", "list", "--porcelain")
+	if err != nil {
+		return err
+	}
+	for line := range strings.SplitSeq(string(out), "\n") {
+		if line == "branch "+b.ref {
+			return fmt.Errorf("the branch %s is checked out: name another one, or bring the work to the folder without --branch", name)
+		}
+	}
+	return nil
+}
+
+// commitOf resolves a reference; empty if it does not exist.
+func (b *branch) commitOf(ref string) (string, error) {
+	out, err := b.run(nil, "rev-parse", "--verify", "-q", ref+"^{commit}")
+	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return "", nil
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+func (b *branch) state(name string) (*File, error) {
+	e, ok := b.entries[name]
+	switch {
+	case ok && (e.mode == "100644" || e.mode == "100755" || e.mode == "120000"):
+		content, err := b.read(name)
+		return &File{Link: e.mode == "120000", Executable: e.mode == "100755", Size: int64(len(content)), Sum: sha256.Sum256(content)}, err
+	case ok:
+		return nil, &errBlocked{"there is a submodule"}
+	case b.folders[name]:
+		return nil, &errBlocked{"there is a folder"}
+	}
+	for _, dir := range above(name) {
+		if _, ok := b.entries[dir]; ok {
+			return nil, &errBlocked{"a file, link or submodule is in the place of one of its folders"}
+		}
+	}
+	return nil, nil
+}
+
+func (b *branch) read(name string) ([]byte, error) {
+	return b.run(nil, "cat-file", "blob", b.entries[name].object)
+}
+
+func (b *branch) freed(name string, removed map[string]bool) (bool, error) {
+	for _, dir := range above(name) {
+		if removed[dir] {
+			return true, nil
+		}
+	}
+	if !b.folders[name] {
+		return false, nil
+	}
+	for one := range b.entries {
+		if strings.HasPrefix(one, name+"/") && !removed[one] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// commit writes the new tree by an index of its own, and moves the branch.
+func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
+	var list strings.Builder
+	var names []string
+	var written []decision
+	for i, d := range decisions {
+		switch d.Kind {
+		case Removed:
+			fmt.Fprintf(&list, "0 %s\t%s\x00", strings.Repeat("0", 40), path.Join(b.prefix, d.Path))
+		case Written, Merged:
+			name := d.AfterFile()
+			if d.content != nil {
+				name = filepath.Join(b.dir, fmt.Sprintf("merged-%d", i))
+				if err := os.WriteFile(name, d.content, 0o600); err != nil {
+					return "", err
+				}
+			}
+			names, written = append(names, name), append(written, d)
+		}
+	}
+	objects, err := b.blobs(names)
+	if err != nil {
+		return "", err
+	}
+	for i, d := range written {
+		fmt.Fprintf(&list, "%s %s 0\t%s\x00", d.new.Mode(), objects[i], path.Join(b.prefix, d.Path))
+	}
+	with := *b.git
+	with.env = append(with.env, "GIT_INDEX_FILE="+filepath.Join(b.dir, "index"))
+	if b.parent != "" {
+		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
+			return "", err
+		}
+	}
+	if _, err := with.run(strings.NewReader(list.String()), "update-index", "-z", "--index-info"); err != nil {
+		return "", err
+	}
+	tree, err := with.run(nil, "write-tree")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"commit-tree", strings.TrimSpace(string(tree)), "-F", "-"}
+	if b.parent != "" {
+		args = append(args, "-p", b.parent)
+	}
+	out, err := b.run(strings.NewReader(o.Message+"\n"), args...)
+	if err != nil {
+		return "", err
+	}
+	commit := strings.TrimSpace(string(out))
+	old := b.tip
+	if old == "" {
+		old = strings.Repeat("0", len(commit))
+	}
+	_, err = b.run(nil, "update-ref", "-m", "agbox apply", b.ref, commit, old)
+	return commit, err
+}

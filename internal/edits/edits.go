@@ -1,0 +1,163 @@
+// Package edits has what a sandbox changed in its workspace: its work. It finds renames,
+// writes patches, merges the work into the folder that the workspace was copied from, and
+// commits it on a branch.
+//
+// Everything about the work is hostile: names, contents, links. Git runs only with a
+// repository, configuration and attributes that the sandbox could not write.
+package edits
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// File is a version of a regular file or a symbolic link. The content of a link is its
+// target.
+type File struct {
+	Link, Executable bool
+	Size             int64
+	Sum              [sha256.Size]byte
+}
+
+// Same reports whether two versions are equal. Both may be nil.
+func Same(a, b *File) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Link == b.Link && a.Executable == b.Executable && a.Sum == b.Sum
+}
+
+// Is reports whether the version has a content.
+func (f *File) Is(content []byte) bool { return f.Sum == sha256.Sum256(content) }
+
+// Mode returns the mode of a version as git writes it.
+func (f *File) Mode() string {
+	switch {
+	case f.Link:
+		return "120000"
+	case f.Executable:
+		return "100755"
+	}
+	return "100644"
+}
+
+// Change is a file that was added, changed or removed.
+type Change struct {
+	// Path is relative to the workspace.
+	Path string
+	// Before is nil if the file was added, After if it was removed.
+	Before, After *File
+	// From is the earlier path of a file that was renamed without any change. Before is then
+	// what it was there.
+	From string
+	// number names the files with the contents in dir. fromNumber is that of Before.
+	dir                string
+	number, fromNumber int
+}
+
+// NewChange makes a change whose contents are stored in a folder under a number.
+func NewChange(dir string, number int, path string, before, after *File) Change {
+	return Change{Path: path, Before: before, After: after, dir: dir, number: number, fromNumber: number}
+}
+
+// BeforeFile is the file with the content of Before.
+func (c Change) BeforeFile() string { return ContentFile(c.dir, "before", c.fromNumber) }
+
+// AfterFile is the file with the content of After.
+func (c Change) AfterFile() string { return ContentFile(c.dir, "after", c.number) }
+
+// ContentFile is where the content of a side, "before" or "after", of a change is stored.
+func ContentFile(dir, side string, number int) string {
+	return filepath.Join(dir, side+"-"+strconv.Itoa(number))
+}
+
+// linkTarget returns the target of After if that is a symbolic link, else "".
+func (c Change) linkTarget() (string, error) {
+	if c.After == nil || !c.After.Link {
+		return "", nil
+	}
+	to, err := os.ReadFile(c.AfterFile())
+	return string(to), err
+}
+
+// read returns the content of a version; nil if there is no version.
+func read(name string, f *File) ([]byte, error) {
+	if f == nil {
+		return nil, nil
+	}
+	return os.ReadFile(name)
+}
+
+// Sort sorts changes by path.
+func Sort(all []Change) {
+	slices.SortFunc(all, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+// Renames replaces a removed and an added file with the same content, type and mode by one
+// renamed file. Empty files are not renamed. The result is sorted by path.
+func Renames(all []Change) []Change {
+	type key struct {
+		File
+	}
+	removed := make(map[key][]Change)
+	for _, c := range all {
+		if c.After == nil && c.Before.Size > 0 {
+			removed[key{*c.Before}] = append(removed[key{*c.Before}], c)
+		}
+	}
+	gone := make(map[string]bool)
+	var out []Change
+	for _, c := range all {
+		if c.Before == nil && c.After.Size > 0 {
+			if from := removed[key{*c.After}]; len(from) > 0 {
+				old := takeNearest(&from, c.Path)
+				removed[key{*c.After}] = from
+				gone[old.Path] = true
+				c.From, c.Before, c.fromNumber = old.Path, old.Before, old.number
+			}
+		}
+		out = append(out, c)
+	}
+	out = slices.DeleteFunc(out, func(c Change) bool { return c.After == nil && gone[c.Path] })
+	Sort(out)
+	return out
+}
+
+// takeNearest removes and returns the change with the same name as a path, or else the first.
+func takeNearest(from *[]Change, path string) Change {
+	at := max(0, slices.IndexFunc(*from, func(c Change) bool { return filepath.Base(c.Path) == filepath.Base(path) }))
+	one := (*from)[at]
+	*from = slices.Delete(slices.Clone(*from), at, at+1)
+	return one
+}
+
+// Select returns the changes at or below any of the paths; all if there are none.
+func Select(all []Change, paths []string) []Change {
+	if len(paths) == 0 {
+		return all
+	}
+	within := func(name string) bool {
+		return slices.ContainsFunc(paths, func(p string) bool {
+			p = strings.Trim(filepath.Clean("/"+p), "/")
+			return p == "" || name == p || strings.HasPrefix(name, p+"/")
+		})
+	}
+	var out []Change
+	for _, c := range all {
+		if within(c.Path) || c.From != "" && within(c.From) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// binary reports whether git takes a content for binary.
+func binary(content []byte) bool {
+	return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0
+}

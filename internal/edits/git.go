@@ -1,0 +1,99 @@
+package edits
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNoGit is the error if git is needed and this machine has none.
+var ErrNoGit = errors.New("this machine has no git, which is needed here: install it (Debian: apt-get install git)")
+
+// git runs git with nothing of the caller's configuration, or only with that of the
+// repository in gitDir.
+type git struct {
+	ctx context.Context
+	// dir is the working directory, and gitDir the repository.
+	dir, gitDir string
+	env         []string
+	// ownConfig lets the user's and the system's configuration apply.
+	ownConfig bool
+}
+
+// scratchRepository makes a bare repository in a folder.
+func scratchRepository(ctx context.Context, dir string) (*git, error) {
+	g := &git{ctx: ctx, dir: dir, gitDir: filepath.Join(dir, "repository")}
+	_, err := g.run(nil, "init", "-q", "--bare", "--template=", g.gitDir)
+	return g, err
+}
+
+// run runs git with an input, and returns its output.
+func (g *git) run(stdin io.Reader, args ...string) ([]byte, error) {
+	var out bytes.Buffer
+	err := g.pipe(stdin, &out, args...)
+	return out.Bytes(), err
+}
+
+func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
+	cmd := exec.CommandContext(g.ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.quotePath=true", "-c", "gc.auto=0"}, args...)...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout = g.dir, stdin, stdout
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "GIT_") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_DIR="+g.gitDir, "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_ATTR_NOSYSTEM=1")
+	if !g.ownConfig {
+		cmd.Env = append(cmd.Env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+	}
+	cmd.Env = append(cmd.Env, g.env...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return ErrNoGit
+	case g.ctx.Err() != nil:
+		return g.ctx.Err()
+	case errors.As(err, &exit):
+		return &gitError{args[0], strings.TrimSpace(said.String()), exit}
+	}
+	return err
+}
+
+// gitError is a failure of git.
+type gitError struct {
+	command, said string
+	exit          *exec.ExitError
+}
+
+// Error returns what git printed.
+func (e *gitError) Error() string {
+	return fmt.Sprintf("git %s failed (%v): %s", e.command, e.exit, e.said)
+}
+
+// Unwrap returns how it ended.
+func (e *gitError) Unwrap() error { return e.exit }
+
+// blobs stores files in the repository, and returns the name of each object.
+func (g *git) blobs(names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	out, err := g.run(strings.NewReader(strings.Join(names, "\n")+"\n"), "hash-object", "-w", "--no-filters", "--stdin-paths")
+	if err != nil {
+		return nil, err
+	}
+	objects := strings.Fields(string(out))
+	if len(objects) != len(names) {
+		return nil, fmt.Errorf("git hash-object named %d objects of %d", len(objects), len(names))
+	}
+	return objects, nil
+}

@@ -1,0 +1,173 @@
+// Package presets describes the coding agents that agbox runs with one command: the image
+// of each, its command, and what it may take from the host. It does no I/O.
+package presets
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Dockerfile is the recipe of all images; Preset.BuildArgs has its arguments.
+//
+//go:embed Dockerfile
+var Dockerfile []byte
+
+//go:embed settle
+var settle embed.FS
+
+// DefaultBase is the base of the images if the user names none, and BaseEnv the variable
+// that names one. Any Debian works, and so does an image that is derived from it.
+const (
+	DefaultBase = "debian:12-slim"
+	BaseEnv     = "AGBOX_PRESET_BASE"
+)
+
+// DefaultUID is the user id of the agent if the caller is root.
+const DefaultUID = 1000
+
+// The versions of Node.js and npm in every image.
+const (
+	node = "22.21.0"
+	npm  = "10.9.4"
+)
+
+// Preset is one coding agent.
+type Preset struct {
+	// Name is the name of the preset. Title is the name of the agent.
+	Name, Title string
+	// Command is the agent's program.
+	Command string
+	// Package and Version are those of npm.
+	Package, Version string
+	// ImageEnv is the variable with an image to use instead.
+	ImageEnv string
+	// Unattended are arguments that switch the agent's own prompts off, as far as files do
+	// not.
+	Unattended []string
+	// Tool is the built-in tool that brings in the agent's own login.
+	Tool string
+	// Keys are the caller's variables that replace the login. They are handed over if they
+	// are set, and so are Settings, which prove no identity.
+	Keys, Settings []string
+	// Env are variables of the sandbox.
+	Env map[string]string
+}
+
+// Extras are the built-in tools that a user may hand over to any preset beside the login.
+var Extras = []string{"git", "gh", "ssh-agent"}
+
+// Settle is a shell command that prepares the sandbox: with files in the home of its user,
+// it answers the agent's questions about trust in the folder, the first use and updates.
+// With ask the agent keeps its prompts. Files that exist are left as they are.
+func (p Preset) Settle(ask bool) string {
+	script, err := settle.ReadFile("settle/" + p.Name + ".sh")
+	if err != nil {
+		panic(err) // the file is embedded, and a test reads it
+	}
+	asks := ""
+	if ask {
+		asks = "yes"
+	}
+	// The folder is written into JSON and TOML.
+	return "umask 077; ask=" + asks + "; here=$(pwd | sed 's/[\\\\\"]/\\\\&/g')\n" + string(script)
+}
+
+// Run is the command with the user's own arguments. With ask the agent keeps its prompts.
+func (p Preset) Run(ask bool, args []string) []string {
+	command := []string{p.Command}
+	if !ask {
+		command = append(command, p.Unattended...)
+	}
+	return append(command, args...)
+}
+
+// All returns all presets, in the order in which they are shown.
+func All() []Preset { return slices.Clone(all) }
+
+// Find returns the preset with a name; nil if there is none.
+func Find(name string) *Preset {
+	if i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name }); i >= 0 {
+		p := all[i]
+		return &p
+	}
+	return nil
+}
+
+// Names returns the names of all presets.
+func Names() []string {
+	var names []string
+	for _, p := range all {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+var all = []Preset{
+	{
+		Name: "claude", Title: "Claude Code", Command: "claude",
+		Package: "@anthropic-ai/claude-code", Version: "2.1.330", ImageEnv: "AGBOX_CLAUDE_IMAGE",
+		Unattended: []string{"--dangerously-skip-permissions"}, Tool: "claude-login",
+		Keys:     []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"},
+		Settings: []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"},
+		// The first says that the folder is trusted, the second that root may skip prompts.
+		Env: map[string]string{"CLAUDE_CODE_SANDBOXED": "1", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
+	},
+	{
+		Name: "codex", Title: "Codex", Command: "codex",
+		Package: "@openai/codex", Version: "0.169.0", ImageEnv: "AGBOX_CODEX_IMAGE",
+		Tool: "codex-login", Keys: []string{"OPENAI_API_KEY", "CODEX_API_KEY"}, Settings: []string{"OPENAI_BASE_URL"},
+	},
+	{
+		Name: "opencode", Title: "opencode", Command: "opencode",
+		Package: "opencode-ai", Version: "1.18.33", ImageEnv: "AGBOX_OPENCODE_IMAGE",
+		Tool: "opencode-login", Keys: []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"},
+		Env: map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+	},
+	{
+		Name: "gemini", Title: "Gemini CLI", Command: "gemini",
+		Package: "@google/gemini-cli", Version: "0.61.0", ImageEnv: "AGBOX_GEMINI_IMAGE",
+		Unattended: []string{"--yolo"}, Tool: "gemini-login",
+		Keys: []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"}, Settings: []string{"GOOGLE_GEMINI_BASE_URL", "GEMINI_MODEL"},
+	},
+}
+
+// BuildArgs are the arguments of the Dockerfile for a base image and the user id of the
+// agent.
+func (p Preset) BuildArgs(base string, uid int) map[string]string {
+	return map[string]string{
+		"BASE": base, "UID": fmt.Sprint(uid), "NODE": node, "NPM": npm,
+		"PACKAGE": p.Package, "VERSION": p.Version, "COMMAND": p.Command,
+	}
+}
+
+// Image is the name of the image: its tag is a hash of all that the image is made from.
+func (p Preset) Image(base string, uid int) string {
+	sum := sha256.New()
+	sum.Write(Dockerfile)
+	args := p.BuildArgs(base, uid)
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		fmt.Fprintf(sum, "\n%s=%q", name, args[name])
+	}
+	return Repository(p.Name) + ":" + hex.EncodeToString(sum.Sum(nil))[:12]
+}
+
+// Repository is the name of a preset's images, without the tag.
+func Repository(name string) string { return "agbox/preset-" + name }
+
+// Recipe is the Dockerfile with its arguments filled in, so that `docker build` needs none.
+func (p Preset) Recipe(base string, uid int) string {
+	args := p.BuildArgs(base, uid)
+	var b strings.Builder
+	for line := range strings.Lines(string(Dockerfile)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "ARG "); ok {
+			line = fmt.Sprintf("ARG %s=%s\n", name, args[name])
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}

@@ -1,0 +1,100 @@
+package presets
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// settled runs the command of a preset in a folder and returns what it wrote.
+func settled(t *testing.T, p Preset, ask bool, folder string, env ...string) string {
+	t.Helper()
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", p.Settle(ask))
+	cmd.Dir, cmd.Env = folder, append([]string{"HOME=" + home, "PATH=/usr/bin:/bin"}, env...)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%s: %v, %s", p.Name, err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", "cd "+home+" && find . -type f -perm /077").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%s: others may read %s, %v", p.Name, out, err)
+	}
+	return home
+}
+
+func TestAllAnswersAreWrittenInAnyFolder(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), `a "b" \c`)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, files := range map[string][]string{
+		"claude": {".claude.json", ".claude/settings.json"}, "codex": {".codex/config.toml"},
+		"opencode": {".config/opencode/opencode.json"}, "gemini": {".gemini/settings.json"},
+	} {
+		home := settled(t, *Find(name), false, folder)
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join(home, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, ".json") && !json.Valid(text) {
+				t.Errorf("%s is\n%s", file, text)
+			}
+			if name == "claude" && file == ".claude.json" {
+				var state struct{ Projects map[string]any }
+				if err := json.Unmarshal(text, &state); err != nil || state.Projects[folder] == nil {
+					t.Errorf("the folder %s is not trusted: %s", folder, text)
+				}
+			}
+			if want := `[projects."` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(folder) + `"]`; name == "codex" && !strings.Contains(string(text), want) {
+				t.Errorf("%s is not in\n%s", want, text)
+			}
+		}
+	}
+}
+
+func TestAskKeepsThePrompts(t *testing.T) {
+	home := settled(t, *Find("claude"), true, "/")
+	if _, err := os.Stat(filepath.Join(home, ".claude/settings.json")); err == nil {
+		t.Error("claude does not ask")
+	}
+	for name, want := range map[string][3]string{
+		"codex":    {".codex/config.toml", `approval_policy = "untrusted"`, `approval_policy = "never"`},
+		"opencode": {".config/opencode/opencode.json", `"bash": "ask"`, `"*": "allow"`},
+	} {
+		for i, ask := range []bool{true, false} {
+			text, err := os.ReadFile(filepath.Join(settled(t, *Find(name), ask, "/"), want[0]))
+			if err != nil || !strings.Contains(string(text), want[1+i]) || strings.Contains(string(text), want[2-i]) {
+				t.Errorf("%s with ask %v: %v, %s", name, ask, err, text)
+			}
+		}
+	}
+	if got := strings.Join(Find("gemini").Run(true, []string{"-p", "x"}), " "); got != "gemini -p x" {
+		t.Errorf("gemini that asks is run as %s", got)
+	}
+	if got := strings.Join(Find("gemini").Run(false, nil), " "); got != "gemini --yolo" {
+		t.Errorf("gemini is run as %s", got)
+	}
+}
+
+func TestFilesThatExistAreLeft(t *testing.T) {
+	home := settled(t, *Find("claude"), false, "/", "ANTHROPIC_API_KEY=sk-0123456789-0123456789")
+	state := filepath.Join(home, ".claude.json")
+	text, err := os.ReadFile(state)
+	if err != nil || !strings.Contains(string(text), `"approved": ["123456789-0123456789"]`) || strings.Contains(string(text), "sk-") {
+		t.Errorf("%v, %s", err, text)
+	}
+	if err := os.WriteFile(state, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", Find("claude").Settle(false))
+	cmd.Dir, cmd.Env = "/", []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	if text, err = os.ReadFile(state); err != nil || string(text) != "mine" {
+		t.Errorf("%v, %s", err, text)
+	}
+}

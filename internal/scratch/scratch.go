@@ -1,0 +1,129 @@
+// Package scratch makes temporary folders that do not outlive their process for long: a
+// process that is killed cannot remove its own, so the next one of the same user does.
+//
+// A process holds a lock (flock) on each of its folders as long as it uses it. A folder of
+// ours without a lock is left over.
+package scratch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/trees"
+)
+
+// prefix begins the name of each folder.
+const prefix = "agbox-"
+
+// kinds are what the folders are for: the next part of their names.
+var kinds = []string{"work", "merge", "branch", "patch", "preset"}
+
+// Dir is a temporary folder of this process.
+type Dir struct {
+	// Path is absolute.
+	Path string
+	// lock is the open folder.
+	lock *os.File
+}
+
+// swept is once per process, so making many folders costs nothing.
+var swept sync.Once
+
+// New makes a folder for a use, which is one of kinds, in os.TempDir. Only its user may
+// enter it. Before the first one it removes what killed processes have left. Remove must be
+// called.
+func New(kind string) (*Dir, error) {
+	swept.Do(func() { Sweep(os.TempDir()) })
+	for {
+		path, err := os.MkdirTemp("", prefix+kind+"-")
+		if err != nil {
+			return nil, err
+		}
+		lock, err := claim(path)
+		if err == nil {
+			return &Dir{Path: path, lock: lock}, nil
+		}
+		if !errors.Is(err, errSwept) {
+			return nil, errors.Join(err, os.RemoveAll(path))
+		}
+	}
+}
+
+// Remove removes the folder with all that is in it.
+func (d *Dir) Remove() {
+	_ = os.RemoveAll(d.Path) // if it fails, a later process tries again
+	_ = d.lock.Close()
+}
+
+// errSwept is the error for a folder that another process has removed before it was locked.
+var errSwept = errors.New("the folder was removed before it was locked")
+
+// claim locks a new folder. A file system without locks has none: then no sweep removes it.
+func claim(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errSwept
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	lock := os.NewFile(uintptr(fd), path)
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(fd, unix.LOCK_EX)
+	}
+	if err != nil {
+		return lock, nil
+	}
+	held, err := lock.Stat()
+	if now, gone := os.Lstat(path); err == nil && (gone != nil || !os.SameFile(held, now)) {
+		return nil, errors.Join(errSwept, lock.Close())
+	}
+	return lock, nil
+}
+
+// Sweep removes the folders in a folder that killed processes of this user have left. It
+// follows no link, and leaves alone what it cannot lock or remove.
+func Sweep(in string) {
+	top, err := os.Open(in)
+	if err != nil {
+		return
+	}
+	defer top.Close() // only read
+	_ = trees.Names(context.Background(), top, func(name string) error {
+		if ours(name) {
+			sweep(int(top.Fd()), name)
+		}
+		return nil
+	})
+}
+
+// ours reports whether New gives such names.
+func ours(name string) bool {
+	for _, kind := range kinds {
+		if digits, ok := strings.CutPrefix(name, prefix+kind+"-"); ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes one folder if it is this user's and nobody holds it.
+func sweep(top int, name string) {
+	fd, err := unix.Openat(top, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	dir := os.NewFile(uintptr(fd), filepath.Base(name))
+	defer dir.Close() // releases the lock
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o7777 != 0o700 || unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	_ = trees.Remove(context.Background(), top, name) // the next sweep tries again
+}

@@ -1,0 +1,142 @@
+package scratch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// fill makes a folder with something in it.
+func fill(t *testing.T, dir string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sub", "file"), []byte("x"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func TestOnlyWhatAKilledProcessLeftIsRemoved(t *testing.T) {
+	top := t.TempDir()
+	t.Setenv("TMPDIR", top)
+	held, err := New("work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := fill(t, filepath.Join(t.TempDir(), "elsewhere"), 0o700)
+	left := []string{fill(t, filepath.Join(top, "agbox-work-123"), 0o700), fill(t, filepath.Join(top, "agbox-merge-9"), 0o700)}
+	stay := []string{
+		held.Path, fill(t, filepath.Join(top, "agbox-work-of-mine"), 0o700), fill(t, filepath.Join(top, "agbox-other-1"), 0o700),
+		fill(t, filepath.Join(top, "agbox-patch-1"), 0o755), filepath.Join(top, "agbox-work-4"), filepath.Join(elsewhere, "sub", "file"),
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(top, "agbox-work-4")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(left[0], "link")); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		other := fill(t, filepath.Join(top, "agbox-work-5"), 0o700)
+		if err := os.Chown(other, 4321, 4321); err != nil {
+			t.Fatal(err)
+		}
+		stay = append(stay, other)
+	}
+	Sweep(top)
+	for _, path := range left {
+		if there(path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+	for _, path := range stay {
+		if !there(path) {
+			t.Errorf("%s is gone", path)
+		}
+	}
+	held.Remove()
+	if there(held.Path) {
+		t.Error("the folder was not removed")
+	}
+}
+
+func TestTheFolderOfAProcessThatWasKilledIsFree(t *testing.T) {
+	if dir := os.Getenv("SCRATCH_OF_A_CHILD"); dir != "" {
+		d, err := New("merge")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stdout.WriteString(d.Path + "\n"); err != nil {
+			t.Fatal(err)
+		}
+		select {} // until the kill
+	}
+	top := t.TempDir()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheFolderOfAProcessThatWasKilledIsFree$")
+	child.Env = append(os.Environ(), "SCRATCH_OF_A_CHILD=1", "TMPDIR="+top)
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 4096)
+	n, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := string(line[:n-1])
+	Sweep(top)
+	if !there(path) {
+		t.Error("the folder of a living process was removed")
+	}
+	_ = child.Process.Kill()
+	_ = child.Wait()
+	Sweep(top)
+	if there(path) {
+		t.Error("the folder of a killed process is left")
+	}
+}
+
+func TestFoldersThatAreSweptWhileTheyAreMadeAreMadeAgain(t *testing.T) {
+	top := t.TempDir()
+	t.Setenv("TMPDIR", top)
+	var sweeps sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		sweeps.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					Sweep(top)
+				}
+			}
+		})
+	}
+	for range 200 {
+		d, err := New("patch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d.Path, "x"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		d.Remove()
+	}
+	close(stop)
+	sweeps.Wait()
+}

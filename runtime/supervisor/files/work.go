@@ -1,0 +1,54 @@
+package files
+
+import (
+	"errors"
+	"time"
+
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/gitignore"
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+)
+
+// scanWork changes the options of a copy out to those of a scan; nil changes nothing.
+func scanWork(scan *guestv1.WorkScan, o *archive.PackOptions) error {
+	if scan == nil {
+		return nil
+	}
+	tree, err := gitignore.NewTree(scan.GetExcludePatterns(), scan.GetGitignore())
+	if err != nil {
+		return unusable(err)
+	}
+	since := time.Unix(0, scan.GetChangedSince())
+	o.Filter = workFiles{tree}
+	o.Changed = func(changed time.Time) bool { return !changed.Before(since) }
+	return nil
+}
+
+// workFiles excludes what is no work.
+type workFiles struct{ tree *gitignore.Tree }
+
+// Enter reads the folder's own .gitignore.
+func (w workFiles) Enter(name string, dir int) error {
+	if err := (kernelFiles{}).Enter(name, dir); err != nil {
+		return err
+	}
+	return unusable(w.tree.Enter(name, dir))
+}
+
+// Skip excludes the inside of repositories, and what the patterns name.
+func (w workFiles) Skip(name string, isDir bool) (bool, error) {
+	if gitignore.Inside(name) {
+		return true, nil
+	}
+	skip, err := w.tree.Skip(name, isDir)
+	return skip, unusable(err)
+}
+
+// unusable explains an error of patterns, which are as hostile as all files in here.
+func unusable(err error) error {
+	var bad *gitignore.FileError
+	if errors.As(err, &bad) {
+		return invalid("cannot be compared, because patterns of ignored files cannot be used (%v)", bad)
+	}
+	return err
+}

@@ -1,0 +1,307 @@
+package rpc_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	inside "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// service has a method for each way in which a call can go.
+type service struct {
+	// entered gets the context of each call of cancel.
+	entered chan context.Context
+}
+
+func (service) hello(_ context.Context, req *inside.HelloRequest) (*inside.HelloResponse, error) {
+	return &inside.HelloResponse{Protocol: req.GetProtocol(), BootId: strings.Repeat("b", len(req.GetDaemonVersion()))}, nil
+}
+
+func (service) signal(_ context.Context, req *inside.SignalRequest) (*inside.SignalResponse, error) {
+	switch req.GetExecId() {
+	case "panic":
+		panic("on purpose")
+	case "wrapped":
+		return nil, fmt.Errorf("wrapped: %w", rpc.Errorf(rpc.ResourceExhausted, "%d are too many", 7))
+	case "plain":
+		return nil, errors.New("no code: \xff")
+	}
+	return &inside.SignalResponse{}, nil // an empty message
+}
+
+func (s service) cancel(ctx context.Context, _ *inside.CancelRequest) (*inside.CancelResponse, error) {
+	s.entered <- ctx
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// watch sends as many records as ids were asked for, and fails if there is none.
+func (service) watch(_ context.Context, req *inside.WatchRequest, send func(*inside.WatchResponse) error) error {
+	for _, id := range req.GetExecIds() {
+		if err := send(&inside.WatchResponse{Exec: &inside.ExecRecord{ExecId: id}}); err != nil {
+			return err
+		}
+	}
+	if len(req.GetExecIds()) == 0 {
+		return rpc.Errorf(rpc.InvalidArgument, "nothing to watch")
+	}
+	return nil
+}
+
+func (s service) methods() rpc.Methods {
+	return rpc.Methods{
+		"guest.v1.Supervisor/Hello":  rpc.Unary(s.hello),
+		"guest.v1.Supervisor/Signal": rpc.Unary(s.signal),
+		"guest.v1.Supervisor/Cancel": rpc.Unary(s.cancel),
+		"guest.v1.Supervisor/Watch":  rpc.Stream(s.watch),
+	}
+}
+
+// served returns the caller's end of a served connection, and the server's.
+func served(t *testing.T, s service) (net.Conn, *rpc.Conn) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	var serving sync.WaitGroup
+	closed := 0
+	c := rpc.NewConn(ours, func() { closed++ })
+	serving.Go(func() { c.Serve(context.WithoutCancel(t.Context()), bufio.NewReader(ours), s.methods()) })
+	t.Cleanup(func() {
+		_ = theirs.Close()
+		serving.Wait()
+		if closed != 1 {
+			t.Errorf("it was closed %d times", closed)
+		}
+	})
+	return theirs, c
+}
+
+// dial returns clients of the library over a served connection.
+func dial(t *testing.T, s service) (guestv1.SupervisorClient, guestv1.FilesService) {
+	t.Helper()
+	conn, _ := served(t, s)
+	client := ttrpc.NewClient(conn)
+	t.Cleanup(func() { _ = client.Close() })
+	return guestv1.NewSupervisorClient(client), guestv1.NewFilesClient(client)
+}
+
+func TestTheLibrarysClientGetsReplies(t *testing.T) {
+	client, _ := dial(t, service{})
+	var calls sync.WaitGroup
+	for i := range 64 {
+		calls.Go(func() {
+			long := strings.Repeat("x", i*i) // in and beyond the buffers
+			reply, err := client.Hello(t.Context(), &guestv1.HelloRequest{Protocol: uint32(i), DaemonVersion: long})
+			if err != nil || reply.GetProtocol() != uint32(i) || len(reply.GetBootId()) != len(long) {
+				t.Errorf("call %d: %v, %v", i, reply, err)
+			}
+		})
+	}
+	calls.Wait()
+	if reply, err := client.Signal(t.Context(), &guestv1.SignalRequest{}); err != nil || reply.GetRunning() {
+		t.Errorf("an empty reply: %v, %v", reply, err)
+	}
+}
+
+func TestTheLibrarysClientGetsErrors(t *testing.T) {
+	client, files := dial(t, service{})
+	for id, want := range map[string]*status.Status{
+		"panic":   status.New(codes.Internal, "the supervisor failed in this call: on purpose"),
+		"wrapped": status.New(codes.ResourceExhausted, "7 are too many"),
+		"plain":   status.New(codes.Unknown, "no code: \uFFFD"),
+	} {
+		_, err := client.Signal(t.Context(), &guestv1.SignalRequest{ExecId: id})
+		if got := status.Convert(err); got.Code() != want.Code() || got.Message() != want.Message() {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if _, err := client.Release(t.Context(), &guestv1.ReleaseRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("an unknown method: %v", err)
+	}
+	if _, err := files.Stat(t.Context(), &guestv1.FileRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("an unknown service: %v", err)
+	}
+}
+
+func TestTheLibrarysClientGetsStreams(t *testing.T) {
+	client, _ := dial(t, service{})
+	var want []string
+	for i := range 100 {
+		want = append(want, fmt.Sprint("exec", i))
+	}
+	stream, err := client.Watch(t.Context(), &guestv1.WatchRequest{ExecIds: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range want {
+		if got, err := stream.Recv(); err != nil || got.GetExec().GetExecId() != id {
+			t.Fatalf("got %v, %v; want %s", got, err, id)
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+	failing, err := client.Watch(t.Context(), &guestv1.WatchRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := failing.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a stream that fails: %v", err)
+	}
+}
+
+func TestACallEndsWithItsDeadlineAndItsConnection(t *testing.T) {
+	s := service{entered: make(chan context.Context)}
+	conn, _ := served(t, s)
+	frame := func(stream byte, timeout time.Duration) {
+		raw, err := (&inside.CallRequest{Service: "guest.v1.Supervisor", Method: "Cancel", TimeoutNano: int64(timeout)}).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, wire.HeaderLen, wire.HeaderLen+len(raw))
+		wire.PutHeader(buf, wire.Header{Length: uint32(len(raw)), StreamID: uint32(stream), Type: wire.Request})
+		if _, err := conn.Write(append(buf, raw...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frame(1, time.Nanosecond)
+	if _, limited := (<-s.entered).Deadline(); !limited {
+		t.Error("the call has no deadline")
+	}
+	head := make([]byte, wire.HeaderLen)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		t.Fatal(err)
+	}
+	raw := make([]byte, wire.ParseHeader(head).Length)
+	if _, err := io.ReadFull(conn, raw); err != nil {
+		t.Fatal(err)
+	}
+	var reply inside.CallResponse
+	if err := reply.UnmarshalVT(raw); err != nil || reply.GetStatus().GetCode() != int32(codes.DeadlineExceeded) {
+		t.Errorf("after its deadline: %v, %v", &reply, err)
+	}
+	frame(3, 0)
+	running := <-s.entered
+	if _, limited := running.Deadline(); limited {
+		t.Error("a call without a limit has a deadline")
+	}
+	_ = conn.Close()
+	<-running.Done()
+}
+
+func TestACallerThatBreaksTheProtocolLosesItsConnection(t *testing.T) {
+	request := func(h wire.Header, content ...byte) []byte {
+		buf := make([]byte, wire.HeaderLen)
+		wire.PutHeader(buf, h)
+		return append(buf, content...)
+	}
+	known := request(wire.Header{StreamID: 5, Type: wire.Request})
+	for name, sent := range map[string][]byte{
+		"a reply":           request(wire.Header{StreamID: 1, Type: wire.Response}),
+		"an even stream":    request(wire.Header{StreamID: 2, Type: wire.Request}),
+		"a stream again":    append(known, known...),
+		"an older stream":   append(known, request(wire.Header{StreamID: 3, Type: wire.Request})...),
+		"a frame of 1 GiB":  request(wire.Header{StreamID: 1, Type: wire.Request, Length: 1 << 30}),
+		"half of a message": request(wire.Header{StreamID: 1, Type: wire.Request, Length: 3}, 1, 2)[:11],
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, _ := served(t, service{})
+			var writing sync.WaitGroup
+			writing.Go(func() {
+				_, _ = conn.Write(sent)
+				if name == "half of a message" {
+					_ = conn.Close()
+				}
+			})
+			_, _ = io.Copy(io.Discard, conn) // ends when the server has closed it
+			writing.Wait()
+		})
+	}
+}
+
+func TestACallThatCannotBeReadIsRefused(t *testing.T) {
+	conn, _ := served(t, service{})
+	buf := make([]byte, wire.HeaderLen)
+	wire.PutHeader(buf, wire.Header{StreamID: 1, Type: wire.Request, Length: 2})
+	go func() { _, _ = conn.Write(append(buf, 0x0a, 0x7f)) }() // a text of 127 bytes that is not there
+	head := make([]byte, wire.HeaderLen)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		t.Fatal(err)
+	}
+	h := wire.ParseHeader(head)
+	raw := make([]byte, h.Length)
+	if _, err := io.ReadFull(conn, raw); err != nil {
+		t.Fatal(err)
+	}
+	var reply inside.CallResponse
+	if err := reply.UnmarshalVT(raw); err != nil || reply.GetStatus().GetCode() != int32(codes.InvalidArgument) || h.StreamID != 1 {
+		t.Errorf("the reply is %+v %v, %v", h, &reply, err)
+	}
+}
+
+func TestAConnectionThatLeavesAnswersItsCalls(t *testing.T) {
+	s := service{entered: make(chan context.Context)}
+	conn, c := served(t, s)
+	client := guestv1.NewSupervisorClient(ttrpc.NewClient(conn))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stop, abandon := context.WithCancel(ctx)
+	answered := make(chan error, 1)
+	go func() { _, err := client.Cancel(stop, &guestv1.CancelRequest{}); answered <- err }()
+	<-s.entered
+	c.CloseWhenIdle()
+	// The connection still serves: a call is running.
+	if _, err := client.Hello(ctx, &guestv1.HelloRequest{}); err != nil {
+		t.Errorf("a call beside it: %v", err)
+	}
+	abandon()
+	if err := <-answered; err == nil {
+		t.Error("a call that was given up has a reply")
+	}
+	c.Close()
+	if _, err := client.Hello(ctx, &guestv1.HelloRequest{}); err == nil {
+		t.Error("it answers after it was closed")
+	}
+}
+
+func TestTooManyCallsAtOnceEndTheConnection(t *testing.T) {
+	s := service{entered: make(chan context.Context)}
+	conn, _ := served(t, s)
+	raw, err := (&inside.CallRequest{Service: "guest.v1.Supervisor", Method: "Cancel"}).MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	for i := range 2049 {
+		head := make([]byte, wire.HeaderLen)
+		wire.PutHeader(head, wire.Header{StreamID: uint32(2*i + 1), Type: wire.Request, Length: uint32(len(raw))})
+		all.Write(append(head, raw...))
+	}
+	var work sync.WaitGroup
+	work.Go(func() { _, _ = conn.Write(all.Bytes()) })
+	work.Go(func() {
+		for range 2048 {
+			<-s.entered
+		}
+	})
+	_, _ = io.Copy(io.Discard, conn) // ends when the server has closed it
+	work.Wait()
+}
