@@ -35,7 +35,9 @@ func TestTheSuccessorOfAFullContextGoesOnAtOnce(t *testing.T) {
 	}
 	wantHistory(t, in, id, "SPAWNED, BEGUN, PHASE, PHASE, CONTEXT AGING, CONTEXT DYING, CONTEXT DRAINING, CONTEXT DEAD, INCARNATION_ENDED CONTEXT, PAUSED SUCCESSION, BEGUN, RESUMED, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
 	logs := in.Agbox(t, "agent", "logs", id).Want(t, 0)
-	for _, want := range []string{"prepare the handoff", "the next turn is the last, and 1 final call of a tool is left", "The context of this incarnation is used up"} {
+	// The notice of the last turn is not awaited: agbox ends the program at that moment, and
+	// agbox-agent may not have printed it yet.
+	for _, want := range []string{"prepare the handoff", "the next turn is the last, and 1 final call of a tool is left"} {
 		if !strings.Contains(logs.Stdout, want) {
 			t.Errorf("the notices lack %q:\n%s", want, logs.Stdout)
 		}
