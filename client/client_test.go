@@ -127,6 +127,28 @@ func TestADaemonThatStaysAwayIsGivenUp(t *testing.T) {
 	h.start()
 }
 
+// A daemon that refused the first call, and was stopped on purpose after that, is not started
+// by the second.
+func TestADaemonThatHasRefusedACallHasAnswered(t *testing.T) {
+	h := serve(t, &script{get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+		return nil, reject(codes.NotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "There is no sandbox box.")
+	}})
+	c := h.client(WithReconnect(50 * time.Millisecond))
+	var starts atomic.Int32
+	c.autostart = func(context.Context) error {
+		starts.Add(1)
+		return &Error{Code: codes.Unavailable, Message: "no daemon", cause: ErrDaemonNotRunning}
+	}
+	if _, err := c.GetSandbox(t.Context(), "box"); !errors.Is(err, ErrNotFound) {
+		t.Fatal(err)
+	}
+	h.kill()
+	if _, err := c.GetSandbox(t.Context(), "box"); !errors.Is(err, ErrDaemonUnreachable) || starts.Load() > 0 {
+		t.Errorf("got %v after %d starts of a daemon", err, starts.Load())
+	}
+	h.start()
+}
+
 func TestACreateWhoseAnswerWasLostMakesOneSandbox(t *testing.T) {
 	var seen record
 	h := serve(t, &script{})

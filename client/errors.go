@@ -174,6 +174,7 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 		}
 	}
 	if told != nil {
+		c.answered.Store(true) // a refusal is an answer too
 		told.Problems = problems
 		return told
 	}
