@@ -155,7 +155,7 @@ each message is a line, and new ones are printed as they come.`,
 			if out.format == formatJSON {
 				return printJSONList(a.stdout, list)
 			}
-			return a.printMessages(out, list)
+			return a.printMessages(ctx, c, out, list)
 		}),
 	}
 	cmd.Flags().Uint64Var(&ack, "ack", 0, "first remove the messages up to this `NUMBER`")
@@ -164,8 +164,26 @@ each message is a line, and new ones are printed as they come.`,
 	return cmd
 }
 
+// senders has the names of agents that sent messages, by their ids. Each is asked for once.
+type senders map[string]string
+
+// name returns the name of the agent with an id, or the id if it has none or is removed.
+func (s senders) name(ctx context.Context, c *client.Client, id string) string {
+	if name, known := s[id]; known {
+		return name
+	}
+	g, err := c.GetAgent(ctx, id)
+	if err != nil || g.GetName() == "" {
+		s[id] = id
+	} else {
+		s[id] = g.GetName()
+	}
+	return s[id]
+}
+
 // followInbox prints a line for each message that there is and that comes.
 func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as format) error {
+	from := senders{}
 	for m, err := range c.FollowInbox(ctx, ref) {
 		switch {
 		case err != nil:
@@ -173,7 +191,7 @@ func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as 
 		case as == formatJSON:
 			err = printJSONLine(a.stdout, m)
 		default:
-			_, err = fmt.Fprintf(a.stdout, "%d\t%s\t%s\t%s\n", m.GetSeq(), printable(m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"),
+			_, err = fmt.Fprintf(a.stdout, "%d\t%s\t%s\t%s\n", m.GetSeq(), printable(from.name(ctx, c, m.GetFrom())), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"),
 				printable(strings.Join(strings.Fields(m.GetText()), " ")))
 		}
 		if err != nil {
@@ -184,14 +202,15 @@ func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as 
 }
 
 // printMessages prints messages as a table.
-func (a *app) printMessages(out output, list []*agboxv1.AgentMessage) error {
+func (a *app) printMessages(ctx context.Context, c *client.Client, out output, list []*agboxv1.AgentMessage) error {
+	from := senders{}
 	rows := make([][]table.Cell, len(list))
 	for i, m := range list {
-		rows[i] = append(cells(fmt.Sprint(m.GetSeq()), m.GetFrom(), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
-			a.sinceCell(m.GetAt()), table.Text(strings.Join(strings.Fields(m.GetText()), " ")))
+		rows[i] = append(cells(fmt.Sprint(m.GetSeq()), from.name(ctx, c, m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
+			a.sinceCell(m.GetAt()), table.Text(m.GetFrom()), table.Text(strings.Join(strings.Fields(m.GetText()), " ")))
 	}
 	return a.printTable(out, []table.Column{
 		{Title: "NUMBER", Right: true}, {Title: "FROM", Min: 8}, {Title: "KIND", Omit: 3}, {Title: "STREAM", Min: 6, Omit: 2}, {Title: "SENT", Omit: 1},
-		{Title: "TEXT", Min: 16},
+		{Title: "FROM ID", Wide: true}, {Title: "TEXT", Min: 16},
 	}, rows)
 }

@@ -194,7 +194,12 @@ func (recorded) ListAgents(_ context.Context, in *agboxv1.ListAgentsRequest) (*a
 	return &agboxv1.ListAgentsResponse{Agents: agentsNow()[1:]}, nil
 }
 
-func (recorded) GetAgent(context.Context, *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
+func (recorded) GetAgent(_ context.Context, in *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
+	for _, g := range agentsNow() {
+		if g.GetAgentId() == in.GetAgentId() {
+			return &agboxv1.GetAgentResponse{Agent: g}, nil
+		}
+	}
 	return &agboxv1.GetAgentResponse{Agent: agentsNow()[0]}, nil
 }
 
@@ -209,6 +214,7 @@ func (recorded) ListLeases(context.Context, *agboxv1.ListLeasesRequest) (*agboxv
 func (recorded) ReadInbox(context.Context, *agboxv1.ReadInboxRequest) (*agboxv1.ReadInboxResponse, error) {
 	return &agboxv1.ReadInboxResponse{Messages: []*agboxv1.AgentMessage{
 		{Seq: 1, Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: "init", Text: "The tests are red again: " + strings.Repeat("日本語", 30), At: past(time.Minute)},
+		{Seq: 2, Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: "agent-1", Text: "fixer is COMPLETED.", At: past(time.Minute)},
 		{Seq: 1000, Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: agentsNow()[2].GetAgentId(), Stream: "notes", Text: hostile, At: past(time.Hour)},
 	}}, nil
 }
