@@ -245,15 +245,19 @@ func Eventually(t *testing.T, what string, cond func() bool) {
 	EventuallyOr(t, cond, func() { t.Fatalf("it did not come about within %v that %s", Patience, what) })
 }
 
-// EventuallyOr is Eventually that calls otherwise if the condition does not become true.
+// EventuallyOr is Eventually that calls otherwise if the condition does not become true. It
+// rests as long as a look took: a condition that runs commands leaves the machine to what it
+// waits for.
 func EventuallyOr(t *testing.T, cond func() bool, otherwise func()) {
 	t.Helper()
 	ctx := Bounded(t)
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for !cond() {
+	for {
+		began := time.Now()
+		if cond() {
+			return
+		}
 		select {
-		case <-look.C:
+		case <-time.After(max(20*time.Millisecond, time.Since(began))):
 		case <-ctx.Done():
 			otherwise()
 			return
