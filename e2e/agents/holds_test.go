@@ -295,7 +295,8 @@ func TestAnAgentHoldsItsChildren(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	parent := spawn(t, in, `agbox-agent spawn --class worker --name child --lifetime held -- sh -c '`+strings.ReplaceAll(heldScript, "'", `'\''`)+`' || exit 90
+	parent := spawn(t, in, `agbox-agent spawn --class worker --name child --lifetime held -- sh -c ': > /tmp/began; `+strings.ReplaceAll(heldScript, "'", `'\''`)+`' || exit 90
+		until [ -e /tmp/began ]; do sleep 0.05; done
 		agbox-agent close agent:child && agbox-agent close agent:child || exit 91
 		until agbox-agent children | grep SUSPENDED; do sleep 0.05; done
 		agbox-agent open agent:child && agbox-agent open agent:child || exit 92

@@ -29,10 +29,12 @@ func open(t *testing.T, in *harness.Install, sandboxID string, gate int) {
 func until(t *testing.T, in *harness.Install, id, what string, is func(*agboxv1.Agent) bool) {
 	t.Helper()
 	c := in.Client(t)
-	harness.Eventually(t, what, func() bool {
-		a, err := c.GetAgent(harness.Bounded(t), id)
+	var a *agboxv1.Agent
+	harness.EventuallyOr(t, func() bool {
+		got, err := c.GetAgent(harness.Bounded(t), id)
+		a = got
 		return err == nil && is(a)
-	})
+	}, func() { t.Fatalf("it did not come about that %s; the agent is %v, after %q", what, a, history(t, c, id)) })
 }
 
 func TestReportsAreSeenWhileTheProgramRuns(t *testing.T) {
