@@ -11,6 +11,7 @@ package runtime
 
 import (
 	"cmp"
+	"io"
 	"time"
 )
 
@@ -429,6 +430,32 @@ type LogOptions struct {
 	Tail int
 	// Follow continues until the container ends.
 	Follow bool
+}
+
+// ContainerCommand is a command to run in a running container.
+type ContainerCommand struct {
+	Args []string
+	// Dir and User are the container's own if they are empty.
+	Dir, User string
+	// Env has NAME=VALUE entries, which win over the container's.
+	Env []string
+	// TTY runs the command on a terminal of the size Size.
+	TTY  bool
+	Size TerminalSize
+}
+
+// TerminalSize is the size of a terminal in characters. The zero value is unknown.
+type TerminalSize struct{ Rows, Columns uint }
+
+// ContainerStreams are the streams of a ContainerCommand.
+type ContainerStreams struct {
+	// Stdin is read until its end, which the command sees. It is closed when the command has
+	// ended. nil means no input.
+	Stdin io.ReadCloser
+	// Stdout has all output of a terminal.
+	Stdout, Stderr io.Writer
+	// Sizes has the new sizes of the terminal. nil means that it keeps its size.
+	Sizes <-chan TerminalSize
 }
 
 // Event is a hint that something in the engine changed. Observe the object before

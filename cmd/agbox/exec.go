@@ -21,7 +21,9 @@ type execOptions struct {
 	stdin      bool
 	tty        bool
 	detachKeys string
-	limits     execLimits
+	// service is the service in whose container the command runs; empty means the primary.
+	service string
+	limits  execLimits
 	// fleeting is true if the sandbox is removed when agbox ends, except after the detach keys.
 	fleeting bool
 }
@@ -42,11 +44,15 @@ terminal of its own, connected to yours. Then Ctrl-P Ctrl-Q, a lost connection o
 a closed window leaves it running; "agbox attach" reconnects to it.
 
 With --timeout and --idle-timeout the sandbox itself ends the command in time,
-even if agbox and the daemon are gone.`,
+even if agbox and the daemon are gone.
+
+With --service the engine runs the command in the container of a service. agbox keeps
+nothing of it, and if agbox ends, it may go on until the service stops.`,
 		Example: `  agbox exec demo -- ls -l /
   agbox exec -u nobody -w /tmp -e DEBUG=1 demo sh -c 'id; pwd'
   agbox exec -it demo bash
   tar c . | agbox exec -i demo tar x -C /work
+  agbox exec --service db -it demo psql -U postgres
   agbox exec --timeout 10m --idle-timeout 1m demo -- make test
   job=$(agbox exec -d demo -- make test); agbox logs -f $job`,
 		Annotations: map[string]string{ownExitCodes: "exec"},
@@ -60,16 +66,23 @@ even if agbox and the daemon are gone.`,
 			return nil
 		},
 		ValidArgsFunction: a.completeSandboxes(1),
-		RunE: a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args)
-		}),
 	}
 	f := cmd.Flags()
+	cmd.RunE = a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
+		switch err := o.checkService(f); {
+		case err != nil:
+			return err
+		case o.service != "":
+			return o.inService(ctx, a, c, args[0], commandOf(args))
+		}
+		return o.run(ctx, a, c, args)
+	})
 	f.SetInterspersed(false)
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the command and run it in the background")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass standard input to the command")
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
 	o.addProcessFlags(cmd)
+	o.addServiceFlag(f)
 	o.limits.add(cmd)
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd

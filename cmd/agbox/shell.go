@@ -21,17 +21,25 @@ func (a *app) shellCommand() *cobra.Command {
 		Short: "Open a shell on this terminal",
 		Long: `Open a shell in a sandbox, on a terminal connected to yours: the login shell of the
 user if the image has it, else bash, zsh, ash or sh. It is a command like any
-other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects to it.`,
+other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects to it.
+
+With --service it is a shell in the container of a service, of which agbox keeps
+nothing: it cannot be left and attached again.`,
 		Example: `  agbox shell demo
+  agbox shell demo --service db
   agbox shell demo --user root`,
 		Annotations:       map[string]string{ownExitCodes: "shell"},
 		Args:              arguments(1, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
-		RunE: a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.shell(ctx, a, c, args[0])
-		}),
 	}
+	cmd.RunE = a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
+		if err := o.checkService(cmd.Flags()); err != nil {
+			return err
+		}
+		return o.shell(ctx, a, c, args[0])
+	})
 	o.addProcessFlags(cmd)
+	o.addServiceFlag(cmd.Flags())
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd
 }
@@ -39,6 +47,9 @@ other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects to it.`,
 func (o *execOptions) shell(ctx context.Context, a *app, c *client.Client, sandbox string) error {
 	if a.terminal() == nil {
 		return usagef("A shell needs a terminal, but standard input is not one. To run commands from a file or a pipe, use `agbox exec -i %s sh`.", sandbox)
+	}
+	if o.service != "" {
+		return o.inService(ctx, a, c, sandbox, []string{"sh", "-c", serviceShellScript})
 	}
 	path, err := o.findShell(ctx, c, sandbox)
 	if err != nil {
@@ -62,6 +73,9 @@ for shell in "$login" bash zsh ash sh; do
 	path=$(command -v "$shell" 2>/dev/null) && [ -x "$path" ] && { printf %s "$path"; exit 0; }
 done
 printf %s "$0"`
+
+// serviceShellScript becomes the best shell of a service.
+const serviceShellScript = `for shell in bash zsh ash; do command -v $shell >/dev/null 2>&1 && exec $shell -l; done; exec sh -l`
 
 // shells are tried in turn until one can run findShellScript.
 var shells = []string{"sh", "bash", "zsh", "ash"}

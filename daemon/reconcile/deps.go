@@ -47,6 +47,9 @@ type Engine interface {
 	RemoveVolume(ctx context.Context, name string) error
 	// ContainerLogs writes the container's output, as far as the engine keeps it.
 	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+	// ExecIn runs a command in a running container, and returns its exit code. ErrConflict
+	// means that the container does not run.
+	ExecIn(ctx context.Context, id string, command runtime.ContainerCommand, streams runtime.ContainerStreams) (exitCode int, err error)
 	// ReadFile returns the content of a file of a container, which need not run; a
 	// missing file is empty. More than limit bytes are an error.
 	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)

@@ -64,6 +64,8 @@ type Loop interface {
 	BuildImages(ctx context.Context, spec *agboxv1.CreateSpec, tell func(service, line, id string) error) error
 	// ServiceLogs writes the output of a service until ctx ends.
 	ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+	// ExecInService runs a command in the container of a service, and returns its exit code.
+	ExecInService(ctx context.Context, sb ledger.Sandbox, service string, command runtime.ContainerCommand, streams runtime.ContainerStreams) (exitCode int, err error)
 }
 
 // Agents knows the incarnations of agents.

@@ -34,7 +34,9 @@ func until(t *testing.T, in *harness.Install, id, what string, is func(*agboxv1.
 		got, err := c.GetAgent(harness.Bounded(t), id)
 		a = got
 		return err == nil && is(a)
-	}, func() { t.Fatalf("it did not come about that %s; the agent is %v, after %q", what, a, history(t, c, id)) })
+	}, func() {
+		t.Fatalf("it did not come about that %s; the agent is %v, after %q", what, a, history(t, c, id))
+	})
 }
 
 func TestReportsAreSeenWhileTheProgramRuns(t *testing.T) {

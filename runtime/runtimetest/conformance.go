@@ -27,6 +27,7 @@ type Engine interface {
 	EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error
 	RemoveVolume(ctx context.Context, name string) error
 	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+	ExecIn(ctx context.Context, id string, command runtime.ContainerCommand, streams runtime.ContainerStreams) (exitCode int, err error)
 	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
 	Archive(ctx context.Context, id, path string) (io.ReadCloser, error)
 	ListImages(ctx context.Context) ([]runtime.ListedImage, error)

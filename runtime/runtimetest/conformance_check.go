@@ -23,6 +23,7 @@ func wantClass(t *testing.T, err, class error) {
 	is := map[error]func(error) bool{
 		errdefs.ErrNotFound:    errdefs.IsNotFound,
 		errdefs.ErrUnavailable: errdefs.IsUnavailable,
+		errdefs.ErrConflict:    errdefs.IsConflict,
 	}[class]
 	if err == nil || !is(err) {
 		t.Errorf("the error is %v, want one of class %v", err, class)

@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"bytes"
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,25 @@ var serviceCases = map[string]func(*testing.T, *subject){
 		must(t, s.Engine.StopContainer(t.Context(), id, 0))
 		if got := health(); got != "" {
 			t.Errorf("after the stop it is %q", got)
+		}
+	},
+	"ACommandRunsOnlyInARunningContainer": func(t *testing.T, s *subject) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		run := func(id, input string) (string, error) {
+			var out bytes.Buffer
+			_, err := s.Engine.ExecIn(ctx, id, runtime.ContainerCommand{Args: []string{"cat"}},
+				runtime.ContainerStreams{Stdin: io.NopCloser(strings.NewReader(input)), Stdout: &out, Stderr: &out})
+			return out.String(), err
+		}
+		_, err := run(strings.Repeat("0", 64), "")
+		wantClass(t, err, errdefs.ErrNotFound)
+		id := s.ensure(t, s.sleeper(s.image(t).ID, s.network(t).ID))
+		_, err = run(id, "")
+		wantClass(t, err, errdefs.ErrConflict)
+		must(t, s.Engine.StartContainer(t.Context(), id))
+		if out, err := run(id, "typed"); err != nil || !strings.HasSuffix(out, "typed") {
+			t.Errorf("it printed %q, %v", out, err)
 		}
 	},
 	"TheLogOfAMissingContainerIsNotFound": func(t *testing.T, s *subject) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -70,6 +71,33 @@ func (f *Fake) ContainerLogs(ctx context.Context, id string, _ runtime.LogOption
 		_, err := fmt.Fprintf(stdout, "output of %s\n", c.Name)
 		return err
 	})
+}
+
+// ExecIn runs no program: the output is the command, and then the input. The exit code is the
+// number of arguments.
+func (f *Fake) ExecIn(ctx context.Context, id string, command runtime.ContainerCommand, streams runtime.ContainerStreams) (exitCode int, err error) {
+	if streams.Stdin != nil {
+		defer streams.Stdin.Close()
+	}
+	err = f.do(ctx, VerbExecIn, func() error {
+		f.mu.Lock()
+		c := f.containers[id]
+		running := c != nil && c.State == runtime.StateRunning
+		f.mu.Unlock()
+		switch {
+		case c == nil:
+			return noContainer(id)
+		case !running:
+			return fmt.Errorf("fake engine: container %s does not run: %w", id, errdefs.ErrConflict)
+		}
+		exitCode = len(command.Args)
+		if _, err := fmt.Fprintln(streams.Stdout, strings.Join(command.Args, " ")); err != nil || streams.Stdin == nil {
+			return err
+		}
+		_, err := io.Copy(streams.Stdout, streams.Stdin)
+		return err
+	})
+	return exitCode, err
 }
 
 // ReadFile returns what SetFile has set.

@@ -34,6 +34,7 @@ const (
 	VerbEnsureVolume     Verb = "EnsureVolume"
 	VerbRemoveVolume     Verb = "RemoveVolume"
 	VerbContainerLogs    Verb = "ContainerLogs"
+	VerbExecIn           Verb = "ExecIn"
 	VerbAbilities        Verb = "Abilities"
 	VerbListImages       Verb = "ListImages"
 	VerbBuildImage       Verb = "BuildImage"

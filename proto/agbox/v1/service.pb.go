@@ -2099,6 +2099,282 @@ func (x *ServiceLogsResponse) GetData() []byte {
 	return nil
 }
 
+// ExecInServiceRequest is what a client of ExecInService sends. The first message is open.
+type ExecInServiceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*ExecInServiceRequest_Open
+	//	*ExecInServiceRequest_Input
+	//	*ExecInServiceRequest_Resize
+	Item          isExecInServiceRequest_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecInServiceRequest) Reset() {
+	*x = ExecInServiceRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecInServiceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecInServiceRequest) ProtoMessage() {}
+
+func (x *ExecInServiceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecInServiceRequest.ProtoReflect.Descriptor instead.
+func (*ExecInServiceRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ExecInServiceRequest) GetItem() isExecInServiceRequest_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *ExecInServiceRequest) GetOpen() *ServiceCommand {
+	if x != nil {
+		if x, ok := x.Item.(*ExecInServiceRequest_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *ExecInServiceRequest) GetInput() []byte {
+	if x != nil {
+		if x, ok := x.Item.(*ExecInServiceRequest_Input); ok {
+			return x.Input
+		}
+	}
+	return nil
+}
+
+func (x *ExecInServiceRequest) GetResize() *TerminalSize {
+	if x != nil {
+		if x, ok := x.Item.(*ExecInServiceRequest_Resize); ok {
+			return x.Resize
+		}
+	}
+	return nil
+}
+
+type isExecInServiceRequest_Item interface {
+	isExecInServiceRequest_Item()
+}
+
+type ExecInServiceRequest_Open struct {
+	Open *ServiceCommand `protobuf:"bytes,1,opt,name=open,proto3,oneof"`
+}
+
+type ExecInServiceRequest_Input struct {
+	// Bytes for the standard input or the terminal.
+	Input []byte `protobuf:"bytes,2,opt,name=input,proto3,oneof"`
+}
+
+type ExecInServiceRequest_Resize struct {
+	// New size of the client's terminal.
+	Resize *TerminalSize `protobuf:"bytes,3,opt,name=resize,proto3,oneof"`
+}
+
+func (*ExecInServiceRequest_Open) isExecInServiceRequest_Item() {}
+
+func (*ExecInServiceRequest_Input) isExecInServiceRequest_Item() {}
+
+func (*ExecInServiceRequest_Resize) isExecInServiceRequest_Item() {}
+
+// ServiceCommand is a command in the container of a service.
+type ServiceCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Service   string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Command   []string               `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
+	// Absolute path. Empty means the image's.
+	Cwd string            `protobuf:"bytes,4,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	Env map[string]string `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// USER[:GROUP], names or ids of the container. Empty means the service's.
+	User string `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
+	// The command reads what the client sends until the client closes its side of the call.
+	Stdin bool `protobuf:"varint,7,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// Run it on a terminal. All its output is then stdout.
+	Tty           bool          `protobuf:"varint,8,opt,name=tty,proto3" json:"tty,omitempty"`
+	TerminalSize  *TerminalSize `protobuf:"bytes,9,opt,name=terminal_size,json=terminalSize,proto3" json:"terminal_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceCommand) Reset() {
+	*x = ServiceCommand{}
+	mi := &file_agbox_v1_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceCommand) ProtoMessage() {}
+
+func (x *ServiceCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceCommand.ProtoReflect.Descriptor instead.
+func (*ServiceCommand) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ServiceCommand) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ServiceCommand) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *ServiceCommand) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *ServiceCommand) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *ServiceCommand) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *ServiceCommand) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ServiceCommand) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ServiceCommand) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *ServiceCommand) GetTerminalSize() *TerminalSize {
+	if x != nil {
+		return x.TerminalSize
+	}
+	return nil
+}
+
+// ExecInServiceResponse is a piece of output, or the exit code.
+type ExecInServiceResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Stream LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=agbox.v1.LogStream" json:"stream,omitempty"`
+	Data   []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// Set in the last message.
+	ExitCode      *int32 `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecInServiceResponse) Reset() {
+	*x = ExecInServiceResponse{}
+	mi := &file_agbox_v1_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecInServiceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecInServiceResponse) ProtoMessage() {}
+
+func (x *ExecInServiceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecInServiceResponse.ProtoReflect.Descriptor instead.
+func (*ExecInServiceResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ExecInServiceResponse) GetStream() LogStream {
+	if x != nil {
+		return x.Stream
+	}
+	return LogStream_LOG_STREAM_UNSPECIFIED
+}
+
+func (x *ExecInServiceResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ExecInServiceResponse) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
 type BuildSandboxImagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The request that would create the sandbox.
@@ -2109,7 +2385,7 @@ type BuildSandboxImagesRequest struct {
 
 func (x *BuildSandboxImagesRequest) Reset() {
 	*x = BuildSandboxImagesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[31]
+	mi := &file_agbox_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2397,7 @@ func (x *BuildSandboxImagesRequest) String() string {
 func (*BuildSandboxImagesRequest) ProtoMessage() {}
 
 func (x *BuildSandboxImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[31]
+	mi := &file_agbox_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2410,7 @@ func (x *BuildSandboxImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildSandboxImagesRequest.ProtoReflect.Descriptor instead.
 func (*BuildSandboxImagesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BuildSandboxImagesRequest) GetCreate() *CreateSandboxRequest {
@@ -2159,7 +2435,7 @@ type BuildSandboxImagesResponse struct {
 
 func (x *BuildSandboxImagesResponse) Reset() {
 	*x = BuildSandboxImagesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[32]
+	mi := &file_agbox_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2447,7 @@ func (x *BuildSandboxImagesResponse) String() string {
 func (*BuildSandboxImagesResponse) ProtoMessage() {}
 
 func (x *BuildSandboxImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[32]
+	mi := &file_agbox_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2460,7 @@ func (x *BuildSandboxImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildSandboxImagesResponse.ProtoReflect.Descriptor instead.
 func (*BuildSandboxImagesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BuildSandboxImagesResponse) GetService() string {
@@ -2386,7 +2662,32 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"tail_lines\x18\x04 \x01(\rR\ttailLines\"V\n" +
 	"\x13ServiceLogsResponse\x12+\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"[\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xa3\x01\n" +
+	"\x14ExecInServiceRequest\x12.\n" +
+	"\x04open\x18\x01 \x01(\v2\x18.agbox.v1.ServiceCommandH\x00R\x04open\x12!\n" +
+	"\x05input\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x05input\x120\n" +
+	"\x06resize\x18\x03 \x01(\v2\x16.agbox.v1.TerminalSizeH\x00R\x06resizeB\x06\n" +
+	"\x04item\"\xcc\x03\n" +
+	"\x0eServiceCommand\x12H\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12F\n" +
+	"\aservice\x18\x02 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\aservice\x12\"\n" +
+	"\acommand\x18\x03 \x03(\tB\b\xbaH\x05\x92\x01\x02\b\x01R\acommand\x12\x1e\n" +
+	"\x03cwd\x18\x04 \x01(\tB\f\xbaH\tr\a2\x05^$|^/R\x03cwd\x123\n" +
+	"\x03env\x18\x05 \x03(\v2!.agbox.v1.ServiceCommand.EnvEntryR\x03env\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\tR\x04user\x12\x14\n" +
+	"\x05stdin\x18\a \x01(\bR\x05stdin\x12\x10\n" +
+	"\x03tty\x18\b \x01(\bR\x03tty\x12;\n" +
+	"\rterminal_size\x18\t \x01(\v2\x16.agbox.v1.TerminalSizeR\fterminalSize\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\x15ExecInServiceResponse\x12+\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12 \n" +
+	"\texit_code\x18\x03 \x01(\x05H\x00R\bexitCode\x88\x01\x01B\f\n" +
+	"\n" +
+	"_exit_code\"[\n" +
 	"\x19BuildSandboxImagesRequest\x12>\n" +
 	"\x06create\x18\x01 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestB\x06\xbaH\x03\xc8\x01\x01R\x06create\"i\n" +
 	"\x1aBuildSandboxImagesResponse\x12\x18\n" +
@@ -2397,7 +2698,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x19CONFIG_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONFIG_FORMAT_AGBOX\x10\x01\x12\x1e\n" +
 	"\x1aCONFIG_FORMAT_DEVCONTAINER\x10\x02\x12\x19\n" +
-	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xe2\x12\n" +
+	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xb8\x13\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rUpgradeDaemon\x12\x1e.agbox.v1.UpgradeDaemonRequest\x1a\x1f.agbox.v1.UpgradeDaemonResponse\x12P\n" +
@@ -2427,7 +2728,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"AttachExec\x12\x1b.agbox.v1.AttachExecRequest\x1a\x1c.agbox.v1.AttachExecResponse(\x010\x01\x12L\n" +
 	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01\x12L\n" +
-	"\vServiceLogs\x12\x1c.agbox.v1.ServiceLogsRequest\x1a\x1d.agbox.v1.ServiceLogsResponse0\x01\x12I\n" +
+	"\vServiceLogs\x12\x1c.agbox.v1.ServiceLogsRequest\x1a\x1d.agbox.v1.ServiceLogsResponse0\x01\x12T\n" +
+	"\rExecInService\x12\x1e.agbox.v1.ExecInServiceRequest\x1a\x1f.agbox.v1.ExecInServiceResponse(\x010\x01\x12I\n" +
 	"\n" +
 	"WatchStats\x12\x1b.agbox.v1.WatchStatsRequest\x1a\x1c.agbox.v1.WatchStatsResponse0\x01\x12P\n" +
 	"\rListProcesses\x12\x1e.agbox.v1.ListProcessesRequest\x1a\x1f.agbox.v1.ListProcessesResponse\x12G\n" +
@@ -2452,7 +2754,7 @@ func file_agbox_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_agbox_v1_service_proto_goTypes = []any{
 	(ConfigFormat)(0),                     // 0: agbox.v1.ConfigFormat
 	(*PingRequest)(nil),                   // 1: agbox.v1.PingRequest
@@ -2486,144 +2788,156 @@ var file_agbox_v1_service_proto_goTypes = []any{
 	(*WatchEventsResponse)(nil),           // 29: agbox.v1.WatchEventsResponse
 	(*ServiceLogsRequest)(nil),            // 30: agbox.v1.ServiceLogsRequest
 	(*ServiceLogsResponse)(nil),           // 31: agbox.v1.ServiceLogsResponse
-	(*BuildSandboxImagesRequest)(nil),     // 32: agbox.v1.BuildSandboxImagesRequest
-	(*BuildSandboxImagesResponse)(nil),    // 33: agbox.v1.BuildSandboxImagesResponse
-	nil,                                   // 34: agbox.v1.CreateSandboxRequest.HostEnvEntry
-	nil,                                   // 35: agbox.v1.ConfigFile.VariablesEntry
-	nil,                                   // 36: agbox.v1.NamedFile.VariablesEntry
-	nil,                                   // 37: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 38: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 39: agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	(*timestamppb.Timestamp)(nil),         // 40: google.protobuf.Timestamp
-	(*CreateSpec)(nil),                    // 41: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 42: agbox.v1.SandboxHandle
-	(*ContainerStatus)(nil),               // 43: agbox.v1.ContainerStatus
-	(*FolderUse)(nil),                     // 44: agbox.v1.FolderUse
-	(*SandboxEvent)(nil),                  // 45: agbox.v1.SandboxEvent
-	(LogStream)(0),                        // 46: agbox.v1.LogStream
-	(*CreateExecRequest)(nil),             // 47: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 48: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 49: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 50: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 51: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 52: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 53: agbox.v1.FollowExecLogsRequest
-	(*AttachExecRequest)(nil),             // 54: agbox.v1.AttachExecRequest
-	(*WatchStatsRequest)(nil),             // 55: agbox.v1.WatchStatsRequest
-	(*ListProcessesRequest)(nil),          // 56: agbox.v1.ListProcessesRequest
-	(*ListImagesRequest)(nil),             // 57: agbox.v1.ListImagesRequest
-	(*PullImageRequest)(nil),              // 58: agbox.v1.PullImageRequest
-	(*BuildImageRequest)(nil),             // 59: agbox.v1.BuildImageRequest
-	(*DoctorRequest)(nil),                 // 60: agbox.v1.DoctorRequest
-	(*CreateExecResponse)(nil),            // 61: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 62: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 63: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 64: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 65: agbox.v1.FollowExecLogsResponse
-	(*AttachExecResponse)(nil),            // 66: agbox.v1.AttachExecResponse
-	(*WatchStatsResponse)(nil),            // 67: agbox.v1.WatchStatsResponse
-	(*ListProcessesResponse)(nil),         // 68: agbox.v1.ListProcessesResponse
-	(*ListImagesResponse)(nil),            // 69: agbox.v1.ListImagesResponse
-	(*PullImageResponse)(nil),             // 70: agbox.v1.PullImageResponse
-	(*BuildImageResponse)(nil),            // 71: agbox.v1.BuildImageResponse
-	(*DoctorResponse)(nil),                // 72: agbox.v1.DoctorResponse
+	(*ExecInServiceRequest)(nil),          // 32: agbox.v1.ExecInServiceRequest
+	(*ServiceCommand)(nil),                // 33: agbox.v1.ServiceCommand
+	(*ExecInServiceResponse)(nil),         // 34: agbox.v1.ExecInServiceResponse
+	(*BuildSandboxImagesRequest)(nil),     // 35: agbox.v1.BuildSandboxImagesRequest
+	(*BuildSandboxImagesResponse)(nil),    // 36: agbox.v1.BuildSandboxImagesResponse
+	nil,                                   // 37: agbox.v1.CreateSandboxRequest.HostEnvEntry
+	nil,                                   // 38: agbox.v1.ConfigFile.VariablesEntry
+	nil,                                   // 39: agbox.v1.NamedFile.VariablesEntry
+	nil,                                   // 40: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 41: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 42: agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	nil,                                   // 43: agbox.v1.ServiceCommand.EnvEntry
+	(*timestamppb.Timestamp)(nil),         // 44: google.protobuf.Timestamp
+	(*CreateSpec)(nil),                    // 45: agbox.v1.CreateSpec
+	(*SandboxHandle)(nil),                 // 46: agbox.v1.SandboxHandle
+	(*ContainerStatus)(nil),               // 47: agbox.v1.ContainerStatus
+	(*FolderUse)(nil),                     // 48: agbox.v1.FolderUse
+	(*SandboxEvent)(nil),                  // 49: agbox.v1.SandboxEvent
+	(LogStream)(0),                        // 50: agbox.v1.LogStream
+	(*TerminalSize)(nil),                  // 51: agbox.v1.TerminalSize
+	(*CreateExecRequest)(nil),             // 52: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 53: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 54: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 55: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 56: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 57: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 58: agbox.v1.FollowExecLogsRequest
+	(*AttachExecRequest)(nil),             // 59: agbox.v1.AttachExecRequest
+	(*WatchStatsRequest)(nil),             // 60: agbox.v1.WatchStatsRequest
+	(*ListProcessesRequest)(nil),          // 61: agbox.v1.ListProcessesRequest
+	(*ListImagesRequest)(nil),             // 62: agbox.v1.ListImagesRequest
+	(*PullImageRequest)(nil),              // 63: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 64: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 65: agbox.v1.DoctorRequest
+	(*CreateExecResponse)(nil),            // 66: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 67: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 68: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 69: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 70: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 71: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 72: agbox.v1.WatchStatsResponse
+	(*ListProcessesResponse)(nil),         // 73: agbox.v1.ListProcessesResponse
+	(*ListImagesResponse)(nil),            // 74: agbox.v1.ListImagesResponse
+	(*PullImageResponse)(nil),             // 75: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 76: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 77: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
-	40, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
+	44, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
-	41, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	45, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	7,  // 3: agbox.v1.CreateSandboxRequest.base_files:type_name -> agbox.v1.ConfigFile
-	34, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
+	37, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
 	11, // 5: agbox.v1.CreateSandboxRequest.agreed:type_name -> agbox.v1.HostRequests
 	0,  // 6: agbox.v1.ConfigFile.format:type_name -> agbox.v1.ConfigFormat
-	35, // 7: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
+	38, // 7: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
 	8,  // 8: agbox.v1.ConfigFile.files:type_name -> agbox.v1.NamedFile
-	36, // 9: agbox.v1.NamedFile.variables:type_name -> agbox.v1.NamedFile.VariablesEntry
+	39, // 9: agbox.v1.NamedFile.variables:type_name -> agbox.v1.NamedFile.VariablesEntry
 	6,  // 10: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
-	41, // 11: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	45, // 11: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
 	13, // 12: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
 	13, // 13: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
 	11, // 14: agbox.v1.ResolveSpecResponse.host_requests:type_name -> agbox.v1.HostRequests
 	12, // 15: agbox.v1.HostRequests.requests:type_name -> agbox.v1.HostRequest
-	42, // 16: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	42, // 17: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	41, // 18: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	43, // 19: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	44, // 20: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
-	37, // 21: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	42, // 22: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	38, // 23: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	39, // 24: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	45, // 25: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
-	46, // 26: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
-	6,  // 27: agbox.v1.BuildSandboxImagesRequest.create:type_name -> agbox.v1.CreateSandboxRequest
-	1,  // 28: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	3,  // 29: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
-	6,  // 30: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	9,  // 31: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
-	15, // 32: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	17, // 33: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	19, // 34: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	20, // 35: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	21, // 36: agbox.v1.SandboxService.RestartSandbox:input_type -> agbox.v1.RestartSandboxRequest
-	22, // 37: agbox.v1.SandboxService.RenameSandbox:input_type -> agbox.v1.RenameSandboxRequest
-	23, // 38: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	24, // 39: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	27, // 40: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	47, // 41: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	48, // 42: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	49, // 43: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	50, // 44: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	51, // 45: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	52, // 46: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	47, // 47: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	53, // 48: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	54, // 49: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
-	28, // 50: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	30, // 51: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
-	55, // 52: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
-	56, // 53: agbox.v1.SandboxService.ListProcesses:input_type -> agbox.v1.ListProcessesRequest
-	57, // 54: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	58, // 55: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	59, // 56: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	32, // 57: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
-	60, // 58: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 59: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 60: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	14, // 61: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	10, // 62: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	16, // 63: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	18, // 64: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	26, // 65: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 66: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 67: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 68: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 69: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	25, // 70: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	45, // 71: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	61, // 72: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	26, // 73: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	62, // 74: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	63, // 75: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	64, // 76: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	26, // 77: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	65, // 78: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	65, // 79: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	66, // 80: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	29, // 81: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	31, // 82: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	67, // 83: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	68, // 84: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
-	69, // 85: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	70, // 86: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	71, // 87: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	33, // 88: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
-	72, // 89: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	59, // [59:90] is the sub-list for method output_type
-	28, // [28:59] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	46, // 16: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	46, // 17: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	45, // 18: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	47, // 19: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
+	48, // 20: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
+	40, // 21: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	46, // 22: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	41, // 23: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	42, // 24: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	49, // 25: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	50, // 26: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
+	33, // 27: agbox.v1.ExecInServiceRequest.open:type_name -> agbox.v1.ServiceCommand
+	51, // 28: agbox.v1.ExecInServiceRequest.resize:type_name -> agbox.v1.TerminalSize
+	43, // 29: agbox.v1.ServiceCommand.env:type_name -> agbox.v1.ServiceCommand.EnvEntry
+	51, // 30: agbox.v1.ServiceCommand.terminal_size:type_name -> agbox.v1.TerminalSize
+	50, // 31: agbox.v1.ExecInServiceResponse.stream:type_name -> agbox.v1.LogStream
+	6,  // 32: agbox.v1.BuildSandboxImagesRequest.create:type_name -> agbox.v1.CreateSandboxRequest
+	1,  // 33: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	3,  // 34: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	6,  // 35: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	9,  // 36: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
+	15, // 37: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	17, // 38: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	19, // 39: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	20, // 40: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	21, // 41: agbox.v1.SandboxService.RestartSandbox:input_type -> agbox.v1.RestartSandboxRequest
+	22, // 42: agbox.v1.SandboxService.RenameSandbox:input_type -> agbox.v1.RenameSandboxRequest
+	23, // 43: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	24, // 44: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	27, // 45: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	52, // 46: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	53, // 47: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	54, // 48: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	55, // 49: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	56, // 50: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	57, // 51: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	52, // 52: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	58, // 53: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	59, // 54: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	28, // 55: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	30, // 56: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	32, // 57: agbox.v1.SandboxService.ExecInService:input_type -> agbox.v1.ExecInServiceRequest
+	60, // 58: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	61, // 59: agbox.v1.SandboxService.ListProcesses:input_type -> agbox.v1.ListProcessesRequest
+	62, // 60: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	63, // 61: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	64, // 62: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	35, // 63: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
+	65, // 64: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 65: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 66: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	14, // 67: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	10, // 68: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	16, // 69: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	18, // 70: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	26, // 71: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 72: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 73: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 74: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 75: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	25, // 76: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	49, // 77: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	66, // 78: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	26, // 79: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	67, // 80: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	68, // 81: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	69, // 82: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	26, // 83: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	70, // 84: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	70, // 85: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	71, // 86: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	29, // 87: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	31, // 88: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	34, // 89: agbox.v1.SandboxService.ExecInService:output_type -> agbox.v1.ExecInServiceResponse
+	72, // 90: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	73, // 91: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
+	74, // 92: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	75, // 93: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	76, // 94: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	36, // 95: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
+	77, // 96: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	65, // [65:97] is the sub-list for method output_type
+	33, // [33:65] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_service_proto_init() }
@@ -2638,13 +2952,19 @@ func file_agbox_v1_service_proto_init() {
 	file_agbox_v1_sandbox_proto_init()
 	file_agbox_v1_spec_proto_init()
 	file_agbox_v1_stats_proto_init()
+	file_agbox_v1_service_proto_msgTypes[31].OneofWrappers = []any{
+		(*ExecInServiceRequest_Open)(nil),
+		(*ExecInServiceRequest_Input)(nil),
+		(*ExecInServiceRequest_Resize)(nil),
+	}
+	file_agbox_v1_service_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_service_proto_rawDesc), len(file_agbox_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,6 +53,7 @@ const (
 	SandboxService_AttachExec_FullMethodName             = "/agbox.v1.SandboxService/AttachExec"
 	SandboxService_WatchEvents_FullMethodName            = "/agbox.v1.SandboxService/WatchEvents"
 	SandboxService_ServiceLogs_FullMethodName            = "/agbox.v1.SandboxService/ServiceLogs"
+	SandboxService_ExecInService_FullMethodName          = "/agbox.v1.SandboxService/ExecInService"
 	SandboxService_WatchStats_FullMethodName             = "/agbox.v1.SandboxService/WatchStats"
 	SandboxService_ListProcesses_FullMethodName          = "/agbox.v1.SandboxService/ListProcesses"
 	SandboxService_ListImages_FullMethodName             = "/agbox.v1.SandboxService/ListImages"
@@ -146,6 +147,11 @@ type SandboxServiceClient interface {
 	// ServiceLogs streams the output of a service as far as the engine keeps it: the last
 	// 10 MiB of its container. With follow set it continues until that container ends.
 	ServiceLogs(ctx context.Context, in *ServiceLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceLogsResponse], error)
+	// ExecInService runs a command in the container of a running service, by the engine. It is
+	// no exec: nothing of it is recorded, and it is not resumed. If the call breaks, the
+	// input of the command ends, and the command may go on until its service stops.
+	// The last message is the exit code, unless the call fails.
+	ExecInService(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecInServiceRequest, ExecInServiceResponse], error)
 	// WatchStats sends the resource usage of sandboxes' containers every second, until the
 	// call is cancelled.
 	WatchStats(ctx context.Context, in *WatchStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatsResponse], error)
@@ -464,9 +470,22 @@ func (c *sandboxServiceClient) ServiceLogs(ctx context.Context, in *ServiceLogsR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_ServiceLogsClient = grpc.ServerStreamingClient[ServiceLogsResponse]
 
+func (c *sandboxServiceClient) ExecInService(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecInServiceRequest, ExecInServiceResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[6], SandboxService_ExecInService_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExecInServiceRequest, ExecInServiceResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_ExecInServiceClient = grpc.BidiStreamingClient[ExecInServiceRequest, ExecInServiceResponse]
+
 func (c *sandboxServiceClient) WatchStats(ctx context.Context, in *WatchStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[6], SandboxService_WatchStats_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[7], SandboxService_WatchStats_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -505,7 +524,7 @@ func (c *sandboxServiceClient) ListImages(ctx context.Context, in *ListImagesReq
 
 func (c *sandboxServiceClient) PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[7], SandboxService_PullImage_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[8], SandboxService_PullImage_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -524,7 +543,7 @@ type SandboxService_PullImageClient = grpc.ServerStreamingClient[PullImageRespon
 
 func (c *sandboxServiceClient) BuildImage(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BuildImageRequest, BuildImageResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[8], SandboxService_BuildImage_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[9], SandboxService_BuildImage_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -537,7 +556,7 @@ type SandboxService_BuildImageClient = grpc.BidiStreamingClient[BuildImageReques
 
 func (c *sandboxServiceClient) BuildSandboxImages(ctx context.Context, in *BuildSandboxImagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildSandboxImagesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[9], SandboxService_BuildSandboxImages_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[10], SandboxService_BuildSandboxImages_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -648,6 +667,11 @@ type SandboxServiceServer interface {
 	// ServiceLogs streams the output of a service as far as the engine keeps it: the last
 	// 10 MiB of its container. With follow set it continues until that container ends.
 	ServiceLogs(*ServiceLogsRequest, grpc.ServerStreamingServer[ServiceLogsResponse]) error
+	// ExecInService runs a command in the container of a running service, by the engine. It is
+	// no exec: nothing of it is recorded, and it is not resumed. If the call breaks, the
+	// input of the command ends, and the command may go on until its service stops.
+	// The last message is the exit code, unless the call fails.
+	ExecInService(grpc.BidiStreamingServer[ExecInServiceRequest, ExecInServiceResponse]) error
 	// WatchStats sends the resource usage of sandboxes' containers every second, until the
 	// call is cancelled.
 	WatchStats(*WatchStatsRequest, grpc.ServerStreamingServer[WatchStatsResponse]) error
@@ -749,6 +773,9 @@ func (UnimplementedSandboxServiceServer) WatchEvents(*WatchEventsRequest, grpc.S
 }
 func (UnimplementedSandboxServiceServer) ServiceLogs(*ServiceLogsRequest, grpc.ServerStreamingServer[ServiceLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method ServiceLogs not implemented")
+}
+func (UnimplementedSandboxServiceServer) ExecInService(grpc.BidiStreamingServer[ExecInServiceRequest, ExecInServiceResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExecInService not implemented")
 }
 func (UnimplementedSandboxServiceServer) WatchStats(*WatchStatsRequest, grpc.ServerStreamingServer[WatchStatsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchStats not implemented")
@@ -1178,6 +1205,13 @@ func _SandboxService_ServiceLogs_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_ServiceLogsServer = grpc.ServerStreamingServer[ServiceLogsResponse]
 
+func _SandboxService_ExecInService_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SandboxServiceServer).ExecInService(&grpc.GenericServerStream[ExecInServiceRequest, ExecInServiceResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_ExecInServiceServer = grpc.BidiStreamingServer[ExecInServiceRequest, ExecInServiceResponse]
+
 func _SandboxService_WatchStats_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchStatsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1395,6 +1429,12 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "ServiceLogs",
 			Handler:       _SandboxService_ServiceLogs_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ExecInService",
+			Handler:       _SandboxService_ExecInService_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "WatchStats",
