@@ -16,6 +16,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == tracerCommand {
 		os.Exit(tracerMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == busyCommand {
+		busyMain(os.Args[2])
+	}
 	os.Exit(run(m))
 }
 

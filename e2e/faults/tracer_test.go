@@ -146,7 +146,8 @@ func seizeAll(pid int) (threads int, err error) {
 	return len(seized), nil
 }
 
-// follow steps all threads from system call to system call.
+// follow steps all threads from system call to system call. It counts boundaries once it has
+// said that it is ready: until then, a thread that it does not stop yet crosses them unseen.
 func follow(pid, threads, n int, below string) error {
 	count, reported := 0, make(map[int]bool)
 	for {
@@ -172,7 +173,7 @@ func follow(pid, threads, n int, below string) error {
 		signal := 0
 		switch event := status.TrapCause(); {
 		case status.StopSignal() == unix.SIGTRAP|0x80:
-			if name := enters(pid, tid, below); name != "" {
+			if name := enters(pid, tid, below); name != "" && threads == 0 {
 				if count++; count == n {
 					fmt.Println(name)
 					if err := unix.Kill(pid, unix.SIGKILL); err != nil {
