@@ -290,6 +290,7 @@ func FuzzResolve(f *testing.F) {
 	}
 	f.Add([]byte("services:\n  web: {image: x, x-agbox: primary, ports: [80], volumes: [a:/b, ./c:/d], environment: {A: '${B:-c}'}}\n  db: {image: y, healthcheck: {test: z}, depends_on: {web: {condition: service_healthy}}}\n"), uint8(1))
 	f.Add([]byte(`{"image": "x", "mounts": ["source=${localWorkspaceFolder}/a,target=/a,type=bind"], "forwardPorts": [80, "db:5432"], "postCreateCommand": {"a": ["b", "c d"]}}`), uint8(2))
+	f.Add([]byte("build: A"), uint8(0))
 	rules, err := protovalidate.New()
 	if err != nil {
 		f.Fatal(err)
@@ -305,7 +306,7 @@ func FuzzResolve(f *testing.F) {
 			req.BaseFiles = []*agboxv1.ConfigFile{{Path: "/p/devcontainer.json", Content: text}}
 		}
 		r := Resolve(Input{Request: req, Rules: rules, CheckAgent: checkAgent})
-		if (r.Spec == nil) != (len(r.Problems) > 0) || r.Spec != nil && r.Spec.GetImage() == "" {
+		if (r.Spec == nil) != (len(r.Problems) > 0) || r.Spec != nil && r.Spec.GetImage() == "" && r.Spec.GetBuild() == nil {
 			t.Errorf("spec %v, problems %v", r.Spec, r.Problems)
 		}
 		for _, p := range append(r.Problems, r.Notices...) {
