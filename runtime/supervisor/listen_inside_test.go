@@ -18,6 +18,21 @@ import (
 // A server that does not learn of the end of a connection keeps a goroutine and buffers
 // for it.
 func TestNothingIsKeptOfAConnectionThatIsCut(t *testing.T) {
+	for name, cut := range map[string]func(*listener, net.Conn){
+		"for an even stream": func(_ *listener, c net.Conn) { _, _ = c.Write([]byte{0, 0, 0, 0, 0, 0, 0, 2, 1, 0}) },
+		"for a stop": func(l *listener, _ net.Conn) {
+			for _, known := range l.all() {
+				known.CloseWhenIdle()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { checkCut(t, cut) })
+	}
+}
+
+// checkCut calls cut for a connection that is served. Its listener gets no other connection:
+// open is waited for, and a WaitGroup may not count from zero again while it is.
+func checkCut(t *testing.T, cut func(*listener, net.Conn)) {
 	dir, err := os.MkdirTemp("", "agbox-sup-") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -31,35 +46,26 @@ func TestNothingIsKeptOfAConnectionThatIsCut(t *testing.T) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = l.serve(context.WithoutCancel(t.Context()), nil) })
 
-	for name, cut := range map[string]func(net.Conn){
-		"for an even stream": func(c net.Conn) { _, _ = c.Write([]byte{0, 0, 0, 0, 0, 0, 0, 2, 1, 0}) },
-		"for a stop": func(net.Conn) {
-			for _, known := range l.all() {
-				known.CloseWhenIdle()
-			}
-		},
-	} {
-		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		// A call without a name is answered with an error: the connection is served.
-		_, _ = c.Write([]byte{0, 0, 0, 0, 0, 0, 0, 1, byte(wire.Request), 0})
-		head := make([]byte, wire.HeaderLen)
-		if _, err := io.ReadFull(c, head); err != nil {
-			t.Fatal(err)
-		}
-		cut(c)
-		rest, err := io.ReadAll(c)
-		if err != nil || !bytes.Contains(rest, []byte("no method")) {
-			t.Errorf("%s: read %q, %v", name, rest, err)
-		}
-		_ = c.Close()
-		l.open.Wait()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	// A call without a name is answered with an error: the connection is served.
+	_, _ = c.Write([]byte{0, 0, 0, 0, 0, 0, 0, 1, byte(wire.Request), 0})
+	head := make([]byte, wire.HeaderLen)
+	if _, err := io.ReadFull(c, head); err != nil {
+		t.Fatal(err)
+	}
+	cut(l, c)
+	rest, err := io.ReadAll(c)
+	if err != nil || !bytes.Contains(rest, []byte("no method")) {
+		t.Errorf("read %q, %v", rest, err)
+	}
+	_ = c.Close()
+	l.open.Wait()
 	_ = l.Close()
 	serving.Wait()
 	l.serving.Wait()
