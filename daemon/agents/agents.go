@@ -185,10 +185,7 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 		Kind: kindOf(a, exec, reports.at.Sum, r.stopping(a)), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
 		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.at.Sum.Used),
 		LifecycleAtEnd: reports.lifecycle(), Spoke: reports.spoke(),
-		LastTool: reports.at.Sum.LastTool,
-	}
-	if steps := reports.at.Sum.Steps; steps > 0 {
-		end.Step = &steps
+		LastTool: reports.at.Sum.LastTool, Step: reports.at.Sum.LastStep(),
 	}
 	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED {
 		end.DrainedFor = agent.DrainedFor(a.Record)

@@ -173,7 +173,8 @@ func phaseEvents(before string, sum journal.Summary) (events []*agboxv1.AgentEve
 // progress returns the event with the new totals of an agent, or nil if they are as
 // recorded and no rows are consumed with it.
 func progress(a ledger.Agent, sum journal.Summary, consumes bool) *agboxv1.AgentEvent {
-	if !consumes && sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" && !sum.OverBudget && sum.LLMCalls+sum.ToolCalls == 0 {
+	steps, llmCalls, toolCalls := sum.Counts()
+	if !consumes && sum.Used == (journal.Used{}) && steps == 0 && sum.Said == "" && !sum.OverBudget && llmCalls+toolCalls == 0 {
 		return nil
 	}
 	before, used := a.Incarnation.Before, usage(sum.Used)
@@ -184,8 +185,8 @@ func progress(a ledger.Agent, sum journal.Summary, consumes bool) *agboxv1.Agent
 			OutputTokens: before.GetTotal().GetOutputTokens() + used.GetOutputTokens(),
 			CostMicroUsd: before.GetTotal().GetCostMicroUsd() + used.GetCostMicroUsd(),
 		},
-		Steps: before.GetSteps() + sum.Steps, LastMessage: cmp.Or(sum.Said, before.GetLastMessage()),
-		LlmCalls: before.GetLlmCalls() + sum.LLMCalls, ToolCalls: before.GetToolCalls() + sum.ToolCalls,
+		Steps: before.GetSteps() + steps, LastMessage: cmp.Or(sum.Said, before.GetLastMessage()),
+		LlmCalls: before.GetLlmCalls() + llmCalls, ToolCalls: before.GetToolCalls() + toolCalls,
 	}
 	if sum.OverBudget {
 		total.Refused = usage(sum.Estimate)

@@ -150,6 +150,8 @@ type Row struct {
 	Mark *Mark `json:"checkpoint,omitempty"`
 	// Observation is for Observed.
 	Observation uint64 `json:"observation,omitempty"`
+	// Totals is for Beat.
+	Totals *Totals `json:"totals,omitempty"`
 	// Seen is for Picture.
 	Seen *Seen `json:"seen,omitempty"`
 }
@@ -188,6 +190,8 @@ type Summary struct {
 	// LLMCalls and ToolCalls are how many calls have begun, and LastTool is the last tool.
 	LLMCalls, ToolCalls uint64
 	LastTool            string
+	// Totals are the newest that its beats had.
+	Totals Totals
 	// Drained means that the supervisor has begun to drain the incarnation.
 	Drained bool
 	// Checkpoints are the newest ones.
@@ -217,7 +221,11 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", textBound(r.Op))
 	}
 	switch r.Op {
-	case Hello, Beat, Picture:
+	case Hello, Picture:
+	case Beat:
+		if s, err = s.nextOfBeat(r.Totals); err != nil {
+			return s, err
+		}
 	case Send:
 		if err := checkSend(r); err != nil {
 			return s, err

@@ -16,8 +16,9 @@ import (
 // agentService answers the calls about agents.
 type agentService struct{ s *Supervisor }
 
-// agentBoot converts what the daemon says about an incarnation.
-func agentBoot(req *guestv1.StartRequest) agents.Boot {
+// agentBoot converts what the daemon says about an incarnation. hostname is what its program
+// has in HOSTNAME.
+func agentBoot(req *guestv1.StartRequest, hostname string) agents.Boot {
 	b := req.GetAgent()
 	beat := agents.Heartbeat{
 		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()), Durable: milliseconds(b.GetDurableMs()),
@@ -26,7 +27,7 @@ func agentBoot(req *guestv1.StartRequest) agents.Boot {
 		beat.Silences = append(beat.Silences, milliseconds(ms))
 	}
 	return agents.Boot{
-		ExecID: req.GetExecId(), User: req.GetUser(), AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
+		ExecID: req.GetExecId(), User: req.GetUser(), Hostname: hostname, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
 		Observation: b.GetObservation(), Files: b.GetFiles(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
 		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
 	}

@@ -145,6 +145,8 @@ type Boot struct {
 	// Observation is that which the program must take before it reports that it is ready. 0
 	// if there is none.
 	Observation uint64
+	// Hostname is what the program has in HOSTNAME.
+	Hostname string
 	// User is the one of its program, as in StartRequest.
 	User string
 	// Files are those of what the agent holds or asks for.
@@ -165,7 +167,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 		return nil, err
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, user: b.User, number: b.Number, bounds: b.Bounds, observation: b.Observation, watched: b.Files[:min(len(b.Files), maxWatched)], sum: journal.Start()}
-	in.journalMax = int64(b.JournalBytes)
+	in.journalMax, in.hostname = int64(b.JournalBytes), b.Hostname
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.draining = make(chan struct{})
 	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
@@ -280,7 +282,7 @@ func (s *Server) Close() {
 type incarnation struct {
 	server          *Server
 	execID, agentID string
-	user            string
+	user, hostname  string
 	number          uint32
 	bounds          Bounds
 	journalMax      int64  // bytes
@@ -329,6 +331,7 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 		in.server.beaten(in, now)
 		in.keepBeat(now)
 		if in.armed {
+			in.keepTotals(r, now)
 			return in.sum, nil
 		}
 	}
@@ -354,6 +357,14 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 		return in.sum, no
 	}
 	return in.sum, nil
+}
+
+// keepTotals writes down the totals of a beat that differ from those before. A beat counts also
+// if that fails, for example because the journal is full. mu is held.
+func (in *incarnation) keepTotals(beat journal.Row, now time.Time) {
+	if t := beat.Totals; t != nil && in.sum.Totals.Then(*t) != in.sum.Totals {
+		_ = in.write(beat, now, nil)
+	}
 }
 
 // write appends a row that may follow the rows before it, after first if that is not nil. mu

@@ -15,6 +15,10 @@ type metrics struct {
 	FreeConnections *int64 `json:"db_connections_available"`
 	// HeapUsed is the size of its heap in MB. Nil if it does not say so.
 	HeapUsed *float64 `json:"heapUsedMb"`
+	// Totals of the incarnation since its start.
+	StepsCompleted float64 `json:"stepsCompleted"`
+	LLMCalls       float64 `json:"llmCallsTotal"`
+	ToolCalls      float64 `json:"toolCallsTotal"`
 }
 
 // maxHeap bounds what is believed of a heap, in MB.

@@ -52,6 +52,8 @@ type request struct {
 	JobID          string `json:"jobId"`
 	PodName        string `json:"podName"`
 	LifecycleState string `json:"lifecycleState"`
+	// CurrentStep is nil if the program is in no step.
+	CurrentStep *float64 `json:"currentStep"`
 	// Metrics is for the op beat.
 	Metrics *metrics `json:"metrics"`
 	// Of the op call: begin, progress, end or wait; the program's own id of the call, which
@@ -252,7 +254,9 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	}
 	row.Op = req.Op
 	switch req.Op {
-	case journal.Hello, journal.Beat, journal.Call, journal.Checkpoint, opHealth, opDrained:
+	case journal.Beat:
+		row.Totals = req.totals()
+	case journal.Hello, journal.Call, journal.Checkpoint, opHealth, opDrained:
 	case journal.State, journal.Phase:
 		row.State = req.State
 	case journal.Usage:
