@@ -210,16 +210,17 @@ func (s *screen) undo() string {
 
 func (s *screen) sequences(value func(bool) bool, keypad string) string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	changed, changedKeypad := maps.Clone(s.changed), s.keypad
+	s.mu.Unlock()
 	var b strings.Builder
-	for _, mode := range slices.Sorted(maps.Keys(s.changed)) {
+	for _, mode := range slices.Sorted(maps.Keys(changed)) {
 		letter := "l"
-		if value(s.changed[mode]) {
+		if value(changed[mode]) {
 			letter = "h"
 		}
 		b.WriteString("\x1b[?" + strconv.Itoa(mode) + letter)
 	}
-	if s.keypad {
+	if changedKeypad {
 		b.WriteString(keypad)
 	}
 	return b.String()

@@ -39,11 +39,12 @@ func (r *Runner) Hold(agentID, holder string) (release func()) {
 	h.mu.Unlock()
 	return func() {
 		a, exists := r.ledger.Agent(agentID)
+		now := r.now()
 		h.mu.Lock()
 		if h.connected[key]--; h.connected[key] == 0 {
 			delete(h.connected, key)
 			if exists && !a.Over() && a.HeldBy(holder) {
-				h.lost[key] = r.now()
+				h.lost[key] = now
 			}
 		}
 		h.mu.Unlock()

@@ -59,9 +59,10 @@ func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
 	if !ok {
 		return
 	}
+	now := r.now()
 	r.desk.mu.Lock()
 	before, known := r.desk.heard[news.GetExecId()]
-	r.desk.heard[news.GetExecId()] = heard{lk, news, r.now()}
+	r.desk.heard[news.GetExecId()] = heard{lk, news, now}
 	asked := r.desk.askedLocked(lk, news)
 	r.desk.mu.Unlock()
 	if !known || asked || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() ||

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -88,13 +89,11 @@ func (l *Ledger) Agent(id string) (Agent, bool) {
 // Agents returns the agents that fit, oldest first. nil fits all.
 func (l *Ledger) Agents(fits func(Agent) bool) []Agent {
 	l.agents.mu.RLock()
-	var list []Agent
-	for _, a := range l.agents.all {
-		if fits == nil || fits(a) {
-			list = append(list, a)
-		}
-	}
+	list := slices.Collect(maps.Values(l.agents.all))
 	l.agents.mu.RUnlock()
+	if fits != nil { // it may look at other agents, so it is called without the lock
+		list = slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
+	}
 	return oldestFirst(list)
 }
 

@@ -128,6 +128,7 @@ func (l *Loop) engineUnknown() bool {
 // heardOfEngine records the health of the engine according to the answer to a query that
 // was sent at begun. It logs each change once.
 func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error) {
+	now := l.now()
 	l.mu.Lock()
 	before := l.health
 	l.health.Known, l.health.Err = true, err
@@ -135,7 +136,7 @@ func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error
 		l.health.Info, l.askInfo = info, false
 	}
 	if err == nil {
-		l.answeredAt = l.now()
+		l.answeredAt = now
 		l.outage = l.outage.answered(l.answeredAt)
 	} else {
 		l.outage = l.outage.missed(begun, l.answeredAt)

@@ -302,12 +302,13 @@ func (l *Loop) startServices(ctx context.Context, w *sandboxWork, sb ledger.Sand
 		if err == nil {
 			err = l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.StartContainer(ctx, c.ID) })
 		}
+		now := l.now()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		switch {
 		case err == nil:
 			s := w.service(name)
-			s.started, s.startedAt = sb.Services[name].Start, l.now()
+			s.started, s.startedAt = sb.Services[name].Start, now
 		case errdefs.IsNotFound(err): // removed just now: the next look shows it
 		case retryable(err) || ctx.Err() != nil:
 			return err

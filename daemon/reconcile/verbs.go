@@ -64,8 +64,9 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
 		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on
 	}
+	now := l.now()
 	l.mu.Lock()
-	w.looked, w.seen = l.now(), digestOf(inv)
+	w.looked, w.seen = now, digestOf(inv)
 	l.mu.Unlock()
 	return nil
 }

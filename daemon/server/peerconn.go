@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -70,14 +71,9 @@ func (c *peerConn) Close() error {
 // peersThat returns the open connections for which is is true.
 func (l *Listener) peersThat(is func(*peerConn) bool) []*peerConn {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	var found []*peerConn
-	for c := range l.open {
-		if is(c) {
-			found = append(found, c)
-		}
-	}
-	return found
+	open := slices.Collect(maps.Keys(l.open))
+	l.mu.Unlock()
+	return slices.DeleteFunc(open, func(c *peerConn) bool { return !is(c) })
 }
 
 func (l *Listener) silent() []*peerConn {

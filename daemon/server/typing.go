@@ -65,12 +65,12 @@ func (t *typing) enter(execID, writer string, mode agboxv1.InputMode, typed bool
 	}
 	switch {
 	case mode == agboxv1.InputMode_INPUT_MODE_TAKE_OVER:
-		at.replace(func(*seat) bool { return true })
+		at.replace(true)
 		at.grant(s)
 	case mode == agboxv1.InputMode_INPUT_MODE_SHARED, len(at.typists) == 0:
 		at.grant(s)
 	case typed && !slices.ContainsFunc(at.typists, (*seat).insists):
-		at.replace(func(other *seat) bool { return !other.shares() })
+		at.replace(false)
 		at.grant(s)
 	default:
 		at.waiting = append(at.waiting, s)
@@ -84,10 +84,10 @@ func (s *seat) shares() bool { return s.mode == agboxv1.InputMode_INPUT_MODE_SHA
 
 func (s *seat) insists() bool { return s.held && !s.shares() }
 
-// replace makes the selected typists wait again.
-func (at *seats) replace(which func(*seat) bool) {
+// replace makes the typists wait again; those that share only if sharing says so.
+func (at *seats) replace(sharing bool) {
 	for _, other := range slices.Clone(at.typists) {
-		if which(other) {
+		if sharing || !other.shares() {
 			at.revoke(other)
 			at.waiting = append(at.waiting, other)
 		}

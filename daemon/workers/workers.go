@@ -91,6 +91,7 @@ func (p *Pool) Enqueue(key Key) { p.enqueue(key, false) }
 func (p *Pool) Interrupt(key Key) { p.enqueue(key, true) }
 
 func (p *Pool) enqueue(key Key, interrupt bool) {
+	now := p.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx == nil || p.ctx.Err() != nil {
@@ -101,7 +102,7 @@ func (p *Pool) enqueue(key Key, interrupt bool) {
 		w = new(worker)
 		p.workers[key] = w
 	}
-	w.asked, w.at = true, p.now()
+	w.asked, w.at = true, now
 	w.stopTimer()
 	if interrupt && w.cancel != nil {
 		w.cancel()
@@ -129,9 +130,10 @@ func (p *Pool) work(key Key, w *worker) {
 		p.mu.Unlock()
 
 		wake := p.round(ctx, turn)
+		now := p.now()
 		p.mu.Lock()
 		if !wake.IsZero() && !w.asked && ctx.Err() == nil {
-			w.timer = time.AfterFunc(max(wake.Sub(p.now()), time.Millisecond), func() { p.Enqueue(key) })
+			w.timer = time.AfterFunc(max(wake.Sub(now), time.Millisecond), func() { p.Enqueue(key) })
 		}
 		p.mu.Unlock()
 	}

@@ -21,10 +21,11 @@ const (
 
 // allowed fails if the sandbox has used up its links. The loop tries again later.
 func (l *Links) allowed(sandboxID string) error {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	made := l.made[sandboxID]
-	if len(made) < maxLinks || l.now().Sub(made[0]) >= linkWindow {
+	if len(made) < maxLinks || now.Sub(made[0]) >= linkWindow {
 		return nil
 	}
 	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,

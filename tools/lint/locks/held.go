@@ -17,7 +17,7 @@ type question struct {
 }
 
 // answer says whether the mutex is held when the function returns, and which I/O the
-// function does while the mutex is held.
+// function does while the mutex is held. The call of a function value counts as I/O.
 type answer struct {
 	held bool
 	io   []use
@@ -100,6 +100,9 @@ func (p *program) call(q question, call ssa.CallInstruction, held bool, a *answe
 		return held
 	}
 	callees, io := p.callees(call)
+	if isValue(call) {
+		io = "the call of a function value"
+	}
 	if held && a != nil && io != "" {
 		p.use(q, a, call, use{what: io})
 	}

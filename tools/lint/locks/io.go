@@ -58,10 +58,10 @@ func (p *program) callees(call ssa.CallInstruction) (callees []*ssa.Function, io
 	if static := common.StaticCallee(); static != nil {
 		callees = []*ssa.Function{static}
 	}
+	if isCancel(common.Value.Type()) || isIterator(common.Value) {
+		return handed, ""
+	}
 	if len(callees) == 0 {
-		if isCancel(common.Value.Type()) || isIterator(common.Value) {
-			return handed, ""
-		}
 		return nil, "a function that is not known here"
 	}
 	for _, callee := range callees {
@@ -105,6 +105,14 @@ func functionsIn(args []ssa.Value) []*ssa.Function {
 		}
 	}
 	return found
+}
+
+// isValue reports whether a call goes to a function value: whoever made the value decides
+// what it does, also that it needs the mutex.
+func isValue(call ssa.CallInstruction) bool {
+	common := call.Common()
+	_, builtin := common.Value.(*ssa.Builtin)
+	return !builtin && !common.IsInvoke() && common.StaticCallee() == nil && !isCancel(common.Value.Type()) && !isIterator(common.Value)
 }
 
 // isCancel reports whether a function value cancels a context: that only wakes waiting

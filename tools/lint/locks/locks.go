@@ -1,6 +1,10 @@
-// Package locks finds mutexes that are held across I/O. A goroutine that waits for a
-// disk, a socket or another process while it holds a mutex blocks all others that need
-// the mutex, for as long as the I/O takes.
+// Package locks finds mutexes that are held across I/O or across the call of a function
+// value. A goroutine that waits for a disk, a socket or another process while it holds a
+// mutex blocks all others that need the mutex, for as long as the I/O takes. A function
+// value that takes the same mutex blocks them for ever, also if both only read: between
+// two RLocks of one goroutine a writer may begin to wait. So copy under the mutex, and
+// decide after it. A clock is a function value too. A literal given to a function of the
+// standard library, such as slices.SortFunc, is analysed instead.
 //
 // If the purpose of a mutex is the order of I/O, the comment of its declaration says so,
 // on a separate line:

@@ -127,7 +127,7 @@ func (s *shelf) lock() func() {
 func (s *shelf) byHelper() {
 	unlock := s.lock()
 	s.save() // want os.WriteFile
-	unlock() // want not known
+	unlock() // want function value
 }
 
 func (s *shelf) afterHelper() {
@@ -157,7 +157,39 @@ func (s *shelf) toOurs(c counter) {
 func (s *shelf) byFunction() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tell() // want fmt.Println
+	s.tell() // want function value
+}
+
+// find calls what it was given while it holds the mutex, and the function takes it again.
+func (s *shelf) find(fits func(string) bool) bool {
+	s.rw.RLock()
+	defer s.rw.RUnlock()
+	return s.findLocked(fits) // want findLocked > the call of a function value
+}
+
+func (s *shelf) findLocked(fits func(string) bool) bool {
+	for _, name := range s.names {
+		if fits(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *shelf) has(name string) bool {
+	s.rw.RLock()
+	defer s.rw.RUnlock()
+	return slices.Contains(s.names, name)
+}
+
+func (s *shelf) findAgain() bool { return s.find(s.has) }
+
+// findInACopy decides after the lock.
+func (s *shelf) findInACopy(fits func(string) bool) bool {
+	s.rw.RLock()
+	names := slices.Clone(s.names)
+	s.rw.RUnlock()
+	return slices.ContainsFunc(names, fits)
 }
 
 func (s *shelf) byCallback() {
@@ -256,5 +288,6 @@ func Use(ctx context.Context) {
 	for _, s := range []*shelf{newShelf(os.Stdout, true), newShelf(os.Stdout, false)} {
 		s.toOurs(&memory{})
 		s.byFunction()
+		s.findAgain()
 	}
 }
