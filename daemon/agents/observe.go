@@ -50,12 +50,12 @@ func (r *Runner) observe(ctx context.Context, a ledger.Agent) observation {
 	p, now := a.Pause, r.now()
 	o := observation{
 		Observation: a.PendingObservation(), AgentID: a.ID, PausedAt: a.AwaySince.UTC(), AwayMs: now.Sub(a.AwaySince).Milliseconds(),
-		Reason: strings.TrimPrefix(p.Reason.String(), "PAUSE_REASON_"), Message: p.Message, Answer: p.Answer,
+		Reason: strings.TrimPrefix(p.Reason.String(), "PAUSE_REASON_"), Message: p.Message,
 		DigestMissing: a.DigestMissing(),
 		Messages:      r.ledger.Unread(a.ID), Left: left(agent.RulesOf(a.Spec).Budget, r.taken(a)), Notices: []string{},
 	}
-	if p.Approval != agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED {
-		o.Approval = strings.TrimPrefix(p.Approval.String(), "AGENT_APPROVAL_")
+	if approval, answer := a.Approval(); approval != agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED {
+		o.Approval, o.Answer = strings.TrimPrefix(approval.String(), "AGENT_APPROVAL_"), answer
 	}
 	before, after := agent.Picture{Surroundings: a.Away}, agent.Picture{Surroundings: r.ledger.Picture(a)}
 	if a.Away == nil {

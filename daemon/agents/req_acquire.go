@@ -62,7 +62,7 @@ func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, b
 	if err != nil {
 		return nil, false, err
 	}
-	denied := a.Pause != nil && a.Pause.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED // then this is another plan
+	denied := a.Denied() // then this is another plan
 	if taken := fields.Observation; taken != 0 && taken == a.PendingObservation() && (denied || len(a.Wants) == 0) {
 		if a, err = r.ledger.ResumeOnRequest(ctx, a.ID, q.of(a), taken, denied); err != nil {
 			return nil, false, err

@@ -52,7 +52,7 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 			return cannot(a, "resumed", fmt.Sprintf("it is tried again at %s", a.Pause.WakeAt.UTC().Format(time.RFC3339)))
 		case a.Suspended():
 			return cannot(a, "resumed", fmt.Sprintf("nobody holds it, and \"agbox agent hold %s\" does", id))
-		case a.Pause.Reason == forApproval && !a.Pause.Woken:
+		case a.AwaitsApproval() && a.Pause.Reason == forApproval:
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent approve %s\" or \"agbox agent deny %s\" decides", id, id))
 		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // PauseAgent pauses an agent until somebody approves or denies. An incarnation that runs goes
@@ -17,9 +19,9 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 			return cannot(a, "paused", "it is being killed")
 		case a.Done != nil:
 			return cannot(a, "paused", "it has reported its outcome")
-		case a.AwaitsApproval(), a.PauseWanted.GetReason() == forApproval:
+		case a.AwaitsApproval():
 			return errNothing
-		case a.PauseWanted != nil, a.Undecided: // first it is drained, or the end of its incarnation is answered
+		case a.Undecided: // first the end of its incarnation is answered
 			return t.wantPause(forApproval, message)
 		}
 		return t.append(id, &agboxv1.AgentEvent{
@@ -33,11 +35,11 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 // decision again changes nothing until the agent goes on.
 func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.AgentApproval, message string) (Agent, error) {
 	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch a := t.a; {
-		case a.Pause != nil && a.Pause.Woken && a.Pause.Approval == approval:
+		switch made, _ := t.a.Approval(); {
+		case made == approval:
 			return errNothing
-		case !a.AwaitsApproval():
-			return cannot(a, "approved or denied", "it does not wait for an approval")
+		case !t.a.AwaitsApproval() || t.a.State != agent.Paused:
+			return cannot(t.a, "approved or denied", "it does not wait for an approval")
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user", Approval: approval, Message: message})
 	})

@@ -36,7 +36,7 @@ func TestAPauseEndsByOneDecision(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !a.Pause.Woken || a.Pause.Approval != denied || a.Pause.Answer != "not on Friday" {
+	if !a.Pause.Woken || a.Decision.Approval != denied || a.Decision.Answer != "not on Friday" {
 		t.Fatalf("denied: %+v", a.Pause)
 	}
 	_, err = l.ApproveAgent(t.Context(), "a", approved, "")
@@ -71,7 +71,7 @@ func TestAnApprovalWaitsForTheProgramToEnd(t *testing.T) {
 	}
 	_, err = l.PauseAgent(t.Context(), "a", "again")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
-	if a, _ = l.Agent("a"); a.Crashes != 1 || a.Pause.Approval != approved {
+	if a, _ = l.Agent("a"); a.Crashes != 1 || a.Decision.Approval != approved {
 		t.Errorf("at the end: %+v", a.Record)
 	}
 }

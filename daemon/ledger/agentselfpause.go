@@ -66,7 +66,7 @@ func (l *Ledger) ResumeOnRequest(ctx context.Context, id string, q Asked, observ
 		case observation != a.Pause.Observation:
 			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
 				"Things may have changed while agent %s was paused: take observation %d first, which the request pause answers with, and name it.", id, a.Pause.Observation).With("agent_id", id)
-		case !replan && a.Pause.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED:
+		case !replan && a.Denied():
 			return cannot(a, "resumed as it was", "that was denied; plan anew with replan")
 		}
 		state := agent.Executing

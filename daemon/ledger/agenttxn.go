@@ -354,7 +354,7 @@ type decision struct {
 	state                       agboxv1.AgentState
 	begun, running              uint32
 	undecided, kill, done, woke bool
-	unheld                      bool
+	unheld, asked               bool
 	pause, paused               agboxv1.PauseReason
 	parent                      string
 	leased                      uint64
@@ -366,7 +366,7 @@ func decidedFrom(r agent.Record) decision {
 	d := decision{
 		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil, leased: r.LeaseSeq,
 		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent,
-		unheld: r.Unheld(),
+		unheld: r.Unheld(), asked: r.AwaitsApproval(),
 	}
 	if r.Incarnation != nil {
 		d.running = r.Incarnation.N

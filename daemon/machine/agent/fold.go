@@ -66,7 +66,7 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	live := !r.Over()
 	switch typ {
 	case agboxv1.AgentEventType_AGENT_BEGUN:
-		return (r.State == Pending || r.State == Paused) && r.Incarnation == nil && !r.Undecided && r.Kill == nil && ev.GetIncarnation() == r.Incarnations+1
+		return (r.State == Pending || r.State == Paused) && r.Incarnation == nil && !r.Undecided && r.Kill == nil && !r.AwaitsApproval() && ev.GetIncarnation() == r.Incarnations+1
 	case agboxv1.AgentEventType_AGENT_MOVED:
 		return (r.State == Pending || r.State == Paused) && r.Incarnation == nil && !r.Undecided && r.Kill == nil
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
@@ -147,15 +147,13 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_LIVENESS:
 		r.Liveness = ev.GetGauge().GetLiveness()
 	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED:
-		r.PauseWanted = ev.GetPause()
+		if r.PauseWanted = ev.GetPause(); r.PauseWanted.GetReason() == agboxv1.PauseReason_PAUSE_REASON_APPROVAL {
+			r = r.asked(r.PauseWanted.GetMessage(), at)
+		}
 	case agboxv1.AgentEventType_AGENT_PAUSED:
 		r = foldPaused(r, ev)
 	case agboxv1.AgentEventType_AGENT_WOKEN:
-		pause := *r.Pause
-		pause.Woken = true
-		pause.Observation = ev.GetSequence()
-		pause.Approval, pause.Answer = ev.GetWake().GetApproval(), ev.GetWake().GetMessage()
-		r.Pause, r.PauseWanted = &pause, nil
+		r = foldWoken(r, ev)
 	case agboxv1.AgentEventType_AGENT_OPENED:
 		r = foldOpened(r, ev)
 	case agboxv1.AgentEventType_AGENT_CLOSED:
@@ -171,7 +169,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r.Done = ev.GetDone()
 	case agboxv1.AgentEventType_AGENT_ENDED:
 		r.State, r.Done, r.EndedAt = ev.GetState(), ev.GetDone(), at
-		r.Pause, r.PauseWanted, r.Undecided = nil, nil, false
+		r.Pause, r.PauseWanted, r.Decision, r.Undecided = nil, nil, nil, false
 		r = countCrash(r, ev.GetDone().GetAttempt())
 	case agboxv1.AgentEventType_AGENT_DELETED:
 		r.Deleted = true
@@ -187,6 +185,9 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	if r.State != before {
 		r.Digested = r.Digested && before != Paused
 		r.StateChangedAt = at
+		if before == Paused {
+			r.Decision = nil // it has gone on with the answer, or has ended
+		}
 		r.Away, r.AwaySince, r.AwayFrom = ev.GetPicture(), at, ev.GetPosition()
 		r.AwayAt = ev.GetSequence()
 	}
@@ -232,10 +233,7 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 	r.Context = agboxv1.AgentContext_AGENT_CONTEXT_HEALTHY
 	r.Strategy = b.GetStrategy()
 	if r.Pause != nil {
-		pause := *r.Pause
-		pause.Woken = true // what it waited for has come: its time, its sandbox
-		pause.Observation = ev.GetSequence()
-		r.Pause = &pause
+		r = r.woken(ev) // what it waited for has come: its time, its sandbox
 	}
 	return r
 }
@@ -251,10 +249,15 @@ func foldIncarnationEnded(r Record, ev *agboxv1.AgentEvent) Record {
 
 func foldPaused(r Record, ev *agboxv1.AgentEvent) Record {
 	p := ev.GetPause()
-	r.Pause = &Pause{Reason: p.GetReason(), Message: p.GetMessage(), Since: ev.GetOccurredAt().AsTime()}
+	pause := Pause{Reason: p.GetReason(), Message: p.GetMessage(), Since: ev.GetOccurredAt().AsTime()}
 	if p.GetWakeAt() != nil {
-		r.Pause.WakeAt = p.GetWakeAt().AsTime()
+		pause.WakeAt = p.GetWakeAt().AsTime()
 	}
+	if pause.Reason == agboxv1.PauseReason_PAUSE_REASON_APPROVAL {
+		r = r.asked(pause.Message, pause.Since)
+	}
+	pause = r.overDecision(pause)
+	r.Pause = &pause
 	if r.Undecided && uncounted(r.Last, p.GetReason()) {
 		r.Uncounted++
 	}

@@ -182,7 +182,8 @@ func (w *world) interfere() {
 	case 8:
 		w.emit(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: forRequest}}})
 	case 9:
-		w.emit(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{}}})
+		wake := &agboxv1.AgentWake{Approval: agboxv1.AgentApproval(rapid.IntRange(0, 2).Draw(w.t, "approval"))}
+		w.emit(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: wake}})
 	case 10:
 		if rapid.IntRange(0, 9).Draw(w.t, "kill") == 0 {
 			w.emit(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: &agboxv1.AgentKill{}}})

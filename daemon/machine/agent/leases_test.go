@@ -12,7 +12,11 @@ import (
 
 func (h *history) woken() *history {
 	h.t.Helper()
-	return h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_WOKEN})
+	wake := &agboxv1.AgentWake{}
+	if h.r.AwaitsApproval() {
+		wake.Approval = agboxv1.AgentApproval_AGENT_APPROVAL_APPROVED
+	}
+	return h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: wake}})
 }
 
 // leased adds an event about leases. Its position is ten times its sequence.

@@ -424,6 +424,9 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if p.Woken {
 		return nextBegin(r, seen, now, true)
 	}
+	if r.AwaitsApproval() {
+		return Step{}
+	}
 	switch p.Reason {
 	case agboxv1.PauseReason_PAUSE_REASON_CRASH:
 		if now.Before(p.WakeAt) {

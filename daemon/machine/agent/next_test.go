@@ -127,7 +127,7 @@ func TestNext(t *testing.T) {
 			h.pauseFor(forApproval).woken().add(resumed(h.r, Executing, h.r.PendingObservation()))
 		}, told, nil, time.Minute, "tell-pause"},
 		{"paused by a conflict", func(h *history) { h.pauseFor(agboxv1.PauseReason_PAUSE_REASON_CONFLICT) }, ready, nil, time.Minute, "rest until 30m0s"},
-		{"paused before it began", func(h *history) { h.pauseFor(forApproval).endWith(stopped).pauseFor(forApproval).begun() }, ready, nil, time.Minute, "rest"},
+		{"paused before it began", func(h *history) { h.endWith(stopped).pauseFor(forDrain).begun() }, ready, nil, time.Minute, "rest"},
 		{"silent, looked at", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 2 * time.Minute}, nil, 0, "AGENT_LIVENESS"},
 		{"reports are there", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, nil, 0, "consume"},
 		{"reports are there, ready at start", begun, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_PHASE"},

@@ -14,7 +14,7 @@ import (
 // informed reports whether the agent has been woken, and the event says that it has taken the
 // observation of what changed meanwhile. Without that it may not go on.
 func (r Record) informed(ev *agboxv1.AgentEvent) bool {
-	return r.Pause != nil && r.Pause.Woken && ev.GetObservation() == r.Pause.Observation
+	return r.Pause != nil && r.Pause.Woken && !r.AwaitsApproval() && ev.GetObservation() == r.Pause.Observation
 }
 
 // PendingObservation is the observation that the agent must take before it goes on, or 0.

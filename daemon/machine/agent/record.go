@@ -83,6 +83,8 @@ type Record struct {
 	// Digested means that its newest checkpoint is the digest of a pause that has begun since it
 	// went on last, or that is about to.
 	Digested bool
+	// Decision is what somebody was asked to decide before it goes on, or nil.
+	Decision *Decision
 	// PauseWanted is a wish for a pause that has not happened yet, or nil.
 	PauseWanted *agboxv1.AgentPause
 	// Kill is the wish to end the agent, or nil. KillAt is when it was recorded.
@@ -178,10 +180,6 @@ type Pause struct {
 	// Observation is that which the agent must take before it goes on: the sequence of the
 	// event that has woken it, or of the begin of its incarnation if that was later.
 	Observation uint64
-	// Approval is the decision that ended a wait for one, and Answer what the person who
-	// decided said about it.
-	Approval agboxv1.AgentApproval
-	Answer   string
 }
 
 // PauseMark identifies a pause for an approval that began while the current incarnation runs,
@@ -193,26 +191,15 @@ func (r Record) PauseMark() uint64 {
 	return max(r.AwayAt, r.Pause.Observation)
 }
 
-// GoesOn is the state in which a paused agent goes on.
+// GoesOn is the state in which a paused agent goes on. What was denied needs another plan.
 func (r Record) GoesOn() agboxv1.AgentState {
 	if len(r.Wants) > 0 { // it has to ask again
 		return Planning
 	}
-	return r.Pause.goesOn()
-}
-
-// goesOn is the state in which an agent goes on after the pause. What was denied needs
-// another plan.
-func (p *Pause) goesOn() agboxv1.AgentState {
-	if p.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED {
+	if r.Denied() {
 		return Planning
 	}
 	return Executing
-}
-
-// AwaitsApproval reports whether the agent waits for an approval or a denial.
-func (r Record) AwaitsApproval() bool {
-	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_APPROVAL && !r.Pause.Woken
 }
 
 // Exists reports whether the agent has been accepted.
@@ -276,6 +263,9 @@ func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
 func (r Record) Word() string {
 	if r.ID == Init {
 		return "ROOT"
+	}
+	if r.State == Paused && r.AwaitsApproval() {
+		return pauseWords[agboxv1.PauseReason_PAUSE_REASON_APPROVAL]
 	}
 	if r.State == Paused && r.Pause != nil {
 		if word, ok := pauseWords[r.Pause.Reason]; ok {
