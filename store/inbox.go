@@ -69,16 +69,44 @@ func (t *Tx) forgetKeys(agentID string, seq uint64) error {
 }
 
 // MessageWithKey returns the seq of an earlier message with the sender, the stream and the
-// key of m; 0 if there was none, or too many followed it.
+// key of m; 0 if there was none, or too many followed it. Keys of agbox's own messages have a
+// name space for each kind, in which no sender can write.
 func (t *Tx) MessageWithKey(agentID string, m *agboxv1.AgentMessage) uint64 {
-	seq, _ := parseNumber(t.get(bucketInboxKeys(agentID), messageDigest(m)))
+	if seq, ok := parseNumber(t.get(bucketInboxKeys(agentID), messageDigest(m))); ok || !ownKind(m) {
+		return seq
+	}
+	// An older daemon had one name space: only the message itself tells its kind there.
+	seq, ok := parseNumber(t.get(bucketInboxKeys(agentID), keyDigest(m.GetFrom(), m.GetStream(), m.GetKey())))
+	if page := t.Messages(agentID, seq-1, 1, 0); !ok || len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq || page.Messages[0].GetKind() != m.GetKind() {
+		return 0
+	}
 	return seq
 }
 
-// messageDigest identifies sender, stream and key with a fixed length.
+// NewestMessage is the highest seq that a message of an inbox ever had; 0 if it never had any.
+func (t *Tx) NewestMessage(agentID string) uint64 {
+	if b := t.bolt.Bucket(bucketInbox(agentID)); b != nil {
+		return b.Sequence()
+	}
+	return 0
+}
+
+func ownKind(m *agboxv1.AgentMessage) bool {
+	return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT
+}
+
+// messageDigest identifies sender, stream and key, and the kind of agbox's own messages, with a
+// fixed length.
 func messageDigest(m *agboxv1.AgentMessage) []byte {
+	if ownKind(m) {
+		return keyDigest(m.GetFrom(), m.GetStream(), m.GetKey(), m.GetKind().String())
+	}
+	return keyDigest(m.GetFrom(), m.GetStream(), m.GetKey())
+}
+
+func keyDigest(parts ...string) []byte {
 	var text []byte
-	for _, part := range [...]string{m.GetFrom(), m.GetStream(), m.GetKey()} {
+	for _, part := range parts {
 		text = append(binary.BigEndian.AppendUint32(text, uint32(len(part))), part...)
 	}
 	sum := sha256.Sum256(text)

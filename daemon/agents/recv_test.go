@@ -76,3 +76,31 @@ func TestRecvWaitsForAMessageAndAcknowledgesThoseBefore(t *testing.T) {
 		t.Errorf("received %d messages, and more: %v", len(got), more)
 	}
 }
+
+// TestRecvRefusesNumbersThatNoMessageHas: waiting after a number that is still to come would
+// hide the messages up to it.
+func TestRecvRefusesNumbersThatNoMessageHas(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	recv := func(number, after uint64) []*guestv1.AnswerRequest {
+		t.Helper()
+		b.ask(b.link, &guestv1.AgentRequest{Number: number, Op: "recv", Json: fmt.Appendf(nil, `{"after":%d}`, after)})
+		return b.decided(to)
+	}
+	for number, after := range []uint64{1, 100} {
+		if got := recv(uint64(number+1), after); len(got) != 1 || got[0].GetCode() != "CURSOR_OUT_OF_RANGE" || !strings.Contains(got[0].GetMessage(), "newest is 0") {
+			t.Errorf("after %d of none: %v", after, got)
+		}
+	}
+	for range 2 {
+		if _, err := b.Ledger.SendMessage(t.Context(), "init", "x", "", "text"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := recv(3, 3); len(got) != 1 || got[0].GetCode() != "CURSOR_OUT_OF_RANGE" || b.Ledger.Unread("x") != 2 {
+		t.Errorf("after 3 of 2: %v, and %d are unread", got, b.Ledger.Unread("x"))
+	}
+	if got, _ := received(t, recv(4, 1)); len(got) != 1 {
+		t.Errorf("received %q", got)
+	}
+}

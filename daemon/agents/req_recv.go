@@ -6,9 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // message is a message as its recipient sees it.
@@ -34,8 +37,8 @@ func messageOf(m *agboxv1.AgentMessage) message {
 // recvBytes bounds the messages of one answer. As JSON they can be six times as long.
 const recvBytes = 64 << 10
 
-// recv acknowledges the messages of the agent up to a number, and answers with those after
-// it. Without any it stays open, or is answered with none.
+// recv acknowledges the messages of the agent up to a number that was given out, and answers
+// with those after it. Without any it stays open, or is answered with none.
 func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
 	var want struct {
 		After uint64 `json:"after"`
@@ -44,6 +47,13 @@ func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool
 	}
 	if err := q.decode(&want); err != nil {
 		return nil, false, err
+	}
+	if newest, err := r.ledger.NewestMessage(ctx, a.ID); err != nil {
+		return nil, false, err
+	} else if want.After > newest {
+		// Accepted, it would hide the messages up to it that are still to come.
+		return nil, false, fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+			"There is no message %d in the inbox of agent %s (the newest is %d): acknowledge the highest number that you have received.", want.After, a.ID, newest).With("agent_id", a.ID)
 	}
 	if err := r.ledger.Acknowledge(ctx, a.ID, want.After); err != nil {
 		return nil, false, err

@@ -130,6 +130,15 @@ func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, max
 	return list, more, err
 }
 
+// NewestMessage is the highest seq of a message that an inbox ever had; 0 if it never had any.
+func (l *Ledger) NewestMessage(ctx context.Context, agentID string) (seq uint64, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		seq = tx.NewestMessage(agentID)
+		return nil
+	})
+	return seq, err
+}
+
 // Acknowledge removes the messages of an inbox up to a seq. Without any it writes nothing.
 func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) error {
 	if upto == 0 || l.Unread(agentID) == 0 && !l.Observes(agentID) {
