@@ -62,6 +62,17 @@ func (l *Ledger) childrenIn(tx *store.Tx, id string) []Agent {
 	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
 }
 
+// followersIn returns the agents that still wait for the end of an agent, at this point of the
+// write order.
+func (l *Ledger) followersIn(tx *store.Tx, id string) []Agent {
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	list := append(l.Followers(id), spawned...)
+	return slices.DeleteFunc(list, func(a Agent) bool {
+		a = l.agentIn(tx, a.ID)
+		return !follows(a) || !slices.Contains(a.After, id)
+	})
+}
+
 func (t *agentTxn) delete(id string) error {
 	switch {
 	case !t.a.Exists() || t.a.Deleted:
@@ -110,7 +121,7 @@ func (t *agentTxn) hasNoChildren(id string) error {
 
 // hasNoFollowers refuses the removal of an agent whose end another one still has to see.
 func (t *agentTxn) hasNoFollowers(id string) error {
-	followers := slices.DeleteFunc(t.l.Followers(id), func(a Agent) bool { return !follows(t.l.agentIn(t.tx, a.ID)) })
+	followers := t.l.followersIn(t.tx, id)
 	if len(followers) == 0 {
 		return nil
 	}

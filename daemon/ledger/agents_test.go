@@ -269,3 +269,26 @@ func TestADeletionAndASpawnExcludeEachOther(t *testing.T) {
 		}
 	}
 }
+
+// TestASpawnAfterAnAgentAndTheRemovalOfThatExcludeEachOther has both at the same time, often in
+// one batch.
+func TestASpawnAfterAnAgentAndTheRemovalOfThatExcludeEachOther(t *testing.T) {
+	l := fresh(t)
+	for i := range 50 {
+		id := fmt.Sprint("s-", i)
+		ready(t, l, id)
+		first := agentOf(fmt.Sprint("a-", i), "", id)
+		spawn(t, l, first)
+		end(t, l, first.ID, agent.Completed)
+		after := agentOf(fmt.Sprint("b-", i), "", id)
+		after.Spec.After = []string{first.ID}
+		var removed, spawned error
+		var wg sync.WaitGroup
+		wg.Go(func() { _, removed = l.DeleteAgent(t.Context(), first.ID) })
+		wg.Go(func() { _, spawned = l.SpawnAgent(t.Context(), after) })
+		wg.Wait()
+		if (removed == nil) == (spawned == nil) {
+			t.Fatalf("the removal: %v; the spawn: %v", removed, spawned)
+		}
+	}
+}

@@ -136,6 +136,8 @@ func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
 		case a.ID == agent.Init:
 			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
 				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agent.Init)
+		case t.l.agentIn(t.tx, a.ID).Deleted:
+			return nil, agentNotFound(ref)
 		case !slices.Contains(ids, a.ID):
 			ids = append(ids, a.ID)
 		}
