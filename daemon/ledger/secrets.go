@@ -33,10 +33,13 @@ func (l *Ledger) keyForExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 	return l.makeKey(ctx, req.GetSandboxId())
 }
 
-// makeKey makes the key of a sandbox unless it has one. It does not replace a key that is
-// lost, because somebody may put it back.
+// makeKey makes the key of a sandbox unless it has one, which then counts as made now. It does
+// not replace a key that is lost, because somebody may put it back.
 func (l *Ledger) makeKey(ctx context.Context, id string) error {
 	_, err := l.store.Keys().Get(id)
+	if err == nil {
+		return l.store.Keys().Make(id)
+	}
 	if !errors.Is(err, secrets.ErrNoKey) {
 		return err
 	}

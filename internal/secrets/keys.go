@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,10 +29,15 @@ var ErrNoKey = errors.New("no key")
 // secrets, named by its id, which only the daemon's user can read. The keys are not in the
 // database, so a copy of the database alone tells no secret, and removing the file of a
 // sandbox makes every copy of its secrets in the database unreadable.
-type Keys struct{ dir string }
+type Keys struct {
+	dir string
+	// Held across I/O: that a key is old and its removal, or that it exists and its new time, are
+	// one step. Neither waits for anybody.
+	sweeping *sync.Mutex
+}
 
 // NewKeys returns the keys in a directory. The first key makes it.
-func NewKeys(dir string) Keys { return Keys{dir: dir} }
+func NewKeys(dir string) Keys { return Keys{dir: dir, sweeping: new(sync.Mutex)} }
 
 func (k Keys) file(sandboxID string) string { return filepath.Join(k.dir, sandboxID) }
 
@@ -90,9 +96,9 @@ func (k Keys) read(sandboxID string) ([]byte, error) {
 }
 
 // Make makes the key of a sandbox if it has none. When it returns, the key is on the disk.
-// A key that exists must be readable.
+// A key that exists must be readable, and counts as made now.
 func (k Keys) Make(sandboxID string) error {
-	_, err := k.read(sandboxID)
+	err := k.renew(sandboxID)
 	if err == nil {
 		return nil
 	}
@@ -105,6 +111,17 @@ func (k Keys) Make(sandboxID string) error {
 			sandboxID, err).Because(err).With("sandbox_id", sandboxID)
 	}
 	return nil
+}
+
+// renew gives a key that exists a new time: a creation that was refused has left it, and Sweep
+// must not remove it before its repetition is done.
+func (k Keys) renew(sandboxID string) error {
+	k.sweeping.Lock()
+	defer k.sweeping.Unlock()
+	if _, err := k.read(sandboxID); err != nil {
+		return err
+	}
+	return os.Chtimes(k.file(sandboxID), time.Time{}, time.Now())
 }
 
 func (k Keys) make(sandboxID string) (err error) {
@@ -197,9 +214,16 @@ func (k Keys) Sweep(before time.Time, needed func(sandboxID string) bool) error 
 		if !known && !strings.HasPrefix(e.Name(), tempPrefix) || known && needed(e.Name()) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
-			failed = errors.Join(failed, k.erase(e.Name()))
-		}
+		failed = errors.Join(failed, k.eraseOld(e.Name(), before))
 	}
 	return failed
+}
+
+func (k Keys) eraseOld(name string, before time.Time) error {
+	k.sweeping.Lock()
+	defer k.sweeping.Unlock()
+	if info, err := os.Lstat(k.file(name)); err != nil || !info.ModTime().Before(before) {
+		return nil // gone, or used meanwhile
+	}
+	return k.erase(name)
 }

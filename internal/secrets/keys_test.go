@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"syscall"
@@ -230,5 +231,25 @@ func TestSweepingKeepsWhatIsNeededOrNew(t *testing.T) {
 	}
 	if err := NewKeys(filepath.Join(t.TempDir(), "none")).Sweep(time.Now(), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAKeyThatIsUsedAgainIsNew: the first creation was refused, and the repeated one has not
+// committed its sandbox yet.
+func TestAKeyThatIsUsedAgainIsNew(t *testing.T) {
+	k := made(t)
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(k.file("a"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	before := keyOf(t, k, "a")
+	if err := k.Make("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Sweep(time.Now().Add(-time.Minute), func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if after := keyOf(t, k, "a"); !reflect.DeepEqual(before, after) {
+		t.Error("it is another key")
 	}
 }
