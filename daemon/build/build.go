@@ -40,6 +40,9 @@ type Builder struct {
 // folder belongs to it.
 func New(engine Engine, spool string) *Builder { return &Builder{engine: engine, spool: spool} }
 
+// Wait returns when no build runs any more. Nobody may call Ensure meanwhile.
+func (b *Builder) Wait() { b.builds.work.Wait() }
+
 // Request is one image to make.
 type Request struct {
 	Build *agboxv1.BuildSpec

@@ -271,3 +271,24 @@ func TestLastOneToGiveUpCancelsTheBuild(t *testing.T) {
 		}
 	})
 }
+
+// TestABuildEndsWithACallerThatPanics: nobody else would cancel it.
+func TestABuildEndsWithACallerThatPanics(t *testing.T) {
+	spool := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{during: func(ctx context.Context, output func(string) error) error {
+			if err := output("a line\n"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		b := New(e, spool)
+		func() {
+			defer func() { _ = recover() }()
+			_, err := b.Ensure(t.Context(), Request{Build: &agboxv1.BuildSpec{DockerfileInline: "FROM a\n"}}, func(string) { panic("test") })
+			t.Errorf("it did not panic: %v", err)
+		}()
+		b.Wait()
+	})
+}

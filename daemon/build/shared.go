@@ -9,6 +9,7 @@ import (
 type shared struct {
 	mu      sync.Mutex // guards running and the fields of its entries that say so; not held during I/O
 	running map[string]*job
+	work    sync.WaitGroup // the builds
 }
 
 // job is one build in progress.
@@ -31,6 +32,7 @@ type job struct {
 // goroutine; progress may be nil.
 func (s *shared) do(ctx context.Context, key string, build func(context.Context, func(line string)) error, progress func(string)) (started bool, err error) {
 	j, started := s.join(ctx, key, build)
+	defer s.leave(key, j) // also if progress panics
 	told := ""
 	tell := func() (changed <-chan struct{}) {
 		s.mu.Lock()
@@ -49,7 +51,6 @@ func (s *shared) do(ctx context.Context, key string, build func(context.Context,
 			tell() // the last line
 			return started, j.err
 		case <-ctx.Done():
-			s.leave(key, j)
 			return started, ctx.Err()
 		}
 	}
@@ -68,7 +69,7 @@ func (s *shared) join(ctx context.Context, key string, build func(context.Contex
 		s.running = make(map[string]*job)
 	}
 	s.running[key] = j
-	go func() { // somebody waits for done as long as it runs
+	s.work.Go(func() {
 		defer cancel()
 		err := build(life, func(line string) {
 			s.mu.Lock()
@@ -84,12 +85,12 @@ func (s *shared) join(ctx context.Context, key string, build func(context.Contex
 		s.mu.Unlock()
 		j.err = err
 		close(j.done)
-	}()
+	})
 	return j, true
 }
 
-// leave stops waiting. The last one to leave cancels the build, and the next caller starts
-// a new one.
+// leave stops waiting. The last one to leave cancels the build and waits for its end, and the
+// next caller starts a new one.
 func (s *shared) leave(key string, left *job) {
 	s.mu.Lock()
 	left.waiters--

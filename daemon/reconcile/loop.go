@@ -207,6 +207,7 @@ func (l *Loop) Run(ctx context.Context) {
 	<-ctx.Done()
 	l.workers.Wait()
 	l.wg.Wait()
+	l.builds.Wait()
 	l.tidyFence()
 }
 
