@@ -50,12 +50,21 @@ func Start(rules Rules, host Host) *Prober {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Prober{rules: rules, host: host, cancel: cancel}
 	if rules.bounded() {
-		p.work.Go(func() { p.watchLife(ctx) })
+		p.work.Go(guarded(func() { p.watchLife(ctx) }))
 	}
 	if rules.Readiness.Set() {
-		p.work.Go(func() { p.watchReadiness(ctx) })
+		p.work.Go(guarded(func() { p.watchReadiness(ctx) }))
 	}
 	return p
+}
+
+// guarded returns fn without its panics: a fault in here must not end the supervisor, and all
+// commands with it.
+func guarded(fn func()) func() {
+	return func() {
+		defer func() { _ = recover() }()
+		fn()
+	}
 }
 
 // Stop ends the checks without waiting for them; Wait waits. Both accept nil.
@@ -147,11 +156,13 @@ func (p *Prober) watchReadiness(ctx context.Context) {
 	})
 }
 
-// check makes one check. What it says after the end of ctx is Unknown.
+// check makes one check. What it says after the end of ctx is Unknown, and so is one that
+// panics.
 func (p *Prober) check(ctx context.Context, probe Probe) Result {
 	checking, cancel := context.WithTimeout(ctx, probe.Timeout)
 	defer cancel()
-	r := p.host.Check(checking, probe.Target)
+	r := Unknown
+	guarded(func() { r = p.host.Check(checking, probe.Target) })()
 	if ctx.Err() != nil {
 		return Unknown
 	}

@@ -156,3 +156,21 @@ func TestGauge(t *testing.T) {
 		}
 	}
 }
+
+// TestAPanicOfACheckEndsNothing: the process has the commands of a whole sandbox.
+func TestAPanicOfACheckEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		checks := make(chan struct{}, 100)
+		p := Start(Rules{Liveness: liveness, Readiness: readiness}, Host{
+			Check:    func(context.Context, Target) Result { checks <- struct{}{}; panic("test") },
+			Reported: func() bool { return true },
+			Ready:    func(bool) { panic("test") },
+			End:      func(Cause) { panic("test") },
+		})
+		for range 5 {
+			<-checks
+		}
+		p.Stop()
+		p.Wait()
+	})
+}
