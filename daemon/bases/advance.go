@@ -2,6 +2,7 @@ package bases
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"hash"
@@ -26,8 +27,9 @@ type Advance struct {
 	sum     hash.Hash
 }
 
-// Begin begins to advance the base in a folder. It returns ErrNone if there is none.
-func Begin(dir string) (*Advance, error) {
+// Begin begins to advance the base in a folder, after those that do so already. It returns
+// ErrNone if there is none, and the error of ctx if that ends before its turn.
+func Begin(ctx context.Context, dir string) (*Advance, error) {
 	pack, err := os.OpenFile(filepath.Join(dir, packName), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNone
@@ -35,15 +37,15 @@ func Begin(dir string) (*Advance, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := begin(dir, pack)
+	a, err := begin(ctx, dir, pack)
 	if err != nil {
 		_ = pack.Close() // also gives the lock back
 	}
 	return a, err
 }
 
-func begin(dir string, pack *os.File) (*Advance, error) {
-	if err := lock(pack); err != nil {
+func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
+	if err := lock(ctx, pack); err != nil {
 		return nil, err
 	}
 	b, err := Open(dir)

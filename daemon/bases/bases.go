@@ -20,6 +20,7 @@ package bases
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -182,11 +184,21 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// lock takes the lock of a base, which closing the file gives back.
-func lock(pack *os.File) error {
-	for {
-		if err := unix.Flock(int(pack.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+// lock takes the lock of a base, which closing the file gives back. The kernel's own wait would
+// not end with ctx.
+func lock(ctx context.Context, pack *os.File) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, longestWait) {
+		err := unix.Flock(int(pack.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
+
+// longestWait is the longest time between two tries for a lock.
+const longestWait = 100 * time.Millisecond

@@ -2,6 +2,7 @@ package bases
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -178,7 +179,7 @@ func TestAnAdvancedBaseHasTheNewFiles(t *testing.T) {
 	}
 	defer earlier.Close()
 	change := func() *Advance {
-		a, err := Begin(dir)
+		a, err := Begin(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +211,34 @@ func TestAnAdvancedBaseHasTheNewFiles(t *testing.T) {
 	if now.File("a").GetMode()&0o111 == 0 || now.File("a").GetModified() != 0 {
 		t.Errorf("a is %v", now.File("a"))
 	}
-	if _, err := Begin(t.TempDir()); !errors.Is(err, ErrNone) {
+	if _, err := Begin(t.Context(), t.TempDir()); !errors.Is(err, ErrNone) {
 		t.Errorf("without a base: %v", err)
 	}
+}
+
+// TestWhoWaitsForItsTurnToAdvanceABaseCanGiveUp: the first one may be a client that sends
+// nothing.
+func TestWhoWaitsForItsTurnToAdvanceABaseCanGiveUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "old"}), dir)
+	first, err := Begin(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := Begin(ctx, dir)
+		ended <- err
+	}()
+	giveUp()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the one that gave up got %v", err)
+	}
+	first.Discard()
+	second, err := Begin(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Discard()
 }

@@ -72,9 +72,9 @@ func (r *Review) Open(sandboxID string) (*bases.Base, error) {
 	return base, noBase(sandboxID, err)
 }
 
-// Begin begins to advance the base of a sandbox. Its errors are fault.Errors.
-func (r *Review) Begin(sandboxID string) (*bases.Advance, error) {
-	a, err := bases.Begin(r.paths.GuestBase(sandboxID))
+// Begin begins to advance the base of a sandbox. Its errors are fault.Errors, or that of ctx.
+func (r *Review) Begin(ctx context.Context, sandboxID string) (*bases.Advance, error) {
+	a, err := bases.Begin(ctx, r.paths.GuestBase(sandboxID))
 	return a, noBase(sandboxID, err)
 }
 

@@ -234,7 +234,7 @@ func TestWhatOtherCopiesBroughtInIsForeign(t *testing.T) {
 func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 	r := New(nil, paths.Install{Data: t.TempDir()})
 	_, opened := r.Open("s")
-	_, begun := r.Begin("s")
+	_, begun := r.Begin(t.Context(), "s")
 	for _, err := range []error{opened, begun} {
 		if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE {
 			t.Errorf("without a base: %v", err)

@@ -62,11 +62,13 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if open == nil {
 		return invalid("open: the first message names the sandbox.")
 	}
-	sb, err := f.ledger.FindSandbox(stream.Context(), open.GetSandboxId())
+	ctx, cancel := f.life.context(stream.Context())
+	defer cancel()
+	sb, err := f.ledger.FindSandbox(ctx, open.GetSandboxId())
 	if err != nil {
 		return err
 	}
-	a, err := review.New(f.files, f.paths).Begin(sb.ID)
+	a, err := review.New(f.files, f.paths).Begin(ctx, sb.ID)
 	if err != nil {
 		return err
 	}
