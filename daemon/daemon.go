@@ -245,6 +245,9 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	guestFiles := files.New(r.links, cfg.Paths)
 	incarnations := agents.New(runner, guestFiles, book, cfg.Paths, func(id string) { r.loop.EnqueueAgent(id) }, time.Now, cfg.Log)
 	r.links.SendNews(incarnations)
+	if err := incarnations.RemoveStrays(ctx); err != nil {
+		cfg.Log.Warn("copies of checkpoints for agents that were never accepted cannot be removed; the next start retries", "error", err)
+	}
 	resync := cfg.Resync
 	if resync == 0 {
 		resync = defaultResync

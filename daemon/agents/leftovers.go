@@ -1,10 +1,14 @@
 package agents
 
 import (
+	"context"
 	"errors"
+	"io/fs"
+	"os"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -33,4 +37,25 @@ func (r *Runner) RemoveLeft(a ledger.Agent) (removed int, err error) {
 		}
 	}
 	return removed, err
+}
+
+// RemoveStrays removes the folders of agents that were never accepted: a daemon was killed
+// between the copy of a checkpoint and the spawn that continues it. No spawn may be in progress.
+func (r *Runner) RemoveStrays(ctx context.Context) error {
+	folders, err := os.ReadDir(r.paths.Agents())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range folders {
+		id := f.Name()
+		if _, described := os.Lstat(r.paths.AgentMeta(id)); described == nil || !ids.Valid(id) {
+			continue // it has run in a lost database, or is not ours
+		}
+		used, failed := r.ledger.AgentIDUsed(ctx, id)
+		if failed == nil && !used {
+			failed = r.checkpoints.Remove(id)
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
 }

@@ -39,3 +39,36 @@ func TestWhatAnEndedAgentHasLeftIsRemovedOnce(t *testing.T) {
 		t.Errorf("without the logs of its sandbox: %d, %v", removed, err)
 	}
 }
+
+// TestTheCopyForASpawnThatACrashEndedIsRemoved: the checkpoint is copied before the agent is
+// accepted.
+func TestTheCopyForASpawnThatACrashEndedIsRemoved(t *testing.T) {
+	b := newBench(t, &agboxv1.AgentSpec{})
+	folder := func(id string) string {
+		dir := b.Install.AgentCheckpoints(id)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return b.Install.Agent(id)
+	}
+	stray, accepted, lost := folder("stray"), folder("x"), folder("lost")
+	if err := os.WriteFile(b.Install.AgentMeta("lost"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := b.RemoveStrays(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, want := range map[string]bool{stray: false, accepted: true, lost: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: %v", filepath.Base(dir), err)
+		}
+	}
+	if err := os.RemoveAll(b.Install.Agents()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.RemoveStrays(t.Context()); err != nil {
+		t.Errorf("without agents: %v", err)
+	}
+}

@@ -138,6 +138,15 @@ func (l *Ledger) PastAgents(ctx context.Context) ([]string, error) {
 	return past, err
 }
 
+// AgentIDUsed reports whether the id was ever given to an agent.
+func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		used = tx.AgentReserved(id)
+		return nil
+	})
+	return used, err
+}
+
 // PastAgent reads the record of an agent, deleted or not.
 func (l *Ledger) PastAgent(ctx context.Context, id string) (Agent, error) {
 	return l.loadAgent(ctx, id)
