@@ -93,17 +93,61 @@ func (t *Tx) AppendAgentEvent(ev *agboxv1.AgentEvent) error {
 	return t.putMessage(bucketAgentOrder, number(position), &storev1.AgentEventRef{AgentId: agentID, Sequence: ev.Sequence})
 }
 
-// DropAgentEvent removes an event that a newer one of the same type replaces. Streams may have
-// sent it or not, so it does not count as trimmed.
+// DropAgentEvent removes an event that a newer one of the same type replaces, also if it cannot
+// be read. Streams may have sent it or not, so it does not count as trimmed.
 func (t *Tx) DropAgentEvent(agentID string, sequence uint64, typ agboxv1.AgentEventType) error {
 	ev := &agboxv1.AgentEvent{}
 	if err := t.message(bucketAgentEvents(agentID), number(sequence), ev); err != nil {
+		_, err = t.removeAgentEvents(agentID, []uint64{sequence})
 		return err
 	}
 	if ev.GetType() != typ {
 		return fmt.Errorf("event %d of agent %q is %s: %w", sequence, agentID, ev.GetType(), errdefs.ErrInvalidArgument)
 	}
 	return errors.Join(t.remove(bucketAgentEvents(agentID), number(sequence)), t.remove(bucketAgentOrder, number(ev.GetPosition())))
+}
+
+// RemoveAgentEvents removes events of an agent from its history and from the order of all, and
+// records the removal in Trimmed. It keeps the newest event, because the next sequence is
+// computed from it. It ignores sequences that do not exist.
+func (t *Tx) RemoveAgentEvents(agentID string, sequences ...uint64) error {
+	newest := t.LastAgentSequence(agentID)
+	positions, err := t.removeAgentEvents(agentID, slices.DeleteFunc(slices.Clone(sequences), func(n uint64) bool { return n == newest }))
+	if err != nil || len(positions) == 0 {
+		return err
+	}
+	own, all := t.AgentTrimmed(agentID), t.AgentsTrimmed()
+	for _, position := range positions {
+		own.add(position)
+		all.add(position)
+	}
+	return errors.Join(t.putTrimmed(keyAgentTrimmed(agentID), own), t.putTrimmed(keyAgentsTrimmed, all))
+}
+
+// removeAgentEvents returns the positions of the events that it has removed. To find that of an
+// event that cannot be read, it reads the whole order.
+func (t *Tx) removeAgentEvents(agentID string, sequences []uint64) (positions []uint64, err error) {
+	var unreadable []uint64
+	for _, sequence := range sequences {
+		raw := t.get(bucketAgentEvents(agentID), number(sequence))
+		if raw == nil {
+			continue
+		}
+		ev := &agboxv1.AgentEvent{}
+		if decode(bucketAgentEvents(agentID), number(sequence), raw, ev) != nil || ev.GetPosition() == 0 {
+			unreadable = append(unreadable, sequence)
+		} else {
+			positions = append(positions, ev.GetPosition())
+		}
+		err = errors.Join(err, t.remove(bucketAgentEvents(agentID), number(sequence)))
+	}
+	if len(unreadable) > 0 {
+		positions = append(positions, t.agentPositions(agentID, func(sequence uint64) bool { return slices.Contains(unreadable, sequence) })...)
+	}
+	for _, position := range positions {
+		err = errors.Join(err, t.remove(bucketAgentOrder, number(position)))
+	}
+	return positions, err
 }
 
 // AgentEvents returns up to limit events of an agent after the given sequence. A limit
@@ -164,7 +208,7 @@ func (t *Tx) DropAgent(agentID string) error {
 		return true
 	})
 	if unreadable {
-		positions = t.agentPositions(agentID)
+		positions = t.agentPositions(agentID, func(uint64) bool { return true })
 	}
 	for _, position := range positions {
 		order.add(position)
@@ -177,22 +221,26 @@ func (t *Tx) DropAgent(agentID string) error {
 		t.dropInbox(agentID),
 		t.remove(bucketAgentConfig, []byte(agentID)),
 		t.remove(bucketAgentWork, []byte(agentID)),
+		t.remove(bucketEventsTrimmed, keyAgentTrimmed(agentID)),
 		t.putTrimmed(keyAgentsTrimmed, order))
 }
 
-// agentPositions finds the positions of an agent's events in the order of all events. It
-// reads the whole order, which only an agent with a damaged event needs.
-func (t *Tx) agentPositions(agentID string) []uint64 {
+// agentPositions finds the positions of an agent's events that fit in the order of all events.
+// It reads the whole order, which only an agent with a damaged event needs.
+func (t *Tx) agentPositions(agentID string, fits func(sequence uint64) bool) []uint64 {
 	var positions []uint64
 	t.eachNumber(bucketAgentOrder, 0, func(position uint64, key, raw []byte) bool {
 		ref := &storev1.AgentEventRef{}
-		if decode(bucketAgentOrder, key, raw, ref) == nil && ref.GetAgentId() == agentID {
+		if decode(bucketAgentOrder, key, raw, ref) == nil && ref.GetAgentId() == agentID && fits(ref.GetSequence()) {
 			positions = append(positions, position)
 		}
 		return true
 	})
 	return positions
 }
+
+// AgentTrimmed returns what was removed from the history of one agent, as positions.
+func (t *Tx) AgentTrimmed(agentID string) Trimmed { return t.trimmed(keyAgentTrimmed(agentID)) }
 
 // AgentsTrimmed returns what was removed from the order of all events of agents.
 func (t *Tx) AgentsTrimmed() Trimmed { return t.trimmed(keyAgentsTrimmed) }

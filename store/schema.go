@@ -43,6 +43,7 @@ const SchemaVersion uint32 = 2
 //	  {sandbox_id}                   -> store.v1.Trimmed, of events:{sandbox_id}
 //	  "*"                            -> store.v1.Trimmed, of event-order
 //	  "agents:*"                     -> store.v1.Trimmed, of agent-event-order
+//	  "agents:"{agent_id}            -> store.v1.Trimmed, of agent-events:{agent_id}, by positions
 //	agent-ids                        reserved agent ids, never removed
 //	  {agent_id}                     -> int64, UnixNano of the reservation
 //	agent-config                     one per agent that has a history
@@ -106,6 +107,7 @@ const (
 
 func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
+func keyAgentTrimmed(agentID string) []byte       { return []byte("agents:" + agentID) }
 func bucketAgentEvents(agentID string) []byte     { return []byte(prefixAgentEvents + agentID) }
 func bucketInbox(agentID string) []byte           { return []byte(prefixInbox + agentID) }
 func bucketInboxKeys(agentID string) []byte       { return []byte(prefixInboxKeys + agentID) }

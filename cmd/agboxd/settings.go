@@ -68,7 +68,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
 	f.Var(timeValue{&c.Retention.KeepAgents, time.Second}, "keep-agents", "how long an agent that has ended and its history are kept")
 	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
-	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept; those of the oldest commands are removed first")
+	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept, and of an agent that has not ended; those of the oldest commands, and what no longer counts, are removed first")
 	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")

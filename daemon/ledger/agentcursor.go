@@ -18,18 +18,28 @@ type AgentCursor struct {
 	At uint64
 
 	agentID string // empty for all agents
-	trimmed store.Trimmed
+	// sequence is that of the newest event of the agent that was read.
+	sequence uint64
+	trimmed  store.Trimmed
+}
+
+// read reads the next events and what was removed. Of one agent it reads no other's.
+func (c *AgentCursor) read(tx *store.Tx, limit int) (store.AgentPage, store.Trimmed) {
+	if c.agentID == "" {
+		return tx.OrderedAgentEvents(c.At, limit), tx.AgentsTrimmed()
+	}
+	return tx.AgentEvents(c.agentID, c.sequence, limit), tx.AgentTrimmed(c.agentID)
 }
 
 // OpenAgentEvents starts a stream of the events of an agent, or of all if agentID is empty,
 // after a position. It is OUT_OF_RANGE if the stream would skip an event that was removed,
-// or if the position never existed. 0 requests everything that is kept. The events of one
-// agent are removed only all together, after its deletion, so its stream never skips any.
+// or if the position never existed. 0 requests everything that is kept.
 func (l *Ledger) OpenAgentEvents(ctx context.Context, agentID string, after uint64) (*AgentCursor, error) {
 	c := &AgentCursor{At: after, agentID: agentID}
 	var last uint64
 	err := l.store.View(ctx, func(tx *store.Tx) error {
-		last, c.trimmed = tx.LastAgentPosition(), tx.AgentsTrimmed()
+		last = tx.LastAgentPosition()
+		_, c.trimmed = c.read(tx, 1)
 		return nil
 	})
 	switch {
@@ -38,7 +48,7 @@ func (l *Ledger) OpenAgentEvents(ctx context.Context, agentID string, after uint
 	case after > last:
 		return nil, fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
 			"There is no event of an agent at position %d (the newest is %d); start again from 0.", after, last)
-	case after > 0 && agentID == "" && after < c.trimmed.UpTo:
+	case after > 0 && after < c.trimmed.UpTo:
 		return nil, c.outOfRange()
 	}
 	return c, nil
@@ -57,7 +67,7 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 	var page store.AgentPage
 	var trimmed store.Trimmed
 	err = l.store.View(ctx, func(tx *store.Tx) error {
-		page, trimmed = tx.OrderedAgentEvents(c.At, limit), tx.AgentsTrimmed()
+		page, trimmed = c.read(tx, limit)
 		return nil
 	})
 	if err != nil {
@@ -65,20 +75,23 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 	}
 	moved := trimmed.Count != c.trimmed.Count
 	c.trimmed = trimmed
-	if moved && c.agentID == "" && trimmed.UpTo > c.At {
+	if moved && c.At > 0 && trimmed.UpTo > c.At {
 		return nil, false, c.outOfRange()
 	}
 	published := l.NewestOfAgents()
 	for _, ev := range page.Events {
-		switch {
-		case ev.GetPosition() > published:
-			c.At = max(c.At, published)
+		if ev.GetPosition() > published {
 			return events, false, nil
-		case c.agentID == "" || ev.GetAgentId() == c.agentID:
-			events = append(events, ev)
+		}
+		if c.sequence = ev.GetSequence(); ev.GetPosition() > c.At { // else it was before the stream
+			c.At, events = ev.GetPosition(), append(events, ev)
 		}
 	}
-	c.At = page.Next
+	if c.agentID == "" {
+		c.At = page.Next
+	} else {
+		c.sequence = page.Next
+	}
 	return events, page.More, nil
 }
 

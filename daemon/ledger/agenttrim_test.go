@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -46,5 +48,37 @@ func TestEventsOfOldCheckpointsAreRemovedAndChangeNothing(t *testing.T) {
 	}
 	if !reflect.DeepEqual(a.CheckpointEvents, again.CheckpointEvents) || a.Uncounted != again.Uncounted || a.Digested != again.Digested || a.LastSequence != again.LastSequence {
 		t.Errorf("before a restart the agent is %+v, afterwards %+v", a.Record, again.Record)
+	}
+}
+
+// TestAWatchOfOneAgentReadsNoOther: there may be thousands.
+func TestAWatchOfOneAgentReadsNoOther(t *testing.T) {
+	l := fresh(t)
+	create(t, l, "s", "")
+	spawn(t, l, agentOf("a", "", "s"))
+	for i := range 20 {
+		spawn(t, l, agentOf(fmt.Sprint("other-", i), "", "s"))
+	}
+	if _, err := l.OpenStream(t.Context(), "a", "news"); err != nil {
+		t.Fatal(err)
+	}
+	for after, want := range map[uint64][]string{0: {"a/1", "a/2"}, 1: {"a/2"}, 10: {"a/2"}, 22: nil} {
+		c, err := l.OpenAgentEvents(t.Context(), "a", after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for range 2 { // pages of one event: none is of another agent
+			events, _, err := l.NextAgentEvents(t.Context(), c, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range events {
+				got = append(got, ev.GetEventId())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %d it is sent %v; want %v", after, got, want)
+		}
 	}
 }

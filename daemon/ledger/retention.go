@@ -7,7 +7,10 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
 
@@ -138,6 +141,31 @@ func (l *Ledger) PastAgents(ctx context.Context) ([]string, error) {
 	return past, err
 }
 
+// TrimAgent removes events of an agent that its record does not need, except for the newest keep
+// and those since a time, a few in each transaction. It returns how many are left. An
+// event that cannot be read stays, and keeps no other one from being removed.
+func (l *Ledger) TrimAgent(ctx context.Context, id string, keep int, since time.Time) (left int, err error) {
+	var events []*agboxv1.AgentEvent
+	for page := (store.AgentPage{More: true}); page.More; {
+		err := l.store.View(ctx, func(tx *store.Tx) error {
+			page = tx.AgentEvents(id, page.Next, loadPage)
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		events = append(events, page.Events...)
+	}
+	left = len(events)
+	for _, part := range agent.Trim(events, keep, since) {
+		if err := l.store.Update(ctx, func(tx *store.Tx) error { return tx.RemoveAgentEvents(id, part...) }); err != nil {
+			return left, err
+		}
+		left -= len(part)
+	}
+	return left, nil
+}
+
 // AgentIDUsed reports whether the id was ever given to an agent.
 func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
 	err = l.store.View(ctx, func(tx *store.Tx) error {
@@ -147,15 +175,38 @@ func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err err
 	return used, err
 }
 
-// PastAgent reads the record of an agent, deleted or not.
-func (l *Ledger) PastAgent(ctx context.Context, id string) (Agent, error) {
-	return l.loadAgent(ctx, id)
+// PastAgent reads the record of an agent, deleted or not. Of a deleted one, what cannot be read
+// is passed over; one that ended at an unknown time counts as ended when it was deleted.
+func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) {
+	a, err = l.loadAgent(ctx, id)
+	if damaged := new(store.RecordError); !errors.As(err, &damaged) {
+		return a, err
+	}
+	var r agent.Record
+	for page := (store.AgentPage{More: true}); page.More; {
+		failed := l.store.View(ctx, func(tx *store.Tx) error {
+			page = tx.AgentEvents(id, page.Next, loadPage)
+			return nil
+		})
+		if failed != nil {
+			return a, failed
+		}
+		for _, ev := range page.Events {
+			if r = agent.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
+				r.EndedAt = ev.GetOccurredAt().AsTime()
+			}
+		}
+	}
+	if !r.Deleted {
+		return a, err
+	}
+	return Agent{Record: r, Spec: a.Spec}, nil
 }
 
 // DropAgent removes everything about a deleted agent except its id. It does nothing to one
 // that is not deleted.
 func (l *Ledger) DropAgent(ctx context.Context, id string) error {
-	a, err := l.loadAgent(ctx, id)
+	a, err := l.PastAgent(ctx, id)
 	if err != nil || !a.Deleted {
 		return err
 	}

@@ -22,13 +22,13 @@ type Retention struct {
 	MaxExecs int
 	// MaxEvents is how many events of a living sandbox are kept. Lifecycle events and
 	// those of execs that run, or ended in the last minute, are kept even if they alone
-	// exceed it.
+	// exceed it. Of an agent that has not ended, those stay that its record needs.
 	MaxEvents int
 }
 
-// atLeast is how long every finished exec is kept, however many there are. Its caller
-// must be able to fetch its result.
-const atLeast = time.Minute
+// AtLeast is how long every finished exec is kept, however many there are, and every event of an
+// agent. The caller of an exec must be able to fetch its result.
+const AtLeast = time.Minute
 
 // History is what retention needs to know about a sandbox's events. Take adds an event,
 // and Trim says what to remove.
@@ -150,7 +150,7 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 		due := a.endAt.Add(rules.KeepExecs)
 		tooMany := records > rules.MaxExecs || events > rules.MaxEvents && !newest
 		if tooMany {
-			due = a.endAt.Add(min(rules.KeepExecs, atLeast))
+			due = a.endAt.Add(min(rules.KeepExecs, AtLeast))
 		}
 		if i >= tooOld && (!tooMany || now.Before(due)) {
 			trim.dueAt(due)

@@ -13,6 +13,7 @@ import (
 // have ended long enough ago. So whoever watches agents has until the next pass to see a
 // deletion.
 func (k *Keeper) passAgents(ctx context.Context) {
+	k.trimAgents(ctx)
 	k.dropAgents(ctx)
 	over := k.ledger.Agents(func(a ledger.Agent) bool { return a.Over() })
 	for _, a := range slices.Backward(over) { // children are younger than their parent
@@ -23,6 +24,49 @@ func (k *Keeper) passAgents(ctx context.Context) {
 			k.log.Warn("an agent that has ended cannot be deleted; the next pass retries", "agent_id", a.ID, "error", err)
 		}
 	}
+}
+
+// keptOfAgents is the part of MaxEvents that stays whatever it says when an agent has more.
+const keptOfAgents = 10
+
+// agentTrim is the last trim of an agent that has not ended: its newest event then, above which
+// sequence there may be too many again, and when those may go that were too young. The time is
+// zero if there were none.
+type agentTrim struct {
+	seen, above uint64
+	again       time.Time
+}
+
+// trimAgents removes events of agents that have not ended and have more than MaxEvents. Those of
+// one are read again only once there can be more than that, or a tenth more than must stay.
+func (k *Keeper) trimAgents(ctx context.Context) {
+	trimmed := make(map[string]agentTrim)
+	for _, a := range k.ledger.Agents(func(a ledger.Agent) bool { return !a.Over() }) {
+		last, known := k.trimmed[a.ID]
+		if !known {
+			last.above = uint64(k.rules.MaxEvents)
+		}
+		if a.LastSequence > last.above || !last.again.IsZero() && !k.now().Before(last.again) {
+			last = k.trimAgent(ctx, a, last)
+		}
+		trimmed[a.ID] = last
+	}
+	k.trimmed = trimmed
+}
+
+func (k *Keeper) trimAgent(ctx context.Context, a ledger.Agent, last agentTrim) agentTrim {
+	left, err := k.ledger.TrimAgent(ctx, a.ID, k.rules.MaxEvents/keptOfAgents, k.now().Add(-machine.AtLeast))
+	if err != nil {
+		if ctx.Err() == nil {
+			k.log.Warn("old events of an agent cannot be removed; the next pass retries", "agent_id", a.ID, "error", err)
+		}
+		return last
+	}
+	next := agentTrim{seen: a.LastSequence, above: a.LastSequence + uint64(max(k.rules.MaxEvents-left, k.rules.MaxEvents/keptOfAgents, 1))}
+	if left > k.rules.MaxEvents && a.LastSequence != last.seen {
+		next.again = k.now().Add(machine.AtLeast)
+	}
+	return next
 }
 
 // needed reports whether the agent's own sandbox is still to be removed, which is done in

@@ -1,9 +1,12 @@
 package retention
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +52,7 @@ func (b *box) stored() string {
 	b.t.Helper()
 	c, err := b.book.OpenAgentEvents(b.t.Context(), "", 0)
 	b.must(err)
-	events, _, err := b.book.NextAgentEvents(b.t.Context(), c, 100)
+	events, _, err := b.book.NextAgentEvents(b.t.Context(), c, 1000)
 	b.must(err)
 	var list []string
 	for _, ev := range events {
@@ -128,4 +131,92 @@ func TestAnAgentStaysUntilItsSandboxIsToGo(t *testing.T) {
 	b.must(err)
 	b.pass(0)
 	b.want("agents after the sandbox", b.agents(), "")
+}
+
+// TestTheEventsOfALivingAgentAreBounded: an agent can live for months.
+func TestTheEventsOfALivingAgentAreBounded(t *testing.T) {
+	b := newBox(t)
+	b.keeper.rules.MaxEvents = 40
+	b.ready("s")
+	b.spawn("long", "s")
+	b.spawn("short", "s")
+	live := func(times int) {
+		for range times {
+			_, err := b.book.OpenStream(t.Context(), "long", "news")
+			b.must(err)
+			_, err = b.book.CloseStream(t.Context(), "long", "news")
+			b.must(err)
+		}
+	}
+	events := func() int { return len(strings.Fields(b.stored())) - 1 }
+	live(100)
+	_, err := b.book.OpenStream(t.Context(), "long", "stays")
+	b.must(err)
+	open, err := b.book.OpenAgentEvents(t.Context(), "long", 5)
+	b.must(err)
+	b.pass(30 * time.Second)
+	if got := events(); got != 202 {
+		t.Errorf("after half a minute %d events are left", got)
+	}
+	was, _ := b.book.Agent("long")
+	b.pass(time.Minute)
+	// The first event, and the newest.
+	if got := events(); got != 5 {
+		t.Errorf("%d events are left: %s", got, b.stored())
+	}
+	live(17)
+	b.pass(2 * time.Minute)
+	if got := events(); got != 39 {
+		t.Errorf("%d events are left of fewer than the maximum", got)
+	}
+	live(1)
+	b.pass(2 * time.Minute)
+	if got := events(); got > 10 {
+		t.Errorf("%d events are left in the end: %s", got, b.stored())
+	}
+	for of, want := range map[string]bool{"": true, "long": true, "short": false} {
+		if _, err := b.book.OpenAgentEvents(t.Context(), of, 5); errdefs.IsOutOfRange(err) != want {
+			t.Errorf("a watch of %q after position 5: %v", of, err)
+		}
+		if _, err := b.book.OpenAgentEvents(t.Context(), of, 0); err != nil {
+			t.Errorf("a watch of %q from the beginning: %v", of, err)
+		}
+	}
+	if _, _, err := b.book.NextAgentEvents(t.Context(), open, 100); !errdefs.IsOutOfRange(err) {
+		t.Errorf("a watch under way that was overtaken: %v", err)
+	}
+	now, _ := b.book.Agent("long")
+	b.restart()
+	again, _ := b.book.Agent("long")
+	if !reflect.DeepEqual(now.Record, again.Record) || !slices.Equal(was.Streams, again.Streams) {
+		t.Errorf("before a restart the agent is %+v, afterwards %+v", now.Record, again.Record)
+	}
+}
+
+// TestADeletedAgentWithADamagedEventIsDropped: the other events tell that it is deleted.
+func TestADeletedAgentWithADamagedEventIsDropped(t *testing.T) {
+	b := newBox(t)
+	b.ready("s")
+	b.spawn("a", "s")
+	_, err := b.book.SpawnAgent(t.Context(), ledger.NewAgent{ID: "b", Name: "to-be-damaged", SandboxID: "s", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
+	b.must(err)
+	b.endAgent("b")
+	_, err = b.book.DeleteAgent(t.Context(), "b")
+	b.must(err)
+	b.end()
+	raw, err := os.ReadFile(b.install.Database())
+	b.must(err)
+	const name = "\x0dto-be-damaged" // with its length
+	if !bytes.Contains(raw, []byte(name)) {
+		t.Fatal("the event is not in the database")
+	}
+	b.must(os.WriteFile(b.install.Database(), bytes.ReplaceAll(raw, []byte(name), []byte("\x7fto-be-damaged")), 0o600))
+	b.open()
+	b.pass(59 * time.Minute)
+	b.want("events before the time", b.stored(), "1=a/1 3=b/2 4=b/3")
+	b.pass(time.Minute)
+	b.want("events", b.stored(), "1=a/1")
+	past, err := b.book.PastAgents(t.Context())
+	b.must(err)
+	b.want("deleted agents", strings.Join(past, " "), "")
 }

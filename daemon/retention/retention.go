@@ -50,6 +50,8 @@ type Keeper struct {
 	checked map[string]checkResult
 	// agents has the same for deleted agents.
 	agents map[string]checkResult
+	// trimmed has the same for agents that have not ended.
+	trimmed map[string]agentTrim
 }
 
 type checkResult struct {

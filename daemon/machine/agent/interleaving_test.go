@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
@@ -28,6 +29,8 @@ type world struct {
 	draining *Step
 	beatAt   time.Time
 	kin      Kin
+	// log has all events.
+	log []*agboxv1.AgentEvent
 	// told is the mark of the pause that the program was told of.
 	told uint64
 }
@@ -64,8 +67,10 @@ func (w *world) emit(ev *agboxv1.AgentEvent) bool {
 		return false
 	}
 	before := w.r
+	ev = proto.CloneOf(ev) // a step is applied twice
 	ev.Sequence, ev.OccurredAt = w.r.LastSequence+1, timestamppb.New(w.now)
 	w.r = Fold(w.r, ev)
+	w.log = append(w.log, ev)
 	if w.r.Parent != before.Parent {
 		w.kin = Kin{}
 	}

@@ -2441,8 +2441,9 @@ func (x *AgentBreakerLimits) GetCooldown() *durationpb.Duration {
 
 // AgentEvent is one entry of an agent's history. The state is computed only from these
 // events. Events stay as long as the agent's record, except AGENT_PROGRESS: it has
-// totals, so only the newest of each incarnation stays. Sequences have holes where events
-// were removed.
+// totals, so only the newest of each incarnation stays. Of an agent that has more than
+// max-events, the older ones that its state does not need are removed. Sequences have holes
+// where events were removed.
 type AgentEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "{agent_id}/{sequence}".

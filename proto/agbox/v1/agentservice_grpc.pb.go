@@ -111,7 +111,7 @@ type AgentServiceClient interface {
 	GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetCheckpointResponse], error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
 	// without a gap or a duplicate in between. The events of an agent are removed some time
-	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
+	// after its end (agboxd --keep-agents). If the stream would skip removed
 	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error)
 	// ReadJournal sends what the incarnations of an agent have reported, oldest first. Reports
@@ -462,7 +462,7 @@ type AgentServiceServer interface {
 	GetCheckpoint(*GetCheckpointRequest, grpc.ServerStreamingServer[GetCheckpointResponse]) error
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
 	// without a gap or a duplicate in between. The events of an agent are removed some time
-	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
+	// after its end (agboxd --keep-agents). If the stream would skip removed
 	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error
 	// ReadJournal sends what the incarnations of an agent have reported, oldest first. Reports
