@@ -238,6 +238,8 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithUnaryInterceptor(identifyUnary),
+		grpc.WithStreamInterceptor(identifyStream),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.1, MaxDelay: longestPause},
 			MinConnectTimeout: dialTimeout,

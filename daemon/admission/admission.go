@@ -13,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
@@ -88,6 +89,9 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
 	result := c.merge(req)
 	asked := newRequestList(req, result)
+	if asked.published = caller.Of(ctx).Published; asked.published {
+		publishedRules(result)
+	}
 	c.hostSide(asked)
 	if len(result.Problems) == 0 {
 		if err := c.probe(ctx); err != nil {
@@ -95,6 +99,9 @@ func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandbox
 		}
 	}
 	c.feasible(ctx, result)
+	if asked.published {
+		result.Problems = inPublishedWords(result.Problems)
+	}
 	resolved, err := accepted(result)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
@@ -54,28 +56,31 @@ func checkSecrets(req *agboxv1.CreateExecRequest) error {
 }
 
 // IdentifySandbox returns the id of the sandbox that a request creates.
-func IdentifySandbox(req *agboxv1.CreateSandboxRequest) string {
+func IdentifySandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) string {
 	if req.GetSandboxId() != "" {
 		return req.GetSandboxId()
 	}
-	return newID(req.GetRequestKey())
+	return newID(ctx, req.GetRequestKey())
 }
 
 // newID returns the id for a request that has none.
-func newID(requestKey string) string {
-	if requestKey != "" {
+func newID(ctx context.Context, requestKey string) string {
+	switch {
+	case requestKey != "":
 		return ids.OfKey(requestKey)
+	case caller.Of(ctx).Published:
+		return ids.NewUUID()
 	}
 	return ids.New()
 }
 
 // IdentifyExec returns the request with the exact sandbox id, and with an exec id if
 // it has none. The ids of the sandbox's own command are refused.
-func IdentifyExec(req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.CreateExecRequest, error) {
+func IdentifyExec(ctx context.Context, req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.CreateExecRequest, error) {
 	identified := proto.CloneOf(req)
 	identified.SandboxId = sandboxID
 	if identified.GetExecId() == "" {
-		identified.ExecId = newID(req.GetRequestKey())
+		identified.ExecId = newID(ctx, req.GetRequestKey())
 	}
 	if ids.IsMain(sandboxID, identified.GetExecId()) {
 		return nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS,

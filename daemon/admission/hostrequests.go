@@ -125,6 +125,8 @@ type requestList struct {
 	// links has where each path led when it was first resolved. All decisions about a
 	// request use the same answer.
 	links map[string]string
+	// published means that the request is of a client of the published contract.
+	published bool
 }
 
 func newRequestList(req *agboxv1.CreateSandboxRequest, result *spec.Result) *requestList {

@@ -39,7 +39,7 @@ func (c *Controller) hostSide(asked *requestList) {
 			result.Problem([]any{"builtin_tools", i}, "There is no built-in tool %.80q: write %s", name, strings.Join(projections.Names(), ", "))
 		case !slices.Contains(seen, name):
 			seen = append(seen, name)
-			project(result, resolved, host, tool, i, req.GetUntrustedFiles() && !byCaller(result, resolved, name))
+			project(result, resolved, host, projected{tool, i, req.GetUntrustedFiles() && !byCaller(result, resolved, name), asked.published})
 		}
 	}
 }
@@ -79,17 +79,31 @@ func byCaller(result *spec.Result, resolved *agboxv1.CreateSpec, name string) bo
 	return false
 }
 
-// project adds the projections of one tool. Without credentials it leaves out files that
-// prove an identity.
-func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, index int, withoutCredentials bool) {
-	at := []any{"builtin_tools", index}
-	for _, found := range host.Find(tool) {
+// projected is a tool that a request names at an index of builtin_tools.
+type projected struct {
+	*projections.Tool
+	index int
+	// withoutCredentials leaves out files that prove an identity.
+	withoutCredentials bool
+	// published means that a client of the published contract names it.
+	published bool
+}
+
+// dispensable reports whether a sandbox works without an item that is missing here.
+func (p projected) dispensable(item projections.Item, envs map[string]string) bool {
+	return item.Dispensable(envs) || p.published && item.PublishedOptional
+}
+
+// project adds the projections of one tool.
+func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool projected) {
+	at, withoutCredentials := []any{"builtin_tools", tool.index}, tool.withoutCredentials
+	for _, found := range host.Find(tool.Tool) {
 		switch {
 		case withoutCredentials && found.Credential && found.Missing != "":
 			// Nothing to project.
 		case withoutCredentials && found.Credential:
 			result.Notice(at, "The %s is not brought in, because a file must not ask for credentials: give the flag --tool %s if you want it", found.What, tool.Name)
-		case found.Missing != "" && !found.Dispensable(resolved.GetEnvs()):
+		case found.Missing != "" && !tool.dispensable(found.Item, resolved.GetEnvs()):
 			result.Problem(at, "%s", strings.TrimSuffix(found.Missing, "."))
 		case found.Missing != "" && found.Hint != "":
 			result.Notice(at, "%s", strings.TrimSuffix(found.Missing, "."))

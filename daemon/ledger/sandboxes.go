@@ -119,14 +119,13 @@ func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) 
 // RequestDelete records a request to remove the sandbox. It does nothing if that was
 // requested before or has happened.
 func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, nil, wantsDeleted)
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleteAsked(false), wantsDeleted)
 }
 
 // RequestDeleteNow is RequestDelete that does not wait for agents to save their work, also if
 // an earlier request does.
 func (l *Ledger) RequestDeleteNow(ctx context.Context, id string) (Sandbox, error) {
-	details := &agboxv1.SandboxPhaseDetails{Now: true}
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, details, func(r machine.Record) bool {
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleteAsked(true), func(r machine.Record) bool {
 		return wantsDeleted(r) && (r.Now || r.Over())
 	})
 }
@@ -134,7 +133,11 @@ func (l *Ledger) RequestDeleteNow(ctx context.Context, id string) (Sandbox, erro
 // RequestDeleteUnlessAgents is RequestDelete for a sandbox in which all agents have ended. A
 // sandbox with others is refused.
 func (l *Ledger) RequestDeleteUnlessAgents(ctx context.Context, id string) (Sandbox, error) {
-	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, nil, wantsDeleted, (*txn).hasNoAgents)
+	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleteAsked(false), wantsDeleted, (*txn).hasNoAgents)
+}
+
+func deleteAsked(now bool) *agboxv1.SandboxPhaseDetails {
+	return &agboxv1.SandboxPhaseDetails{Reason: machine.DeleteRequested, Now: now}
 }
 
 func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }

@@ -78,7 +78,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
 		r.Want, r.IdleStop = WantStopped, phase.GetReason() == idleReason
 		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()
-		r.Now, r.Restart = phase.GetNow(), phase.GetRestart()
+		r.Now, r.Restart, r.Reason = phase.GetNow(), phase.GetRestart(), phase.GetReason()
 	case agboxv1.EventType_SANDBOX_STOPPED:
 		r.State = Stopped
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
@@ -95,7 +95,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r = downAnew(r)
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
 		r.State, r.Want, r.Restart = Deleting, WantDeleted, false
-		r.Now = phase.GetNow()
+		r.Now, r.Reason = phase.GetNow(), phase.GetReason()
 	case agboxv1.EventType_SANDBOX_DELETED:
 		r.State = Deleted
 	case agboxv1.EventType_SANDBOX_RENAMED:

@@ -207,7 +207,7 @@ func nextDeleting(r Record, o Observation, now time.Time) Step {
 	case len(r.Execs) > 0:
 		return Step{Do: EndExecs}
 	}
-	return emit(agboxv1.EventType_SANDBOX_DELETED, nil)
+	return ended(r, agboxv1.EventType_SANDBOX_DELETED)
 }
 
 func nextStopping(r Record, o Observation, now time.Time) Step {
@@ -223,7 +223,16 @@ func nextStopping(r Record, o Observation, now time.Time) Step {
 	case len(r.Execs) > 0:
 		return Step{Do: EndExecs}
 	}
-	return emit(agboxv1.EventType_SANDBOX_STOPPED, nil)
+	return ended(r, agboxv1.EventType_SANDBOX_STOPPED)
+}
+
+// ended is the end of a stop or a removal. It repeats the reason of the request, as
+// published.
+func ended(r Record, typ agboxv1.EventType) Step {
+	if r.Reason == "" {
+		return emit(typ, nil)
+	}
+	return emit(typ, &agboxv1.SandboxPhaseDetails{Reason: r.Reason})
 }
 
 func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
@@ -326,9 +335,15 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 // very short idle_ttl would keep the daemon and the engine busy.
 const inUseLook = time.Second
 
-// idleReason is the reason of a stop or removal because of idle_ttl. It is part of the
-// published contract.
-const idleReason = "idle_ttl"
+// The reasons of stops and removals. They are part of the published contract.
+const (
+	// StopRequested: a caller asked for the stop.
+	StopRequested = "stop_requested"
+	// DeleteRequested: a caller asked for the removal.
+	DeleteRequested = "delete_requested"
+	// idleReason: nothing ran in it for its idle_ttl.
+	idleReason = "idle_ttl"
+)
 
 // nextCalm decides about a READY sandbox that needs no repair.
 func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {

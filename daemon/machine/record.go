@@ -35,7 +35,9 @@ type Record struct {
 	ErrorReason, ErrorMessage string
 	// StopReason and StopMessage are set while the sandbox is stopped, or is being stopped,
 	// because of what something in it did.
-	StopReason, StopMessage   string
+	StopReason, StopMessage string
+	// Reason is that of the newest request to stop or to delete it.
+	Reason                    string
 	CreatedAt, StateChangedAt time.Time
 	// Now means that its stop or removal does not wait for agents to save their work.
 	Now bool

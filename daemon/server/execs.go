@@ -78,7 +78,7 @@ func (s *execCalls) createExec(ctx context.Context, req *agboxv1.CreateExecReque
 	if err != nil {
 		return nil, nil, err
 	}
-	resolved, err := admission.IdentifyExec(req, sb.ID)
+	resolved, err := admission.IdentifyExec(ctx, req, sb.ID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,6 +29,7 @@ type guard struct {
 
 // unary checks the request and converts every error into a status with a reason.
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	ctx = identified(ctx, req)
 	defer func() {
 		if r := recover(); r != nil {
 			resp, err = nil, g.panicked(info.FullMethod, r)
@@ -61,6 +62,9 @@ type checkedStream struct {
 	check    func(any) error
 	stopping <-chan struct{}
 }
+
+// Context returns the context of the call, with who makes it.
+func (c *checkedStream) Context() context.Context { return identified(c.ServerStream.Context(), nil) }
 
 // SendMsg fails when the daemon stops. A stream that always has something to send would
 // not notice otherwise.

@@ -73,7 +73,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, l.acceptFailed(err)
 		}
-		pid, err := admit(conn)
+		pid, uid, err := admit(conn)
 		if err != nil {
 			l.log.Warn("a connection was refused", "error", err)
 			_ = conn.Close()
@@ -81,7 +81,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		_ = conn.SetReadBuffer(socketBuffer)
 		_ = conn.SetWriteBuffer(socketBuffer)
-		return l.newPeer(conn, pid), nil
+		return l.newPeer(conn, pid, uid), nil
 	}
 }
 
@@ -96,14 +96,14 @@ func (l *Listener) acceptFailed(err error) error {
 	}
 }
 
-// admit returns the process that has connected, if its user may.
-func admit(conn *net.UnixConn) (pid int, err error) {
-	pid, uid, err := process.PeerUser(conn)
+// admit returns the process that has connected and its user, if that may.
+func admit(conn *net.UnixConn) (pid, uid int, err error) {
+	pid, uid, err = process.PeerUser(conn)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if uid != 0 && uid != os.Getuid() {
-		return 0, errors.New("the peer is another user")
+		return 0, 0, errors.New("the peer is another user")
 	}
-	return pid, nil
+	return pid, uid, nil
 }

@@ -20,6 +20,8 @@ type peerConn struct {
 	*net.UnixConn
 	// pid is the process that has connected, or 0 if it has no id here.
 	pid int
+	// uid is its user.
+	uid int
 	// begun is called at the first use, ended at the first Close.
 	begun, ended func()
 	// frames is used by the one goroutine that reads.
@@ -29,9 +31,9 @@ type peerConn struct {
 	greeted, acknowledged atomic.Bool
 }
 
-func (l *Listener) newPeer(conn *net.UnixConn, pid int) *peerConn {
+func (l *Listener) newPeer(conn *net.UnixConn, pid, uid int) *peerConn {
 	l.unserved.Add(1)
-	c := &peerConn{UnixConn: conn, pid: pid, begun: sync.OnceFunc(l.unserved.Done), frames: newFrames()}
+	c := &peerConn{UnixConn: conn, pid: pid, uid: uid, begun: sync.OnceFunc(l.unserved.Done), frames: newFrames()}
 	c.ended = sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -42,6 +44,9 @@ func (l *Listener) newPeer(conn *net.UnixConn, pid int) *peerConn {
 	l.open[c] = struct{}{}
 	return c
 }
+
+// RemoteAddr returns the address with the user of the peer, for the contexts of its calls.
+func (c *peerConn) RemoteAddr() net.Addr { return callerAddr{c.UnixConn.RemoteAddr(), c.uid} }
 
 func (c *peerConn) Read(p []byte) (int, error) {
 	c.begun()

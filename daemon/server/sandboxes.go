@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 )
 
 // sandboxCalls implements the calls about sandboxes.
@@ -25,7 +27,7 @@ type sandboxCalls struct {
 
 // CreateSandbox accepts a sandbox.
 func (s *sandboxCalls) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
-	id := admission.IdentifySandbox(req)
+	id := admission.IdentifySandbox(ctx, req)
 	key, err := requestKey(req)
 	if err != nil {
 		return nil, err
@@ -38,7 +40,7 @@ func (s *sandboxCalls) CreateSandbox(ctx context.Context, req *agboxv1.CreateSan
 	if again && (!sb.Over() || req.GetSandboxId() == "") {
 		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
 	}
-	spec, err := s.admission.Admit(ctx, id, req)
+	spec, err := s.admission.Admit(ctx, id, withHome(ctx, req))
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +68,11 @@ func requestKey(req *agboxv1.CreateSandboxRequest) (ledger.RequestKey, error) {
 
 // ResolveSpec returns what CreateSandbox would store for a request.
 func (s *sandboxCalls) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpecRequest) (*agboxv1.ResolveSpecResponse, error) {
-	result := s.admission.Resolve(ctx, req.GetCreate())
+	create := withHome(ctx, req.GetCreate())
+	result := s.admission.Resolve(ctx, create)
 	return &agboxv1.ResolveSpecResponse{
 		CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices,
-		HostRequests: s.admission.HostRequests(req.GetCreate(), result),
+		HostRequests: s.admission.HostRequests(create, result),
 	}, nil
 }
 
@@ -142,9 +145,9 @@ func (s *sandboxCalls) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSan
 func (s *sandboxCalls) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	return s.request(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
 		if req.GetNow() {
-			return s.ledger.RequestStopNow(ctx, id, "asked for")
+			return s.ledger.RequestStopNow(ctx, id, machine.StopRequested)
 		}
-		return s.ledger.RequestStop(ctx, id, "asked for")
+		return s.ledger.RequestStop(ctx, id, machine.StopRequested)
 	})
 }
 
@@ -197,12 +200,13 @@ func (s *sandboxCalls) request(ctx context.Context, ref string, record func(cont
 	return &agboxv1.AcceptedResponse{Accepted: true}, nil
 }
 
-// DeleteSandboxes removes all sandboxes with the selected labels.
+// DeleteSandboxes removes all sandboxes with the selected labels. It returns those that were
+// not being removed already.
 func (s *sandboxCalls) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
 	resp := new(agboxv1.DeleteSandboxesResponse)
 	var failed error
 	for _, sb := range s.ledger.Sandboxes() {
-		if !selected(sb.Spec, req.GetLabelSelector()) {
+		if sb.Want == machine.WantDeleted || !selected(sb.Spec, req.GetLabelSelector()) {
 			continue
 		}
 		if _, err := s.request(ctx, sb.ID, s.ledger.RequestDelete); err != nil {
@@ -211,6 +215,7 @@ func (s *sandboxCalls) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteS
 		}
 		resp.DeletedSandboxIds = append(resp.DeletedSandboxIds, sb.ID)
 	}
+	slices.Sort(resp.DeletedSandboxIds)
 	resp.DeletedCount = uint32(len(resp.GetDeletedSandboxIds()))
 	return resp, failed
 }

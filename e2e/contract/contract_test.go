@@ -33,6 +33,11 @@ var lines = []struct {
 	{11, "lists are newest first", listsAreNewestFirst},
 	{11, "a second cancel is no error of the command line", secondCancel},
 	{12, "empty requests are refused in words", emptyRequests},
+	{13, "generated ids are UUIDs", generatedIDs},
+	{14, "~ in sources is the home of the caller, and tools come without what is optional and missing", homeInSources},
+	{15, "what the published rules forbid is refused in its words", strictSpecs},
+	{16, "stops and removals have the published reasons", reasonsOfEnds},
+	{17, "what is being deleted already is not deleted again", deletedOnce},
 	{12, "every registered service has a health", healthOfEveryService},
 }
 

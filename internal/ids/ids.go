@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -32,6 +33,14 @@ func New() string {
 		raw[i] = alphabet[b%32]
 	}
 	return string(raw[:])
+}
+
+// NewUUID returns a random UUID (version 4), as clients of the published contract expect.
+func NewUUID() string {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:])
+	raw[6], raw[8] = raw[6]&0x0f|0x40, raw[8]&0x3f|0x80 // version 4, variant of RFC 9562
+	return fmt.Sprintf("%x-%x-%x-%x-%x", raw[:4], raw[4:6], raw[6:8], raw[8:10], raw[10:])
 }
 
 // OfKey returns the id of what a request with this key and without an id creates. A

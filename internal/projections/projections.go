@@ -50,6 +50,9 @@ type Item struct {
 	// in UnlessEnv, set in the sandbox, replaces the item.
 	Required  bool
 	UnlessEnv []string `yaml:"unless_env"`
+	// PublishedOptional is true if clients of the published contract get the tool also
+	// without an item that is Required.
+	PublishedOptional bool `yaml:"published_optional"`
 	// Credential is true if the item is a credential. Only the caller can bring it in, for
 	// example with a flag, never a sandbox file in a directory from elsewhere.
 	Credential bool
