@@ -137,7 +137,7 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 		return
 	}
 	seen.Ready, seen.Asked = h.news.GetReady(), len(r.desk.open[a.Incarnation.ExecID].byNumber) > 0
-	seen.Spoke = h.news.GetRows() > 0
+	seen.Spoke = h.news.GetRows() > 0 && !(h.news.GetRows() == 1 && r.desk.read[a.Incarnation.ExecID].Sum.OnlyAsked())
 	if seen.PauseMark = h.news.GetPauseMark(); r.desk.paused[a.Incarnation.ExecID].link == h.link {
 		seen.PauseMark = r.desk.paused[a.Incarnation.ExecID].mark // its news may be from before
 	}

@@ -53,6 +53,9 @@ const (
 	Checkpoint = "checkpoint"
 	// Observed is that the program has taken an observation.
 	Observed = "observed"
+	// Asked is no report: the supervisor writes it when a program that has reported nothing asks
+	// the daemon for something.
+	Asked = "asked"
 	// Picture is no report: the supervisor writes it when the program asks for leases or a pause.
 	Picture = "picture"
 )
@@ -192,16 +195,20 @@ type Summary struct {
 	LastTool            string
 	// Totals are the newest that its beats had.
 	Totals Totals
-	// Drained means that the supervisor has begun to drain the incarnation.
-	Drained bool
+	// Asked means that the program has asked for something before it reported anything. Drained
+	// means that the supervisor has begun to drain the incarnation.
+	Asked, Drained bool
 	// Checkpoints are the newest ones.
 	Checkpoints Marks
 	// Observation is the newest one that the program has taken, or 0.
 	Observation uint64
 }
 
-// Spoke reports whether the program has reported anything.
+// Spoke reports whether the program has reported anything, or has asked for anything.
 func (s Summary) Spoke() bool { return s.Rows > 1 || s.Rows == 1 && !s.Drained }
+
+// OnlyAsked reports whether the program has reported nothing, and has asked for something.
+func (s Summary) OnlyAsked() bool { return s.Rows == 1 && s.Asked }
 
 // Start is the Summary before the first row of an incarnation that works from its start.
 // One that must report that it is ready begins with the Phase Pending.
@@ -222,6 +229,8 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 	}
 	switch r.Op {
 	case Hello, Picture:
+	case Asked:
+		s.Asked = true
 	case Beat:
 		if s, err = s.nextOfBeat(r.Totals); err != nil {
 			return s, err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/journal"
 )
 
 const (
@@ -93,6 +95,7 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 	if err := s.holdBack(in); err != nil {
 		return nil, err
 	}
+	in.asks()
 	in.picture(req.Op, body)
 	o, err := s.open(in, req.Op, body)
 	if err != nil {
@@ -124,6 +127,16 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 	case <-s.closing:
 	}
 	return nil, errGone
+}
+
+// asks writes down the first request of a program that has reported nothing: its exit code 0 is
+// then no success. Without a row the request is answered all the same.
+func (in *incarnation) asks() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.over && in.sum.Rows == 0 {
+		_ = in.write(journal.Row{Op: journal.Asked}, time.Now(), nil)
+	}
 }
 
 // holdBack waits as long as a request must because of those before it.

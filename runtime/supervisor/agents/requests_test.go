@@ -185,3 +185,22 @@ func TestRequestsOfAConnectionAreAnsweredInTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFirstRequestIsInTheJournal(t *testing.T) {
+	s, dir := server(t)
+	a := begin(t, s, "e")
+	d := follow(t, s)
+	p := dial(t, a)
+	for range 2 {
+		go func() {
+			r := d.told(1)[0]
+			s.Answer("e", r.Number, Decision{Result: json.RawMessage(`{}`)})
+		}()
+		if r := p.ask(`{"op":"children","token":%q}`, a.token); !r.OK {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := summary(t, dir, "e"); got.Rows != 1 || !got.OnlyAsked() || !got.Spoke() {
+		t.Errorf("the journal has %+v", got)
+	}
+}
