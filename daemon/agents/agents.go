@@ -118,7 +118,7 @@ func environment(a ledger.Agent) map[string]string {
 		env["AGBOX_CONTEXT_HOOK"] = string(raw)
 	}
 	if a.Last != nil {
-		env["AGBOX_PREVIOUS_EXIT_CODE"] = strconv.FormatInt(int64(a.Last.GetExitCode()), 10)
+		env["AGBOX_PREVIOUS_EXIT_CODE"] = strconv.FormatInt(int64(agent.Told(a.Last).GetExitCode()), 10)
 	}
 	if a.Strategy != "" {
 		env["AGBOX_STRATEGY"] = a.Strategy
@@ -195,11 +195,11 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 		return end
 	}
 	if end.GetErrorMessage() == "" && exec.GetExitCode() != 0 {
-		line, err := lastLine(r.paths.SandboxLogs(exec.GetSandboxId()), exec.GetExecId())
+		line, stack, err := lastWords(r.paths.SandboxLogs(exec.GetSandboxId()), exec.GetExecId())
 		if err != nil {
 			r.log.Warn("the last words of an incarnation cannot be read", "agent_id", a.ID, "exec_id", exec.GetExecId(), "error", err)
 		}
-		end.ErrorMessage = line
+		end.ErrorMessage, end.ErrorStack = line, stack
 	}
 	return end
 }

@@ -3,6 +3,7 @@ package agents
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/guest"
 )
@@ -62,7 +64,7 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 		return env, nil
 	}
 	optional := map[string]func() ([]byte, error){
-		"AGBOX_PREVIOUS": func() ([]byte, error) { return protojson.MarshalOptions{UseProtoNames: true}.Marshal(a.Last) },
+		"AGBOX_PREVIOUS": func() ([]byte, error) { return previous(a.Record) },
 		"AGBOX_JOURNAL":  func() ([]byte, error) { return r.tail(a, c) },
 	}
 	names := map[string]string{"AGBOX_PREVIOUS": "previous.json", "AGBOX_JOURNAL": "journal.jsonl"}
@@ -77,6 +79,32 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 		}
 	}
 	return env, nil
+}
+
+// previous is the content of the file AGBOX_PREVIOUS: how the incarnation before ended, and the
+// newest crashes of the agent.
+func previous(r agent.Record) ([]byte, error) {
+	write := protojson.MarshalOptions{UseProtoNames: true}
+	last, err := write.Marshal(agent.Told(r.Last))
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(last, &fields); err != nil {
+		return nil, err
+	}
+	history := make([]json.RawMessage, 0, len(r.History))
+	for _, end := range r.History {
+		crash, err := write.Marshal(agent.Told(end))
+		if err != nil {
+			return nil, err
+		}
+		history = append(history, crash)
+	}
+	if fields["history"], err = json.Marshal(history); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
 }
 
 // newest opens the newest checkpoint that is whole. Without one it returns nil.

@@ -10,31 +10,32 @@ import (
 )
 
 // tailBytes is how much of the standard error is read for its last line. maxLine is how
-// much of that line is kept.
+// much of that line is kept, and maxStack how much of what is before it.
 const (
 	tailBytes = 4 << 10
 	maxLine   = 512
+	maxStack  = 2 << 10
 )
 
-// lastLine returns the last line that an exec wrote to its standard error and that is not
-// blank. It is empty if there is none.
-func lastLine(dir, execID string) (string, error) {
+// lastWords returns the last line that an exec wrote to its standard error and that is not
+// blank, and stack, the whole lines of the last maxStack bytes. They are empty if there are none.
+func lastWords(dir, execID string) (line, stack string, err error) {
 	d, err := logs.OpenDir(dir)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer d.Close()
 	r, err := d.Open(execID, logs.Cursor{})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	end, err := r.Size()
 	if err = errors.Join(err, r.Close()); err != nil {
-		return "", err
+		return "", "", err
 	}
 	from := logs.Cursor{Stdout: end.Stdout, Stderr: end.Stderr - min(end.Stderr, tailBytes)}
 	if r, err = d.Open(execID, from); err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer r.Close()
 	var tail []byte
@@ -45,13 +46,26 @@ func lastLine(dir, execID string) (string, error) {
 			break
 		}
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		if chunk.Stream == logs.Stderr {
 			tail = append(tail, chunk.Data...)
 		}
 	}
-	return lastOf(string(tail)), nil
+	return lastOf(string(tail)), wholeLines(string(tail)), nil
+}
+
+// wholeLines returns the last lines of a text as they can be shown.
+func wholeLines(text string) string {
+	if cut := len(text) - maxStack; cut > 0 {
+		_, text, _ = strings.Cut(text[cut-1:], "\n")
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) || c == '\n' || c == '\t' {
+			return c
+		}
+		return ' '
+	}, text), ""))
 }
 
 // lastOf returns the last line that is not blank, without characters that steer a

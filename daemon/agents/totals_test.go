@@ -1,10 +1,13 @@
 package agents
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/journal"
 )
 
@@ -23,5 +26,61 @@ func TestTheEndHasTheStepOfTheLastBeat(t *testing.T) {
 	end := reports.Events[len(reports.Events)-1].GetEnd()
 	if end.Step == nil || end.GetStep() != 4 {
 		t.Errorf("the end is %v; want step 4", end)
+	}
+}
+
+func TestTheSuccessorGetsTheCrashesAndNotOurSIGKILL(t *testing.T) {
+	r := agent.Record{
+		Last: &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED, ExitCode: 137, Signal: 9},
+		History: []*agboxv1.IncarnationEnd{
+			{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 1, Attempt: 1, ErrorMessage: "no"},
+			{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE, ExitCode: 137, Attempt: 2},
+		},
+	}
+	raw, err := previous(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type crash struct {
+		ExitCode int    `json:"exit_code"`
+		Attempt  int    `json:"attempt"`
+		Message  string `json:"error_message"`
+	}
+	var got struct {
+		crash
+		History []crash `json:"history"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil || got.ExitCode != 143 || len(got.History) != 2 || got.History[0] != (crash{1, 1, "no"}) || got.History[1] != (crash{1, 2, ""}) {
+		t.Errorf("the file is %s, %v", raw, err)
+	}
+}
+
+func TestTheEndOfTheStandardError(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{"a\n\tb\x1b[2J\n\n", "a\n\tb [2J"},
+		{strings.Repeat("x", maxStack) + "\nlast\n", "last"},
+		{strings.Repeat("x", 9) + "\n" + strings.Repeat("y", maxStack-1) + "\n", strings.Repeat("y", maxStack-1)},
+		{strings.Repeat("x", 2*maxStack), ""}, {"", ""},
+	} {
+		if got := wholeLines(row.text); got != row.want {
+			t.Errorf("%.20q gives %.40q; want %.40q", row.text, got, row.want)
+		}
+	}
+}
+
+func TestAProgramThatOnlyAsksHasSpoken(t *testing.T) {
+	b := newBench(t, &agboxv1.AgentSpec{})
+	b.write(journal.Row{Op: journal.Asked})
+	b.consume()
+	if b.see().Spoke {
+		t.Error("a program that only asks must say how it goes on after a pause")
+	}
+	_, reports, err := b.End(t.Context(), b.agent(), &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := reports.Events[len(reports.Events)-1].GetEnd()
+	if ev := agent.Ending(agent.Record{Last: end, Undecided: true}, agent.RulesOf(b.agent().Spec)); !end.GetSpoke() || ev.GetPause() == nil {
+		t.Errorf("it ended with %v, which means %v", end, ev)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -69,6 +70,23 @@ var outcomeStates = map[agboxv1.AgentOutcome]agboxv1.AgentState{
 // terminated reports whether SIGTERM ended the program, which agbox did not send.
 func terminated(end *agboxv1.IncarnationEnd) bool {
 	return end.GetExitCode() == 128+int32(unix.SIGTERM) || end.GetSignal() == int32(unix.SIGTERM)
+}
+
+// Told is the end of an incarnation as its successor is told of it. The exit code then says what
+// a program takes it for: 137 is a lack of memory, 143 was asked for, and 1 is a crash. A SIGKILL
+// of agbox, which ends a drain or replaces a program that hangs, is no lack of memory.
+func Told(end *agboxv1.IncarnationEnd) *agboxv1.IncarnationEnd {
+	if end.GetExitCode() != 128+int32(unix.SIGKILL) || outOfMemory(end) {
+		return end
+	}
+	told := proto.CloneOf(end)
+	told.ExitCode, told.Signal = 128+int32(unix.SIGTERM), 0
+	switch end.GetKind() {
+	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LIVENESS, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_STARTUP,
+		agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE:
+		told.ExitCode = 1
+	}
+	return told
 }
 
 // outOfMemory reports whether an end is retried as one for lack of memory. A SIGKILL that agbox

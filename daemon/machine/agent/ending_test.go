@@ -253,3 +253,52 @@ func TestAnAgentGoesOnWaitingWhenItsIncarnationEnds(t *testing.T) {
 		t.Errorf("after a crash it is %s with %d crashes", crashed.r.Word(), crashed.r.Crashes)
 	}
 }
+
+func TestWhatTheSuccessorIsToldOfAnEnd(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		end  *agboxv1.IncarnationEnd
+		want int32
+	}{
+		{"a drain that took too long", &agboxv1.IncarnationEnd{Kind: drained, ExitCode: 137, Signal: 9}, 143},
+		{"the context", &agboxv1.IncarnationEnd{Kind: context, ExitCode: 137, Signal: 9}, 143},
+		{"a kill", &agboxv1.IncarnationEnd{Kind: killed, ExitCode: 137, Signal: 9}, 143},
+		{"the container", &agboxv1.IncarnationEnd{Kind: lost, ExitCode: 137, Signal: 9}, 143},
+		{"the liveness probe", &agboxv1.IncarnationEnd{Kind: livelock, ExitCode: 137, Signal: 9}, 1},
+		{"no start in time", &agboxv1.IncarnationEnd{Kind: startup, ExitCode: 137, Signal: 9}, 1},
+		{"silence", &agboxv1.IncarnationEnd{Kind: zombie, ExitCode: 137, Signal: 9}, 1},
+		{"memory in a drain", &agboxv1.IncarnationEnd{Kind: drained, ExitCode: 137, Signal: 9, OomKilled: true}, 137},
+		{"SIGKILL from elsewhere", &agboxv1.IncarnationEnd{Kind: exited, ExitCode: 137, Signal: 9}, 137},
+		{"a drain in time", &agboxv1.IncarnationEnd{Kind: drained}, 0},
+	} {
+		told := Told(row.end)
+		if told.GetExitCode() != row.want || row.want != 137 && told.GetSignal() == 9 || row.want != row.end.GetExitCode() && row.end.GetSignal() != 9 {
+			t.Errorf("%s: it is told %v; want %d", row.name, told, row.want)
+		}
+	}
+}
+
+func TestTheHistoryHasTheCrashesAndNothingElse(t *testing.T) {
+	h := working(t)
+	for n := range uint32(KeptCrashes + 2) {
+		h.endWith(&agboxv1.IncarnationEnd{Kind: drained, DrainedFor: forDrain, ExitCode: 137, Signal: 9})
+		h.add(Ending(h.r, rules()))
+		h.begun()
+		h.endWith(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: int32(n), ErrorMessage: "no", ErrorStack: "long"})
+		pause := paused(h.r, forCrash, "no")
+		pause.GetPause().Attempt = n + 1
+		h.add(pause)
+		h.begun()
+	}
+	if len(h.r.History) != KeptCrashes {
+		t.Fatalf("%d crashes are kept", len(h.r.History))
+	}
+	for i, crash := range h.r.History {
+		if n := int32(i + 2); crash.GetExitCode() != n || crash.GetAttempt() != uint32(n)+1 || crash.GetEndedAt() == nil || crash.GetErrorStack() != "" {
+			t.Errorf("number %d is %v", i, crash)
+		}
+	}
+	if h.r.Last.GetErrorStack() != "long" || h.r.Last.GetAttempt() != 0 {
+		t.Errorf("the last end is %v", h.r.Last)
+	}
+}

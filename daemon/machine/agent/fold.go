@@ -3,6 +3,9 @@ package agent
 import (
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -283,6 +286,11 @@ func countCrash(r Record, attempt uint32) Record {
 	}
 	if r.Last.GetOomKilled() {
 		r.KernelOOMs++
+	}
+	if crash := proto.CloneOf(r.Last); crash != nil {
+		crash.Attempt, crash.EndedAt, crash.ErrorStack = attempt, timestamppb.New(r.LastAt), ""
+		r.History = append(slices.Clone(r.History), crash)
+		r.History = r.History[max(0, len(r.History)-KeptCrashes):]
 	}
 	r.Errors = append(slices.Clone(r.Errors), errorKey(r.Last))
 	r.Errors = r.Errors[max(0, len(r.Errors)-sameErrors):]

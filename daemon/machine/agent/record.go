@@ -100,6 +100,8 @@ type Record struct {
 	// messages of the last three, oldest first.
 	Crashes, OOMs, KernelOOMs uint32
 	Errors                    []string
+	// History has the ends that were crashes, oldest first, at most KeptCrashes, without stacks.
+	History []*agboxv1.IncarnationEnd
 	// Uncounted is the number of ends in a row that were no crashes, without a new
 	// checkpoint or step in between.
 	Uncounted uint32
@@ -220,6 +222,9 @@ func over(s agboxv1.AgentState) bool {
 func (r Record) Orphaned() bool {
 	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED && r.Incarnation == nil && !r.Undecided
 }
+
+// KeptCrashes is how many crashes a record knows: the newest.
+const KeptCrashes = 10
 
 // KeptCheckpoints is how many checkpoints are kept: the newest, and those to fall back to.
 const KeptCheckpoints = 5
