@@ -24,6 +24,13 @@ func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse,
 	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix}, r)
 }
 
+// AdoptEngine is Doctor after the engine that answers was accepted as the one of the
+// install, although it may have none of its containers. What it does not have is lost. It
+// changes nothing if that is the engine of the install.
+func (c *Client) AdoptEngine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
+	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix, AdoptEngine: true}, atMostOnce)
+}
+
 // DoctorOffline examines the install that the environment names while no daemon runs, and
 // reports why a daemon cannot start. With fix set it adopts the sandboxes of a lost
 // database. It runs "agboxd doctor".

@@ -103,6 +103,7 @@ var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE:    codes.OutOfRange,
 	agboxv1.ErrorReason_LOG_UNREADABLE:         codes.DataLoss,
 	agboxv1.ErrorReason_ENGINE_UNAVAILABLE:     codes.Unavailable,
+	agboxv1.ErrorReason_ENGINE_CHANGED:         codes.Unavailable,
 	agboxv1.ErrorReason_ENGINE_FAILED:          codes.Internal,
 	agboxv1.ErrorReason_IMAGE_NOT_FOUND:        codes.NotFound,
 	agboxv1.ErrorReason_IMAGE_PULL_FAILED:      codes.Unavailable,

@@ -53,8 +53,9 @@ type Config struct {
 	// Policy is the operator's upper bound for all sandboxes; nil means none.
 	Policy *policy.Policy
 	// EngineHost is the engine's address, for example unix:///run/docker.sock. Empty
-	// means DOCKER_HOST, or else the engine's default.
-	EngineHost string
+	// means DOCKER_HOST, or else the engine's default. EngineFrom says in words where it
+	// comes from.
+	EngineHost, EngineFrom string
 	// SubnetRanges are the address ranges for the networks of sandboxes. Empty means the
 	// adapter's default.
 	SubnetRanges []netip.Prefix
@@ -252,7 +253,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	if resync == 0 {
 		resync = defaultResync
 	}
-	host := hostfiles.New(cfg.Paths, cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST")), cfg.Policy)
+	host := hostfiles.New(cfg.Paths, engine.Address(), cfg.Policy)
 	r.room = room.New(room.Options{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
 		Stopped: func(id string) { r.loop.Interrupt(id) },
@@ -260,7 +261,13 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Agents: incarnations, Room: r.room, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
-		InstallID: db.InstallID(), Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
+		InstallID: db.InstallID(), Identities: db, EngineAddress: engine.Address(),
+		EngineIdentified: func() {
+			if err := storeEngine(cfg.Paths, engine.Address()); err != nil {
+				cfg.Log.Warn("the address of the engine cannot be stored", "error", err)
+			}
+		},
+		Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
 		InstallSupervisor: func() (string, error) {
 			now, err := installSupervisor(cfg.Paths, supervisor)
 			return now.Copy, err
@@ -289,7 +296,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Ledger:    book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Agents: incarnations, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
 			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Polling: notifier.Polling, Ledger: book,
-			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
+			Paths: cfg.Paths, InstallID: db.InstallID(), Address: engine.Address(), AddressFrom: cfg.EngineFrom, Log: cfg.Log,
 		}),
 		About: server.About{
 			InstallID: db.InstallID(), StartedAt: from.started, DataDir: cfg.Paths.Data, UpgradeError: from.upgradeError,

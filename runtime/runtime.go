@@ -52,6 +52,9 @@ type Identity struct {
 
 // EngineInfo identifies an engine.
 type EngineInfo struct {
+	// ID is what the engine calls itself, and Root the folder of its data. Two engines of one
+	// host may have the same id, and one that lost its data may keep both.
+	ID, Root string
 	// Version of the engine, for example "20.10.24".
 	Version string
 	// APIVersion is the negotiated version of the API, for example "1.41".

@@ -40,6 +40,29 @@ func (s *Store) InstallID() string { return s.meta.GetInstallId() }
 // Meta returns the schema version, install id and creation time of the database.
 func (s *Store) Meta() *storev1.Meta { return proto.CloneOf(s.meta) }
 
+// Engine returns the identity of the install's engine, or nil before the first contact.
+func (s *Store) Engine(ctx context.Context) (*storev1.Engine, error) {
+	var engine *storev1.Engine
+	err := s.View(ctx, func(tx *Tx) error {
+		meta, err := tx.Meta()
+		engine = meta.GetEngine()
+		return err
+	})
+	return engine, err
+}
+
+// SetEngine records the identity of the install's engine.
+func (s *Store) SetEngine(ctx context.Context, engine *storev1.Engine) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		meta, err := tx.Meta()
+		if err != nil {
+			return err
+		}
+		meta.Engine = engine
+		return tx.putMessage(bucketMeta, keyMeta, meta)
+	})
+}
+
 // View runs fn in its own read transaction, which sees what was committed before
 // it began. fn must be short: while it runs, bbolt cannot reuse the pages that
 // it sees, and Close waits for it. fn must not call Update or View.

@@ -28,11 +28,15 @@ inspects the install without the daemon. With --fix it then adopts the sandboxes
 a lost database, with their commands: those that run continue, and those that ended
 keep their logs and exit codes. It never changes a damaged database.
 
+An engine without any container of this install is another one, or has lost its data.
+agbox changes nothing in it, and waits for the right one. --adopt-engine accepts it.
+
 Exit codes: 0 nothing is wrong, or --fix has fixed everything; 1 problems remain, for
 --fix or for you; others as in "agbox help exit-codes".`
 
 type doctorOptions struct {
 	fix    bool
+	adopt  bool
 	output output
 }
 
@@ -49,13 +53,18 @@ func (a *app) doctorCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&o.fix, "fix", false, "take the actions that are shown")
+	cmd.Flags().BoolVar(&o.adopt, "adopt-engine", false, "use the engine that answers from now on, although it has no container of this install; sandboxes that it does not have fail")
 	addTable(cmd, &o.output)
 	return cmd
 }
 
 func (o *doctorOptions) run(ctx context.Context, a *app, c *client.Client) error {
-	out, err := c.Doctor(ctx, o.fix)
-	if errors.Is(err, client.ErrDaemonUnreachable) && a.socket == "" {
+	examine := c.Doctor
+	if o.adopt {
+		examine = c.AdoptEngine
+	}
+	out, err := examine(ctx, o.fix)
+	if errors.Is(err, client.ErrDaemonUnreachable) && a.socket == "" && !o.adopt {
 		out, err = o.offline(ctx, err)
 	}
 	if err != nil {

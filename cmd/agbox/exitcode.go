@@ -60,8 +60,8 @@ var exitTable = []exitRow{
 		classes: []codes.Code{codes.AlreadyExists, codes.FailedPrecondition}},
 	{code: codeNoDaemon, meaning: "agboxd is not reachable",
 		classes: []codes.Code{codes.Unavailable}},
-	{code: codeNoEngine, meaning: "the container engine (Docker) is not reachable",
-		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_ENGINE_UNAVAILABLE}},
+	{code: codeNoEngine, meaning: "the container engine (Docker) is not reachable, or is another one",
+		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_ENGINE_UNAVAILABLE, agboxv1.ErrorReason_ENGINE_CHANGED}},
 	{code: codeExhausted, meaning: "too many requests, or a limit is reached",
 		classes: []codes.Code{codes.ResourceExhausted}},
 }

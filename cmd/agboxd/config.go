@@ -56,6 +56,8 @@ func (s *settings) print(w io.Writer, file string) error {
 			source = "flag"
 		case s.from[name]:
 			source = "file"
+		case name == "engine":
+			source = s.cfg.EngineFrom
 		}
 		text := flag.Value.String()
 		if text == "" { // the engine or the adapter chooses; there is no value to print

@@ -84,7 +84,7 @@ func addSettings(cmd *cobra.Command) *settings {
 
 // addEngine adds the engine setting, which doctor has too.
 func (s *settings) addEngine() {
-	s.cmd.Flags().StringVar(&s.cfg.EngineHost, "engine", "", "address of the container engine (default: DOCKER_HOST, else the engine's own default)")
+	s.cmd.Flags().StringVar(&s.cfg.EngineHost, "engine", "", "address of the container engine (default: the one that has the containers of the install; before the first contact DOCKER_HOST, else the engine's own default)")
 	s.names = append(s.names, "engine")
 }
 
@@ -99,6 +99,9 @@ func (s *settings) load() (daemon.Config, error) {
 	if err := s.readFile(install.ConfigFile()); err != nil {
 		return daemon.Config{}, err
 	}
+	if err := s.chooseEngine(install); err != nil {
+		return daemon.Config{}, err
+	}
 	cfg := s.cfg
 	if cfg.Policy, err = s.readPolicy(); err != nil {
 		return daemon.Config{}, err
@@ -110,6 +113,30 @@ func (s *settings) load() (daemon.Config, error) {
 	cfg.CheckDatabase = checkCommand
 	cfg.Log = slog.New(loglimit.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
 	return cfg, nil
+}
+
+// chooseEngine chooses the address of the engine, and says where it comes from. The
+// environment counts only before the first contact with an engine: any shell may start the
+// daemon again.
+func (s *settings) chooseEngine(install paths.Install) error {
+	c := &s.cfg
+	stored, err := daemon.StoredEngine(install)
+	switch {
+	case c.EngineHost != "" && s.cmd.Flags().Changed("engine"):
+		c.EngineFrom = "set by a flag"
+	case c.EngineHost != "":
+		c.EngineFrom = "set in " + install.ConfigFile()
+	case err != nil:
+		return err
+	case stored != "":
+		c.EngineHost, c.EngineFrom = stored, "stored in "+install.EngineAddress()
+	default:
+		c.EngineHost, c.EngineFrom = os.Getenv("DOCKER_HOST"), "taken from DOCKER_HOST"
+		if c.EngineHost == "" {
+			c.EngineFrom = "the default of Docker"
+		}
+	}
+	return nil
 }
 
 // boundFence returns the mode of the fence under a policy. One that forbids access to the

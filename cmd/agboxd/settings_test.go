@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/policy"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -43,6 +46,50 @@ func begin(args ...string) (daemon.Config, error) {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.Execute()
 	return got, err
+}
+
+// TestTheEngineOfTheInstallWinsOverTheEnvironment: any shell may start the daemon again.
+func TestTheEngineOfTheInstallWinsOverTheEnvironment(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///shell.sock")
+	install := func(text string) paths.Install {
+		home(t, text)
+		install, err := paths.FromEnv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(install.Data, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return install
+	}
+	want := func(engine, from string, args ...string) {
+		t.Helper()
+		got, err := begin(args...)
+		if err != nil || got.EngineHost != engine || !strings.Contains(got.EngineFrom, from) {
+			t.Errorf("the engine is %q, %s (%v); want %q, %s", got.EngineHost, got.EngineFrom, err, engine, from)
+		}
+	}
+	first := install("")
+	want("unix:///shell.sock", "DOCKER_HOST")
+	if err := os.WriteFile(first.EngineAddress(), []byte("unix:///known.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want("unix:///known.sock", first.EngineAddress())
+	want("unix:///flag.sock", "flag", "--engine", "unix:///flag.sock")
+	var shown strings.Builder
+	cmd := &cobra.Command{}
+	s := addSettings(cmd)
+	if _, err := s.load(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.print(&shown, "x"); err != nil || !strings.Contains(shown.String(), "engine: unix:///known.sock # stored in "+first.EngineAddress()) {
+		t.Errorf("the settings are shown as\n%s(%v)", shown.String(), err)
+	}
+	second := install("engine: unix:///file.sock\n")
+	if err := os.WriteFile(second.EngineAddress(), []byte("unix:///known.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want("unix:///file.sock", "agboxd.yaml")
 }
 
 func TestFlagsWinOverTheFileAndTheFileOverDefaults(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
 )
@@ -27,15 +28,16 @@ const (
 	remove = agboxv1.DoctorAction_DOCTOR_ACTION_REMOVE
 	adopt  = agboxv1.DoctorAction_DOCTOR_ACTION_ADOPT
 
-	record      = agboxv1.DoctorKind_DOCTOR_KIND_SANDBOX_RECORD
-	container   = agboxv1.DoctorKind_DOCTOR_KIND_CONTAINER
-	network     = agboxv1.DoctorKind_DOCTOR_KIND_NETWORK
-	volume      = agboxv1.DoctorKind_DOCTOR_KIND_VOLUME
-	logFolder   = agboxv1.DoctorKind_DOCTOR_KIND_LOG_FOLDER
-	guestFolder = agboxv1.DoctorKind_DOCTOR_KIND_GUEST_FOLDER
-	database    = agboxv1.DoctorKind_DOCTOR_KIND_DATABASE
-	host        = agboxv1.DoctorKind_DOCTOR_KIND_HOST
-	agentRecord = agboxv1.DoctorKind_DOCTOR_KIND_AGENT
+	record       = agboxv1.DoctorKind_DOCTOR_KIND_SANDBOX_RECORD
+	container    = agboxv1.DoctorKind_DOCTOR_KIND_CONTAINER
+	network      = agboxv1.DoctorKind_DOCTOR_KIND_NETWORK
+	volume       = agboxv1.DoctorKind_DOCTOR_KIND_VOLUME
+	logFolder    = agboxv1.DoctorKind_DOCTOR_KIND_LOG_FOLDER
+	guestFolder  = agboxv1.DoctorKind_DOCTOR_KIND_GUEST_FOLDER
+	database     = agboxv1.DoctorKind_DOCTOR_KIND_DATABASE
+	host         = agboxv1.DoctorKind_DOCTOR_KIND_HOST
+	engineItself = agboxv1.DoctorKind_DOCTOR_KIND_ENGINE
+	agentRecord  = agboxv1.DoctorKind_DOCTOR_KIND_AGENT
 )
 
 const (
@@ -80,7 +82,9 @@ type Options struct {
 	Ledger    *ledger.Ledger
 	Paths     paths.Install
 	InstallID string
-	Log       *slog.Logger
+	// Address is that of the engine, and AddressFrom says in words where it comes from.
+	Address, AddressFrom string
+	Log                  *slog.Logger
 }
 
 // Doctor examines the install of a running daemon.
@@ -93,14 +97,17 @@ type Doctor struct {
 	ledger    *ledger.Ledger
 	paths     paths.Install
 	installID string
-	log       *slog.Logger
+
+	address, addressFrom string
+
+	log *slog.Logger
 }
 
 // New makes a Doctor. It needs no Close.
 func New(o Options) *Doctor {
 	return &Doctor{
 		engine: o.Engine, loop: o.Loop, links: o.Links, greet: o.Greet,
-		polling: o.Polling, ledger: o.Ledger, paths: o.Paths, installID: o.InstallID, log: o.Log,
+		polling: o.Polling, ledger: o.Ledger, paths: o.Paths, installID: o.InstallID, address: o.Address, addressFrom: o.AddressFrom, log: o.Log,
 	}
 }
 
@@ -135,6 +142,11 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	if err != nil {
 		return nil, err
 	}
+	if err := d.loop.Probe(ctx); fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED {
+		// What that engine has or has not says nothing about the records.
+		x.add(&agboxv1.DoctorFinding{Action: leave, Kind: engineItself, Name: d.address, NeedsPerson: true, Why: err.Error()})
+		return &agboxv1.DoctorResponse{Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.installID}, nil
+	}
 	x.now = d.ledger.Sandboxes()
 	if x.past, err = d.ledger.PastIDs(ctx); err != nil {
 		return nil, err
@@ -142,6 +154,7 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	x.reachSupervisors(ctx)
 
 	x.database()
+	x.ownEngine()
 	x.host()
 	for _, sb := range x.now {
 		x.sandbox(ctx, sb)

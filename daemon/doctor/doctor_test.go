@@ -120,7 +120,7 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	l.guests = &guests{linked: map[string]bool{}, cut: map[string]error{}}
 	l.loop = reconcile.New(reconcile.Options{
 		Room:   room.New(room.Options{Ledger: book, Paths: install, Now: time.Now, Log: quiet}),
-		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
+		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(), Identities: db,
 		Supervisor: filepath.Join(dir, "init"), InstallSupervisor: func() (string, error) { return filepath.Join(dir, "init"), nil },
 		Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
 	})

@@ -30,3 +30,13 @@ func (x *examination) host() {
 		})
 	}
 }
+
+// ownEngine shows which engine has the containers.
+func (x *examination) ownEngine() {
+	if x.address != "" {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: engineItself, Name: x.address,
+			Why: fmt.Sprintf("It is the engine of this install. Its address is %s.", x.addressFrom),
+		})
+	}
+}

@@ -21,6 +21,12 @@ type Engine interface {
 	Ping(ctx context.Context) error
 	// Info returns the identity of the engine.
 	Info(ctx context.Context) (runtime.EngineInfo, error)
+	// Mark makes an object without content that tells this engine, with its present data,
+	// from all others, or finds it. Marked reports whether it is there. Unmark removes all
+	// marks of the install.
+	Mark(ctx context.Context, installID, mark string) error
+	Marked(ctx context.Context, installID, mark string) (bool, error)
+	Unmark(ctx context.Context, installID string) error
 	// EnsureImage returns the local image, or pulls it. progress may be nil.
 	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)
 	// BuildImage builds an image from a tar archive and returns its id.

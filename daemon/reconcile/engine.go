@@ -30,6 +30,7 @@ func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 			pause, opened = reconnectMin, l.now()
 			l.mu.Lock()
 			l.askInfo, l.doubtful = true, nil
+			l.doubtEngineLocked()
 			l.mu.Unlock()
 			poke(resync)
 		}
@@ -140,6 +141,7 @@ func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error
 		l.outage = l.outage.answered(l.answeredAt)
 	} else {
 		l.outage = l.outage.missed(begun, l.answeredAt)
+		l.doubtEngineLocked()
 	}
 	l.mu.Unlock()
 	switch {
@@ -199,16 +201,22 @@ func digestOf(inv runtime.Inventory) digest {
 // probeTimeout bounds the check whether the engine answers.
 const probeTimeout = 3 * time.Second
 
-// Probe reports whether the engine is usable now. If it is known to be healthy, Probe
-// makes no call.
+// Probe reports whether the engine is usable now, and the install's. If it is known to be
+// healthy, Probe makes no call.
 func (l *Loop) Probe(ctx context.Context) error {
 	if l.engineKnown() {
-		return nil
+		return l.sameEngine(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	begun := l.now()
 	err := l.engine.Ping(ctx)
+	if err == nil {
+		err = l.identify(ctx, nil)
+	}
+	if isAnother(err) {
+		return err
+	}
 	l.heardOfEngine(begun, runtime.EngineInfo{}, err)
 	return err
 }

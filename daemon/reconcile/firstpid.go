@@ -43,15 +43,11 @@ func (l *Loop) primaryOf(ctx context.Context, sb ledger.Sandbox) (c runtime.Cont
 	if err != nil && !errdefs.IsNotFound(err) {
 		return c, err
 	}
-	var inv runtime.Inventory
-	err = l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
-		return err
-	})
+	inv, err := l.sandboxObjects(ctx, sb)
 	if err != nil {
 		return c, err
 	}
-	for _, found := range ours(inv, sb.Nonce).Containers {
+	for _, found := range inv.Containers {
 		if found.Role == runtime.RolePrimary {
 			err = inspect(found.ID)
 			return c, err

@@ -214,7 +214,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 	o := Options{
 		Room: l.room, MaxSandboxLog: 1 << 20, MaxFolderFiles: 20,
 		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install,
-		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
+		InstallID: db.InstallID(), Identities: db, Supervisor: filepath.Join(dir, "init"),
 		InstallSupervisor: func() (string, error) {
 			file := filepath.Join(dir, "init")
 			return file, os.WriteFile(file, nil, 0o555)

@@ -39,6 +39,12 @@ type Options struct {
 	Host hostfiles.Checker
 	// InstallID is in the labels of the objects of this install.
 	InstallID string
+	// Identities keeps the identity of the engine. EngineAddress is its address, for
+	// messages. EngineIdentified is called each time the engine was seen to be the install's
+	// after it may have been replaced; it may be nil.
+	Identities       Identities
+	EngineAddress    string
+	EngineIdentified func()
 	// Supervisor is the host path of the supervisor binary for new containers.
 	Supervisor string
 	// InstallSupervisor installs the newest supervisor binary and returns its host path,
@@ -94,6 +100,9 @@ type Loop struct {
 	// The fields up to fenceMode are as in Options.
 
 	installID, supervisor     string
+	identities                Identities
+	engineAddress             string
+	engineIdentified          func()
 	installSupervisor         func() (path string, err error)
 	unprivileged, handedOver  bool
 	pendingRecovery           machine.PendingRecovery
@@ -112,6 +121,8 @@ type Loop struct {
 	// workers runs the rounds. wg has the loop's other goroutines.
 	workers *workers.Pool
 	wg      sync.WaitGroup
+	// poked asks for a resync.
+	poked chan struct{}
 	// phases are the phases of a resync. They do not change after New.
 	phases []phase
 	// orphans has the orphans of the newest full look by their engine ids. Only the
@@ -131,6 +142,10 @@ type Loop struct {
 	// outage is the newest outage of the engine. answeredAt is its last answer.
 	outage     outage
 	answeredAt time.Time
+	// same: the engine was seen to be the install's since it may last have been replaced.
+	// doubts counts how often it may have been.
+	same   bool
+	doubts uint64
 	// askInfo: call Info again, because the engine may have been replaced.
 	askInfo bool
 	// inventory is the result of the newest full look. inventoryAt is when that was
@@ -168,7 +183,8 @@ func New(o Options) *Loop {
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, builds: build.New(o.Engine, o.Paths.BuildContexts()), now: o.Now, log: o.Log,
 
-		installID: o.InstallID, supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
+		installID: o.InstallID, identities: o.Identities, engineAddress: o.EngineAddress, engineIdentified: o.EngineIdentified,
+		supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,
 		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
 		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog, maxFolderFiles: o.MaxFolderFiles,
@@ -177,6 +193,7 @@ func New(o Options) *Loop {
 		slots:     make(chan struct{}, engineSlots),
 		stops:     make(chan struct{}, stopSlots),
 		sandboxes: make(map[string]*sandboxWork),
+		poked:     make(chan struct{}, 1),
 
 		agentsAtWork: make(map[string]*agentWork),
 	}
@@ -201,9 +218,8 @@ func (l *Loop) Run(ctx context.Context) {
 	if err := l.Unguarded(); err != nil {
 		l.log.Warn("sandboxes can reach the addresses of this host", "error", err)
 	}
-	resync := make(chan struct{}, 1)
-	l.wg.Go(func() { l.followEvents(ctx, resync) })
-	l.wg.Go(func() { l.resyncLoop(ctx, resync) })
+	l.wg.Go(func() { l.followEvents(ctx, l.poked) })
+	l.wg.Go(func() { l.resyncLoop(ctx, l.poked) })
 	<-ctx.Done()
 	l.workers.Wait()
 	l.wg.Wait()

@@ -48,7 +48,7 @@ func newSweeper(t *testing.T) *sweeper {
 	}
 	nobody := &guests{ledger: book}
 	s.Loop = New(Options{
-		Engine: s.engine, Fence: s.engine.Fence, Links: nobody, Execs: nobody, Files: nobody, Ledger: book, Paths: install, InstallID: db.InstallID(),
+		Engine: s.engine, Fence: s.engine.Fence, Links: nobody, Execs: nobody, Files: nobody, Ledger: book, Paths: install, InstallID: db.InstallID(), Identities: db,
 		Supervisor: filepath.Join(dir, "init"), InstallSupervisor: func() (string, error) { return filepath.Join(dir, "init"), nil },
 		OrphanGrace: 10 * time.Minute, Now: clock, Log: log,
 	})

@@ -69,6 +69,7 @@ func (l *Loop) missedEngine(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.outage = l.outage.missed(begun, l.answeredAt)
+	l.doubtEngineLocked()
 }
 
 // lostStream records that an event stream broke that was opened at the given time.
@@ -76,4 +77,5 @@ func (l *Loop) lostStream(opened time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.outage = l.outage.lost(opened, l.answeredAt)
+	l.doubtEngineLocked()
 }

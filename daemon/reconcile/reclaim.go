@@ -161,7 +161,7 @@ func (l *Loop) runReclaimer(ctx context.Context, spec runtime.ContainerSpec) err
 // awaitReclaimer waits for the end of a reclaimer. One that takes longer than a verb may
 // take is removed, and the next attempt continues its work.
 func (l *Loop) awaitReclaimer(ctx context.Context, id string) error {
-	return inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
+	return l.inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
 		code, err := l.engine.WaitContainer(ctx, id)
 		if err != nil || code == 0 {
 			return err

@@ -92,6 +92,12 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	begun := l.now()
 	inv, err := l.engine.Inventory(ctx, l.installID)
 	var info runtime.EngineInfo
+	if err == nil {
+		err = l.identify(ctx, &inv)
+	}
+	if isAnother(err) {
+		return nil // identify has told
+	}
 	if err == nil && l.engineUnknown() {
 		info, err = l.engine.Info(ctx)
 	}
@@ -101,6 +107,9 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	l.heardOfEngine(begun, info, err)
 	if err != nil {
 		return nil
+	}
+	if info.Version != "" {
+		l.keepIdentity(ctx, info)
 	}
 	look.inventory, look.bySandbox, look.known = inv, groupBySandbox(inv), true
 	l.mu.Lock()

@@ -95,6 +95,9 @@ func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork
 // looks see the result. A permanent error cancels all pulls, because their images are no
 // longer needed.
 func (l *Loop) prepare(ctx, pull context.Context, w *sandboxWork, sb ledger.Sandbox, services []string, o *machine.Observation) error {
+	if err := l.sameEngine(ctx); err != nil { // before a pull or a build
+		return err
+	}
 	network := new(sandboxNetwork)
 	group := new(errgroup.Group)
 	pull, cancelPull := context.WithCancelCause(pull)

@@ -17,19 +17,22 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// verb runs one engine call in a slot and with a timeout.
+// verb runs one engine call in a slot and with a timeout, if the engine is the install's.
 func (l *Loop) verb(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
-	return inSlot(ctx, l.slots, timeout, call)
+	return l.inSlot(ctx, l.slots, timeout, call)
 }
 
 // inSlot waits for a free slot and runs the call in it.
-func inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, call func(context.Context) error) error {
+func (l *Loop) inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, call func(context.Context) error) error {
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { <-slots }()
+	if err := l.sameEngine(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return call(ctx)
@@ -37,7 +40,7 @@ func inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, cal
 
 // stopContainer stops a container with a grace.
 func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
+	return l.inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
 		return l.engine.StopContainer(ctx, id, grace)
 	})
 }
@@ -47,11 +50,8 @@ func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration
 func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	inv, fresh := l.shared(sb.ID, w.since)
 	if !fresh {
-		err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-			inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
-			return err
-		})
-		if err != nil {
+		var err error
+		if inv, err = l.sandboxObjects(ctx, sb); err != nil {
 			return err
 		}
 	}
@@ -253,13 +253,9 @@ func (l *Loop) tidy(ctx context.Context, sb ledger.Sandbox) error {
 	if err == nil || !l.unprivileged {
 		return err
 	}
-	var inv runtime.Inventory
-	failed := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
-		return err
-	})
+	inv, failed := l.sandboxObjects(ctx, sb)
 	if failed == nil {
-		failed = l.reclaim(ctx, sb, ours(inv, sb.Nonce))
+		failed = l.reclaim(ctx, sb, inv)
 	}
 	if failed != nil {
 		return errors.Join(err, failed)
@@ -279,15 +275,10 @@ func (l *Loop) cleaned(sandboxID string, err error) {
 // supervisor. The logs stay, because a user may still read them. Nothing else stays, and
 // nothing that the daemon's user could not remove later.
 func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
-	var inv runtime.Inventory
-	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
-		return err
-	})
+	inv, err := l.sandboxObjects(ctx, sb)
 	if err != nil {
 		return err
 	}
-	inv = ours(inv, sb.Nonce)
 	left := l.reclaim(ctx, sb, inv)
 	if left != nil && retryable(left) {
 		return left
@@ -338,15 +329,10 @@ func hasSpares(inv runtime.Inventory) bool {
 
 // removeSpares removes the current spareContainers and spareNetworks.
 func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
-	var inv runtime.Inventory
-	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
-		return err
-	})
+	inv, err := l.sandboxObjects(ctx, sb)
 	if err != nil {
 		return err
 	}
-	inv = ours(inv, sb.Nonce)
 	err = removeEach(ctx, l, l.engine.RemoveContainer, spareContainers(inv), func(c runtime.Container) string { return c.ID })
 	if err != nil {
 		return err

@@ -58,6 +58,11 @@ func (s *daemonCalls) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.Ping
 
 // Doctor compares records, engine and files.
 func (s *daemonCalls) Doctor(ctx context.Context, req *agboxv1.DoctorRequest) (*agboxv1.DoctorResponse, error) {
+	if req.GetAdoptEngine() {
+		if err := s.loop.AdoptEngine(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return s.examiner.Examine(ctx, req.GetFix())
 }
 

@@ -36,6 +36,8 @@ type Loop interface {
 	Health() reconcile.EngineHealth
 	// Probe reports whether the engine is usable now.
 	Probe(ctx context.Context) error
+	// AdoptEngine makes the engine that answers that of the install.
+	AdoptEngine(ctx context.Context) error
 	// Enqueue schedules a look at a sandbox.
 	Enqueue(sandboxID string)
 	// Interrupt is Enqueue for a request that must not wait for the current step.

@@ -128,6 +128,9 @@ func (i Install) Trust() string { return filepath.Join(i.Config, "trust") }
 // Handover is the file with the user's answer about what agents get beside their login.
 func (i Install) Handover() string { return filepath.Join(i.Config, "handover.json") }
 
+// EngineAddress is the file with the address of the engine that has the containers.
+func (i Install) EngineAddress() string { return filepath.Join(i.Data, "engine-address") }
+
 // Lock is the file that the daemon of the install keeps locked. It contains the
 // daemon's pid.
 func (i Install) Lock() string { return filepath.Join(i.Data, "agboxd.lock") }

@@ -122,12 +122,15 @@ func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 			return err
 		}
 		host, err := cli.Info(ctx)
-		info = runtime.EngineInfo{Version: v.Version, APIVersion: cli.ClientVersion(), Memory: host.MemTotal}
+		info = runtime.EngineInfo{Version: v.Version, APIVersion: cli.ClientVersion(), Memory: host.MemTotal, ID: host.ID, Root: host.DockerRootDir}
 		info.RootUID, info.RootGID = remappedRoot(host)
 		return err
 	})
 	return info, err
 }
+
+// Address returns the address of the engine, for example "unix:///var/run/docker.sock".
+func (e *Engine) Address() string { return e.host }
 
 // newClient returns a client that has not negotiated an API version.
 func (e *Engine) newClient() (*client.Client, error) {

@@ -74,10 +74,10 @@ func (e *Engine) unreachable(err error) error {
 		case errors.Is(err, fs.ErrPermission), errors.Is(statErr, fs.ErrPermission):
 			return e.unavailable(err, "You have no permission to use Docker on %s: join its group with 'sudo usermod -aG docker $USER' and log in again.", e.host)
 		case errors.Is(statErr, fs.ErrNotExist):
-			return e.unavailable(err, "Docker is not running (%s does not exist): install Docker, or start it with 'sudo systemctl start docker', or set DOCKER_HOST.", path)
+			return e.unavailable(err, "Docker is not running (%s does not exist): install Docker, or start it with 'sudo systemctl start docker', or set the address of another one as \"engine\" in agboxd.yaml.", path)
 		}
 	}
-	return e.unavailable(err, "Docker does not answer on %s: start it with 'sudo systemctl start docker', or set DOCKER_HOST to its address.", e.host)
+	return e.unavailable(err, "Docker does not answer on %s: start it with 'sudo systemctl start docker', or set its address as \"engine\" in agboxd.yaml.", e.host)
 }
 
 // versionRefused reports whether the engine refused the API version of a call. It

@@ -15,6 +15,9 @@ import (
 type Engine interface {
 	Ping(ctx context.Context) error
 	Info(ctx context.Context) (runtime.EngineInfo, error)
+	Mark(ctx context.Context, installID, mark string) error
+	Marked(ctx context.Context, installID, mark string) (bool, error)
+	Unmark(ctx context.Context, installID string) error
 	Abilities(ctx context.Context) (runtime.Abilities, error)
 	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)
 	EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error)

@@ -152,6 +152,37 @@ var objectCases = map[string]func(*testing.T, *subject){
 		wg.Wait()
 		wantOnly(t, s.inventory(t), nil, []string{network.ID})
 	},
+	"AMarkIsFoundAndInNoInventory": func(t *testing.T, s *subject) {
+		marked := func(install, mark string) bool {
+			is, err := s.Engine.Marked(t.Context(), install, mark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return is
+		}
+		if marked(s.InstallID, s.nonce) {
+			t.Error("the engine has the mark before it is made")
+		}
+		for range 2 {
+			if err := s.Engine.Mark(t.Context(), s.InstallID, s.nonce); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !marked(s.InstallID, s.nonce) || marked("another", s.nonce) || marked(s.InstallID, s.sandboxID) {
+			t.Error("the mark is not found by install and name alone")
+		}
+		if inv := s.inventory(t); !inv.Empty() {
+			t.Errorf("the mark is in the inventory %v", inv)
+		}
+		for range 2 {
+			if err := s.Engine.Unmark(t.Context(), s.InstallID); err != nil || marked(s.InstallID, s.nonce) {
+				t.Errorf("the mark is still there (%v)", err)
+			}
+		}
+		if info, err := s.Engine.Info(t.Context()); err != nil || info.Root == "" {
+			t.Errorf("the engine says %v (%v), want where its data are", info, err)
+		}
+	},
 	"ACancelledContextIsUnavailable": func(t *testing.T, s *subject) {
 		id, spec := s.created(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -170,6 +201,9 @@ func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerS
 	return map[Verb]func() error{
 		VerbPing:             func() error { return e.Ping(ctx) },
 		VerbInfo:             func() error { _, err := e.Info(ctx); return err },
+		VerbMark:             func() error { return e.Mark(ctx, s.InstallID, s.nonce) },
+		VerbMarked:           func() error { _, err := e.Marked(ctx, s.InstallID, s.nonce); return err },
+		VerbUnmark:           func() error { return e.Unmark(ctx, s.InstallID) },
 		VerbEnsureImage:      func() error { _, err := e.EnsureImage(ctx, runtime.ImageRequest{Ref: s.Image}, nil); return err },
 		VerbEnsureNetwork:    func() error { _, err := e.EnsureNetwork(ctx, s.networkSpec()); return err },
 		VerbEnsureContainer:  func() error { _, err := e.EnsureContainer(ctx, spec); return err },

@@ -40,9 +40,13 @@ type Fake struct {
 	containers map[string]*fakeContainer
 	networks   map[string]runtime.Network
 	volumes    map[string]runtime.Volume // by name
-	verbs      map[Verb]*verbState
-	down       bool
-	late       bool // see LateLists
+	marks      map[string]string         // install ids by mark
+	// id is that of the engine. others are those that answered at its address before.
+	id     string
+	others map[string]fakeContent
+	verbs  map[Verb]*verbState
+	down   bool
+	late   bool // see LateLists
 	// boots counts the starts of the engine. A stream ends with the engine that it was
 	// opened on.
 	boots  int
@@ -68,6 +72,8 @@ func NewFake() *Fake {
 		containers: map[string]*fakeContainer{},
 		networks:   map[string]runtime.Network{},
 		volumes:    map[string]runtime.Volume{},
+		marks:      map[string]string{},
+		others:     map[string]fakeContent{},
 		verbs:      map[Verb]*verbState{},
 		changed:    make(chan struct{}),
 	}
@@ -113,7 +119,9 @@ func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	if err != nil {
 		return runtime.EngineInfo{}, err
 	}
-	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41", Memory: 8 << 30, RootUID: f.RootUID, RootGID: f.RootGID}, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return runtime.EngineInfo{ID: f.id, Root: "/var/lib/fake", Version: "fake", APIVersion: "1.41", Memory: 8 << 30, RootUID: f.RootUID, RootGID: f.RootGID}, nil
 }
 
 // EnsureNetwork creates a network, or finds it by identity and name.

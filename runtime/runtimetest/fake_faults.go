@@ -41,6 +41,9 @@ const (
 	VerbCopyTo           Verb = "CopyTo"
 	VerbContainerUsage   Verb = "ContainerUsage"
 	VerbReadFile         Verb = "ReadFile"
+	VerbMark             Verb = "Mark"
+	VerbMarked           Verb = "Marked"
+	VerbUnmark           Verb = "Unmark"
 )
 
 // verbState has the faults that a test set for a verb, and the number of its calls.

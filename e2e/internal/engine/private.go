@@ -194,6 +194,23 @@ func (p *Private) Kill(t testing.TB) { t.Helper(); p.dockerd.end(t, syscall.SIGK
 // they are stopped first.
 func (p *Private) Stop(t testing.TB) { t.Helper(); p.dockerd.end(t, syscall.SIGTERM) }
 
+// LoseData kills the daemon and starts it again without its data, which FindData gives back.
+// The processes of its containers run on.
+func (p *Private) LoseData(t testing.TB) {
+	t.Helper()
+	p.Kill(t)
+	p.run(t, "mount", "-t", "tmpfs", "tmpfs", p.path("data")) // at the same path
+	p.Start(t)
+}
+
+// FindData undoes LoseData.
+func (p *Private) FindData(t testing.TB) {
+	t.Helper()
+	p.Kill(t)
+	p.run(t, "umount", "--recursive", "--lazy", p.path("data"))
+	p.Start(t)
+}
+
 // Freeze makes the daemon hang with its socket open, until Thaw.
 func (p *Private) Freeze(t testing.TB) { t.Helper(); p.dockerd.signal(t, syscall.SIGSTOP) }
 

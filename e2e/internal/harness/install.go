@@ -201,6 +201,9 @@ func (in *Install) wantNothingInEngine(t *testing.T, installID string) {
 	if err != nil {
 		t.Errorf("the engine does not say what is left of the install: %v", err)
 	}
+	if err := in.Engine.Unmark(ctx, installID); err != nil {
+		t.Errorf("the mark of the install stays in the engine: %v", err)
+	}
 	for _, c := range left.Containers {
 		t.Errorf("container %s (%s) was left behind", c.Name, c.State)
 		_ = in.Engine.RemoveContainer(ctx, c.ID)

@@ -98,21 +98,24 @@ const (
 	// A limit or a protection of the host.
 	DoctorKind_DOCTOR_KIND_HOST  DoctorKind = 8
 	DoctorKind_DOCTOR_KIND_AGENT DoctorKind = 9
+	// The container engine itself.
+	DoctorKind_DOCTOR_KIND_ENGINE DoctorKind = 10
 )
 
 // Enum value maps for DoctorKind.
 var (
 	DoctorKind_name = map[int32]string{
-		0: "DOCTOR_KIND_UNSPECIFIED",
-		1: "DOCTOR_KIND_SANDBOX_RECORD",
-		2: "DOCTOR_KIND_CONTAINER",
-		3: "DOCTOR_KIND_NETWORK",
-		4: "DOCTOR_KIND_LOG_FOLDER",
-		5: "DOCTOR_KIND_GUEST_FOLDER",
-		6: "DOCTOR_KIND_DATABASE",
-		7: "DOCTOR_KIND_VOLUME",
-		8: "DOCTOR_KIND_HOST",
-		9: "DOCTOR_KIND_AGENT",
+		0:  "DOCTOR_KIND_UNSPECIFIED",
+		1:  "DOCTOR_KIND_SANDBOX_RECORD",
+		2:  "DOCTOR_KIND_CONTAINER",
+		3:  "DOCTOR_KIND_NETWORK",
+		4:  "DOCTOR_KIND_LOG_FOLDER",
+		5:  "DOCTOR_KIND_GUEST_FOLDER",
+		6:  "DOCTOR_KIND_DATABASE",
+		7:  "DOCTOR_KIND_VOLUME",
+		8:  "DOCTOR_KIND_HOST",
+		9:  "DOCTOR_KIND_AGENT",
+		10: "DOCTOR_KIND_ENGINE",
 	}
 	DoctorKind_value = map[string]int32{
 		"DOCTOR_KIND_UNSPECIFIED":    0,
@@ -125,6 +128,7 @@ var (
 		"DOCTOR_KIND_VOLUME":         7,
 		"DOCTOR_KIND_HOST":           8,
 		"DOCTOR_KIND_AGENT":          9,
+		"DOCTOR_KIND_ENGINE":         10,
 	}
 )
 
@@ -158,7 +162,10 @@ func (DoctorKind) EnumDescriptor() ([]byte, []int) {
 type DoctorRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Perform the actions instead of only reporting them.
-	Fix           bool `protobuf:"varint,1,opt,name=fix,proto3" json:"fix,omitempty"`
+	Fix bool `protobuf:"varint,1,opt,name=fix,proto3" json:"fix,omitempty"`
+	// Before that, accept the engine that answers as the one of this install, although it has
+	// none of its containers. What is not in it is lost for the install.
+	AdoptEngine   bool `protobuf:"varint,2,opt,name=adopt_engine,json=adoptEngine,proto3" json:"adopt_engine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -196,6 +203,13 @@ func (*DoctorRequest) Descriptor() ([]byte, []int) {
 func (x *DoctorRequest) GetFix() bool {
 	if x != nil {
 		return x.Fix
+	}
+	return false
+}
+
+func (x *DoctorRequest) GetAdoptEngine() bool {
+	if x != nil {
+		return x.AdoptEngine
 	}
 	return false
 }
@@ -392,9 +406,10 @@ var File_agbox_v1_doctor_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\n" +
-	"\x15agbox/v1/doctor.proto\x12\bagbox.v1\"!\n" +
+	"\x15agbox/v1/doctor.proto\x12\bagbox.v1\"D\n" +
 	"\rDoctorRequest\x12\x10\n" +
-	"\x03fix\x18\x01 \x01(\bR\x03fix\"\xb8\x01\n" +
+	"\x03fix\x18\x01 \x01(\bR\x03fix\x12!\n" +
+	"\fadopt_engine\x18\x02 \x01(\bR\vadoptEngine\"\xb8\x01\n" +
 	"\x0eDoctorResponse\x123\n" +
 	"\bfindings\x18\x01 \x03(\v2\x17.agbox.v1.DoctorFindingR\bfindings\x128\n" +
 	"\x18other_install_containers\x18\x02 \x01(\rR\x16otherInstallContainers\x12\x1d\n" +
@@ -417,7 +432,7 @@ const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\x13DOCTOR_ACTION_LEAVE\x10\x01\x12\x18\n" +
 	"\x14DOCTOR_ACTION_REPAIR\x10\x02\x12\x18\n" +
 	"\x14DOCTOR_ACTION_REMOVE\x10\x03\x12\x17\n" +
-	"\x13DOCTOR_ACTION_ADOPT\x10\x04*\x96\x02\n" +
+	"\x13DOCTOR_ACTION_ADOPT\x10\x04*\xae\x02\n" +
 	"\n" +
 	"DoctorKind\x12\x1b\n" +
 	"\x17DOCTOR_KIND_UNSPECIFIED\x10\x00\x12\x1e\n" +
@@ -429,7 +444,9 @@ const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\x14DOCTOR_KIND_DATABASE\x10\x06\x12\x16\n" +
 	"\x12DOCTOR_KIND_VOLUME\x10\a\x12\x14\n" +
 	"\x10DOCTOR_KIND_HOST\x10\b\x12\x15\n" +
-	"\x11DOCTOR_KIND_AGENT\x10\tB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x11DOCTOR_KIND_AGENT\x10\t\x12\x16\n" +
+	"\x12DOCTOR_KIND_ENGINE\x10\n" +
+	"B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_doctor_proto_rawDescOnce sync.Once

@@ -125,6 +125,9 @@ const (
 	ErrorReason_PORT_TAKEN ErrorReason = 61
 	// The build of an image failed; its output says why. FAILED_PRECONDITION.
 	ErrorReason_IMAGE_BUILD_FAILED ErrorReason = 62
+	// The engine that answers is not the one that has the containers of this install, or has
+	// lost its data. Nothing is changed in it. UNAVAILABLE.
+	ErrorReason_ENGINE_CHANGED ErrorReason = 63
 	// The database could not be written, for example because the disk is full. UNAVAILABLE.
 	ErrorReason_STORE_FAILED ErrorReason = 70
 	// The daemon is stopping. Try again. UNAVAILABLE.
@@ -282,6 +285,7 @@ var (
 		60:  "ENGINE_RESTARTED",
 		61:  "PORT_TAKEN",
 		62:  "IMAGE_BUILD_FAILED",
+		63:  "ENGINE_CHANGED",
 		70:  "STORE_FAILED",
 		71:  "DAEMON_STOPPING",
 		72:  "OVERLOADED",
@@ -375,6 +379,7 @@ var (
 		"ENGINE_RESTARTED":               60,
 		"PORT_TAKEN":                     61,
 		"IMAGE_BUILD_FAILED":             62,
+		"ENGINE_CHANGED":                 63,
 		"STORE_FAILED":                   70,
 		"DAEMON_STOPPING":                71,
 		"OVERLOADED":                     72,
@@ -455,7 +460,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa8\x10\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xbc\x10\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -503,7 +508,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x10ENGINE_RESTARTED\x10<\x12\x0e\n" +
 	"\n" +
 	"PORT_TAKEN\x10=\x12\x16\n" +
-	"\x12IMAGE_BUILD_FAILED\x10>\x12\x10\n" +
+	"\x12IMAGE_BUILD_FAILED\x10>\x12\x12\n" +
+	"\x0eENGINE_CHANGED\x10?\x12\x10\n" +
 	"\fSTORE_FAILED\x10F\x12\x13\n" +
 	"\x0fDAEMON_STOPPING\x10G\x12\x0e\n" +
 	"\n" +

@@ -34,7 +34,9 @@ type Meta struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Free pages of the file may still have secrets in plain text, from before schema 2.
 	// The next opening writes the file anew.
-	Rewrite       bool `protobuf:"varint,4,opt,name=rewrite,proto3" json:"rewrite,omitempty"`
+	Rewrite bool `protobuf:"varint,4,opt,name=rewrite,proto3" json:"rewrite,omitempty"`
+	// The engine that has the containers of this install. Unset until the first contact.
+	Engine        *Engine `protobuf:"bytes,5,opt,name=engine,proto3" json:"engine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +99,78 @@ func (x *Meta) GetRewrite() bool {
 	return false
 }
 
+func (x *Meta) GetEngine() *Engine {
+	if x != nil {
+		return x.Engine
+	}
+	return nil
+}
+
+// Engine identifies a container engine and the data in it.
+type Engine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Random name of the mark that the install has made in the engine. An engine without it is
+	// another one, has lost its data, or somebody removed the mark.
+	Mark string `protobuf:"bytes,1,opt,name=mark,proto3" json:"mark,omitempty"`
+	// What the engine calls itself, and the folder with its data. Two engines of one host may
+	// have the same id, and an engine that lost its data may keep both.
+	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Root          string `protobuf:"bytes,3,opt,name=root,proto3" json:"root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Engine) Reset() {
+	*x = Engine{}
+	mi := &file_store_v1_store_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Engine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Engine) ProtoMessage() {}
+
+func (x *Engine) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Engine.ProtoReflect.Descriptor instead.
+func (*Engine) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Engine) GetMark() string {
+	if x != nil {
+		return x.Mark
+	}
+	return ""
+}
+
+func (x *Engine) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Engine) GetRoot() string {
+	if x != nil {
+		return x.Root
+	}
+	return ""
+}
+
 // EventRef is the entry of one event in the order of all events.
 type EventRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -108,7 +182,7 @@ type EventRef struct {
 
 func (x *EventRef) Reset() {
 	*x = EventRef{}
-	mi := &file_store_v1_store_proto_msgTypes[1]
+	mi := &file_store_v1_store_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -120,7 +194,7 @@ func (x *EventRef) String() string {
 func (*EventRef) ProtoMessage() {}
 
 func (x *EventRef) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[1]
+	mi := &file_store_v1_store_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -133,7 +207,7 @@ func (x *EventRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventRef.ProtoReflect.Descriptor instead.
 func (*EventRef) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{1}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *EventRef) GetSandboxId() string {
@@ -161,7 +235,7 @@ type AgentEventRef struct {
 
 func (x *AgentEventRef) Reset() {
 	*x = AgentEventRef{}
-	mi := &file_store_v1_store_proto_msgTypes[2]
+	mi := &file_store_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +247,7 @@ func (x *AgentEventRef) String() string {
 func (*AgentEventRef) ProtoMessage() {}
 
 func (x *AgentEventRef) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[2]
+	mi := &file_store_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +260,7 @@ func (x *AgentEventRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEventRef.ProtoReflect.Descriptor instead.
 func (*AgentEventRef) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentEventRef) GetAgentId() string {
@@ -216,7 +290,7 @@ type Trimmed struct {
 
 func (x *Trimmed) Reset() {
 	*x = Trimmed{}
-	mi := &file_store_v1_store_proto_msgTypes[3]
+	mi := &file_store_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +302,7 @@ func (x *Trimmed) String() string {
 func (*Trimmed) ProtoMessage() {}
 
 func (x *Trimmed) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[3]
+	mi := &file_store_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +315,7 @@ func (x *Trimmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trimmed.ProtoReflect.Descriptor instead.
 func (*Trimmed) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Trimmed) GetUpTo() uint64 {
@@ -273,7 +347,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_store_v1_store_proto_msgTypes[4]
+	mi := &file_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +359,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[4]
+	mi := &file_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +372,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Request) GetKey() string {
@@ -336,7 +410,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_store_v1_store_proto_msgTypes[5]
+	mi := &file_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +422,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[5]
+	mi := &file_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +435,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Secrets) GetEnvs() map[string]string {
@@ -382,14 +456,19 @@ var File_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_store_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x14store/v1/store.proto\x12\bstore.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x01\n" +
+	"\x14store/v1/store.proto\x12\bstore.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcb\x01\n" +
 	"\x04Meta\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1d\n" +
 	"\n" +
 	"install_id\x18\x02 \x01(\tR\tinstallId\x129\n" +
 	"\n" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
-	"\arewrite\x18\x04 \x01(\bR\arewrite\"E\n" +
+	"\arewrite\x18\x04 \x01(\bR\arewrite\x12(\n" +
+	"\x06engine\x18\x05 \x01(\v2\x10.store.v1.EngineR\x06engine\"@\n" +
+	"\x06Engine\x12\x12\n" +
+	"\x04mark\x18\x01 \x01(\tR\x04mark\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04root\x18\x03 \x01(\tR\x04root\"E\n" +
 	"\bEventRef\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1a\n" +
@@ -426,28 +505,30 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
-	(*EventRef)(nil),              // 1: store.v1.EventRef
-	(*AgentEventRef)(nil),         // 2: store.v1.AgentEventRef
-	(*Trimmed)(nil),               // 3: store.v1.Trimmed
-	(*Request)(nil),               // 4: store.v1.Request
-	(*Secrets)(nil),               // 5: store.v1.Secrets
-	nil,                           // 6: store.v1.Secrets.EnvsEntry
-	nil,                           // 7: store.v1.Secrets.ServicesEntry
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*Engine)(nil),                // 1: store.v1.Engine
+	(*EventRef)(nil),              // 2: store.v1.EventRef
+	(*AgentEventRef)(nil),         // 3: store.v1.AgentEventRef
+	(*Trimmed)(nil),               // 4: store.v1.Trimmed
+	(*Request)(nil),               // 5: store.v1.Request
+	(*Secrets)(nil),               // 6: store.v1.Secrets
+	nil,                           // 7: store.v1.Secrets.EnvsEntry
+	nil,                           // 8: store.v1.Secrets.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	8, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
-	6, // 1: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
-	7, // 2: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
-	5, // 3: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	9, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	1, // 1: store.v1.Meta.engine:type_name -> store.v1.Engine
+	7, // 2: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
+	8, // 3: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
+	6, // 4: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_store_v1_store_proto_init() }
@@ -461,7 +542,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,294 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/runtime"
+)
+
+// That an engine does not have a container means that it was removed only if the engine is
+// the one that had it. So the install makes a mark in its engine and knows its random name.
+// Before a verb, the mark must have been seen since the engine may last have been replaced:
+// since the start of the daemon, or since a call or the stream of events last failed. After
+// a look that shows no container, it must still be there. An engine that is not the
+// install's is treated like one that does not answer: nothing is changed in it, and nothing
+// is concluded from what it says.
+
+// Identities keeps the identity of the install's engine.
+type Identities interface {
+	// Engine returns the identity. It is nil before the first contact.
+	Engine(ctx context.Context) (*storev1.Engine, error)
+	// SetEngine records another one.
+	SetEngine(ctx context.Context, engine *storev1.Engine) error
+}
+
+// judgement says what an engine without the mark of the install is.
+type judgement int
+
+const (
+	// engineAnother is not the engine of the install, or has lost its data.
+	engineAnother judgement = iota
+	// engineSame is the engine of the install. Only the mark was removed.
+	engineSame
+	// engineNew becomes the engine of the install: nothing is lost by that.
+	engineNew
+)
+
+// judge judges an engine without the mark. known is the identity of the install's engine, or
+// nil before the first contact. has means that the engine has a container of a sandbox of
+// the install, expected is how many sandboxes must have one.
+func judge(known *storev1.Engine, info runtime.EngineInfo, has bool, expected int) judgement {
+	switch {
+	case known == nil && has, expected == 0:
+		return engineNew
+	case has && known.GetId() == info.ID && known.GetRoot() == info.Root:
+		return engineSame
+	}
+	// An engine of the past may still have our containers: they are no proof.
+	return engineAnother
+}
+
+// sameEngine returns nil if the engine was seen to be the install's since it may last have
+// been replaced. Otherwise it looks, unless the engine is known to be another one. The next
+// resync looks again at that one.
+func (l *Loop) sameEngine(ctx context.Context) error {
+	l.mu.Lock()
+	same, err := l.same, l.health.Err
+	l.mu.Unlock()
+	switch {
+	case same:
+		return nil
+	case isAnother(err):
+		return err
+	}
+	return l.identify(ctx, nil)
+}
+
+// stillSame confirms what follows from the absence of something in an answer of the engine:
+// another one may have given it.
+func (l *Loop) stillSame(ctx context.Context) error { return l.identify(ctx, nil) }
+
+func isAnother(err error) bool {
+	return fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED
+}
+
+// doubtEngine means that the engine may have been replaced.
+func (l *Loop) doubtEngine() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubtEngineLocked()
+}
+
+func (l *Loop) doubtEngineLocked() {
+	l.same = false
+	l.doubts++
+}
+
+// identify looks whether the engine is the install's, and fails with ENGINE_CHANGED if it is
+// another one. all is what a full look has just shown; nil means that nothing was looked at.
+func (l *Loop) identify(ctx context.Context, all *runtime.Inventory) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	l.mu.Lock()
+	doubts := l.doubts
+	l.mu.Unlock()
+	known, err := l.identities.Engine(ctx)
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		marked, err := l.engine.Marked(ctx, l.installID, known.GetMark())
+		if err != nil {
+			return err
+		}
+		if marked {
+			l.identified(doubts)
+			return nil
+		}
+	}
+	if err := l.identifyUnmarked(ctx, known, all); err != nil {
+		if isAnother(err) {
+			l.heardOfAnother(err)
+		}
+		return err
+	}
+	l.identified(doubts)
+	return nil
+}
+
+func (l *Loop) identifyUnmarked(ctx context.Context, known *storev1.Engine, all *runtime.Inventory) error {
+	info, err := l.engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	nonces, expected := l.expected(known)
+	if all == nil && expected > 0 {
+		inv, err := l.engine.Inventory(ctx, l.installID)
+		if err != nil {
+			return err
+		}
+		all = &inv
+	}
+	has := all != nil && slices.ContainsFunc(all.Containers, func(c runtime.Container) bool {
+		nonce, living := nonces[c.SandboxID]
+		return living && nonce == c.Nonce
+	})
+	switch judge(known, info, has, expected) {
+	case engineSame:
+		l.log.Warn("the mark of the install was removed from the engine; it is made again", "mark", known.GetMark())
+		return l.mark(ctx, known.GetMark())
+	case engineNew:
+		return l.adopt(ctx, info)
+	}
+	return l.another(known, info, expected)
+}
+
+// expected returns the nonces of all sandboxes by id, and how many of these must have a
+// container.
+func (l *Loop) expected(known *storev1.Engine) (nonces map[string]string, expected int) {
+	nonces = make(map[string]string)
+	for _, sb := range l.ledger.Sandboxes() {
+		nonces[sb.ID] = sb.Nonce
+		if l.mustHaveContainer(sb, known) {
+			expected++
+		}
+	}
+	return nonces, expected
+}
+
+// mustHaveContainer reports whether the engine must have a container of a sandbox, unless
+// somebody has removed it. One that is being made may have none yet.
+func (l *Loop) mustHaveContainer(sb ledger.Sandbox, known *storev1.Engine) bool {
+	if sb.State == machine.Pending {
+		// Before the first contact no container was made, unless by a daemon without this check.
+		return sb.WasReady || sb.Furnished || known != nil && sb.Inherited > 0 || len(l.remembered(sb)) > 0
+	}
+	return sb.WasReady
+}
+
+// another is the error for an engine that is not the install's.
+func (l *Loop) another(known *storev1.Engine, info runtime.EngineInfo, expected int) error {
+	why := "it is another one, or has lost its data"
+	switch {
+	case known == nil:
+	case known.GetId() != info.ID:
+		why = fmt.Sprintf("it is another one, with the id %s instead of %s", info.ID, known.GetId())
+	case known.GetRoot() != info.Root:
+		why = fmt.Sprintf("it has its data in %s instead of %s", info.Root, known.GetRoot())
+	default:
+		why = "it has lost its data, or all of them were removed"
+	}
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_CHANGED,
+		"The engine at %s has nothing of this install, of which %d sandboxes must have containers: %s. agbox changes nothing until the right engine is back. "+
+			"\"agboxd config\" shows where its address comes from. If this engine is to be used from now on, run \"agbox doctor --adopt-engine\": what is not in it is lost.",
+		l.engineAddress, expected, why)
+}
+
+// adopt makes the engine that of the install. A mark of the past must not be found again.
+func (l *Loop) adopt(ctx context.Context, info runtime.EngineInfo) error {
+	mark := ids.New()
+	if err := l.identities.SetEngine(ctx, &storev1.Engine{Mark: mark, Id: info.ID, Root: info.Root}); err != nil {
+		return err
+	}
+	l.log.Info("this is the engine of the install from now on", "engine_id", info.ID, "root", info.Root, "address", l.engineAddress)
+	if err := l.engine.Unmark(ctx, l.installID); err != nil {
+		l.log.Warn("marks of the past cannot be removed from the engine", "error", err)
+	}
+	return l.mark(ctx, mark)
+}
+
+// mark makes the mark. Without it our containers tell who the engine is, so a failure
+// matters only if the engine does not answer.
+func (l *Loop) mark(ctx context.Context, mark string) error {
+	err := l.engine.Mark(ctx, l.installID, mark)
+	if err != nil && !errdefs.IsUnavailable(err) {
+		l.log.Warn("the engine cannot be marked as the one of this install", "error", err)
+		return nil
+	}
+	return err
+}
+
+// AdoptEngine makes the engine that answers that of the install, although it may have none of
+// its containers. It does nothing to the engine of the install.
+func (l *Loop) AdoptEngine(ctx context.Context) error {
+	err := l.identify(ctx, nil)
+	if !isAnother(err) {
+		return err
+	}
+	info, err := l.engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.adopt(ctx, info); err != nil {
+		return err
+	}
+	l.heardOfEngine(l.now(), info, nil)
+	l.doubtEngine()
+	poke(l.poked)
+	return nil
+}
+
+// identified records that the engine is the install's, if nothing has cast doubt on it since.
+func (l *Loop) identified(doubts uint64) {
+	l.mu.Lock()
+	fresh := !l.same && l.doubts == doubts
+	l.same = l.doubts == doubts
+	l.mu.Unlock()
+	if fresh && l.engineIdentified != nil {
+		l.engineIdentified()
+	}
+}
+
+// heardOfAnother records that another engine answers.
+func (l *Loop) heardOfAnother(err error) {
+	l.mu.Lock()
+	before := l.health.Err
+	l.health.Known, l.health.Err = true, err
+	l.doubtEngineLocked()
+	l.mu.Unlock()
+	if !isAnother(before) {
+		l.log.Error("the engine is not the one of this install; nothing is changed in it", "error", err)
+	}
+}
+
+// keepIdentity records what the engine of the install calls itself now: an update of the
+// engine may change it.
+func (l *Loop) keepIdentity(ctx context.Context, info runtime.EngineInfo) {
+	known, err := l.identities.Engine(ctx)
+	if err != nil || known == nil || known.GetId() == info.ID && known.GetRoot() == info.Root {
+		return
+	}
+	known.Id, known.Root = info.ID, info.Root
+	if err := l.identities.SetEngine(ctx, known); err != nil {
+		l.log.Warn("the identity of the engine cannot be recorded", "error", err)
+	}
+}
+
+// sandboxObjects lists what the engine has of a sandbox. A list without a container is
+// believed only if the engine is still the install's.
+func (l *Loop) sandboxObjects(ctx context.Context, sb ledger.Sandbox) (runtime.Inventory, error) {
+	var inv runtime.Inventory
+	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
+		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
+		return err
+	})
+	if err != nil {
+		return runtime.Inventory{}, err
+	}
+	inv = ours(inv, sb.Nonce)
+	if len(inv.Containers) > 0 {
+		return inv, nil
+	}
+	return inv, l.stillSame(ctx)
+}

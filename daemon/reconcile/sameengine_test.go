@@ -1,0 +1,190 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+)
+
+func TestWhatAnEngineWithoutTheMarkIs(t *testing.T) {
+	t.Parallel()
+	home := &storev1.Engine{Mark: "m", Id: "A", Root: "/data"}
+	for name, c := range map[string]struct {
+		known    *storev1.Engine
+		id, root string
+		has      bool
+		expected int
+		want     judgement
+	}{
+		"first contact": {nil, "A", "/data", false, 0, engineNew},
+		"first contact with the containers of an older daemon": {nil, "A", "/data", true, 2, engineNew},
+		"first contact, and the containers are missing":        {nil, "A", "/data", false, 1, engineAnother},
+		"another engine, nothing to lose":                      {home, "B", "/data", false, 0, engineNew},
+		"another engine":                                       {home, "B", "/data", false, 1, engineAnother},
+		"the volumes were pruned":                              {home, "A", "/data", true, 1, engineSame},
+		"lost data, same id":                                   {home, "A", "/data", false, 1, engineAnother},
+		"an engine of the past with containers of ours":        {home, "B", "/data", true, 1, engineAnother},
+		"a second engine of the host with the same id":         {home, "A", "/other", true, 1, engineAnother},
+	} {
+		if got := judge(c.known, runtime.EngineInfo{ID: c.id, Root: c.root}, c.has, c.expected); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// wantAnother waits until the loop knows that the engine is another one, and looks again
+// twice: nothing was changed, neither in the record nor in the engine.
+func (l *life) wantAnother(id string) {
+	l.t.Helper()
+	before, _ := l.ledger.Sandbox(id)
+	l.until("another engine was noticed", func() bool { return isAnother(l.loop.Health().Err) })
+	looks := l.engine.Calls(runtimetest.VerbInventory)
+	l.loop.Enqueue(id)
+	l.until("two more looks", func() bool { return l.engine.Calls(runtimetest.VerbInventory) >= looks+2 })
+	now, living := l.ledger.Sandbox(id)
+	if !living || now.State != before.State || now.LastSequence != before.LastSequence {
+		l.t.Errorf("the record became %v (%v), want it as it was: %v", now.State, living, before.State)
+	}
+	if left := l.objects(); !left.Empty() {
+		l.t.Errorf("another engine was given %v", left)
+	}
+	if why := l.loop.Condition(now).Degraded; now.State != machine.Failed && !strings.Contains(why, "--adopt-engine") {
+		l.t.Errorf("the sandbox is degraded with %q, want what to do", why)
+	}
+	err := l.loop.Probe(l.t.Context())
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_ENGINE_CHANGED || !errdefs.IsUnavailable(err) {
+		l.t.Errorf("Probe says %v", err)
+	}
+}
+
+func TestAnotherEngineChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, swap := range map[string]struct{ to, back func(*runtimetest.Fake) }{
+		"another engine": {func(e *runtimetest.Fake) { e.Become("other") }, func(e *runtimetest.Fake) { e.Become("") }},
+		"lost data":      {func(e *runtimetest.Fake) { e.LoseData() }, func(e *runtimetest.Fake) { e.Become(" before") }},
+	} {
+		for _, restart := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				l := begin(t, runtimetest.NewFake(), t.TempDir())
+				l.create("a", runtimetest.FakeImage)
+				l.await("a", machine.Ready)
+				l.accept("a", "job")
+				swap.to(l.engine)
+				if restart {
+					l = l.next()
+					l.guests.set("a", false) // the link is lost too: the engine has to be asked
+				}
+				l.wantAnother("a")
+				swap.back(l.engine)
+				l.guests.set("a", true)
+				sb, _ := l.ledger.Sandbox("a")
+				l.until("well again", func() bool { return l.loop.Condition(sb).Degraded == "" && l.loop.Health().Err == nil })
+				if sb, _ = l.ledger.Sandbox("a"); sb.State != machine.Ready || len(sb.Execs) != 1 {
+					t.Errorf("the sandbox is %v with the execs %v, want it READY with its exec", sb.State, sb.Execs)
+				}
+				if n := len(l.objects().Containers); n != 1 {
+					t.Errorf("there are %d containers, want the one that was there", n)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatIsAskedForWaitsForTheEngine: a stop and a removal are accepted, and happen in the
+// engine that has the container.
+func TestWhatIsAskedForWaitsForTheEngine(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.engine.Become("other")
+	l.until("another engine was noticed", func() bool { return isAnother(l.loop.Health().Err) })
+	l.want(l.ledger.RequestDelete, "a")
+	l.wantAnother("a")
+	l.engine.Become("")
+	l.nothingLeft()
+	l.until("the end", func() bool { _, living := l.ledger.Sandbox("a"); return !living })
+}
+
+// TestAnEngineThatIsReplacedUnnoticed: no call fails and no stream breaks. The look itself
+// must find out that its answer comes from another engine.
+func TestAnEngineThatIsReplacedUnnoticed(t *testing.T) {
+	t.Parallel()
+	engine := runtimetest.NewFake()
+	l := beginWith(t, engine, t.TempDir(), time.Hour)
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.until("a full look", func() bool { return l.loop.engineKnown() })
+	engine.Swap("other")
+	looks := engine.Calls(runtimetest.VerbSandboxInventory)
+	l.guests.set("a", false)
+	l.loop.Enqueue("a")
+	l.until("a look", func() bool { return engine.Calls(runtimetest.VerbSandboxInventory) > looks })
+	l.until("another engine was noticed", func() bool { return isAnother(l.loop.Health().Err) })
+	if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Ready {
+		t.Errorf("the sandbox is %v, want READY", sb.State)
+	}
+}
+
+func TestAPrunedMarkIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	marks := l.engine.Calls(runtimetest.VerbMark)
+	l.engine.Prune()
+	l.until("a new mark", func() bool { return l.engine.Calls(runtimetest.VerbMark) > marks })
+	l.engine.Vanish(l.objects().Containers[0].ID) // the mark proves that somebody removed it
+	l.guests.set("a", false)
+	if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
+		t.Errorf("reason is %s", r.ErrorReason)
+	}
+}
+
+func TestAnAdoptedEngineIsTheOneOfTheInstall(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	if err := l.loop.AdoptEngine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.engine.Become("other")
+	l.wantAnother("a")
+	if err := l.loop.AdoptEngine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.guests.set("a", false)
+	if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
+		t.Errorf("reason is %s", r.ErrorReason)
+	}
+	l.create("b", runtimetest.FakeImage)
+	l.await("b", machine.Ready)
+	// The mark of the past is no proof.
+	l.engine.Become("")
+	l.until("the past was noticed", func() bool { return isAnother(l.loop.Health().Err) })
+	if sb, _ := l.ledger.Sandbox("b"); sb.State != machine.Ready {
+		t.Errorf("sandbox b is %v, want READY", sb.State)
+	}
+}
+
+func TestAnInstallWithoutSandboxesTakesAnyEngine(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.until("a full look", func() bool { return l.loop.engineKnown() })
+	l.engine.Become("other")
+	l = l.next()
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+}
