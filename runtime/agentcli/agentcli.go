@@ -180,7 +180,7 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 // exitCode is that of a refusal.
 func exitCode(code string) int {
 	switch code {
-	case "UNKNOWN_OP", "WRONG_TOKEN":
+	case "UNKNOWN_OP", "WRONG_TOKEN", "WRONG_CALLER":
 		return exitUnknown
 	case "FENCED", "BUDGET_EXHAUSTED", "PAUSED":
 		return exitFenced

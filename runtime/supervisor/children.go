@@ -17,6 +17,8 @@ import (
 // child is one process that an exec started. It leads its own session and process group.
 type child struct {
 	pid int
+	// execID is the exec that it belongs to: it is its first process, or a probe of it.
+	execID string
 	// mark is on the child and all its descendants. It is 0 if it could not be set.
 	mark mark
 	// end is guarded by children.mu while the child lives.
@@ -46,7 +48,7 @@ type children struct {
 	// wait does not block; the reads are from /proc.
 	mu   sync.Mutex
 	live map[int]*child
-	// marks is the last mark that was assigned.
+	// marks exceeds all marks that are assigned.
 	marks mark
 	// ending is true once all processes are being ended. Then none is started any more.
 	ending bool
@@ -60,25 +62,21 @@ func newChildren() *children { return &children{live: make(map[int]*child), mark
 // errEnding is the error of a start after the stop has begun.
 var errEnding = errors.New("all processes are being ended")
 
-// start forks, executes argv0, and registers the child.
-func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*child, error) {
-	ch := &child{exited: make(chan exit, 1)}
+// start forks, executes argv0, and registers the child as one of the exec.
+func (c *children) start(execID, argv0 string, argv []string, attr *syscall.ProcAttr) (*child, error) {
+	ch := &child{execID: execID, exited: make(chan exit, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ending {
 		return nil, errEnding
 	}
-	c.marks++
-	off, marked := c.marks.wear()
+	mark, off := c.marks.next()
 	pid, err := syscall.ForkExec(argv0, argv, attr)
 	off()
 	if err != nil {
 		return nil, err
 	}
-	ch.pid = pid
-	if marked {
-		ch.mark = c.marks
-	}
+	ch.pid, ch.mark = pid, mark
 	c.live[pid] = ch
 	return ch, nil
 }

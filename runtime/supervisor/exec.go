@@ -136,7 +136,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 		return fail
 	}
 	oom := s.oom.begin()
-	ch, err := s.children.start(p.path, p.argv, &syscall.ProcAttr{
+	ch, err := s.children.start(e.id, p.path, p.argv, &syscall.ProcAttr{
 		Dir:   p.dir,
 		Env:   p.env,
 		Files: st.descriptors(),

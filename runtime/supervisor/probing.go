@@ -82,7 +82,7 @@ func (s *Supervisor) probeByCommand(ctx context.Context, of *guestv1.StartReques
 		return probes.Failed
 	}
 	null := s.devNull.Fd()
-	ch, err := s.children.start(p.path, p.argv, &syscall.ProcAttr{
+	ch, err := s.children.start(of.GetExecId(), p.path, p.argv, &syscall.ProcAttr{
 		Dir: p.dir, Env: p.env, Files: []uintptr{null, null, null},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.credential},
 	})

@@ -131,7 +131,7 @@ func TestWhatIsForkedWhileTheStopLooksGetsItsSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = null.Close() }()
-	ch, err := c.start("/bin/sh", []string{"sh", "-c", "sleep 1000 & echo; wait"}, &syscall.ProcAttr{
+	ch, err := c.start("e", "/bin/sh", []string{"sh", "-c", "sleep 1000 & echo; wait"}, &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{null.Fd(), w.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	_ = w.Close()

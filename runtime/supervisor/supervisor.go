@@ -83,6 +83,9 @@ type Supervisor struct {
 	// look bounds the threads that read /proc for a kill. It is a separate gate, so a
 	// hung file system never prevents a kill.
 	look gate
+	// callers bounds the threads that read /proc for a connection to the agent socket, so
+	// that many connections delay no kill.
+	callers gate
 	// waiting counts the bytes of waiting WriteStdin calls.
 	waiting atomic.Int64
 	// typing lets the heap grow while large WriteStdin calls arrive.
@@ -145,6 +148,7 @@ func New(cfg Config) (*Supervisor, error) {
 		disk:     make(gate, diskThreads),
 		files:    make(gate, fileThreads),
 		look:     make(gate, lookThreads),
+		callers:  make(gate, callerThreads),
 		memory:   newMemoryKeeper(),
 		refill:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
@@ -152,7 +156,7 @@ func New(cfg Config) (*Supervisor, error) {
 	s.output = output.New(s.disk.do)
 	s.agents = agents.New(agents.Config{
 		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.storeReport, Look: s.activityOf,
-		KillCall: s.killCall, As: s.as,
+		KillCall: s.killCall, As: s.as, Caller: s.callerOf,
 	})
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil

@@ -24,6 +24,9 @@ const (
 	fileThreads = 2
 	// lookThreads bounds the goroutines that read /proc for a kill.
 	lookThreads = 2
+	// callerThreads bounds the goroutines that read /proc for a connection to the agent
+	// socket.
+	callerThreads = 1
 	// otherThreads are the runtime's own (monitor, signals, poller, collector), a fork,
 	// and room for short calls without a gate.
 	otherThreads = 8
@@ -33,7 +36,7 @@ const (
 // never ends idle threads. Call it once, before anything else.
 func ReserveThreads() {
 	runtime.GOMAXPROCS(min(processors, runtime.NumCPU()))
-	const n = processors + diskThreads + fileThreads + lookThreads + files.Threads + output.Threads + otherThreads
+	const n = processors + diskThreads + fileThreads + lookThreads + callerThreads + files.Threads + output.Threads + otherThreads
 	var all, done sync.WaitGroup
 	release := make(chan struct{})
 	all.Add(n)

@@ -4,8 +4,9 @@
 // daemon.
 //
 // A request is a JSON object on a line of its own, and so is its answer. Who reports is
-// known by a token that is made for each incarnation and that only the environment of its
-// program has.
+// known by the process that has made the connection: it belongs to the exec of an
+// incarnation. The token, which is made for each incarnation, only confirms that, because
+// processes of the same user can read it.
 //
 // Checkpoints are on disk before they are answered, and so are rows of usage, phases, sent
 // messages, taken observations, the outcome and a call that the budget does not admit. The
@@ -59,6 +60,9 @@ type Config struct {
 	Disk func(fn func())
 	// As has files looked at with the rights of the user of an incarnation.
 	As As
+	// Caller returns the exec of the process that has made a connection, or "" if it is of
+	// none. If known is false, nobody can tell, and the token alone decides. Nil never tells.
+	Caller func(c *net.UnixConn) (execID string, known bool)
 	// Look returns what the processes of an exec do.
 	Look func(execID string) Activity
 }
@@ -231,7 +235,7 @@ func (s *Server) listen() error {
 	if err != nil {
 		return err
 	}
-	// Every user of the sandbox may connect; the token says who reports.
+	// Every user of the sandbox may connect; their processes say who reports.
 	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // see above
 		return errors.Join(err, l.Close())
 	}

@@ -216,7 +216,7 @@ func TestNoReportIsAcceptedAfterTheEnd(t *testing.T) {
 	s.End("never there")
 
 	// A request may have found its incarnation before the end and report after it.
-	in, err := s.identify(&conn{owner: new(incarnation)}, begin(t, s, "f").token)
+	in, err := s.identify(&conn{owner: new(incarnation), unknown: true}, begin(t, s, "f").token)
 	if err != nil {
 		t.Fatal(err)
 	}

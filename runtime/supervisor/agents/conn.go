@@ -51,6 +51,7 @@ func (s *Server) serve(c *conn) {
 	if c.SetReadDeadline(time.Now().Add(firstRequest)) != nil {
 		return
 	}
+	s.callerOf(c) // now, as later the process may have ended
 	in := bufio.NewReaderSize(c, usualLine)
 	for more := true; more; {
 		if _, err := in.Peek(1); err != nil {

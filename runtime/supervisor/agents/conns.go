@@ -20,6 +20,10 @@ const (
 // another one during a burst of requests.
 type conn struct {
 	*net.UnixConn
+	// exec is that of the process that has made the connection. unknown means that nobody can
+	// tell. Both are set before the first request.
+	exec    string
+	unknown bool
 	// owner is the incarnation that it belongs to, or nil. Server.mu guards it.
 	owner *incarnation
 	// torn means that a part of a request did not come, so that what follows cannot be read.
@@ -74,8 +78,17 @@ func without(list []*conn, c *conn) []*conn {
 	return slices.DeleteFunc(list, func(other *conn) bool { return other == c })
 }
 
-// identify returns the running incarnation with that token. A connection without an
-// incarnation belongs to that one from then on.
+// callerOf learns which exec has made a connection.
+func (s *Server) callerOf(c *conn) {
+	c.unknown = true
+	if s.cfg.Caller != nil {
+		exec, known := s.cfg.Caller(c.UnixConn)
+		c.exec, c.unknown = exec, !known
+	}
+}
+
+// identify returns the running incarnation with that token, if a process of it has made the
+// connection. A connection without an incarnation belongs to that one from then on.
 func (s *Server) identify(c *conn, token string) (*incarnation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,6 +96,8 @@ func (s *Server) identify(c *conn, token string) (*incarnation, error) {
 	switch {
 	case in == nil:
 		return nil, refused(codeToken)
+	case !c.unknown && c.exec != in.execID:
+		return nil, refused(codeCaller)
 	case c.owner != nil:
 		return in, nil
 	case len(s.conns.owned[in]) >= maxOwned:

@@ -106,6 +106,7 @@ const (
 	codeLong    = "LINE_TOO_LONG"
 	codeBad     = "BAD_REQUEST"
 	codeToken   = "WRONG_TOKEN" //nolint:gosec // no token
+	codeCaller  = "WRONG_CALLER"
 	codeOp      = "UNKNOWN_OP"
 	codeReport  = "NOT_ALLOWED"
 	codeJournal = "NOT_STORED"
@@ -123,6 +124,7 @@ var sentences = map[string]string{
 	codeBusy:        fmt.Sprintf("The program has %d connections to the agent socket, which is the limit: close some, or try again.", maxOwned),
 	codeLong:        fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
 	codeToken:       "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
+	codeCaller:      "The process that has made the connection is none of the agent's program: only the program and what it has started may use its token. A daemon that is no child of the program any more can connect as long as it has the limit on file locks that it was started with.",
 	codeLarge:       fmt.Sprintf("The state of a checkpoint has at most %d bytes: save less, for example names of files. The connection is closed.", checkpoint.MaxState),
 	codeMany:        fmt.Sprintf("The program has %d open requests, which is the limit: wait for an answer.", maxOpen),
 	codeBig:         fmt.Sprintf("A request has at most %d bytes: send less, for example names of files.", maxAsked),
