@@ -100,6 +100,8 @@ type Links interface {
 	Connected(sandboxID string) bool
 	// Fail ends the waits for a link that nobody can make before something is repaired.
 	Fail(sandboxID string, why error)
+	// Lives reports whether the supervisor of the newest link is known to run.
+	Lives(sandboxID string) bool
 	// CheckLogs returns an error that says what to do if the log folder of a linked sandbox
 	// was removed on the host.
 	CheckLogs(sandboxID string) error

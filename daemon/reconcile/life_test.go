@@ -42,6 +42,7 @@ type guests struct {
 	failed error  // of the last call of Fail
 	lost   error  // why nobody answers, instead of the usual error
 	logs   error  // what is wrong with the log folders
+	ended  bool   // the supervisor of the newest link has
 	main   string // exec id of the container's own command; empty: none
 	told   bool   // it was recorded
 	hooks  []*agboxv1.CreateExecRequest
@@ -73,6 +74,12 @@ func (g *guests) Fail(_ string, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.failed = why
+}
+
+func (g *guests) Lives(string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.ended
 }
 
 func (g *guests) CheckLogs(string) error {

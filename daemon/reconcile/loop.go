@@ -276,8 +276,10 @@ type sandboxWork struct {
 	// drainUntil is how long the current stop or removal waits for incarnations of agents, or
 	// zero.
 	drainUntil time.Time
-	// unlinked says why the last connect failed if a retry is useless, else nil.
+	// unlinked says why the last connect failed if a retry is useless, else nil. unseen is since
+	// when the socket of its supervisor is missing; zero if it is not.
 	unlinked error
+	unseen   time.Time
 	// network describes a problem of the network at the last look. It is empty if there
 	// is none.
 	network string

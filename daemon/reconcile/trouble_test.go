@@ -107,3 +107,33 @@ func TestAMissingSocketOfARunningSandboxIsReportedWithItsRemedy(t *testing.T) {
 	l.loop.Enqueue("a")
 	l.until("well again", func() bool { return l.loop.Condition(sb).Degraded == "" })
 }
+
+// TestTheSocketOfASupervisorThatHasEndedWasNotRemoved: the engine starts the container again
+// behind our back, and its next supervisor has not opened its socket.
+func TestTheSocketOfASupervisorThatHasEndedWasNotRemoved(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	sb := ledger.Sandbox{Record: l.await("a", machine.Ready)}
+	set := func(ended bool) {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		l.guests.ended = ended
+		l.guests.lost = fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, "no socket").Because(fs.ErrNotExist)
+	}
+	set(true)
+	l.loop.Enqueue("a")
+	l.until("the sandbox to be shown as not reachable", func() bool { return l.loop.Condition(sb).Degraded != "" })
+	if got := l.loop.Condition(sb).Degraded; !strings.HasPrefix(got, "The supervisor cannot be reached") {
+		t.Errorf("it is shown as %q", got)
+	}
+	l.guests.mu.Lock()
+	failed := l.guests.failed
+	l.guests.mu.Unlock()
+	if failed != nil {
+		t.Errorf("the waits for the link end with %v", failed)
+	}
+	set(false)
+	l.loop.Enqueue("a")
+	l.until("the removal to be shown", func() bool { return strings.HasPrefix(l.loop.Condition(sb).Degraded, "Files in ") })
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -173,17 +174,21 @@ const connectPause = 5 * time.Millisecond
 
 // socketPatience is how long the socket of a READY sandbox may be missing. A supervisor
 // that starts replaces the socket of the one before, and one that stops removes its own
-// a moment before the container ends.
-const socketPatience = time.Second
+// up to a second before the container ends.
+const socketPatience = 3 * time.Second
 
 // connect connects to the supervisor. It gives one that has just been started time to
 // open its socket, unless an event reports that the container has changed meanwhile.
 func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	begun := l.now()
 	for {
 		err := l.links.Connect(ctx, sb.ID)
+		if !errors.Is(err, fs.ErrNotExist) {
+			w.unseen = time.Time{}
+		} else if w.unseen.IsZero() {
+			w.unseen = l.now()
+		}
 		if err == nil && sb.Copied {
 			// An earlier daemon, or life of the supervisor, may have ended before this.
 			err = l.execs.Release(ctx, sb.ID)
@@ -193,7 +198,7 @@ func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o
 			return nil
 		case tampered(err) && sb.State == machine.Pending:
 			return err
-		case sb.State != machine.Pending && errors.Is(err, fs.ErrNotExist) && l.now().Sub(begun) < socketPatience:
+		case sb.State != machine.Pending && errors.Is(err, fs.ErrNotExist) && l.now().Sub(w.unseen) < socketPatience:
 		case sb.State != machine.Pending:
 			l.log.Info("supervisor cannot be reached", "sandbox_id", sb.ID, "error", err)
 			o.ConnectFailed, w.unlinked = true, l.unlinked(sb.ID, err)
@@ -218,12 +223,24 @@ func (l *Loop) unlinked(sandboxID string, err error) error {
 	switch {
 	case tampered(err):
 		return err
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && l.guestFilesRemoved(sandboxID):
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
 			"Files in %s were removed, so the daemon cannot reach sandbox %s: stop and start the sandbox, which makes them again.",
 			l.paths.Guest(sandboxID), sandboxID)
 	}
 	return nil
+}
+
+// guestFilesRemoved reports whether somebody has removed what a link needs. Only the socket is
+// also missing while the container is started again behind our back: then the supervisor that
+// made it has ended.
+func (l *Loop) guestFilesRemoved(sandboxID string) bool {
+	for _, file := range []string{l.paths.GuestBoot(sandboxID), l.paths.GuestLink(sandboxID)} {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return l.links.Lives(sandboxID)
 }
 
 func tampered(err error) bool {

@@ -57,6 +57,13 @@ func (l *Links) Verify(ctx context.Context, sandboxID string, pid int) error {
 	return nil
 }
 
+// Lives reports whether the supervisor with which the newest link of a sandbox was made still
+// runs. It is false if that is not known, as in a daemon that does not see its processes.
+func (l *Links) Lives(sandboxID string) bool {
+	known, err := readIdentity(l.paths.GuestInit(sandboxID))
+	return err == nil && known.Start != 0 && process.Identify(known.PID) == known
+}
+
 // unseen decides about a listener without a pid here. A daemon that sees all processes
 // of the host sees those of its sandboxes. A daemon in a container of its own does not
 // see those of other containers, and has nothing to compare (docs/security.md).

@@ -62,6 +62,9 @@ func TestTheEngineIsAskedForTheFirstProcessOnce(t *testing.T) {
 	if err := l.Connect(t.Context(), "a"); err != nil || present.asked != 1 {
 		t.Fatalf("Connect gives %v, the engine was asked %d times", err, present.asked)
 	}
+	if !l.Lives("a") || l.Lives("b") {
+		t.Errorf("the supervisors of a and b live: %v, %v", l.Lives("a"), l.Lives("b"))
+	}
 	cut()
 	// The next daemon finds no engine.
 	away := &engine{err: errors.New("the engine is away")}
@@ -71,6 +74,9 @@ func TestTheEngineIsAskedForTheFirstProcessOnce(t *testing.T) {
 	// What is noted of another life of the container counts for nothing.
 	if err := os.WriteFile(b.Install.GuestInit("a"), []byte(`{"pid":1,"start":1,"kernel":"x"}`), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if life(t, b, away).Lives("a") {
+		t.Error("a supervisor of another life of the container lives")
 	}
 	if err := life(t, b, away).Connect(t.Context(), "a"); !errdefs.IsUnavailable(err) || away.asked != 1 {
 		t.Errorf("Connect gives %v, the engine was asked %d times", err, away.asked)
