@@ -9,16 +9,18 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// tailBytes is how much of the standard error is read for its last line. maxLine is how
-// much of that line is kept, and maxStack how much of what is before it.
+// tailBytes is how much of the standard error is read for the line of its error, behind which a
+// stack may be. maxLine is how much of that line is kept, and maxStack how much of the lines
+// around it.
 const (
-	tailBytes = 4 << 10
+	tailBytes = 64 << 10
 	maxLine   = 512
 	maxStack  = 2 << 10
 )
 
-// lastWords returns the last line that an exec wrote to its standard error and that is not
-// blank, and stack, the whole lines of the last maxStack bytes. They are empty if there are none.
+// lastWords returns the line of what an exec wrote to its standard error that names the error, or
+// the last one that is not blank, and stack: whole lines of at most maxStack bytes, from that
+// line on if a stack follows it, else the last ones. They are empty if there are none.
 func lastWords(dir, execID string) (line, stack string, err error) {
 	d, err := logs.OpenDir(dir)
 	if err != nil {
@@ -52,36 +54,39 @@ func lastWords(dir, execID string) (line, stack string, err error) {
 			tail = append(tail, chunk.Data...)
 		}
 	}
-	return lastOf(string(tail)), wholeLines(string(tail)), nil
+	line, stack = words(string(tail))
+	return line, stack, nil
 }
 
-// wholeLines returns the last lines of a text as they can be shown.
-func wholeLines(text string) string {
-	if cut := len(text) - maxStack; cut > 0 {
-		_, text, _ = strings.Cut(text[cut-1:], "\n")
-	}
-	return strings.TrimSpace(strings.ToValidUTF8(strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) || c == '\n' || c == '\t' {
-			return c
-		}
-		return ' '
-	}, text), ""))
-}
-
-// lastOf returns the last line that is not blank, without characters that steer a
-// terminal.
-func lastOf(text string) string {
+// words is lastWords of a text, without characters that steer a terminal.
+func words(text string) (line, stack string) {
 	lines := strings.Split(text, "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		line := strings.TrimSpace(strings.Map(func(c rune) rune {
-			if unicode.IsPrint(c) {
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(strings.Map(func(c rune) rune {
+			if unicode.IsPrint(c) || c == '\t' {
 				return c
 			}
 			return ' '
-		}, lines[i]))
-		if line != "" {
-			return strings.ToValidUTF8(line[:min(len(line), maxLine)], "")
-		}
+		}, strings.ToValidUTF8(line, "")), " ")
 	}
-	return ""
+	line, at := errorLine(lines)
+	line = strings.ReplaceAll(line, "\t", " ")
+	line = strings.ToValidUTF8(line[:min(len(line), maxLine)], "")
+	if at < 0 {
+		return line, wholeLines(lines)
+	}
+	stack = strings.Join(lines[at:], "\n")
+	if len(stack) > maxStack {
+		stack = stack[:max(0, strings.LastIndexByte(stack[:maxStack+1], '\n'))]
+	}
+	return line, strings.TrimSpace(stack)
+}
+
+// wholeLines returns the last ones that fit into maxStack.
+func wholeLines(lines []string) string {
+	text := strings.Join(lines, "\n")
+	if cut := len(text) - maxStack; cut > 0 {
+		_, text, _ = strings.Cut(text[cut-1:], "\n")
+	}
+	return strings.TrimSpace(text)
 }

@@ -62,7 +62,7 @@ func TestTheEndOfTheStandardError(t *testing.T) {
 		{strings.Repeat("x", 9) + "\n" + strings.Repeat("y", maxStack-1) + "\n", strings.Repeat("y", maxStack-1)},
 		{strings.Repeat("x", 2*maxStack), ""}, {"", ""},
 	} {
-		if got := wholeLines(row.text); got != row.want {
+		if _, got := words(row.text); got != row.want {
 			t.Errorf("%.20q gives %.40q; want %.40q", row.text, got, row.want)
 		}
 	}
