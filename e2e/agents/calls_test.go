@@ -37,3 +37,33 @@ func TestToolsAndStreamsThatTakeTooLongAreAborted(t *testing.T) {
 		t.Errorf("the output of its tools is %q", out)
 	}
 }
+
+// The program is killed after its calls and before a checkpoint. It sends its beats as JSON of the
+// documented form.
+func TestAKilledProgramTakesTheResultsAndDoesNotCallAgain(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawnSpec(t, in, `
+		agbox-agent api beat "{\"type\": \"heartbeat\", \"timestamp\": \"2025-01-01T00:00:00.000Z\", \"agentId\": \"$AGBOX_AGENT_ID\", \"jobId\": \"$AGBOX_AGENT_ID\",
+			\"podName\": \"$HOSTNAME\", \"lifecycleState\": \"EXECUTING\", \"currentStep\": 4,
+			\"metrics\": {\"heapUsedMb\": 1.5, \"uptimeSeconds\": 2, \"stepsCompleted\": 3, \"llmCallsTotal\": 1, \"toolCallsTotal\": 1}}" > /dev/null || exit 90
+		agbox-agent tool --once --id pay-7 pay -- sh -c 'echo paid >> /var/log/agents-sandbox/effects; echo receipt' > receipt || exit 91
+		if [ ! -e /var/log/agents-sandbox/killed ]; then
+			agbox-agent api call '{"call": "begin", "kind": "llm", "invocation": "m-1"}' > /dev/null || exit 92
+			agbox-agent api call '{"call": "end", "invocation": "m-1", "result": "forty-two"}' > /dev/null || exit 93
+			agbox-agent api call '{"call": "begin", "kind": "tool", "name": "send", "invocation": "send-1"}' > /dev/null || exit 94
+			touch /var/log/agents-sandbox/killed; kill -9 $$
+		fi
+		agbox-agent hydrate | grep -q '"result":"forty-two"' || exit 95
+		grep -q '"step":"4"' "$AGBOX_PREVIOUS" || exit 98
+		agbox-agent tool --once --id send-1 send -- touch /var/log/agents-sandbox/sent; [ $? = 4 ] || exit 96
+		[ "$(wc -l < /var/log/agents-sandbox/effects)" = 1 ] && [ ! -e /var/log/agents-sandbox/sent ] || exit 97
+		agbox-agent done complete "$(cat receipt)"`, &agboxv1.AgentSpec{
+		WorkingDir: "/tmp", Retry: &agboxv1.AgentRetry{Delays: []*durationpb.Duration{durationpb.New(time.Millisecond)}},
+	})
+	a := await(t, in, id, "COMPLETED")
+	if a.GetMessage() != "receipt" || a.GetCrashes() != 1 {
+		t.Errorf("it ended with %q after %d crashes", a.GetMessage(), a.GetCrashes())
+	}
+}

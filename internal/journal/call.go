@@ -13,8 +13,13 @@ const (
 	Aborted = "abort"
 )
 
-// MaxInvocation bounds the id of a call, in bytes.
-const MaxInvocation = 128
+const (
+	// MaxInvocation bounds the id of a call, in bytes.
+	MaxInvocation = 128
+	// MaxResult bounds what a row has of the result of a call, in bytes, so that it fits into
+	// the row as base64.
+	MaxResult = 44 << 10
+)
 
 // nextOfCall returns the summary with one more row of the op Call.
 func (s Summary) nextOfCall(r Row) (Summary, error) {
@@ -27,6 +32,8 @@ func (s Summary) nextOfCall(r Row) (Summary, error) {
 		return s, refuse("The id of a call has 1 to %d bytes of UTF-8 and no control characters.", MaxInvocation)
 	case len(r.Name) > MaxName || !printable(r.Name):
 		return s, refuse("The name of a call has at most %d bytes of UTF-8 and no control characters.", MaxName)
+	case len(r.Result) > MaxResult || len(r.Result) > 0 && (r.Phase != End || r.ResultBytes == nil || *r.ResultBytes < uint64(len(r.Result))):
+		return s, refuse("The result of a call comes with its end, and has at most %d bytes.", MaxResult)
 	case len(r.Reason) > MaxText || !printable(r.Reason):
 		return s, refuse("The error of a call has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
 	}

@@ -144,6 +144,10 @@ type Row struct {
 	Phase      string `json:"phase,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	Reason     string `json:"reason,omitempty"`
+	// Of the end of a Call: what it gave, as far as it is recorded, and how many bytes that had.
+	// ResultBytes is nil if the program gave no result.
+	Result      []byte  `json:"result,omitempty"`
+	ResultBytes *uint64 `json:"result_bytes,omitempty"`
 	// Of Send: the recipient as the program named it, or the stream; and the key of the
 	// message, if it has one.
 	To     string `json:"to,omitempty"`

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -171,7 +171,7 @@ func TestAJournalThatGrowsIsReadOnce(t *testing.T) {
 		if part, err = part.Read(bytes.NewReader(text[part.Offset:]), each); err != nil {
 			t.Fatal(err)
 		}
-		if part != whole || !slices.Equal(got, want) {
+		if part != whole || !reflect.DeepEqual(got, want) {
 			t.Fatalf("cut at %d: %+v with %v; want %+v with %v", cut, part, got, whole, want)
 		}
 	}

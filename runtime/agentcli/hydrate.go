@@ -3,11 +3,13 @@ package agentcli
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/agbox/agbox/internal/checkpoint"
 	"github.com/agbox/agbox/internal/journal"
@@ -41,7 +43,32 @@ type call struct {
 	Invocation string `json:"invocation"`
 	Kind       string `json:"kind"`
 	Name       string `json:"name"`
+	// Result is what a call in Skip gave, or ResultBase64 if that is no text; nil if nothing is
+	// recorded. ResultBytes is the size of all of it, if there is less.
+	Result       *string `json:"result,omitempty"`
+	ResultBase64 string  `json:"result_base64,omitempty"`
+	ResultBytes  uint64  `json:"result_bytes,omitempty"`
 }
+
+// ended returns the call with the result in the row of its end.
+func (c call) ended(row journal.Row) call {
+	if row.ResultBytes == nil {
+		return c
+	}
+	if whole := uint64(len(row.Result)); *row.ResultBytes > whole {
+		c.ResultBytes = *row.ResultBytes
+	}
+	if utf8.Valid(row.Result) {
+		text := string(row.Result)
+		c.Result = &text
+	} else {
+		c.ResultBase64 = base64.StdEncoding.EncodeToString(row.Result)
+	}
+	return c
+}
+
+// maxCalls is more than the file with the calls has, in bytes: 1 MiB, and 8 MiB of results in base64.
+const maxCalls = 16 << 20
 
 // maxPrevious bounds the description of the incarnation before, in bytes.
 const maxPrevious = 1 << 20
@@ -107,7 +134,7 @@ func (h *hydrated) calls(name string) error {
 	defer func() { _ = f.Close() }()
 	at := make(map[string]int) // in pending
 	var pending []*call
-	in := bufio.NewScanner(io.LimitReader(f, 2<<20))
+	in := bufio.NewScanner(io.LimitReader(f, maxCalls))
 	in.Buffer(nil, journal.MaxRow)
 	for in.Scan() {
 		var row journal.Row
@@ -120,14 +147,14 @@ func (h *hydrated) calls(name string) error {
 		i, known := at[row.Invocation]
 		if !known {
 			i = len(pending)
-			at[row.Invocation], pending = i, append(pending, &call{row.Invocation, row.Kind, row.Name})
+			at[row.Invocation], pending = i, append(pending, &call{Invocation: row.Invocation, Kind: row.Kind, Name: row.Name})
 		}
 		if row.Phase == journal.Begin && pending[i] == nil { // a further call with the same id
 			h.Skip = slices.DeleteFunc(h.Skip, func(c call) bool { return c.Invocation == row.Invocation })
-			pending[i] = &call{row.Invocation, row.Kind, row.Name}
+			pending[i] = &call{Invocation: row.Invocation, Kind: row.Kind, Name: row.Name}
 		}
 		if row.Phase == journal.End && row.Reason == "" && pending[i] != nil {
-			h.Skip = append(h.Skip, *pending[i])
+			h.Skip = append(h.Skip, pending[i].ended(row))
 			pending[i] = nil
 		}
 	}

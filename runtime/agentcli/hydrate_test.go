@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,7 +39,7 @@ func TestHydrateShowsWhatIsNeededToGoOn(t *testing.T) {
 	previous := file("previous", `{"exit_code": 9}`)
 	code, h, _ := hydrated("AGBOX_CHECKPOINT="+checkpoint, "AGBOX_JOURNAL="+journal, "AGBOX_PREVIOUS="+previous, "AGBOX_WORK=/w")
 	if code != exitOK || h.Checkpoint.ID != "c" || h.ResumeStep != 7 || h.ResumePoint != "here" || string(h.State) != `{"x":[1]}` || h.Work != "/w" ||
-		len(h.Skip) != 1 || h.Skip[0] != (call{"1", "tool", "a"}) || len(h.Pending) != 2 || h.Pending[0].Invocation != "2" || h.Pending[1].Invocation != "3" ||
+		len(h.Skip) != 1 || h.Skip[0] != (call{Invocation: "1", Kind: "tool", Name: "a"}) || len(h.Pending) != 2 || h.Pending[0].Invocation != "2" || h.Pending[1].Invocation != "3" ||
 		string(h.Previous) != `{"exit_code":9}` || len(h.Notices) != 0 {
 		t.Errorf("%d: %+v", code, h)
 	}
@@ -46,7 +47,7 @@ func TestHydrateShowsWhatIsNeededToGoOn(t *testing.T) {
 {"op":"call","phase":"end","kind":"tool","invocation":"1","name":"a"}
 {"op":"call","phase":"begin","kind":"tool","invocation":"1","name":"b"}
 `)
-	if _, h, _ := hydrated("AGBOX_JOURNAL=" + again); len(h.Skip) != 0 || len(h.Pending) != 1 || h.Pending[0] != (call{"1", "tool", "b"}) {
+	if _, h, _ := hydrated("AGBOX_JOURNAL=" + again); len(h.Skip) != 0 || len(h.Pending) != 1 || h.Pending[0] != (call{Invocation: "1", Kind: "tool", Name: "b"}) {
 		t.Errorf("a second call with the id of one that has ended: skip %v, pending %v", h.Skip, h.Pending)
 	}
 	code, h, _ = hydrated()
@@ -62,5 +63,64 @@ func TestHydrateShowsWhatIsNeededToGoOn(t *testing.T) {
 	code, _, errs := hydrated("AGBOX_CHECKPOINT=" + file("bad", `{"version":9}`))
 	if code != exitFailed || !strings.Contains(errs, "version 9") {
 		t.Errorf("a bad checkpoint: %d, %s", code, errs)
+	}
+}
+
+func TestHydrateHasTheResultsOfCalls(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "journal")
+	end := func(id, more string) string {
+		return `{"op":"call","phase":"begin","kind":"llm","invocation":"` + id + `"}` + "\n" + `{"op":"call","phase":"end","kind":"llm","invocation":"` + id + `"` + more + "}\n"
+	}
+	rows := end("text", `,"result":"YcOkCg==","result_bytes":4`) + end("binary", `,"result":"/w==","result_bytes":1`) + end("cut", `,"result":"YQ==","result_bytes":70000`) +
+		end("dropped", `,"result_bytes":9`) + end("empty", `,"result_bytes":0`) + end("none", ``)
+	if err := os.WriteFile(name, []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ := run(t, []string{"AGBOX_JOURNAL=" + name}, "hydrate")
+	var got struct{ Skip json.RawMessage }
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"invocation":"text","kind":"llm","name":"","result":"aä\n"},{"invocation":"binary","kind":"llm","name":"","result_base64":"/w=="},` +
+		`{"invocation":"cut","kind":"llm","name":"","result":"a","result_bytes":70000},{"invocation":"dropped","kind":"llm","name":"","result":"","result_bytes":9},` +
+		`{"invocation":"empty","kind":"llm","name":"","result":""},{"invocation":"none","kind":"llm","name":""}]`
+	if string(got.Skip) != want {
+		t.Errorf("skip is %s; want %s", got.Skip, want)
+	}
+}
+
+func TestAToolThatWasCalledOnceIsNotRunAgain(t *testing.T) {
+	dir := t.TempDir()
+	name, ran := filepath.Join(dir, "journal"), filepath.Join(dir, "ran")
+	rows := `{"op":"call","phase":"begin","kind":"tool","invocation":"done","name":"pay"}
+{"op":"call","phase":"end","kind":"tool","invocation":"done","name":"pay","result":"cmVjZWlwdAo=","result_bytes":8}
+{"op":"call","phase":"begin","kind":"tool","invocation":"long","name":"pay"}
+{"op":"call","phase":"end","kind":"tool","invocation":"long","name":"pay","result":"cmVjZWlwdAo=","result_bytes":80000}
+{"op":"call","phase":"begin","kind":"tool","invocation":"open","name":"pay"}
+`
+	if err := os.WriteFile(name, []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		id   string
+		code int
+		out  string
+		runs bool
+	}{
+		{"done", exitOK, "receipt\n", false}, {"long", exitRefused, "", false}, {"open", exitRefused, "", false}, {"new", exitOK, "paid\n", true},
+	} {
+		s := &supervisor{hold: make(chan struct{})}
+		env := append(s.start(t), "AGBOX_JOURNAL="+name)
+		code, out, errs := run(t, env, "tool", "--once", "--id", row.id, "pay", "--", "sh", "-c", "echo paid; touch "+ran)
+		err := os.Remove(ran)
+		if code != row.code || out != row.out || row.runs != (err == nil) || (code != exitOK) != (errs != "") {
+			t.Errorf("the call %s: %d, %q, %q, %v", row.id, code, out, errs, err)
+		}
+		if row.runs && !slices.Contains(s.asked, "end   0 5 cGFpZAo=") {
+			t.Errorf("the supervisor was asked %q", s.asked)
+		}
+	}
+	if code, _, _ := run(t, []string{"AGBOX_AGENT_SOCKET=x", "AGBOX_TOKEN=x"}, "tool", "--once", "pay", "--", "true"); code != exitFailed {
+		t.Errorf("--once without an id: %d", code)
 	}
 }

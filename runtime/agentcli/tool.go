@@ -2,6 +2,7 @@ package agentcli
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/runtime/supervisor/calls"
 )
 
@@ -37,6 +40,22 @@ type toolCall struct {
 	id, name string
 	final    bool
 	command  []string
+	// once means that the output is recorded as the result of the call, and printed in later
+	// incarnations instead of another run.
+	once   bool
+	result result
+}
+
+// result keeps the beginning of what a tool prints.
+type result struct {
+	kept []byte
+	size uint64
+}
+
+func (r *result) Write(p []byte) (int, error) {
+	r.kept = append(r.kept, p[:min(len(p), journal.MaxResult-len(r.kept))]...)
+	r.size += uint64(len(p))
+	return len(p), nil
 }
 
 // callAnswer is the answer to the op call.
@@ -55,6 +74,8 @@ func (c *toolCall) parse(args []string) error {
 		switch {
 		case args[0] == "--final":
 			c.final = true
+		case args[0] == "--once":
+			c.once = true
 		case args[0] == "--id" && len(args) > 1:
 			c.id, args = args[1], args[1:]
 		default:
@@ -63,6 +84,9 @@ func (c *toolCall) parse(args []string) error {
 	}
 	if len(args) < 3 || args[1] != "--" {
 		return errors.New("tool needs the NAME of the tool and, after --, the COMMAND that it is")
+	}
+	if c.once && c.id == "" {
+		return errors.New("tool --once needs an --id, by which later incarnations find the call")
 	}
 	c.name, c.command = args[0], args[2:]
 	return nil
@@ -73,6 +97,9 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 	// The tool gets a signal when this thread ends, and that must not be before the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if code, known := c.recall(env); known {
+		return code
+	}
 	var begun callAnswer
 	for _, request := range []map[string]any{
 		{"op": "gate", "tool": c.name, "final": c.final},
@@ -92,6 +119,9 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 	c.id = begun.Result.Invocation
 	cmd := exec.Command(c.command[0], c.command[1:]...) //nolint:gosec,noctx // it is the caller's own; run ends it itself
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.stdout, c.stderr
+	if c.once {
+		cmd.Stdout, cmd.WaitDelay = io.MultiWriter(c.stdout, &c.result), killAfter
+	}
 	cmd.Env = append(env, calls.Variable+"="+begun.Result.Mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	signals := make(chan os.Signal, 8)
@@ -102,6 +132,41 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 		return c.say(exitNoTool, "The tool %s cannot be started: %v", c.name, err)
 	}
 	return c.attend(ctx, cmd, signals)
+}
+
+// recall answers a call that an earlier incarnation has made since the checkpoint: it prints the
+// result. known is false if the tool is to be run.
+func (c *toolCall) recall(env []string) (code int, known bool) {
+	name := variable(env, "AGBOX_JOURNAL")
+	if !c.once || name == "" {
+		return 0, false
+	}
+	var h hydrated
+	if err := h.calls(name); err != nil {
+		return c.say(exitRefused, "The calls of earlier incarnations cannot be read (%v), so it is not known whether the call %q was made: ask the system that it went to.", err, c.id), true
+	}
+	same := func(of call) bool { return of.Invocation == c.id }
+	if i := slices.IndexFunc(h.Skip, same); i >= 0 {
+		was := h.Skip[i]
+		if was.ResultBytes > 0 || was.Result == nil && was.ResultBase64 == "" {
+			return c.say(exitRefused, "The call %q was made, and its result is not recorded or not all of it: ask the system that it went to.", c.id), true
+		}
+		out, err := base64.StdEncoding.DecodeString(was.ResultBase64)
+		if was.Result != nil {
+			out = []byte(*was.Result)
+		}
+		if err == nil {
+			_, err = c.stdout.Write(out)
+		}
+		if err != nil {
+			return c.say(exitFailed, "%v", err), true
+		}
+		return exitOK, true
+	}
+	if slices.ContainsFunc(h.Pending, same) {
+		return c.say(exitRefused, "The call %q has begun in an earlier incarnation, and may have had its effect: ask the system that it went to, and give it another --id to make it again.", c.id), true
+	}
+	return 0, false
 }
 
 // attend waits for the end of the tool. It passes signals on, and ends the tool if it takes
@@ -154,7 +219,11 @@ func (c *toolCall) ended(ctx context.Context, state *os.ProcessState) int {
 
 // end reports the end of the call.
 func (c *toolCall) end(ctx context.Context, why string) {
-	got, _, err := c.ask(ctx, map[string]any{"op": "call", "call": "end", "invocation": c.id, "error": why})
+	request := map[string]any{"op": "call", "call": "end", "invocation": c.id, "error": why}
+	if c.once {
+		request["result_base64"], request["result_bytes"] = c.result.kept, c.result.size
+	}
+	got, _, err := c.ask(ctx, request)
 	switch {
 	case err != nil:
 		_ = c.say(0, "The end of the tool cannot be reported: %v", err)

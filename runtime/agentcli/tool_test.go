@@ -3,6 +3,7 @@ package agentcli
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -49,7 +50,11 @@ func (s *supervisor) answer(c net.Conn) {
 	if err != nil {
 		return // a request that was cancelled before it was sent
 	}
-	var req struct{ Op, Call, Error, Tool, Name, Invocation string }
+	var req struct {
+		Op, Call, Error, Tool, Name, Invocation string
+		ResultBase64                            string `json:"result_base64"`
+		ResultBytes                             uint64 `json:"result_bytes"`
+	}
 	_ = json.Unmarshal(line, &req)
 	about := req.Op
 	if req.Call != "" {
@@ -62,6 +67,9 @@ func (s *supervisor) answer(c net.Conn) {
 	} else {
 		s.mu.Lock()
 		s.asked = append(s.asked, strings.TrimSpace(strings.Join([]string{about, req.Tool + req.Name, req.Invocation, req.Error}, " ")))
+		if req.ResultBytes > 0 {
+			s.asked = append(s.asked, fmt.Sprintf("%s   0 %d %s", about, req.ResultBytes, req.ResultBase64))
+		}
 		s.mu.Unlock()
 	}
 	answer := s.answers[about]

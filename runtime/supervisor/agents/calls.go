@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"sync"
@@ -33,6 +34,8 @@ type openCalls struct {
 	byID map[string]*openCall
 	// begun is the number of calls so far. It makes the ids of those without one.
 	begun uint64
+	// recorded is how many bytes of results there were.
+	recorded int64
 	// timer calls expire at the next deadline.
 	timer *time.Timer
 	over  bool
@@ -123,7 +126,7 @@ func (o *openCalls) begin(in *incarnation, req request, now time.Time) (callStat
 	if err := in.mayCall(c.Call, now); err != nil {
 		return callState{}, err
 	}
-	if err := in.reportCall(c, journal.Begin, "", now); err != nil {
+	if err := in.reportCall(c, journal.Row{Phase: journal.Begin}, now); err != nil {
 		return callState{}, err
 	}
 	if o.byID == nil {
@@ -172,7 +175,9 @@ func (o *openCalls) end(in *incarnation, req request, now time.Time) (callState,
 	if err != nil {
 		return callState{}, err
 	}
-	if err := in.reportCall(c, journal.End, req.Error, now); err != nil {
+	row := journal.Row{Phase: journal.End, Reason: req.Error}
+	row.Result, row.ResultBytes = o.recordLocked(in, req)
+	if err := in.reportCall(c, row, now); err != nil {
 		return callState{}, err
 	}
 	delete(o.byID, c.id)
@@ -230,9 +235,35 @@ func (o *openCalls) stateLocked(c *openCall, now time.Time) callState {
 }
 
 // reportCall appends a row of a call to the journal.
-func (in *incarnation) reportCall(c *openCall, phase, reason string, now time.Time) error {
-	_, err := in.report(journal.Row{Op: journal.Call, Phase: phase, Kind: c.Kind, Name: c.Name, Invocation: c.id, Reason: reason}, now)
+func (in *incarnation) reportCall(c *openCall, row journal.Row, now time.Time) error {
+	row.Op, row.Kind, row.Name, row.Invocation = journal.Call, c.Kind, c.Name, c.id
+	_, err := in.report(row, now)
 	return err
+}
+
+// resultShare is the part of a journal that results may fill: a program whose results are many
+// must still be able to report.
+const resultShare = 4
+
+// recordLocked returns what is recorded of the result of a call, and how many bytes that has.
+// size is nil if there is none.
+func (o *openCalls) recordLocked(in *incarnation, req request) (result []byte, size *uint64) {
+	switch {
+	case req.ResultBase64 != nil:
+		result = *req.ResultBase64
+	case req.Result != nil:
+		result = []byte(*req.Result)
+	default:
+		return nil, nil
+	}
+	whole := max(uint64(len(result)), req.ResultBytes)
+	if len(result) > journal.MaxResult {
+		result = result[:journal.MaxResult]
+	}
+	if o.recorded += int64(len(result)); o.recorded > cmp.Or(in.journalMax, journal.MaxJournal)/resultShare {
+		result = nil
+	}
+	return result, &whole
 }
 
 // armLocked sets the timer to the next deadline.
@@ -270,7 +301,7 @@ func (o *openCalls) expire(in *incarnation, now time.Time) {
 // abortLocked tells the program to abort a call. The row is for people and for the next
 // incarnation: without it the call is aborted too.
 func (o *openCalls) abortLocked(in *incarnation, c *openCall, reason string, now time.Time) {
-	_ = in.reportCall(c, journal.Aborted, reason, now)
+	_ = in.reportCall(c, journal.Row{Phase: journal.Aborted, Reason: reason}, now)
 	c.abort = reason
 	close(c.done)
 	if kill := in.server.cfg.KillCall; kill != nil && c.Kind == journal.Tool {

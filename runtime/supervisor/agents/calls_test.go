@@ -215,3 +215,48 @@ func TestCallsAreAbortedWhenTheStepOfADrainIsOver(t *testing.T) {
 		t.Errorf("the journal has %q", rows)
 	}
 }
+
+func TestResultsOfCallsAreInTheJournal(t *testing.T) {
+	s, dir := server(t)
+	a, err := s.Begin(Boot{ExecID: "e", AgentID: "agent", Number: 1, Bounds: Bounds{Context: gate.Default}, JournalBytes: 512 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := dial(t, a)
+	call := func(n int, more string) {
+		t.Helper()
+		for _, body := range []string{`"call":"begin","kind":"llm"`, `"call":"end"` + more} {
+			if r := p.ask(`{"op":"call","invocation":"%d",%s,"token":%q}`, n, body, a.token); !r.OK {
+				t.Errorf("call %d: %+v", n, r)
+			}
+		}
+	}
+	long := strings.Repeat("x", 40<<10)
+	call(1, ``)
+	call(2, `,"result":"ä\u0000"`)
+	call(3, `,"result_base64":"/w==","result_bytes":70000`)
+	for n := range 4 {
+		call(4+n, `,"result":"`+long+`"`)
+	}
+	file, err := dir.OpenJournal("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var got []string
+	if _, err := journal.Beginning().Read(file, func(r journal.Row, _ journal.Summary) {
+		switch {
+		case r.Phase != journal.End:
+		case r.ResultBytes == nil:
+			got = append(got, "none")
+		default:
+			got = append(got, fmt.Sprintf("%.4q of %d", r.Result, *r.ResultBytes))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"none", `"ä\x00" of 3`, `"\xff" of 70000`, `"xxxx" of 40960`, `"xxxx" of 40960`, `"xxxx" of 40960`, `"" of 40960`}
+	if !slices.Equal(got, want) {
+		t.Errorf("the journal has the results %q; want %q", got, want)
+	}
+}

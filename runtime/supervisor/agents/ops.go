@@ -64,6 +64,11 @@ type request struct {
 	Name       string `json:"name"`
 	Connected  bool   `json:"connected"`
 	Error      string `json:"error"`
+	// Of the end of a call: its result, as text or in base64, and how many bytes it has, if this
+	// is only the beginning.
+	Result       *string `json:"result"`
+	ResultBase64 *[]byte `json:"result_base64"`
+	ResultBytes  uint64  `json:"result_bytes"`
 	// Of the op checkpoint, whose Kind is turn, step or pause; empty means step. Its state has Bytes
 	// bytes, which follow the line. The op turn saves one of its kind if there are Bytes.
 	Turn        uint64 `json:"turn"`
