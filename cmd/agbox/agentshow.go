@@ -70,12 +70,32 @@ func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) er
 	rows := make([][]table.Cell, len(list))
 	for i, g := range list {
 		rows[i] = []table.Cell{
-			table.Text(orDash(g.GetName())), table.Text(g.GetAgentId()), stateCell(g.GetWord()), table.Text(orDash(g.GetClass())),
+			table.Text(orDash(g.GetName())), table.Text(g.GetAgentId()), stateCell(agentState(g)), table.Text(orDash(g.GetClass())),
 			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
 			a.sinceCell(g.GetCreatedAt()), table.Text(orDash(g.GetParent())), table.Text(orDash(g.GetSandboxId())), table.Text(agentNote(g)),
 		}
 	}
 	return a.printTable(o.output, agentColumns, rows)
+}
+
+// agentState is the state of an agent as tables show it. One whose program runs and has not said
+// or shown that it works is starting.
+func agentState(g *agboxv1.Agent) string {
+	starts := g.GetLifecycle() == agboxv1.AgentLifecycle_AGENT_LIFECYCLE_HYDRATING
+	switch g.GetState() {
+	case agboxv1.AgentState_AGENT_STATE_PENDING:
+		starts = true
+	case agboxv1.AgentState_AGENT_STATE_PAUSED:
+		switch g.GetPauseReason() {
+		case agboxv1.PauseReason_PAUSE_REASON_CRASH, agboxv1.PauseReason_PAUSE_REASON_ORPHANED,
+			agboxv1.PauseReason_PAUSE_REASON_SUCCESSION, agboxv1.PauseReason_PAUSE_REASON_DRAINED: // they end by a start
+			starts = true
+		}
+	}
+	if g.GetRunning() && starts {
+		return g.GetWord() + " (starting)"
+	}
+	return g.GetWord()
 }
 
 // agentColumns are the columns of the list of agents.

@@ -70,7 +70,7 @@ func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]stri
 		}
 		depth[g.GetAgentId()] = level
 		rows[i] = []table.Cell{
-			table.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), table.Text(g.GetAgentId()), stateCell(g.GetWord()),
+			table.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), table.Text(g.GetAgentId()), stateCell(agentState(g)),
 			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
 			table.Text(agentNote(g)),
 		}
