@@ -153,6 +153,9 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: The supervisor cannot be asked:", err)
 		return exitFailed
 	}
+	if got.Checkpoint {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent: The agent sent no beat for so long that it was UNHEALTHY: save a checkpoint now.")
+	}
 	if request["op"] == "hello" || args[0] == "api" {
 		_, _ = stdout.Write(raw)
 	}
@@ -296,6 +299,8 @@ type answer struct {
 	// Drain: save the work and exit. DeadlineMs is what is left for the step under way.
 	Drain      bool  `json:"drain"`
 	DeadlineMs int64 `json:"deadline_ms"`
+	// Checkpoint: it was silent for too long, and should save a checkpoint.
+	Checkpoint bool `json:"checkpoint"`
 	Result     struct {
 		Notice string `json:"notice"`
 	} `json:"result"`

@@ -399,7 +399,10 @@ func (in *incarnation) write(r journal.Row, now time.Time, first func() error) e
 		in.armed = true
 	}
 	in.sum = next
-	in.server.changed(in, func(p *pulse) { p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1 })
+	in.server.changed(in, func(p *pulse) {
+		p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1
+		p.save = p.save && r.Op != journal.Checkpoint
+	})
 	return nil
 }
 

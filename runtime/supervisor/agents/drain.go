@@ -18,6 +18,8 @@ type orders struct {
 	DeadlineMs *int64 `json:"deadline_ms,omitempty"`
 	// Paused: the agent is paused, and calls are refused until it goes on.
 	Paused bool `json:"paused,omitempty"`
+	// Checkpoint: the incarnation was UNHEALTHY, and has saved no checkpoint since. Save one.
+	Checkpoint bool `json:"checkpoint,omitempty"`
 }
 
 // Running reports whether the exec is a running incarnation.
@@ -52,7 +54,7 @@ func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Ti
 func (s *Server) orders(in *incarnation, now time.Time) orders {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	also := orders{Paused: in.pausedLocked()}
+	also := orders{Paused: in.pausedLocked(), Checkpoint: in.pulse.save}
 	if in.abort.IsZero() {
 		return also
 	}

@@ -71,8 +71,10 @@ type pulse struct {
 	heap *uint64
 	// changes counts the changes that are more than a beat. beats counts the beats.
 	changes, beats uint64
-	// silences is the number of Heartbeat.Silences that have passed.
+	// silences is the number of Heartbeat.Silences that have passed. save means that it was
+	// UNHEALTHY, and has saved no checkpoint since.
 	silences int
+	save     bool
 	hung     bool
 	ended    bool
 }

@@ -99,6 +99,9 @@ type accepted struct {
 	Turns      uint64 `json:"turns,omitempty"`
 	Context    string `json:"context,omitempty"`
 	ContextPct uint32 `json:"context_pct,omitempty"`
+	// Stored is the number of the checkpoint that a turn has saved. It is 0 if the turn came
+	// without one: then it is only counted. Nil for other ops.
+	Stored *uint64 `json:"stored,omitempty"`
 	// Notice is what the program should know at the end of a turn.
 	Notice string `json:"notice,omitempty"`
 	// Checkpoint is the newest one.
@@ -218,6 +221,12 @@ func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply an
 	}
 	yes := answerOf(in, sum)
 	yes.tellContext(req.Op, sum, in.bounds.Context)
+	if req.Op == journal.Turn {
+		yes.Stored = new(uint64)
+		if req.Bytes > 0 { // it was saved before
+			*yes.Stored = sum.Checkpoints.Newest().Seq
+		}
+	}
 	return yes, nil
 }
 

@@ -20,6 +20,10 @@ type Heartbeat struct {
 	Durable time.Duration
 }
 
+// unhealthy is the number of Heartbeat.Silences after which an incarnation is UNHEALTHY, and is
+// asked for a checkpoint: it may be lost soon.
+const unhealthy = 2
+
 // Activity is what the processes of an exec do.
 type Activity struct {
 	// Stopped means that none of them can run: all are stopped or zombies, or there is none.
@@ -78,6 +82,7 @@ func (s *Server) measureLocked(in *incarnation, now time.Time) {
 		lasted++
 	}
 	if p := &in.pulse; p.silences != lasted {
+		p.save = p.save || lasted >= unhealthy
 		p.silences = lasted
 		p.changes++
 		s.wakeLocked()

@@ -142,3 +142,45 @@ func TestTheServerDoesNotEndBeforeItsLooks(t *testing.T) {
 		p.s.Close() // synctest fails if a goroutine stays
 	})
 }
+
+func TestAnUnhealthyIncarnationIsAskedForACheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t, Heartbeat{Silences: []time.Duration{17 * time.Second, 30 * time.Second, 45 * time.Second}})
+		asked := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := p.s.orders(p.in, time.Now()).Checkpoint; got != want {
+				t.Errorf("after %v it is asked for a checkpoint: %v", time.Since(p.in.pulse.begun), got)
+			}
+		}
+		p.s.beaten(p.in, time.Now())
+		time.Sleep(29 * time.Second) // in a bubble
+		asked(false)
+		time.Sleep(time.Second)
+		asked(true)
+		p.s.beaten(p.in, time.Now())
+		asked(true)
+	})
+}
+
+func TestACheckpointIsAskedForUntilThereIsOne(t *testing.T) {
+	s, _ := server(t)
+	a := begin(t, s, "e")
+	p := dial(t, a)
+	s.changed(s.of("e"), func(p *pulse) { p.save = true })
+	for _, row := range []struct {
+		line          string
+		asked, stored bool
+	}{
+		{`"op":"beat"`, true, false}, {`"op":"turn"`, true, false}, {`"op":"turn","bytes":3`, false, true}, {`"op":"turn"`, false, false},
+	} {
+		body := ""
+		if row.stored {
+			body = "\n{}"
+		}
+		r := p.ask(`{%s,"token":%q}%s`, row.line, a.token, body)
+		if !r.OK || r.Checkpoint != row.asked || (row.line == `"op":"beat"`) != (r.Result.Stored == nil) || r.Result.Stored != nil && (*r.Result.Stored > 0) != row.stored {
+			t.Errorf("%s gets %+v", row.line, r)
+		}
+	}
+}
