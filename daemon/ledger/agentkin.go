@@ -12,10 +12,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// keptByRoot is how many messages of agbox itself the inbox of init keeps. Nobody need read
-// them, so a further one replaces the oldest.
-const keptByRoot = 1000
-
 // maxKinText is how much of a text of an agent a message about it has, in bytes.
 const maxKinText = 4 << 10
 
@@ -67,11 +63,6 @@ func (l *Ledger) tellParent(tx *store.Tx, a Agent, kind agboxv1.MessageKind, tex
 		return err
 	}
 	to := l.heirIn(tx, a)
-	if to == agent.Init {
-		if err := l.makeRoom(tx); err != nil {
-			return err
-		}
-	}
 	return l.deliver(tx, to, &agboxv1.AgentMessage{
 		Key: fmt.Sprintf("%s/%d %s", a.ID, a.LastSequence, kind), Kind: kind, From: a.ID, Text: shortened(text), Body: string(body),
 	})
@@ -80,23 +71,4 @@ func (l *Ledger) tellParent(tx *store.Tx, a Agent, kind agboxv1.MessageKind, tex
 // shortened cuts a text to maxKinText.
 func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxKinText)], "")
-}
-
-// makeRoom removes the oldest message of agbox from the inbox of init if it has too many.
-func (l *Ledger) makeRoom(tx *store.Tx) error {
-	box := l.inboxIn(tx, agent.Init)
-	if box.own < keptByRoot {
-		return nil
-	}
-	for page := (store.MessagePage{More: true}); page.More; {
-		page = tx.Messages(agent.Init, page.Next, messagePage, 0)
-		for _, m := range page.Messages {
-			if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_TEXT {
-				continue
-			}
-			l.putInbox(tx, agent.Init, box.with(m, -1))
-			return tx.RemoveMessage(agent.Init, m.GetSeq())
-		}
-	}
-	return nil
 }

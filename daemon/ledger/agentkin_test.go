@@ -3,6 +3,7 @@ package ledger
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/store"
 )
 
 // messages returns the inbox of an agent.
@@ -103,16 +105,89 @@ func TestTheInboxOfTheRootIsBounded(t *testing.T) {
 	if _, err := l.SendMessage(t.Context(), "x", agent.Init, "", "kept"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range keptByRoot + 2 {
+	for i := range maxOwn + 2 {
 		id := fmt.Sprint("a", i)
 		spawn(t, l, agentOf(id, "", "s"))
 		end(t, l, id, agent.Completed)
 	}
 	got := texts(t, l, agent.Init)
-	if len(got) != keptByRoot+1 || l.Unread(agent.Init) != len(got) {
+	if len(got) != maxOwn+1 || l.Unread(agent.Init) != len(got) {
 		t.Fatalf("init has %d messages, of which %d are counted", len(got), l.Unread(agent.Init))
 	}
 	if got[0] != "1 x kept" || !strings.Contains(got[1], "a2 is COMPLETED") {
 		t.Errorf("its oldest messages are %q", got[:2])
 	}
+}
+
+// TestTheOwnMessagesOfAnInboxAreBoundedAndNoEndIsLost: an agent spawns children for weeks and
+// reads nothing.
+func TestTheOwnMessagesOfAnInboxAreBoundedAndNoEndIsLost(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	ready(t, l, "s")
+	spawn(t, l, agentOf("a", "", "s"))
+	if _, err := l.SendMessage(t.Context(), "x", "a", "", "kept"); err != nil {
+		t.Fatal(err)
+	}
+	pausedBy(t, l, spawn(t, l, child("lives", "a")), forIdle)
+	if _, err := l.RequestKill(t.Context(), "a", &agboxv1.AgentKill{Mode: agboxv1.KillMode_KILL_MODE_GRACEFUL}); err != nil {
+		t.Fatal(err)
+	}
+	const children = maxOwn + 3*ownRoom
+	for i := range children {
+		state := []string{"COMPLETED", "FAILED"}[i%2] // of an agent that is removed by now
+		err := l.store.Update(t.Context(), func(tx *store.Tx) error {
+			return l.deliver(tx, "a", &agboxv1.AgentMessage{
+				Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: fmt.Sprint("c", i), Key: fmt.Sprint(i), Body: fmt.Sprintf(`{"state":%q}`, state),
+			})
+		})
+		if n := l.Unread("a"); err != nil || n > maxOwn+1 { // and the text
+			t.Fatalf("it has %d unread messages, %v", n, err)
+		}
+	}
+	check := func() {
+		t.Helper()
+		told := make(map[string]int)
+		others := 0
+		for after, more := uint64(0), true; more; {
+			list, next, err := l.Messages(t.Context(), "a", after, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range list {
+				after = m.GetSeq()
+				var news struct {
+					State  string
+					States map[string]int
+					Agents []string
+				}
+				if m.GetBody() != "" && json.Unmarshal([]byte(m.GetBody()), &news) != nil {
+					t.Fatalf("the body is %s", m.GetBody())
+				}
+				if news.State == "" && news.States == nil {
+					others++
+					continue
+				}
+				told[news.State]++
+				for state, n := range news.States {
+					told[state] += n
+				}
+				if news.States != nil && (len(news.Agents) != maxDigested || !strings.Contains(m.GetText(), " COMPLETED, ")) {
+					t.Errorf("put together are %v", m)
+				}
+			}
+			more = next
+		}
+		if delete(told, ""); !maps.Equal(told, map[string]int{"COMPLETED": children / 2, "FAILED": children / 2, "IDLE": 1}) || others != 2 {
+			t.Errorf("it was told of %v, and has %d others", told, others)
+		}
+	}
+	check()
+	unread := l.Unread("a")
+	stop()
+	l, _ = open(t, dir)
+	if l.Unread("a") != unread {
+		t.Errorf("after a restart there are %d unread, before there were %d", l.Unread("a"), unread)
+	}
+	check()
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// The bounds of messages from agents and clients. Messages of agbox itself have no bound of
-// their own: each follows from an event of an agent.
+// The bounds of messages from agents and clients. makeRoom has that of agbox's own.
 const (
 	// maxMessage is the length of a text, in bytes.
 	maxMessage = 64 << 10
@@ -47,6 +46,11 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 		if seq := tx.MessageWithKey(to, m); seq != 0 {
 			m.Seq = seq
 			return nil
+		}
+	}
+	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
+		if err := l.makeRoom(tx, to); err != nil {
+			return err
 		}
 	}
 	box := l.inboxIn(tx, to)
