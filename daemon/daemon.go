@@ -69,6 +69,8 @@ type Config struct {
 	// Retention says what is kept for how long. A field that is 0 has its default: 24 h
 	// each, 1000 execs and 10000 events.
 	Retention machine.Retention
+	// Lifetimes are those of sandboxes that do not set their own.
+	Lifetimes admission.Lifetimes
 	// OrphanGrace is how long an orphan in the engine is left alone. 0 means 10 min.
 	OrphanGrace time.Duration
 	// MaxExecLog and MaxSandboxLog limit the bytes of output that new sandboxes keep, per
@@ -287,7 +289,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		return nil, err
 	}
 	admits := admission.New(admission.Options{
-		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Log: cfg.Log,
+		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Lifetimes: cfg.Lifetimes, Log: cfg.Log,
 	})
 	incarnations.AdmitChildren(admits.ChildIn)
 	r.server, err = server.New(server.Options{

@@ -47,6 +47,7 @@ type specOptions struct {
 	user, workdir, hostname       string
 	entrypoint, postCreate        []string
 	idleTTL, idleAction, revival  string
+	cleanupTTL                    string
 	capAdd, capDrop, devices      []string
 	privileged, newPrivileges     *bool
 	seccompUnconfined, readOnly   *bool
@@ -103,6 +104,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list(&o.postCreate, "post-create", "", "shell `COMMAND` to run once before the sandbox is ready")
 	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0 means never")
 	text(&o.idleAction, "idle-action", "", "`WHAT` to do after --idle-ttl: stop or remove (default stop)")
+	text(&o.cleanupTTL, "cleanup-ttl", "", "delete the sandbox when it was stopped for this `DURATION`, for example 7d; 0 means never")
 	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: the daemon's setting)")
 	list(&o.capAdd, "cap-add", "", "`CAPABILITY` to add to the default ones, for example SYS_PTRACE")
 	list(&o.capDrop, "cap-drop", "", "`CAPABILITY` to drop, or ALL")
@@ -199,6 +201,11 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 		ttl, err := notation.Duration(o.idleTTL)
 		keep(flagError("idle-ttl", err))
 		spec.IdleTtl = durationpb.New(ttl)
+	}
+	if o.cleanupTTL != "" {
+		ttl, err := notation.Duration(o.cleanupTTL)
+		keep(flagError("cleanup-ttl", err))
+		spec.CleanupTtl = durationpb.New(ttl)
 	}
 	spec.Mounts = eachValue(keep, "mount", o.mounts, notation.Mount)
 	spec.Copies = eachValue(keep, "copy", o.copies, notation.Copy)

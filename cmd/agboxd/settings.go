@@ -69,6 +69,8 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(timeValue{&c.Retention.KeepAgents, time.Second}, "keep-agents", "how long an agent that has ended and its history are kept")
 	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
 	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept, and of an agent that has not ended; those of the oldest commands, and what no longer counts, are removed first")
+	f.Var(optionalTime{&c.Lifetimes.Idle}, "idle-ttl", "idle_ttl of sandboxes that do not set it; 0 means never (default: never, and 10m for clients of the published contract). Applies to new sandboxes")
+	f.Var(optionalTime{&c.Lifetimes.Cleanup}, "cleanup-ttl", "cleanup_ttl of sandboxes that do not set it: how long one is stopped before it is deleted; 0 means never (default: never, and 360h for clients of the published contract). Applies to new sandboxes")
 	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
@@ -78,7 +80,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-execs", "max-events",
-		"orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
+		"idle-ttl", "cleanup-ttl", "orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
 	return s
 }
 

@@ -46,6 +46,27 @@ func (v timeValue) Set(text string) error {
 	return nil
 }
 
+// optionalTime is a duration that may stay unset, which is nil. 0 means never.
+type optionalTime struct{ to **time.Duration }
+
+func (v optionalTime) String() string {
+	if v.to == nil || *v.to == nil {
+		return ""
+	}
+	return notation.FormatDuration(**v.to)
+}
+
+func (v optionalTime) Type() string { return "duration" }
+
+func (v optionalTime) Set(text string) error {
+	var d time.Duration
+	if err := (timeValue{&d, 0}).Set(text); err != nil {
+		return err
+	}
+	*v.to = &d
+	return nil
+}
+
 // countValue is a number of at least 1.
 type countValue struct{ to *int }
 

@@ -45,7 +45,9 @@ type Options struct {
 	Paths paths.Install
 	// Rules are the rules of the .proto files.
 	Rules protovalidate.Validator
-	Log   *slog.Logger
+	// Lifetimes are those of sandboxes that do not set their own.
+	Lifetimes Lifetimes
+	Log       *slog.Logger
 }
 
 // Controller admits or refuses sandboxes.
@@ -56,13 +58,14 @@ type Controller struct {
 	host      hostfiles.Checker
 	paths     paths.Install
 	rules     protovalidate.Validator
+	lifetimes Lifetimes
 	log       *slog.Logger
 }
 
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		engine: o.Engine, sandboxes: o.Sandboxes, probe: o.Probe, host: o.Host, paths: o.Paths, rules: o.Rules, log: o.Log,
+		engine: o.Engine, sandboxes: o.Sandboxes, probe: o.Probe, host: o.Host, paths: o.Paths, rules: o.Rules, lifetimes: o.Lifetimes, log: o.Log,
 	}
 }
 
@@ -72,6 +75,9 @@ func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequ
 	result := c.merge(req)
 	c.feasible(ctx, result)
 	c.hostSide(newRequestList(req, result))
+	if result.Spec != nil {
+		c.lifetimes.fill(result.Spec)
+	}
 	return result
 }
 
@@ -110,6 +116,8 @@ func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandbox
 		return nil, err
 	}
 	asked.resolveSources(resolved)
+	resolved.Published = asked.published
+	c.lifetimes.fill(resolved)
 	return resolved, nil
 }
 

@@ -287,6 +287,27 @@ func TestACommandThatAStopHasEndedRunsOnceMore(t *testing.T) {
 	}
 }
 
+func TestStoppedSandboxIsDeletedOnceItsCleanupTimeIsUp(t *testing.T) {
+	r := stream(accepted, ready, stopReq, stopped)
+	due := r.StateChangedAt.Add(time.Hour)
+	rules := Rules{CleanupTTL: time.Hour}
+	if step := Next(r, Observation{}, rules, due.Add(-time.Second)); step.Do != Rest || !step.Wake.Equal(due) {
+		t.Errorf("before: %s, wake %s; want rest until %s", step.Do, step.Wake, due)
+	}
+	step := Next(r, Observation{}, rules, due)
+	if step.Event.GetEventType() != delReq || step.Event.GetSandboxPhase().GetReason() != "cleanup_ttl" {
+		t.Errorf("when due: %s %v, want a delete request", step.Do, step.Event)
+	}
+	for name, other := range map[string]Record{"READY": stream(accepted, ready), "FAILED": stream(accepted, failed)} {
+		if step := Next(other, Observation{Looked: true, Primary: primary(runtime.StateRunning), Connected: true}, rules, due.Add(time.Hour)); step.Event.GetEventType() == delReq {
+			t.Errorf("one that is %s is deleted", name)
+		}
+	}
+	if step := Next(r, Observation{}, Rules{}, due.Add(1e6*time.Hour)); step.Do != Rest || !step.Wake.IsZero() {
+		t.Errorf("without a cleanup_ttl: %s, wake %s; want rest", step.Do, step.Wake)
+	}
+}
+
 func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 	up := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateRunning), Connected: true}
 	idle := Rules{IdleTTL: time.Minute}

@@ -121,6 +121,8 @@ type Rules struct {
 	// or deleted if IdleRemove is set. 0 means never.
 	IdleTTL    time.Duration
 	IdleRemove bool
+	// CleanupTTL is the time after which a STOPPED sandbox is deleted. 0 means never.
+	CleanupTTL time.Duration
 	// ReadyWithin is how long the supervisor may take to answer after the primary was
 	// started.
 	ReadyWithin time.Duration
@@ -190,8 +192,20 @@ func Next(r Record, o Observation, rules Rules, now time.Time) Step {
 		if r.Restart {
 			return emit(agboxv1.EventType_SANDBOX_RESUME_REQUESTED, nil)
 		}
+		return nextStopped(r, rules, now)
 	}
 	return Step{}
+}
+
+// nextStopped deletes a sandbox that was stopped for long enough.
+func nextStopped(r Record, rules Rules, now time.Time) Step {
+	if rules.CleanupTTL <= 0 {
+		return Step{}
+	}
+	if due := r.StateChangedAt.Add(rules.CleanupTTL); now.Before(due) {
+		return Step{Wake: due}
+	}
+	return emit(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, &agboxv1.SandboxPhaseDetails{Reason: cleanupReason})
 }
 
 func nextDeleting(r Record, o Observation, now time.Time) Step {
@@ -343,6 +357,8 @@ const (
 	DeleteRequested = "delete_requested"
 	// idleReason: nothing ran in it for its idle_ttl.
 	idleReason = "idle_ttl"
+	// cleanupReason: it was stopped for its cleanup_ttl.
+	cleanupReason = "cleanup_ttl"
 )
 
 // nextCalm decides about a READY sandbox that needs no repair.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -98,6 +99,7 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 	return machine.Rules{
 		IdleTTL:     sb.Spec.GetIdleTtl().AsDuration(),
 		IdleRemove:  sb.Spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE,
+		CleanupTTL:  l.cleanupTTL(sb),
 		Revival:     cmp.Or(sb.Spec.GetRevival(), l.revival),
 		ReadyWithin: l.readyWithin,
 		Retry:       retryMax,
@@ -108,6 +110,19 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 
 		PendingRecovery: l.pendingRecovery,
 	}
+}
+
+// cleanupTTL is the time after which a stopped sandbox is deleted. One with an agent that has
+// not ended is kept: it may be resumed.
+func (l *Loop) cleanupTTL(sb ledger.Sandbox) time.Duration {
+	ttl := sb.Spec.GetCleanupTtl().AsDuration()
+	if ttl <= 0 || sb.State != machine.Stopped || l.now().Before(sb.StateChangedAt.Add(ttl)) {
+		return ttl
+	}
+	if slices.ContainsFunc(l.ledger.AgentsIn(sb.ID), func(a ledger.Agent) bool { return !a.Over() }) {
+		return 0
+	}
+	return ttl
 }
 
 // apply executes one step and writes its results to o.

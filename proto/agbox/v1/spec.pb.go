@@ -368,8 +368,9 @@ type CreateSpec struct {
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Environment of every process in the primary. It overrides that of the image.
 	Envs map[string]string `protobuf:"bytes,7,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Stop the sandbox if no exec has run for this time. 0 means never. Unset means never
-	// or, if idle_action is remove, one minute.
+	// Stop the sandbox if no exec has run for this time. 0 means never. Unset means one
+	// minute if idle_action is remove, otherwise the daemon's setting idle-ttl, usually
+	// never.
 	IdleTtl *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
 	// Ports of the primary to publish on the host.
 	Ports []*PortMapping `protobuf:"bytes,9,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -430,6 +431,10 @@ type CreateSpec struct {
 	// Names of further variables of envs whose values are secret: stored encrypted, and
 	// shown as "(secret)". Variables whose names say so, such as API_KEY, need no mention.
 	SecretEnvs []string `protobuf:"bytes,68,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	// Delete the sandbox when it has been stopped for this time, unless it has an agent that
+	// has not ended. 0 means never. Unset means the daemon's setting cleanup-ttl, usually
+	// never.
+	CleanupTtl *durationpb.Duration `protobuf:"bytes,70,opt,name=cleanup_ttl,json=cleanupTtl,proto3" json:"cleanup_ttl,omitempty"`
 	// The agent that "agbox agent spawn" starts in this sandbox, as far as its own arguments
 	// do not say otherwise. Creating the sandbox does not start it.
 	Agent *AgentSpec `protobuf:"bytes,80,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -441,8 +446,11 @@ type CreateSpec struct {
 	// because untrusted files name some of them. One that leads through a link by now is
 	// refused. Set by the daemon; a request must not set it.
 	SourcesResolved bool `protobuf:"varint,69,opt,name=sources_resolved,json=sourcesResolved,proto3" json:"sources_resolved,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// A client of the published contract has created the sandbox: its services are started
+	// before it is READY. Filled in by the daemon.
+	Published     bool `protobuf:"varint,71,opt,name=published,proto3" json:"published,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSpec) Reset() {
@@ -699,6 +707,13 @@ func (x *CreateSpec) GetSecretEnvs() []string {
 	return nil
 }
 
+func (x *CreateSpec) GetCleanupTtl() *durationpb.Duration {
+	if x != nil {
+		return x.CleanupTtl
+	}
+	return nil
+}
+
 func (x *CreateSpec) GetAgent() *AgentSpec {
 	if x != nil {
 		return x.Agent
@@ -723,6 +738,13 @@ func (x *CreateSpec) GetToolProjections() []*ToolProjection {
 func (x *CreateSpec) GetSourcesResolved() bool {
 	if x != nil {
 		return x.SourcesResolved
+	}
+	return false
+}
+
+func (x *CreateSpec) GetPublished() bool {
+	if x != nil {
+		return x.Published
 	}
 	return false
 }
@@ -2083,7 +2105,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8c\x10\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xf0\x10\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -2130,11 +2152,14 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"entrypoint\x18C \x03(\tR\n" +
 	"entrypoint\x12*\n" +
 	"\vsecret_envs\x18D \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
-	"secretEnvs\x12)\n" +
+	"secretEnvs\x12D\n" +
+	"\vcleanup_ttl\x18F \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\n" +
+	"cleanupTtl\x12)\n" +
 	"\x05agent\x18P \x01(\v2\x13.agbox.v1.AgentSpecR\x05agent\x12)\n" +
 	"\x05build\x18_ \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
-	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x1a9\n" +
+	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x12\x1c\n" +
+	"\tpublished\x18G \x01(\bR\tpublished\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
@@ -2392,37 +2417,38 @@ var file_agbox_v1_spec_proto_depIdxs = []int32{
 	13, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
 	14, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
 	2,  // 14: agbox.v1.CreateSpec.idle_action:type_name -> agbox.v1.IdleAction
-	29, // 15: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
-	7,  // 16: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
-	9,  // 17: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
-	23, // 18: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
-	8,  // 19: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
-	24, // 20: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
-	25, // 21: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
-	0,  // 22: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
-	26, // 23: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
-	4,  // 24: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	28, // 25: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	28, // 26: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	28, // 27: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	28, // 28: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	27, // 29: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	18, // 30: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	17, // 31: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
-	12, // 32: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	11, // 33: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	20, // 34: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
-	13, // 35: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	14, // 36: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
-	1,  // 37: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	7,  // 38: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
-	16, // 39: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
-	5,  // 40: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	28, // 15: agbox.v1.CreateSpec.cleanup_ttl:type_name -> google.protobuf.Duration
+	29, // 16: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
+	7,  // 17: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
+	9,  // 18: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	23, // 19: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
+	8,  // 20: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
+	24, // 21: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
+	25, // 22: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
+	0,  // 23: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	26, // 24: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	4,  // 25: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	28, // 26: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	28, // 27: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	28, // 28: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	28, // 29: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	27, // 30: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	18, // 31: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	17, // 32: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	12, // 33: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	11, // 34: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	20, // 35: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	13, // 36: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	14, // 37: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 38: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	7,  // 39: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
+	16, // 40: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
+	5,  // 41: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
