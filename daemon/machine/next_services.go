@@ -68,16 +68,25 @@ type verdict struct {
 }
 
 // nextServices returns the next step that the services need, or Rest. ready means that
-// READY need not wait for any of them. A PENDING sandbox makes and starts the required
-// services, a READY one all.
+// READY need not wait for any of them. A PENDING sandbox makes and starts the required and
+// the early services, a READY one all.
 func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Step, ready bool) {
 	named := make(map[aim][]string)
+	var background []string
 	ready = true
 	for _, rule := range rules.Services {
-		if r.State == Pending && !rule.Required {
+		early := r.State == Pending && !rule.Required
+		if early && !rule.Early {
 			continue
 		}
 		v := nextService(r, o, rule, now)
+		if early {
+			if v = hurried(v, r.Services[rule.Name], o.Services[rule.Name]); v.aim == mustBeMade {
+				background = append(background, rule.Name)
+				ready = false
+				continue
+			}
+		}
 		if why, withheld := rules.Withheld[rule.Name]; withheld && r.State == Ready {
 			v = withhold(r.Services[rule.Name], o.Services[rule.Name], rule, now, why)
 		}
@@ -100,11 +109,26 @@ func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Ste
 			return Step{Do: deed.Verb, Services: names}, false
 		}
 	}
+	if len(background) > 0 {
+		return Step{Do: MakeServices, Services: background}, false
+	}
 	if names := named[mustRunHook]; len(names) > 0 {
 		s := r.Services[names[0]]
 		return Step{Do: RunHook, Hook: &Hook{Service: names[0], Start: s.Start, Index: s.Hooks}}, false
 	}
 	return step, ready
+}
+
+// hurried returns the verdict about an early service of a PENDING sandbox. READY waits until
+// its container is made and has run for a moment, but not for its health, its hooks, another
+// service, or another try.
+func hurried(v verdict, s Service, seen ServiceSeen) verdict {
+	c := seen.Container
+	settling := seen.Making || s.Phase == Starting && running(c) && !paused(c) && c.Health == ""
+	if v.aim == mustRunHook || v.aim == mustWait && !settling || s.Failures > 0 && v.aim != mustEmit {
+		return verdict{aim: isWell}
+	}
+	return v
 }
 
 func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdict {

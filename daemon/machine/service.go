@@ -175,6 +175,9 @@ type ServiceRule struct {
 	Name string
 	// Required: the sandbox becomes READY only after this service.
 	Required bool
+	// Early: it is started before the sandbox is READY, which waits for its container, but
+	// neither for its healthcheck nor for its hooks, and does not fail with it.
+	Early bool
 	// After are its dependencies.
 	After []Dependency
 	// Hooks is how many commands run in the primary once it is well.
@@ -196,7 +199,7 @@ func ServiceRules(spec *agboxv1.CreateSpec) []ServiceRule {
 	for i, s := range spec.GetServices() {
 		position[s.GetName()] = i
 		rule := ServiceRule{
-			Name: s.GetName(), Required: s.Required == nil || s.GetRequired(), Hooks: uint32(len(s.GetPostStartOnPrimary())),
+			Name: s.GetName(), Required: s.Required == nil || s.GetRequired(), Early: spec.GetPublished(), Hooks: uint32(len(s.GetPostStartOnPrimary())),
 		}
 		for _, d := range s.GetDependsOn() {
 			rule.After = append(rule.After, Dependency{

@@ -241,3 +241,54 @@ func TestTroubleOfRequiredServicesIsSaid(t *testing.T) {
 		t.Errorf("of an optional service is said: %q", got)
 	}
 }
+
+// A published client calls it a companion container.
+func TestAnEarlyServiceIsReadyBeforeItsSandboxAndDoesNotHoldItUp(t *testing.T) {
+	rules := dbRules
+	rules.Services = []ServiceRule{{Name: "db", Early: true, Hooks: 1}}
+	plain := rules
+	plain.Services = []ServiceRule{{Name: "db", Early: true}}
+	making := stream(accepted)
+	starting := withDB(making, serviceStarted, 0, nil)
+	without := func(change func(*ServiceSeen)) Observation {
+		o := seenDB(runtime.StateRunning, "")
+		seen := ServiceSeen{}
+		change(&seen)
+		o.Services = map[string]ServiceSeen{"db": seen}
+		return o
+	}
+	failure := without(func(s *ServiceSeen) {
+		s.Failure = &ServiceFailure{Reason: agboxv1.ErrorReason_IMAGE_NOT_FOUND, Message: "no image"}
+	})
+	failed := withDB(making, serviceFailed, 0, &agboxv1.ServiceEventDetails{Failures: 1, ErrorCode: "IMAGE_NOT_FOUND"})
+	up := withDB(starting, serviceReady, 0, nil)
+	for _, tc := range []struct {
+		name   string
+		record Record
+		seen   Observation
+		rules  Rules
+		after  time.Duration
+		do     Verb
+		event  agboxv1.EventType
+	}{
+		{"it is made in the background", making, without(func(*ServiceSeen) {}), plain, 0, MakeServices, 0},
+		{"READY waits for its container", making, without(func(s *ServiceSeen) { s.Making = true }), plain, 0, Rest, 0},
+		{"it is started", making, seenDB(runtime.StateCreated, ""), plain, 0, Emit, serviceStarted},
+		{"READY waits for a moment", starting, seenDB(runtime.StateRunning, ""), plain, 0, Rest, 0},
+		{"it is ready", starting, seenDB(runtime.StateRunning, ""), plain, time.Second, Emit, serviceReady},
+		{"then its sandbox", up, seenDB(runtime.StateRunning, ""), plain, time.Second, Emit, ready},
+		{"a healthcheck holds nothing up", starting, seenDB(runtime.StateRunning, runtime.HealthStarting), plain, 0, Emit, ready},
+		{"a healthy one is told first", starting, seenDB(runtime.StateRunning, runtime.Healthy), plain, 0, Emit, serviceReady},
+		{"hooks run afterwards", starting, seenDB(runtime.StateRunning, runtime.Healthy), rules, 0, Emit, ready},
+		{"a failure is told first", making, failure, plain, 0, Emit, serviceFailed},
+		{"it fails alone", failed, without(func(*ServiceSeen) {}), plain, 0, Emit, ready},
+	} {
+		step := Next(tc.record, tc.seen, tc.rules, t0.Add(tc.after))
+		if step.Do != tc.do || step.Event.GetEventType() != tc.event {
+			t.Errorf("%s: %s %s, want %s %s", tc.name, step.Do, step.Event.GetEventType(), tc.do, tc.event)
+		}
+	}
+	if step := Next(starting, seenDB(runtime.StateRunning, runtime.Healthy), Rules{Services: []ServiceRule{{Name: "db"}}}, t0); step.Event.GetEventType() != ready {
+		t.Errorf("one that is not early: %s %s, want its sandbox ready first", step.Do, step.Event.GetEventType())
+	}
+}

@@ -58,7 +58,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
 		if w.startedFor != sb.PendingSequence {
 			w.startedAt, w.startedFor = time.Time{}, sb.PendingSequence
 		}
-		if sb.Want != machine.WantRunning {
+		if sb.Want != machine.WantRunning || sb.State == machine.Failed {
 			l.halt(w)
 		}
 		l.recall(w, &o)

@@ -38,6 +38,8 @@ var lines = []struct {
 	{15, "what the published rules forbid is refused in its words", strictSpecs},
 	{16, "stops and removals have the published reasons", reasonsOfEnds},
 	{17, "what is being deleted already is not deleted again", deletedOnce},
+	{18, "companions are started before READY, and do not hold it up", companionsFirst},
+	{19, "idle_ttl and cleanup_ttl have the published defaults", publishedLifetimes},
 	{12, "every registered service has a health", healthOfEveryService},
 }
 

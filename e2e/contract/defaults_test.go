@@ -117,3 +117,39 @@ func deletedOnce(t *testing.T, w *world) {
 		t.Errorf("what is deleted is %v (%s), want only %s", ids, got.text("deleted_count"), second)
 	}
 }
+
+// companionsFirst has companions that run, that cannot, and that never become healthy.
+func companionsFirst(t *testing.T, w *world) {
+	id := w.call(t, "CreateSandbox", fields{"create_spec": fields{"image": harness.ImageBusybox, "services": []fields{
+		{"name": "cache", "image": harness.ImageBusybox, "command": []string{"sleep", "1000000"}},
+		{"name": "nowhere", "image": "agbox-test/no-such-image:latest"},
+		neverHealthy,
+	}}}).text("sandbox.sandbox_id")
+	events := w.subscribe(t, "SubscribeSandboxEvents", fields{"sandbox_id": id}).until(t, eventIs("SANDBOX_READY"))
+	for typ, want := range map[string]string{"SANDBOX_SERVICE_READY": "cache", "SANDBOX_SERVICE_FAILED": "nowhere"} {
+		if i := slices.IndexFunc(events, eventIs(typ)); i < 0 || events[i].text("service.name") != want {
+			t.Errorf("before SANDBOX_READY there is no %s of %s: %v", typ, want, events)
+		}
+	}
+}
+
+func publishedLifetimes(t *testing.T, w *world) {
+	id := w.create(t, fields{"image": harness.ImageBusybox})
+	shown := w.in.Must(t, "inspect", id)
+	for _, want := range []string{"idle_ttl: 10m", "cleanup_ttl: 360h"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("a sandbox that leaves it out has no %q:\n%s", want, shown)
+		}
+	}
+	ours := strings.TrimSpace(w.in.Must(t, "create", "--no-wait", "--image", harness.ImageBusybox))
+	if shown := w.in.Must(t, "inspect", ours); strings.Contains(shown, "idle_ttl") || strings.Contains(shown, "cleanup_ttl") {
+		t.Errorf("a sandbox of ours has them:\n%s", shown)
+	}
+	// It is deleted once it was stopped for that time, with the reason of the setting.
+	w.in.Must(t, "create", "soon-gone", "--id", "soon-gone-id", "--cleanup-ttl", "200ms", "--image", harness.ImageBusybox)
+	w.in.Must(t, "stop", "soon-gone")
+	events := w.subscribe(t, "SubscribeSandboxEvents", fields{"sandbox_id": "soon-gone-id"}).until(t, eventIs("SANDBOX_DELETED"))
+	if got := events[len(events)-1].text("sandbox_phase.reason"); got != "cleanup_ttl" {
+		t.Errorf("it is deleted with the reason %q", got)
+	}
+}
