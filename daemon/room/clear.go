@@ -32,14 +32,17 @@ func (k *Keeper) Tidy(ctx context.Context, sandboxID string) error {
 		return err
 	}
 	if err := k.Clear(ctx, sandboxID); err != nil {
-		return k.full(sandboxID, err)
+		return k.full(sandboxID, use, err)
 	}
 	if use, err = k.Use(ctx, sandboxID); err != nil || !use.Over() {
 		return err
 	}
+	if use.mostlySaved() {
+		return k.full(sandboxID, use, nil) // its logs are not to blame
+	}
 	if use.MaxBytes > 0 && !use.Hidden {
 		err = within(k.paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error {
-			removed, err := dir.Shrink(ctx, use.MaxBytes)
+			removed, err := dir.Shrink(ctx, use.MaxBytes-min(use.Saved, use.MaxBytes))
 			k.log.Warn("removed the largest logs of a sandbox, which were longer than agbox writes them", "sandbox_id", sandboxID, "count", removed)
 			return err
 		})
@@ -48,7 +51,7 @@ func (k *Keeper) Tidy(ctx context.Context, sandboxID string) error {
 		use, err = k.Use(ctx, sandboxID)
 	}
 	if err != nil || use.Over() {
-		return k.full(sandboxID, err)
+		return k.full(sandboxID, use, err)
 	}
 	return nil
 }
@@ -87,7 +90,12 @@ func within(path string, do func(*logs.Dir) error) error {
 	return do(dir)
 }
 
-func (k *Keeper) full(sandboxID string, cause error) error {
+func (k *Keeper) full(sandboxID string, use Use, cause error) error {
+	if use.mostlySaved() {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_FOLDERS_FULL,
+			"The agents of sandbox %s have %d bytes in checkpoints, and with its folders it may have %d: remove agents that have ended with \"agbox agent rm\".",
+			sandboxID, use.Saved, use.MaxBytes).With("sandbox_id", sandboxID).Because(cause)
+	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_FOLDERS_FULL,
 		"Sandbox %s has put more into %s than it may, and the daemon cannot remove all of it: remove it there, as root if need be.",
 		sandboxID, k.paths.SandboxLogs(sandboxID)).With("sandbox_id", sandboxID).Because(cause)

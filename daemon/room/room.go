@@ -1,5 +1,6 @@
 // Package room bounds what a sandbox may put into the two folders of the host that its
-// container can write: that of its logs and that of the supervisor's socket.
+// container can write: that of its logs and that of the supervisor's socket. The checkpoints of
+// its agents, which the daemon copies out of the first, count as well.
 //
 // File systems limit a folder only with project quotas, which need root and a mount
 // option, so the daemon counts. What may be in the folders is in the boot configuration, as
@@ -62,6 +63,7 @@ func Bytes(maxOutput uint64) uint64 {
 // Ledger is the ledger as this package needs it.
 type Ledger interface {
 	Sandboxes() []ledger.Sandbox
+	AgentsIn(sandboxID string) []ledger.Agent
 	RecordedExecs(ctx context.Context, sandboxID string) (map[string]bool, error)
 	StopBecause(ctx context.Context, id string, reason agboxv1.ErrorReason, sentence string) (ledger.Sandbox, error)
 }
@@ -102,8 +104,9 @@ type Use struct {
 	logs.Usage
 	// MaxBytes and MaxFiles are the limits. 0 means none.
 	MaxBytes, MaxFiles uint64
-	// Held is the part of Bytes in files without names that processes have open.
-	Held uint64
+	// Held is the part of Bytes in files without names that processes have open, and Saved that
+	// of the checkpoints of its agents, which are kept outside its folders.
+	Held, Saved uint64
 	// Hidden means that the folders cannot be counted, because something in the sandbox
 	// has closed them to the daemon or nested them without end.
 	Hidden bool
@@ -113,6 +116,9 @@ type Use struct {
 func (u Use) Over() bool {
 	return u.Hidden || u.MaxBytes > 0 && u.Bytes > u.MaxBytes || u.MaxFiles > 0 && u.Files > u.MaxFiles
 }
+
+// mostlySaved reports whether checkpoints take more than half of what the sandbox may have.
+func (u Use) mostlySaved() bool { return u.MaxBytes > 0 && u.Saved > u.MaxBytes/2 }
 
 // Use counts what a sandbox has in its folders. It counts at most one file more than the
 // sandbox may have, and no files without names.
@@ -190,7 +196,13 @@ func (k *Keeper) forget(sandboxID string) {
 
 // count replaces the usage of use.
 func (k *Keeper) count(ctx context.Context, sandboxID string, use *Use) error {
-	use.Usage = logs.Usage{Bytes: use.Held}
+	use.Saved = 0
+	for _, a := range k.ledger.AgentsIn(sandboxID) {
+		for _, c := range a.Checkpoints {
+			use.Saved += c.GetBytes()
+		}
+	}
+	use.Usage = logs.Usage{Bytes: use.Held + use.Saved}
 	for _, path := range []string{k.paths.SandboxLogs(sandboxID), k.paths.GuestLink(sandboxID)} {
 		most := ^uint64(0)
 		if use.MaxFiles > 0 {
@@ -285,6 +297,9 @@ func (u Use) sentence() string {
 		return fmt.Sprintf("The daemon stopped it, because its folders for logs and socket have more than the %d files that they may have. %s", u.MaxFiles, advice)
 	}
 	const mib = 1 << 20
+	if u.mostlySaved() {
+		return fmt.Sprintf("The daemon stopped it, because its folders and the checkpoints of its agents have %d MiB (%d of them in checkpoints), and they may have %d MiB. Remove agents that have ended with \"agbox agent rm\", then \"agbox start\" starts it again.", u.Bytes/mib, u.Saved/mib, u.MaxBytes/mib)
+	}
 	held := ""
 	if u.Held > 0 {
 		held = fmt.Sprintf(" (%d of them in files that were removed while a process has them open)", u.Held/mib)

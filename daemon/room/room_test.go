@@ -20,6 +20,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type book struct {
 	boxes    []ledger.Sandbox
 	recorded map[string]bool
+	agents   []ledger.Agent
 	// reasons has what StopBecause was called with, by sandbox.
 	reasons map[string]string
 }
@@ -39,6 +41,8 @@ func (b *book) Sandboxes() []ledger.Sandbox { return b.boxes }
 func (b *book) RecordedExecs(context.Context, string) (map[string]bool, error) {
 	return b.recorded, nil
 }
+
+func (b *book) AgentsIn(string) []ledger.Agent { return b.agents }
 
 func (b *book) StopBecause(_ context.Context, id string, reason agboxv1.ErrorReason, sentence string) (ledger.Sandbox, error) {
 	b.reasons[id] = reason.String() + ": " + sentence
@@ -233,7 +237,7 @@ func TestWhatCannotBeRemovedIsAnErrorThatNamesTheFolder(t *testing.T) {
 	if err := b.Clear(t.Context(), "a"); err == nil {
 		t.Error("a link in place of the folder was followed")
 	}
-	err := b.full("a", nil)
+	err := b.full("a", Use{}, nil)
 	if fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_FOLDERS_FULL || !strings.Contains(err.Error(), b.paths.SandboxLogs("a")) {
 		t.Errorf("it says %v", err)
 	}
@@ -274,5 +278,35 @@ func TestARemovalEndsWithItsContext(t *testing.T) {
 	cancel()
 	if err := b.Clear(ctx, "a"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled removal gives %v", err)
+	}
+}
+
+// TestTheCheckpointsOfItsAgentsCount: they are outside its folders, but it has made them.
+func TestTheCheckpointsOfItsAgentsCount(t *testing.T) {
+	b := newBench(t)
+	b.write("b.stdout.log", 100<<10)
+	saved := func(agents int) {
+		b.book.agents = nil
+		for range agents {
+			b.book.agents = append(b.book.agents, ledger.Agent{Record: agent.Record{Checkpoints: []*agboxv1.AgentCheckpoint{{Bytes: 200 << 10}, {Bytes: 200 << 10}}}})
+		}
+	}
+	saved(2)
+	b.Pass(t.Context())
+	if len(b.book.reasons) > 0 {
+		t.Errorf("within its limit it was stopped: %v", b.book.reasons)
+	}
+	saved(3)
+	b.Pass(t.Context())
+	if got := b.book.reasons["a"]; !strings.Contains(got, "(1 of them in checkpoints)") || !strings.Contains(got, "agbox agent rm") {
+		t.Errorf("it was stopped because of %q", got)
+	}
+	err := b.Tidy(t.Context(), "a")
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_FOLDERS_FULL || !strings.Contains(err.Error(), "checkpoints") {
+		t.Errorf("a start gives %v", err)
+	}
+	saved(1)
+	if err := b.Tidy(t.Context(), "a"); err != nil {
+		t.Errorf("a start after the removal of agents gives %v", err)
 	}
 }
