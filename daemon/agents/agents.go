@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -200,6 +202,12 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 			r.log.Warn("the last words of an incarnation cannot be read", "agent_id", a.ID, "exec_id", exec.GetExecId(), "error", err)
 		}
 		end.ErrorMessage, end.ErrorStack = line, stack
+	}
+	if said := reports.at.Sum; said.Error != "" && end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED && !end.GetOomKilled() {
+		end.ErrorMessage, end.ErrorStack = said.Error, cmp.Or(said.Stack, end.GetErrorStack())
+		if said.RetryAfter > 0 {
+			end.RetryAfter = durationpb.New(said.RetryAfter)
+		}
 	}
 	return end
 }

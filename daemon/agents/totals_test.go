@@ -84,3 +84,28 @@ func TestAProgramThatOnlyAsksHasSpoken(t *testing.T) {
 		t.Errorf("it ended with %v, which means %v", end, ev)
 	}
 }
+
+func TestAReportedErrorIsThatOfTheEnd(t *testing.T) {
+	b := newBench(t, &agboxv1.AgentSpec{})
+	limited := journal.Row{Op: journal.Error, Text: "rate limited", Stack: "at call", RetryAfterMS: 30_000}
+	end := func() *agboxv1.IncarnationEnd {
+		_, reports, err := b.End(t.Context(), b.agent(), &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1, Error: "It exited."})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reports.Events[len(reports.Events)-1].GetEnd()
+	}
+	b.write(limited)
+	if got := end(); got.GetErrorMessage() != "rate limited" || got.GetErrorStack() != "at call" || got.GetRetryAfter().GetSeconds() != 30 {
+		t.Errorf("the end is %v", got)
+	}
+	b.write(journal.Row{Op: journal.Step, Steps: 1})
+	if got := end(); got.GetErrorMessage() != "It exited." || got.GetRetryAfter() != nil {
+		t.Errorf("after it got on, the end is %v", got)
+	}
+	for _, bad := range []journal.Row{{Op: journal.Error}, {Op: journal.Error, Text: "x", RetryAfterMS: 86_400_001}, {Op: journal.Error, Text: "x", Stack: strings.Repeat("x", journal.MaxStack+1)}} {
+		if _, err := journal.Start().Next(bad); err == nil {
+			t.Errorf("%.40v was accepted", bad)
+		}
+	}
+}

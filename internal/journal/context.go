@@ -15,6 +15,7 @@ func (s Summary) nextOfContext(r Row) (Summary, error) {
 	switch r.Op {
 	case Turn:
 		s.Turns++
+		s = s.withoutError()
 	case Gate:
 		switch {
 		case r.Kind != Tool && r.Kind != LLM:

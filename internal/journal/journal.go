@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/agbox/agbox/internal/gate"
@@ -35,6 +36,8 @@ const (
 	Usage = "usage"
 	Step  = "step"
 	Say   = "say"
+	// Error is what makes the program end.
+	Error = "error"
 	Done  = "done"
 	// Turn is the end of a turn, Context a percentage of the context, and Gate a call that
 	// the program asked for.
@@ -126,7 +129,11 @@ type Row struct {
 	Steps uint64 `json:"steps,omitempty"`
 	// Outcome is for Done.
 	Outcome string `json:"outcome,omitempty"`
-	// Text is for Say, Done and Send.
+	// Stack is for Error, and so is RetryAfterMS: after which time to try again, in milliseconds. 0
+	// leaves that to agbox.
+	Stack        string `json:"stack,omitempty"`
+	RetryAfterMS uint64 `json:"retry_after_ms,omitempty"`
+	// Text is for Say, Error, Done and Send.
 	Text string `json:"text,omitempty"`
 	// Percent is for Turn, Context and Gate: how full the context is. 0 means that the
 	// program did not say so. Context is the word for the context after the row.
@@ -183,6 +190,10 @@ type Summary struct {
 	Steps uint64
 	// Said is the last thing that the agent said.
 	Said string
+	// Error is the last error that the program reported, unless it has completed a step or turn
+	// since. Stack and RetryAfter belong to it.
+	Error, Stack string
+	RetryAfter   time.Duration
 	// Outcome is empty until one is reported. Message explains it.
 	Outcome, Message string
 	// Turns is the number of turns that are complete.
@@ -275,8 +286,13 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 			return s, refuse("The number of completed steps may not go down (it is %d) and is at most %d.", s.Steps, uint64(maxCount))
 		}
 		s.Steps = r.Steps
+		s = s.withoutError()
 	case Say:
 		s.Said = r.Text
+	case Error:
+		if s, err = s.nextOfError(r); err != nil {
+			return s, err
+		}
 	case Observed:
 		if r.Observation < s.Observation || r.Observation > maxCount {
 			return s, refuse("Observation %d was taken before; there is no earlier one to take.", s.Observation)

@@ -61,6 +61,9 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent hydrate                     print what is needed to go on: the newest checkpoint, the calls since then, and what the
                                           context_hook of the agent adds
   agbox-agent say TEXT                    say what the agent is doing
+  agbox-agent error [--retry-after TIME] TEXT
+                                          say which error ends the program. --retry-after: begin the next incarnation after that
+                                          time, as 30s after a rate limit. For errors that will come again, report done fail
   agbox-agent pause approval|idle [MESSAGE]
                                           pause the agent until somebody approves or denies, or until it has a message; prints
                                           what changed meanwhile
@@ -232,6 +235,8 @@ func parse(args []string, stdin io.Reader) (request map[string]any, body []byte,
 		request, err = parseGate(args[1:])
 	case "escalate":
 		request, err = parseEscalate(args[1:], stdin)
+	case "error":
+		request, err = parseError(args[1:])
 	case "send":
 		request, err = parseSend(args[1:], stdin)
 	case "checkpoint":

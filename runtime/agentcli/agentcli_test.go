@@ -153,3 +153,19 @@ func TestExitCodes(t *testing.T) {
 		t.Error("the name of the command is not recognized")
 	}
 }
+
+func TestErrors(t *testing.T) {
+	for _, row := range []struct {
+		args []string
+		ms   any
+		ok   bool
+	}{
+		{[]string{"no"}, nil, true}, {[]string{"--retry-after", "30s", "no"}, int64(30_000), true},
+		{[]string{"--retry-after", "soon", "no"}, nil, false}, {[]string{"--retry-after", "30s"}, nil, false}, {nil, nil, false},
+	} {
+		request, err := parseError(row.args)
+		if (err == nil) != row.ok || row.ok && (request["text"] != "no" || request["retry_after_ms"] != row.ms) {
+			t.Errorf("%q: %v, %v", row.args, request, err)
+		}
+	}
+}

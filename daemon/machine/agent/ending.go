@@ -130,7 +130,7 @@ func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
 		return deadLetter(crashes, fmt.Sprintf("It crashed %d times. The last time: %s", crashes, message))
 	case r.OverBudget(rules.Budget):
 		return failed(agboxv1.ErrorReason_BUDGET_EXHAUSTED, rules.Budget.Sentence(r.Progress, crashes), crashes)
-	case allEqual(same, rules.Retry.SameError):
+	case end.GetRetryAfter() == nil && allEqual(same, rules.Retry.SameError):
 		return deadLetter(crashes, fmt.Sprintf("Deterministic crash: same error on %d attempts: %s", rules.Retry.SameError, message))
 	case oom && rules.Retry.OOM > 0 && crashes >= rules.Retry.OOM && r.OOMs == r.Crashes:
 		return deadLetter(crashes, oomSentence(r, end, crashes))
@@ -142,7 +142,11 @@ func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
 		p.Strategy = ReducedFootprint
 	}
 	if p.GetReason() == agboxv1.PauseReason_PAUSE_REASON_CRASH {
-		p.WakeAt = timestamppb.New(r.LastAt.Add(rules.Retry.delay(crashes)))
+		delay := rules.Retry.delay(crashes)
+		if asked := end.GetRetryAfter(); asked != nil { // its program knows what it waits for
+			delay = asked.AsDuration()
+		}
+		p.WakeAt = timestamppb.New(r.LastAt.Add(delay))
 	}
 	return pause
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -300,5 +302,23 @@ func TestTheHistoryHasTheCrashesAndNothingElse(t *testing.T) {
 	}
 	if h.r.Last.GetErrorStack() != "long" || h.r.Last.GetAttempt() != 0 {
 		t.Errorf("the last end is %v", h.r.Last)
+	}
+}
+
+func TestAProgramSaysWhenToTryAgain(t *testing.T) {
+	h := working(t)
+	limited := &agboxv1.IncarnationEnd{Kind: exited, ExitCode: 1, ErrorMessage: "rate limited", RetryAfter: durationpb.New(30 * time.Second)}
+	for n := range uint32(4) {
+		h.endWith(limited)
+		ev := Ending(h.r, rules())
+		if wait := ev.GetPause().GetWakeAt().AsTime().Sub(h.r.LastAt); answer(ev) != fmt.Sprintf("CRASH attempt %d escalating_backoff", n+1) || wait != 30*time.Second {
+			t.Fatalf("crash %d means %s, and %v until the next", n+1, answer(ev), wait)
+		}
+		h.add(ev)
+		h.begun()
+	}
+	h.endWith(limited)
+	if ev := Ending(h.r, rules()); answer(ev) != "DEAD_LETTER" {
+		t.Errorf("crash 5 means %s", answer(ev))
 	}
 }

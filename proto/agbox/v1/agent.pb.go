@@ -3497,8 +3497,10 @@ type IncarnationEnd struct {
 	DrainedFor PauseReason `protobuf:"varint,13,opt,name=drained_for,json=drainedFor,proto3,enum=agbox.v1.PauseReason" json:"drained_for,omitempty"`
 	// Only in the history of crashes in the file AGBOX_PREVIOUS: the number of crashes with this
 	// one, and when it was.
-	Attempt       uint32                 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	Attempt uint32                 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	EndedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// After which time it is to be tried again, as the program said with its error.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,16,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3634,6 +3636,13 @@ func (x *IncarnationEnd) GetAttempt() uint32 {
 func (x *IncarnationEnd) GetEndedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.EndedAt
+	}
+	return nil
+}
+
+func (x *IncarnationEnd) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
 	}
 	return nil
 }
@@ -5293,7 +5302,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"AgentUsage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12$\n" +
-	"\x0ecost_micro_usd\x18\x03 \x01(\x04R\fcostMicroUsd\"\xc1\x04\n" +
+	"\x0ecost_micro_usd\x18\x03 \x01(\x04R\fcostMicroUsd\"\xfd\x04\n" +
 	"\x0eIncarnationEnd\x120\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1c.agbox.v1.IncarnationEndKindR\x04kind\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x12\x1b\n" +
@@ -5313,7 +5322,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vdrained_for\x18\r \x01(\x0e2\x15.agbox.v1.PauseReasonR\n" +
 	"drainedFor\x12\x18\n" +
 	"\aattempt\x18\x0e \x01(\rR\aattempt\x125\n" +
-	"\bended_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendedAtB\a\n" +
+	"\bended_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12:\n" +
+	"\vretry_after\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfterB\a\n" +
 	"\x05_step\"\xc0\x01\n" +
 	"\n" +
 	"AgentPause\x12-\n" +
@@ -5762,53 +5773,54 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	2,   // 72: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
 	1,   // 73: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
 	61,  // 74: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
-	1,   // 75: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	61,  // 76: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 77: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	61,  // 78: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	58,  // 79: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	59,  // 80: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	47,  // 81: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
-	8,   // 82: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	39,  // 83: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	39,  // 84: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	39,  // 85: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 86: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	47,  // 87: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 88: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	47,  // 89: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
-	5,   // 90: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 91: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 92: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 93: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 94: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	60,  // 95: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	61,  // 96: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 97: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	61,  // 98: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 99: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 100: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	61,  // 101: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	61,  // 102: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	61,  // 103: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	61,  // 104: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	46,  // 105: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	45,  // 106: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 107: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 108: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 109: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	61,  // 110: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 111: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	47,  // 112: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 113: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	40,  // 114: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	39,  // 115: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
-	60,  // 116: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	117, // [117:117] is the sub-list for method output_type
-	117, // [117:117] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	60,  // 75: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
+	1,   // 76: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	61,  // 77: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 78: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	61,  // 79: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	58,  // 80: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	59,  // 81: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	47,  // 82: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	8,   // 83: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	39,  // 84: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	39,  // 85: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	39,  // 86: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 87: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	47,  // 88: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 89: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	47,  // 90: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
+	5,   // 91: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 92: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 93: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 94: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 95: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	60,  // 96: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	61,  // 97: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 98: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	61,  // 99: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 100: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 101: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	61,  // 102: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	61,  // 103: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	61,  // 104: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	61,  // 105: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	46,  // 106: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	45,  // 107: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 108: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 109: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 110: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	61,  // 111: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 112: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	47,  // 113: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 114: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	40,  // 115: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	39,  // 116: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
+	60,  // 117: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	118, // [118:118] is the sub-list for method output_type
+	118, // [118:118] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

@@ -407,7 +407,7 @@ func (in *incarnation) write(r journal.Row, now time.Time, first func() error) e
 }
 
 // durable has the reports that are on disk before they are answered.
-var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint, journal.Send, journal.Observed}
+var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint, journal.Send, journal.Observed, journal.Error}
 
 // append writes a row. mu is held.
 func (in *incarnation) append(line []byte, durable bool) (err error) {

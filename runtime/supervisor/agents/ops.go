@@ -35,6 +35,9 @@ type request struct {
 	To     string `json:"to"`
 	Stream string `json:"stream"`
 	Key    string `json:"key"`
+	// Of the op error, beside Text.
+	Stack        string `json:"stack"`
+	RetryAfterMS uint64 `json:"retry_after_ms"`
 	// Outcome and Message are for the op done.
 	Outcome string `json:"outcome"`
 	Message string `json:"message"`
@@ -285,6 +288,8 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		row.Steps = req.Steps
 	case journal.Say:
 		row.Text = req.Text
+	case journal.Error:
+		row.Text, row.Stack, row.RetryAfterMS = req.Text, req.Stack, req.RetryAfterMS
 	case journal.Send:
 		row.To, row.Stream, row.Key, row.Text = req.To, req.Stream, req.Key, req.Text
 	case journal.Observed:
@@ -295,7 +300,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		row, err = rowOfContext(req)
 	default:
 		if !isRequest(req.Op) {
-			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, send, observed, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
+			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, error, send, observed, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
 		}
 	}
 	return req, row, err
