@@ -128,7 +128,7 @@ func (r *Runner) Silent(lk *links.Link) {
 // See adds to an observation what the supervisor has told about the incarnation of an
 // agent.
 func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
-	children := r.ledger.ChildrenBudget(a)
+	children := r.childrenBudget(a)
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
 	h, known := r.desk.heard[a.Incarnation.ExecID]

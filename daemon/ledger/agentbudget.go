@@ -70,6 +70,19 @@ func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
 	return taken(l.Children, a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
 }
 
+// SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
+// come back to the agent.
+func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
+	former := a.FormerChildren.GetUsed()
+	spent := gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()}
+	for _, c := range l.Children(a.ID) {
+		if c.Over() {
+			spent = spent.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, taken(l.Children, c.ID)))
+		}
+	}
+	return spent
+}
+
 // charge tells the parent of an agent that is removed what it and those below it have used,
 // which else would be forgotten with it.
 func (t *agentTxn) charge() error {

@@ -20,6 +20,7 @@ func bounds(b *guestv1.AgentBoot) agents.Bounds {
 		Budget:   calls.Budget{InputTokens: b.GetBudgetInputTokens(), CostMicroUSD: b.GetBudgetCostMicroUsd()},
 		Former:   calls.Amount{InputTokens: b.GetUsedInputTokens(), CostMicroUSD: b.GetUsedCostMicroUsd()},
 		Children: calls.Amount{InputTokens: b.GetChildrenInputTokens(), CostMicroUSD: b.GetChildrenCostMicroUsd()},
+		Spent:    calls.Amount{InputTokens: b.GetSpentInputTokens(), CostMicroUSD: b.GetSpentCostMicroUsd()},
 		Crashes:  b.GetCrashes(),
 	}
 }

@@ -40,6 +40,7 @@ func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, sen
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
 			Ready: n.Ready, Hung: n.Hung, OpenRequests: n.Open, PauseMark: n.PauseMark,
 			ChildrenInputTokens: n.Children.InputTokens, ChildrenCostMicroUsd: n.Children.CostMicroUSD, HeapUsedMb: n.HeapUsedMB,
+			SpentInputTokens: n.Spent.InputTokens, SpentCostMicroUsd: n.Spent.CostMicroUSD,
 		}
 		for _, r := range n.Requests {
 			news.Requests = append(news.Requests, &guestv1.AgentRequest{Number: r.Number, Op: r.Op, Json: r.Body})
@@ -75,7 +76,9 @@ func (v *agentService) Pause(_ context.Context, req *guestv1.PauseRequest) (*gue
 
 // Allot tells an incarnation what the children of its agent have of the budget.
 func (v *agentService) Allot(_ context.Context, req *guestv1.AllotRequest) (*guestv1.AllotResponse, error) {
-	running := v.s.agents.Allot(req.GetExecId(), calls.Amount{InputTokens: req.GetChildrenInputTokens(), CostMicroUSD: req.GetChildrenCostMicroUsd()})
+	running := v.s.agents.Allot(req.GetExecId(),
+		calls.Amount{InputTokens: req.GetChildrenInputTokens(), CostMicroUSD: req.GetChildrenCostMicroUsd()},
+		calls.Amount{InputTokens: req.GetSpentInputTokens(), CostMicroUSD: req.GetSpentCostMicroUsd()})
 	return &guestv1.AllotResponse{Running: running}, nil
 }
 

@@ -73,7 +73,8 @@ func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateE
 	what := startRequest(req, lk.Boot)
 	if a, ok := r.ledger.AgentOf(lk.SandboxID, req.GetExecId()); ok {
 		what.Agent = agentBoot(a)
-		children := r.ledger.ChildrenBudget(a)
+		children, spent := r.ledger.ChildrenBudget(a), r.ledger.SpentByChildren(a)
+		what.Agent.SpentInputTokens, what.Agent.SpentCostMicroUsd = spent.InputTokens, spent.CostMicroUSD
 		what.Agent.ChildrenInputTokens, what.Agent.ChildrenCostMicroUsd = children.InputTokens, children.CostMicroUSD
 		what.Agent.JournalBytes = r.journalBytes(a)
 		if err := r.addWork(call, a, what.Agent); err != nil {

@@ -321,6 +321,8 @@ type IncarnationNews struct {
 	// The amounts of the newest AllotRequest, or of AgentBoot.
 	ChildrenInputTokens  uint64 `protobuf:"varint,25,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"children_input_tokens,omitempty"`
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,26,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
+	SpentInputTokens     uint64 `protobuf:"varint,28,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spent_input_tokens,omitempty"`
+	SpentCostMicroUsd    uint64 `protobuf:"varint,29,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spent_cost_micro_usd,omitempty"`
 	// What the newest beat with metrics says of the heap of the program. Unset without one.
 	HeapUsedMb    *uint64 `protobuf:"varint,27,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heap_used_mb,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -437,6 +439,20 @@ func (x *IncarnationNews) GetChildrenInputTokens() uint64 {
 func (x *IncarnationNews) GetChildrenCostMicroUsd() uint64 {
 	if x != nil {
 		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetSpentInputTokens() uint64 {
+	if x != nil {
+		return x.SpentInputTokens
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetSpentCostMicroUsd() uint64 {
+	if x != nil {
+		return x.SpentCostMicroUsd
 	}
 	return 0
 }
@@ -646,8 +662,11 @@ type AllotRequest struct {
 	ExecId               string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	ChildrenInputTokens  uint64                 `protobuf:"varint,2,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"children_input_tokens,omitempty"`
 	ChildrenCostMicroUsd uint64                 `protobuf:"varint,3,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// The part of these amounts that children that have ended have used: it does not come back.
+	SpentInputTokens  uint64 `protobuf:"varint,4,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spent_input_tokens,omitempty"`
+	SpentCostMicroUsd uint64 `protobuf:"varint,5,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spent_cost_micro_usd,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *AllotRequest) Reset() {
@@ -697,6 +716,20 @@ func (x *AllotRequest) GetChildrenInputTokens() uint64 {
 func (x *AllotRequest) GetChildrenCostMicroUsd() uint64 {
 	if x != nil {
 		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *AllotRequest) GetSpentInputTokens() uint64 {
+	if x != nil {
+		return x.SpentInputTokens
+	}
+	return 0
+}
+
+func (x *AllotRequest) GetSpentCostMicroUsd() uint64 {
+	if x != nil {
+		return x.SpentCostMicroUsd
 	}
 	return 0
 }
@@ -925,6 +958,8 @@ type AgentBoot struct {
 	// What the children of the agent have of its budget, as in AllotRequest.
 	ChildrenInputTokens  uint64 `protobuf:"varint,55,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"children_input_tokens,omitempty"`
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,56,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
+	SpentInputTokens     uint64 `protobuf:"varint,57,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spent_input_tokens,omitempty"`
+	SpentCostMicroUsd    uint64 `protobuf:"varint,58,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spent_cost_micro_usd,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -1144,6 +1179,20 @@ func (x *AgentBoot) GetChildrenInputTokens() uint64 {
 func (x *AgentBoot) GetChildrenCostMicroUsd() uint64 {
 	if x != nil {
 		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetSpentInputTokens() uint64 {
+	if x != nil {
+		return x.SpentInputTokens
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetSpentCostMicroUsd() uint64 {
+	if x != nil {
+		return x.SpentCostMicroUsd
 	}
 	return 0
 }
@@ -1577,7 +1626,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x03sum\x18\x05 \x01(\tR\x03sum\"\x0f\n" +
 	"\rFollowRequest\"?\n" +
 	"\x0eFollowResponse\x12-\n" +
-	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xe3\x03\n" +
+	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xc2\x04\n" +
 	"\x0fIncarnationNews\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x1b\n" +
@@ -1591,7 +1640,9 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"pause_mark\x18\x16 \x01(\x04R\tpauseMark\x122\n" +
 	"\x15children_input_tokens\x18\x19 \x01(\x04R\x13childrenInputTokens\x125\n" +
-	"\x17children_cost_micro_usd\x18\x1a \x01(\x04R\x14childrenCostMicroUsd\x12%\n" +
+	"\x17children_cost_micro_usd\x18\x1a \x01(\x04R\x14childrenCostMicroUsd\x12,\n" +
+	"\x12spent_input_tokens\x18\x1c \x01(\x04R\x10spentInputTokens\x12/\n" +
+	"\x14spent_cost_micro_usd\x18\x1d \x01(\x04R\x11spentCostMicroUsd\x12%\n" +
 	"\fheap_used_mb\x18\x1b \x01(\x04H\x01R\n" +
 	"heapUsedMb\x88\x01\x01B\b\n" +
 	"\x06_readyB\x0f\n" +
@@ -1607,11 +1658,13 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\vobservation\x18\x04 \x01(\fR\vobservation\x12\x14\n" +
 	"\x05phase\x18\x05 \x01(\tR\x05phase\")\n" +
 	"\rPauseResponse\x12\x18\n" +
-	"\arunning\x18\x01 \x01(\bR\arunning\"\x92\x01\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\"\xf1\x01\n" +
 	"\fAllotRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x122\n" +
 	"\x15children_input_tokens\x18\x02 \x01(\x04R\x13childrenInputTokens\x125\n" +
-	"\x17children_cost_micro_usd\x18\x03 \x01(\x04R\x14childrenCostMicroUsd\")\n" +
+	"\x17children_cost_micro_usd\x18\x03 \x01(\x04R\x14childrenCostMicroUsd\x12,\n" +
+	"\x12spent_input_tokens\x18\x04 \x01(\x04R\x10spentInputTokens\x12/\n" +
+	"\x14spent_cost_micro_usd\x18\x05 \x01(\x04R\x11spentCostMicroUsd\")\n" +
 	"\rAllotResponse\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\"\x82\x01\n" +
 	"\rAnswerRequest\x12\x17\n" +
@@ -1621,7 +1674,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
 	"\x0eAnswerResponse\x12\x14\n" +
-	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x87\b\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\xe6\b\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -1654,7 +1707,9 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\vobservation\x18) \x01(\x04R\vobservation\x12\x14\n" +
 	"\x05files\x18* \x03(\tR\x05files\x122\n" +
 	"\x15children_input_tokens\x187 \x01(\x04R\x13childrenInputTokens\x125\n" +
-	"\x17children_cost_micro_usd\x188 \x01(\x04R\x14childrenCostMicroUsdB\a\n" +
+	"\x17children_cost_micro_usd\x188 \x01(\x04R\x14childrenCostMicroUsd\x12,\n" +
+	"\x12spent_input_tokens\x189 \x01(\x04R\x10spentInputTokens\x12/\n" +
+	"\x14spent_cost_micro_usd\x18: \x01(\x04R\x11spentCostMicroUsdB\a\n" +
 	"\x05_work\"\xa3\x02\n" +
 	"\n" +
 	"CallLimits\x12\x1d\n" +

@@ -182,6 +182,8 @@ type IncarnationNews struct {
 	// The amounts of the newest AllotRequest, or of AgentBoot.
 	ChildrenInputTokens  uint64 `protobuf:"varint,25,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"childrenInputTokens,omitempty"`
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,26,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"childrenCostMicroUsd,omitempty"`
+	SpentInputTokens     uint64 `protobuf:"varint,28,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spentInputTokens,omitempty"`
+	SpentCostMicroUsd    uint64 `protobuf:"varint,29,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spentCostMicroUsd,omitempty"`
 	// What the newest beat with metrics says of the heap of the program. Unset without one.
 	HeapUsedMb *uint64 `protobuf:"varint,27,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heapUsedMb,omitempty"`
 }
@@ -272,6 +274,20 @@ func (x *IncarnationNews) GetChildrenInputTokens() uint64 {
 func (x *IncarnationNews) GetChildrenCostMicroUsd() uint64 {
 	if x != nil {
 		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetSpentInputTokens() uint64 {
+	if x != nil {
+		return x.SpentInputTokens
+	}
+	return 0
+}
+
+func (x *IncarnationNews) GetSpentCostMicroUsd() uint64 {
+	if x != nil {
+		return x.SpentCostMicroUsd
 	}
 	return 0
 }
@@ -403,6 +419,9 @@ type AllotRequest struct {
 	ExecId               string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"execId,omitempty"`
 	ChildrenInputTokens  uint64 `protobuf:"varint,2,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"childrenInputTokens,omitempty"`
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,3,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"childrenCostMicroUsd,omitempty"`
+	// The part of these amounts that children that have ended have used: it does not come back.
+	SpentInputTokens  uint64 `protobuf:"varint,4,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spentInputTokens,omitempty"`
+	SpentCostMicroUsd uint64 `protobuf:"varint,5,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spentCostMicroUsd,omitempty"`
 }
 
 func (x *AllotRequest) Reset() {
@@ -428,6 +447,20 @@ func (x *AllotRequest) GetChildrenInputTokens() uint64 {
 func (x *AllotRequest) GetChildrenCostMicroUsd() uint64 {
 	if x != nil {
 		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *AllotRequest) GetSpentInputTokens() uint64 {
+	if x != nil {
+		return x.SpentInputTokens
+	}
+	return 0
+}
+
+func (x *AllotRequest) GetSpentCostMicroUsd() uint64 {
+	if x != nil {
+		return x.SpentCostMicroUsd
 	}
 	return 0
 }
@@ -578,6 +611,8 @@ type AgentBoot struct {
 	// What the children of the agent have of its budget, as in AllotRequest.
 	ChildrenInputTokens  uint64 `protobuf:"varint,55,opt,name=children_input_tokens,json=childrenInputTokens,proto3" json:"childrenInputTokens,omitempty"`
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,56,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"childrenCostMicroUsd,omitempty"`
+	SpentInputTokens     uint64 `protobuf:"varint,57,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spentInputTokens,omitempty"`
+	SpentCostMicroUsd    uint64 `protobuf:"varint,58,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spentCostMicroUsd,omitempty"`
 }
 
 func (x *AgentBoot) Reset() {
@@ -771,6 +806,20 @@ func (x *AgentBoot) GetChildrenInputTokens() uint64 {
 func (x *AgentBoot) GetChildrenCostMicroUsd() uint64 {
 	if x != nil {
 		return x.ChildrenCostMicroUsd
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetSpentInputTokens() uint64 {
+	if x != nil {
+		return x.SpentInputTokens
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetSpentCostMicroUsd() uint64 {
+	if x != nil {
+		return x.SpentCostMicroUsd
 	}
 	return 0
 }
@@ -1212,6 +1261,8 @@ func (m *IncarnationNews) CloneVT() *IncarnationNews {
 	r.PauseMark = m.PauseMark
 	r.ChildrenInputTokens = m.ChildrenInputTokens
 	r.ChildrenCostMicroUsd = m.ChildrenCostMicroUsd
+	r.SpentInputTokens = m.SpentInputTokens
+	r.SpentCostMicroUsd = m.SpentCostMicroUsd
 	if rhs := m.Ready; rhs != nil {
 		tmpVal := *rhs
 		r.Ready = &tmpVal
@@ -1305,6 +1356,8 @@ func (m *AllotRequest) CloneVT() *AllotRequest {
 	r.ExecId = m.ExecId
 	r.ChildrenInputTokens = m.ChildrenInputTokens
 	r.ChildrenCostMicroUsd = m.ChildrenCostMicroUsd
+	r.SpentInputTokens = m.SpentInputTokens
+	r.SpentCostMicroUsd = m.SpentCostMicroUsd
 	if len(m.unknownFields) > 0 {
 		r.unknownFields = slices.Clone(m.unknownFields)
 	}
@@ -1398,6 +1451,8 @@ func (m *AgentBoot) CloneVT() *AgentBoot {
 	r.Observation = m.Observation
 	r.ChildrenInputTokens = m.ChildrenInputTokens
 	r.ChildrenCostMicroUsd = m.ChildrenCostMicroUsd
+	r.SpentInputTokens = m.SpentInputTokens
+	r.SpentCostMicroUsd = m.SpentCostMicroUsd
 	if rhs := m.SilencesMs; rhs != nil {
 		r.SilencesMs = slices.Clone(rhs)
 	}
@@ -1806,6 +1861,20 @@ func (m *IncarnationNews) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SpentCostMicroUsd != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentCostMicroUsd))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xe8
+	}
+	if m.SpentInputTokens != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentInputTokens))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xe0
+	}
 	if m.HeapUsedMb != nil {
 		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(*m.HeapUsedMb))
 		i--
@@ -2120,6 +2189,16 @@ func (m *AllotRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SpentCostMicroUsd != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentCostMicroUsd))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.SpentInputTokens != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentInputTokens))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.ChildrenCostMicroUsd != 0 {
 		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.ChildrenCostMicroUsd))
 		i--
@@ -2321,6 +2400,20 @@ func (m *AgentBoot) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.SpentCostMicroUsd != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentCostMicroUsd))
+		i--
+		dAtA[i] = 0x3
+		i--
+		dAtA[i] = 0xd0
+	}
+	if m.SpentInputTokens != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentInputTokens))
+		i--
+		dAtA[i] = 0x3
+		i--
+		dAtA[i] = 0xc8
 	}
 	if m.ChildrenCostMicroUsd != 0 {
 		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.ChildrenCostMicroUsd))
@@ -3035,6 +3128,12 @@ func (m *IncarnationNews) SizeVT() (n int) {
 	if m.HeapUsedMb != nil {
 		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(*m.HeapUsedMb))
 	}
+	if m.SpentInputTokens != 0 {
+		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentInputTokens))
+	}
+	if m.SpentCostMicroUsd != 0 {
+		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentCostMicroUsd))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3117,6 +3216,12 @@ func (m *AllotRequest) SizeVT() (n int) {
 	}
 	if m.ChildrenCostMicroUsd != 0 {
 		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.ChildrenCostMicroUsd))
+	}
+	if m.SpentInputTokens != 0 {
+		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentInputTokens))
+	}
+	if m.SpentCostMicroUsd != 0 {
+		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentCostMicroUsd))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3276,6 +3381,12 @@ func (m *AgentBoot) SizeVT() (n int) {
 	}
 	if m.ChildrenCostMicroUsd != 0 {
 		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(m.ChildrenCostMicroUsd))
+	}
+	if m.SpentInputTokens != 0 {
+		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentInputTokens))
+	}
+	if m.SpentCostMicroUsd != 0 {
+		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentCostMicroUsd))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4110,6 +4221,24 @@ func (m *IncarnationNews) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			m.HeapUsedMb = &v
+		case 28:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpentInputTokens", wireType)
+			}
+			m.SpentInputTokens = 0
+			m.SpentInputTokens, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 29:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpentCostMicroUsd", wireType)
+			}
+			m.SpentCostMicroUsd = 0
+			m.SpentCostMicroUsd, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protobuf_go_lite.Skip(dAtA[iNdEx:])
@@ -4485,6 +4614,24 @@ func (m *AllotRequest) UnmarshalVT(dAtA []byte) error {
 			}
 			m.ChildrenCostMicroUsd = 0
 			m.ChildrenCostMicroUsd, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpentInputTokens", wireType)
+			}
+			m.SpentInputTokens = 0
+			m.SpentInputTokens, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpentCostMicroUsd", wireType)
+			}
+			m.SpentCostMicroUsd = 0
+			m.SpentCostMicroUsd, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
 			if err != nil {
 				return err
 			}
@@ -5170,6 +5317,24 @@ func (m *AgentBoot) UnmarshalVT(dAtA []byte) error {
 			}
 			m.ChildrenCostMicroUsd = 0
 			m.ChildrenCostMicroUsd, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 57:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpentInputTokens", wireType)
+			}
+			m.SpentInputTokens = 0
+			m.SpentInputTokens, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 58:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpentCostMicroUsd", wireType)
+			}
+			m.SpentCostMicroUsd = 0
+			m.SpentCostMicroUsd, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
 			if err != nil {
 				return err
 			}

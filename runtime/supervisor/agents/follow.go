@@ -43,8 +43,8 @@ type News struct {
 	Hung bool
 	// PauseMark is that of the newest Pause.
 	PauseMark uint64
-	// Children is what the incarnation was told of the budget of children.
-	Children gate.Amount
+	// Children and Spent are what the incarnation was told of the budget of children.
+	Children, Spent gate.Amount
 	// HeapUsedMB is the size of its heap in MB, as a beat has it, or nil.
 	HeapUsedMB *uint64
 	// Requests are those that were not told before, and Open the numbers of all open ones.
@@ -87,7 +87,7 @@ func (in *incarnation) news(now time.Time) News {
 	}
 	return News{
 		ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle,
-		Ready: p.ready, Hung: p.hung, Open: in.openRequests(), PauseMark: in.pause.Mark, Children: in.bounds.Children, HeapUsedMB: p.heap,
+		Ready: p.ready, Hung: p.hung, Open: in.openRequests(), PauseMark: in.pause.Mark, Children: in.bounds.Children, Spent: in.bounds.Spent, HeapUsedMB: p.heap,
 	}
 }
 

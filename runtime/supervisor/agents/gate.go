@@ -18,8 +18,9 @@ type Bounds struct {
 	Budget  gate.Budget
 	Former  gate.Amount
 	Crashes uint32
-	// Children is what the children of the agent have of its budget. Server.mu guards it.
-	Children gate.Amount
+	// Children is what the children of the agent have of its budget, and Spent the part of it
+	// that ended children have used, which does not come back. Server.mu guards both.
+	Children, Spent gate.Amount
 }
 
 // The codes of refused calls. Package agentcli makes an exit code of its own of them.
@@ -81,35 +82,37 @@ func (in *incarnation) decideLLM(r *journal.Row, c gate.Context) *refusal {
 	}
 	b := &in.bounds
 	used := b.Former.Plus(in.sum.Used.Bounded())
-	if !b.Budget.Admits(used, estimate) {
+	children, spent := in.children()
+	if !b.Budget.Admits(used.Plus(spent), estimate) { // no child can give anything back
 		r.Refused = true
-		return &refusal{codeBudget, b.Budget.Sentence(used, estimate, b.Crashes)}
+		return &refusal{codeBudget, b.Budget.Sentence(used.Plus(spent), estimate, b.Crashes)}
 	}
-	if children := in.children(); !b.Budget.Admits(used.Plus(children), estimate) {
+	if !b.Budget.Admits(used.Plus(children), estimate) {
 		return &refusal{codeBudget, b.Budget.Withheld(used, children, estimate)} // its agent does not end by this
 	}
 	return nil
 }
 
-// children is what the children of the agent have of its budget. Server.mu is not held.
-func (in *incarnation) children() gate.Amount {
+// children is what the children of the agent have of its budget, and what of that is spent.
+// Server.mu is not held.
+func (in *incarnation) children() (have, spent gate.Amount) {
 	s := in.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return in.bounds.Children
+	return in.bounds.Children, in.bounds.Spent
 }
 
-// Allot tells an incarnation what the children of its agent have of the budget. It returns
-// false if it does not run.
-func (s *Server) Allot(execID string, children gate.Amount) bool {
+// Allot tells an incarnation what the children of its agent have of the budget, and what of
+// that is spent. It returns false if it does not run.
+func (s *Server) Allot(execID string, children, spent gate.Amount) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.byToken[s.byExec[execID]]
 	if in == nil {
 		return false
 	}
-	if in.bounds.Children != children {
-		in.bounds.Children = children
+	if in.bounds.Children != children || in.bounds.Spent != spent {
+		in.bounds.Children, in.bounds.Spent = children, spent
 		in.pulse.changes++
 		s.wakeLocked()
 	}

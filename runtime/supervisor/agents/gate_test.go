@@ -182,7 +182,7 @@ func TestWhatChildrenHaveOfTheBudgetIsRefusedWithoutEndingTheAgent(t *testing.T)
 	ask(`"op":"usage","input_tokens":100,"cost_usd":"1"`, "", "")
 	ask(`"op":"gate","kind":"llm"`, codeBudget, "has used 200")
 	ask(`"op":"call","call":"begin","kind":"llm"`, codeBudget, "has used 200")
-	if !s.Allot("e", gate.Amount{InputTokens: 799, CostMicroUSD: 4_500_000}) || s.Allot("none", gate.Amount{}) {
+	if !s.Allot("e", gate.Amount{InputTokens: 799, CostMicroUSD: 4_500_000}, gate.Amount{}) || s.Allot("none", gate.Amount{}, gate.Amount{}) {
 		t.Error("who runs is told, and nobody else")
 	}
 	ask(`"op":"gate","kind":"llm"`, codeBudget, "Of $5.00, the agent has used $1.00 and its children have $4.50")
@@ -192,10 +192,16 @@ func TestWhatChildrenHaveOfTheBudgetIsRefusedWithoutEndingTheAgent(t *testing.T)
 	if news.Children.InputTokens != 799 {
 		t.Errorf("the daemon is told of %+v", news.Children)
 	}
-	s.Allot("e", gate.Amount{InputTokens: 799})
+	s.Allot("e", gate.Amount{InputTokens: 799}, gate.Amount{InputTokens: 799})
 	ask(`"op":"gate","kind":"llm"`, "", "")
 	if got := summary(t, dir, "e"); got.OverBudget {
 		t.Errorf("the journal has %+v; want no refusal", got)
+	}
+	// What ended children have used does not come back: the agent ends as one without children.
+	s.Allot("e", gate.Amount{InputTokens: 800}, gate.Amount{InputTokens: 800})
+	ask(`"op":"gate","kind":"llm"`, codeBudget, "token budget exhausted (1000 / 1000 input tokens max)")
+	if got := summary(t, dir, "e"); !got.OverBudget {
+		t.Errorf("the journal has %+v; want the refusal that ends the agent", got)
 	}
 }
 
