@@ -217,6 +217,8 @@ func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary, stopp
 	switch exec.GetErrorCode() {
 	case agboxv1.ErrorReason_EXEC_LOST.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
+	case agboxv1.ErrorReason_FILE_SYSTEM_FULL.String(): // its start could not be written down
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED
 	case agboxv1.ErrorReason_AGENT_NOT_ALIVE.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LIVENESS
 	case agboxv1.ErrorReason_AGENT_NOT_STARTED.String():

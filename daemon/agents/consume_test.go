@@ -353,6 +353,7 @@ func TestTheKindOfAnEnd(t *testing.T) {
 		{"killed", agent.Record{Kill: &agboxv1.AgentKill{}}, "CANCELLED_BY_REQUEST", "KILLED"},
 		{"lost", agent.Record{Kill: &agboxv1.AgentKill{}}, agboxv1.ErrorReason_EXEC_LOST.String(), "LOST"},
 		{"sandbox stopped", agent.Record{}, agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String(), "DRAINED"},
+		{"no room to write down its start", agent.Record{}, agboxv1.ErrorReason_FILE_SYSTEM_FULL.String(), "NEVER_STARTED"},
 		{"silent", agent.Record{}, reaped, "ZOMBIE"},
 		{"silent, then killed", agent.Record{Kill: &agboxv1.AgentKill{}}, reaped, "ZOMBIE"},
 		{"context dead", agent.Record{Context: agboxv1.AgentContext_AGENT_CONTEXT_DEAD}, reaped, "CONTEXT"},

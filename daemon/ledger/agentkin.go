@@ -9,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
 
@@ -71,4 +72,20 @@ func (l *Ledger) tellParent(tx *store.Tx, a Agent, kind agboxv1.MessageKind, tex
 // shortened cuts a text to maxKinText.
 func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxKinText)], "")
+}
+
+// tellUnstarted tells init, once, that agbox cannot write down the start of an agent, which
+// waits for that. An inbox that is full does not hold up the agent.
+func (l *Ledger) tellUnstarted(tx *store.Tx, before, after Agent) error {
+	if before.Unstarted > 0 || after.Unstarted == 0 {
+		return nil
+	}
+	err := l.deliver(tx, agent.Init, &agboxv1.AgentMessage{
+		Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: after.ID, Key: fmt.Sprintf("never-started/%d", after.LastSequence),
+		Text: "The agent cannot be started. That counts as no crash, and is tried again. " + after.UnstartedWhy,
+	})
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_INBOX_FULL {
+		return nil
+	}
+	return err
 }

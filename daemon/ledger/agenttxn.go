@@ -39,7 +39,7 @@ type spawnOverlay struct{}
 
 // updateAgent runs fn with the agent at its point of the write order, and returns the
 // agent after the commit. What follows is committed with it: for the breaker of its class,
-// for those that want leases it no longer has, for its parent, and the wake of an agent that
+// for those that want leases it no longer has, for its parent and init, and the wake of an agent that
 // becomes IDLE with unread messages.
 func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
 	return l.updateReports(ctx, id, Reports{}, fn)
@@ -85,6 +85,9 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 			return err
 		}
 		after = l.agentIn(tx, id)
+		if err := l.tellUnstarted(tx, before, after); err != nil {
+			return err
+		}
 		return l.tellBreaker(tx, before, after)
 	})
 	return after, err

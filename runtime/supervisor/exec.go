@@ -98,7 +98,7 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 		case s.logs.Deleted():
 			fail = other("The log folder of the sandbox was removed on the host while the sandbox ran: stop and start the sandbox, which makes the folder again.")
 		default:
-			fail = other("The log files of the command cannot be made (%v): see that the daemon's log directory is on a file system that is writable and not full.", err)
+			fail = unrecorded("The log files of the command cannot be made (%v): see that the daemon's log directory is on a file system that is writable and not full.", err)
 		}
 	})
 	return w, fail
@@ -129,7 +129,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 		BootId:    s.bootID,
 	}
 	if err := s.journal(record, asked); err != nil {
-		return other("The start of the command cannot be written down (%v), and without that it could run twice: see that the daemon's log directory is on a file system that is writable and not full.", err)
+		return unrecorded("The start of the command cannot be written down (%v), and without that it could run twice: see that the daemon's log directory is on a file system that is writable and not full.", err)
 	}
 	st, fail := s.openStreams(req, p.uid, writer)
 	if fail != nil {

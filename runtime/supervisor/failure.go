@@ -26,6 +26,11 @@ func other(format string, args ...any) *startError {
 	return failure(guestv1.StartFailure_START_FAILURE_OTHER, format, args...)
 }
 
+// unrecorded is the error of a start that the host's disk has prevented, not the command.
+func unrecorded(format string, args ...any) *startError {
+	return failure(guestv1.StartFailure_START_FAILURE_NOT_RECORDED, format, args...)
+}
+
 // tooLate is the error of a start after the supervisor began to stop.
 func tooLate() *startError {
 	fail := other("The sandbox was stopped before the command was started.")

@@ -163,6 +163,8 @@ func failureReason(f guestv1.StartFailure) agboxv1.ErrorReason {
 		return agboxv1.ErrorReason_USER_NOT_FOUND
 	case guestv1.StartFailure_START_FAILURE_DIRECTORY_NOT_FOUND:
 		return agboxv1.ErrorReason_DIRECTORY_NOT_FOUND
+	case guestv1.StartFailure_START_FAILURE_NOT_RECORDED:
+		return agboxv1.ErrorReason_FILE_SYSTEM_FULL
 	}
 	return agboxv1.ErrorReason_EXEC_START_FAILED
 }

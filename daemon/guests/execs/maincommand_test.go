@@ -103,6 +103,7 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 		"request":               {&guestv1.ExecRecord{EndCause: 1, Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 		"stop":                  {&guestv1.ExecRecord{EndCause: 4, Cancelled: true, Signal: 15}, nil, 4, "SANDBOX_STOPPED_UNDER_EXEC", "stopped or removed"},
 		"a stop before it ran":  {&guestv1.ExecRecord{Phase: 3, EndCause: 4, Cancelled: true, ExitCode: 143, Failure: 5}, nil, 4, "SANDBOX_STOPPED_UNDER_EXEC", "before the command was started"},
+		"no room":               {&guestv1.ExecRecord{Phase: 3, Failure: 6, FailureMessage: "The start cannot be written down."}, nil, 3, "FILE_SYSTEM_FULL", "written down"},
 		"no start":              {&guestv1.ExecRecord{Phase: 3, Failure: 5, FailureMessage: "The pipes cannot be made."}, nil, 3, "EXEC_START_FAILED", "pipes"},
 		"an old supervisor":     {&guestv1.ExecRecord{Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 		"a newer supervisor":    {&guestv1.ExecRecord{EndCause: 17, Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "(17)"},

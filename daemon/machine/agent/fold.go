@@ -244,8 +244,12 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 // foldIncarnationEnded leaves an agent as it was if its incarnation was never started.
 func foldIncarnationEnded(r Record, ev *agboxv1.AgentEvent) Record {
 	r.Incarnation, r.Context, r.Liveness = nil, 0, 0
-	if ev.GetEnd().GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED {
+	switch {
+	case ev.GetEnd().GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED:
 		r.Last, r.LastAt, r.Undecided = ev.GetEnd(), ev.GetOccurredAt().AsTime(), true
+		r.Unstarted = 0
+	case ev.GetEnd().GetErrorMessage() != "": // else its sandbox was not ready any more
+		r.Unstarted, r.UnstartedAt, r.UnstartedWhy = r.Unstarted+1, ev.GetOccurredAt().AsTime(), ev.GetEnd().GetErrorMessage()
 	}
 	return r
 }

@@ -458,6 +458,9 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 	}
 	switch seen.Sandbox {
 	case SandboxReady:
+		if due := r.roomDue(); now.Before(due) {
+			return Step{Wake: due}
+		}
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,
 			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
@@ -499,3 +502,15 @@ func ExecID(agentID string, incarnation uint32) string {
 }
 
 func emit(event *agboxv1.AgentEvent, why string) Step { return Step{Do: Emit, Event: event, Why: why} }
+
+// roomPause is the pause after a start that could not be written down; it doubles up to
+// maxRoomPause. The disk of the logs is full, and each attempt is recorded.
+const roomPause, maxRoomPause = 5 * time.Second, time.Minute
+
+// roomDue is when to look again whether there is room for an incarnation; zero is now.
+func (r Record) roomDue() time.Time {
+	if r.Unstarted == 0 {
+		return time.Time{}
+	}
+	return r.UnstartedAt.Add(min(roomPause<<min(r.Unstarted-1, 8), maxRoomPause))
+}

@@ -105,6 +105,11 @@ type Record struct {
 	// Uncounted is the number of ends in a row that were no crashes, without a new
 	// checkpoint or step in between.
 	Uncounted uint32
+	// Unstarted is the number of incarnations in a row whose start agbox could not write down,
+	// and UnstartedAt and UnstartedWhy when and why it was the last time. They count nowhere else.
+	Unstarted    uint32
+	UnstartedAt  time.Time
+	UnstartedWhy string
 	// Strategy is how the next or current incarnation differs from the first.
 	Strategy string
 

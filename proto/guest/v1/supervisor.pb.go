@@ -93,6 +93,9 @@ const (
 	StartFailure_START_FAILURE_DIRECTORY_NOT_FOUND    StartFailure = 4
 	// Everything else, for example the PID limit.
 	StartFailure_START_FAILURE_OTHER StartFailure = 5
+	// The start could not be written down, because the folder of the logs is full or cannot be
+	// written. The command was not the reason, and may be started later, as another exec.
+	StartFailure_START_FAILURE_NOT_RECORDED StartFailure = 6
 )
 
 // Enum value maps for StartFailure.
@@ -104,6 +107,7 @@ var (
 		3: "START_FAILURE_USER_NOT_FOUND",
 		4: "START_FAILURE_DIRECTORY_NOT_FOUND",
 		5: "START_FAILURE_OTHER",
+		6: "START_FAILURE_NOT_RECORDED",
 	}
 	StartFailure_value = map[string]int32{
 		"START_FAILURE_NONE":                   0,
@@ -112,6 +116,7 @@ var (
 		"START_FAILURE_USER_NOT_FOUND":         3,
 		"START_FAILURE_DIRECTORY_NOT_FOUND":    4,
 		"START_FAILURE_OTHER":                  5,
+		"START_FAILURE_NOT_RECORDED":           6,
 	}
 )
 
@@ -2243,14 +2248,15 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x12EXEC_PHASE_UNKNOWN\x10\x00\x12\x16\n" +
 	"\x12EXEC_PHASE_RUNNING\x10\x01\x12\x15\n" +
 	"\x11EXEC_PHASE_EXITED\x10\x02\x12\x15\n" +
-	"\x11EXEC_PHASE_FAILED\x10\x03*\xd7\x01\n" +
+	"\x11EXEC_PHASE_FAILED\x10\x03*\xf7\x01\n" +
 	"\fStartFailure\x12\x16\n" +
 	"\x12START_FAILURE_NONE\x10\x00\x12#\n" +
 	"\x1fSTART_FAILURE_COMMAND_NOT_FOUND\x10\x01\x12(\n" +
 	"$START_FAILURE_COMMAND_NOT_EXECUTABLE\x10\x02\x12 \n" +
 	"\x1cSTART_FAILURE_USER_NOT_FOUND\x10\x03\x12%\n" +
 	"!START_FAILURE_DIRECTORY_NOT_FOUND\x10\x04\x12\x17\n" +
-	"\x13START_FAILURE_OTHER\x10\x05*\xd4\x01\n" +
+	"\x13START_FAILURE_OTHER\x10\x05\x12\x1e\n" +
+	"\x1aSTART_FAILURE_NOT_RECORDED\x10\x06*\xd4\x01\n" +
 	"\bEndCause\x12\x12\n" +
 	"\x0eEND_CAUSE_NONE\x10\x00\x12\x15\n" +
 	"\x11END_CAUSE_REQUEST\x10\x01\x12\x15\n" +

@@ -70,6 +70,9 @@ const (
 	StartFailure_START_FAILURE_DIRECTORY_NOT_FOUND    StartFailure = 4
 	// Everything else, for example the PID limit.
 	StartFailure_START_FAILURE_OTHER StartFailure = 5
+	// The start could not be written down, because the folder of the logs is full or cannot be
+	// written. The command was not the reason, and may be started later, as another exec.
+	StartFailure_START_FAILURE_NOT_RECORDED StartFailure = 6
 )
 
 // Enum value maps for StartFailure.
@@ -81,6 +84,7 @@ var (
 		3: "START_FAILURE_USER_NOT_FOUND",
 		4: "START_FAILURE_DIRECTORY_NOT_FOUND",
 		5: "START_FAILURE_OTHER",
+		6: "START_FAILURE_NOT_RECORDED",
 	}
 	StartFailure_value = map[string]int32{
 		"START_FAILURE_NONE":                   0,
@@ -89,6 +93,7 @@ var (
 		"START_FAILURE_USER_NOT_FOUND":         3,
 		"START_FAILURE_DIRECTORY_NOT_FOUND":    4,
 		"START_FAILURE_OTHER":                  5,
+		"START_FAILURE_NOT_RECORDED":           6,
 	}
 )
 
