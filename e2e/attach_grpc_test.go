@@ -70,7 +70,7 @@ func (c *attachCall) right() *agboxv1.InputChanged {
 func TestInputWithoutTheRightIsRefusedVisiblyAndNotLost(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.Create(t, "demo", harness.ImageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	conn, err := grpc.NewClient("unix:"+in.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestInputWithoutTheRightIsRefusedVisiblyAndNotLost(t *testing.T) {
 	api := agboxv1.NewSandboxServiceClient(conn)
 
 	typist := attachRaw(t, api, &agboxv1.AttachOpen{
-		Create: &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "x1", Command: []string{"sh", "-c", "read a; read b; echo $a $b; exit 3"}, Stdin: true},
+		Create: &agboxv1.CreateExecRequest{SandboxId: box, ExecId: "x1", Command: []string{"sh", "-c", "read a; read b; echo $a $b; exit 3"}, Stdin: true},
 		Input:  agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: "first",
 	})
 	if !typist.first.GetInput() || typist.first.GetCreated().GetExecId() != "x1" {
@@ -118,7 +118,7 @@ func TestInputWithoutTheRightIsRefusedVisiblyAndNotLost(t *testing.T) {
 
 	for name, open := range map[string]*agboxv1.AttachOpen{
 		"nothing":                 {},
-		"both":                    {ExecId: "x1", Create: &agboxv1.CreateExecRequest{SandboxId: "demo", Command: []string{"true"}}},
+		"both":                    {ExecId: "x1", Create: &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"true"}}},
 		"typing without a name":   {ExecId: "x1", Input: agboxv1.InputMode_INPUT_MODE_SHARED},
 		"a cursor and a tail":     {ExecId: "x1", Cursor: &agboxv1.LogCursor{}, TailLines: new(uint64)},
 		"a writer that is a path": {ExecId: "x1", Writer: "../x"},
@@ -133,7 +133,7 @@ func TestInputWithoutTheRightIsRefusedVisiblyAndNotLost(t *testing.T) {
 		}
 	}
 	gap := attachRaw(t, api, &agboxv1.AttachOpen{
-		Create: &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "x2", Command: []string{"cat"}, Stdin: true},
+		Create: &agboxv1.CreateExecRequest{SandboxId: box, ExecId: "x2", Command: []string{"cat"}, Stdin: true},
 		Input:  agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: "first",
 	})
 	gap.types(5, "x")

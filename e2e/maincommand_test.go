@@ -36,7 +36,7 @@ func TestTheMainCommandIsAnExecLikeAnyOther(t *testing.T) {
 			}
 			follower := in.Start(t, "logs", "-f", "demo/main")
 			follower.AwaitOutput(t, "serving 1\n")
-			attached := in.Start(t, "attach", box+"/main-"+box[:4])
+			attached := in.Start(t, "attach", box+"/main-"+box)
 			attached.AwaitOutput(t, "serving 1\n")
 			if e := in.inspectExec(t, box[:6]+"/main"); e.GetExecId() != "main-"+box || e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
 				t.Errorf("inspect shows %v", e)

@@ -75,13 +75,13 @@ func TestQuickCommandsLoseNothing(t *testing.T) {
 		t.Run("as "+who.name, func(t *testing.T) {
 			t.Parallel()
 			in := newInstall(t, as(who))
-			in.Create(t, "demo", harness.ImageBusybox)
+			box := in.Create(t, "demo", harness.ImageBusybox)
 			c := in.Client(t)
 			ctx := harness.Bounded(t)
 			for i := range 300 {
 				var stdout, stderr bytes.Buffer
 				command := []string{"sh", "-c", fmt.Sprintf("echo out %d; echo err %d >&2; exit %d", i, i, i%100)}
-				ended, err := c.Run(ctx, &agboxv1.CreateExecRequest{SandboxId: "demo", Command: command}, &stdout, &stderr)
+				ended, err := c.Run(ctx, &agboxv1.CreateExecRequest{SandboxId: box, Command: command}, &stdout, &stderr)
 				if err != nil || ended.Code != i%100 || ended.Notice != "" {
 					t.Fatalf("command %d ended with %d, notice %q, error %v", i, ended.Code, ended.Notice, err)
 				}
@@ -121,7 +121,7 @@ func runsCommands(t *testing.T, in *install, id string) {
 	const script = "echo to stdout; echo to stderr >&2; exit 7"
 	in.Agbox(t, "exec", "demo", "--", "sh", "-c", script).Want(t, 7).WantOutput(t, "to stdout\n", "to stderr\n")
 	in.Agbox(t, "exec", id, "sh", "-c", "echo kept >/workdir/file").Want(t, 0).WantOutput(t, "", "")
-	in.Agbox(t, "exec", id[:6], "cat", "/workdir/file").Want(t, 0).WantOutput(t, "kept\n", "")
+	in.Agbox(t, "exec", id, "cat", "/workdir/file").Want(t, 0).WantOutput(t, "kept\n", "")
 
 	ended := in.execs(t, "-a", "demo")
 	at := slices.IndexFunc(ended, func(e *agboxv1.ExecStatus) bool { return slices.Contains(e.GetCommand(), script) })

@@ -190,8 +190,20 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 	if req.FromAgent, req.FromCheckpoint, err = fromCheckpoint(o.from); err != nil {
 		return nil, err
 	}
+	if req.GetFromAgent() != "" {
+		if req.FromAgent, err = a.agent(ctx, c, req.GetFromAgent(), reads); err != nil {
+			return nil, err
+		}
+	}
+	if spec.After, err = a.resolved(ctx, c, ofAgent, spec.GetAfter(), reads); err != nil {
+		return nil, err
+	}
 	if o.in != "" {
-		return req, o.noSandbox()
+		if err := o.noSandbox(); err != nil {
+			return nil, err
+		}
+		req.SandboxId, err = a.sandbox(ctx, c, o.in, changes)
+		return req, err
 	}
 	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(a, "", nil) })
 	if err != nil {

@@ -41,11 +41,11 @@ With -o json each line is an event, or a piece of output as in "agbox logs -o js
 			if err != nil {
 				return err
 			}
-			g, err := c.GetAgent(ctx, args[0])
+			id, err := a.agent(ctx, c, args[0], reads)
 			if err != nil {
 				return err
 			}
-			return o.run(ctx, a, c, g.GetAgentId(), lines)
+			return o.run(ctx, a, c, id, lines)
 		}),
 	}
 	f := cmd.Flags()

@@ -26,10 +26,14 @@ saved as its member "state".`,
   agbox agent checkpoints fixer 12`,
 		Args: arguments(1, 2, "an AGENT, and at most one NUMBER"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			if len(args) == 2 {
-				return a.printCheckpoint(ctx, c, args[0], args[1])
+			id, err := a.agent(ctx, c, args[0], reads)
+			if err != nil {
+				return err
 			}
-			list, err := c.ListCheckpoints(ctx, args[0])
+			if len(args) == 2 {
+				return a.printCheckpoint(ctx, c, id, args[1])
+			}
+			list, err := c.ListCheckpoints(ctx, id)
 			switch {
 			case err != nil:
 				return err

@@ -44,6 +44,15 @@ until "agbox agent resume".`,
 
 // drainAgents drains the agents, waits for them and prints the ids of those that wait then.
 func (a *app) drainAgents(ctx context.Context, c *client.Client, req *agboxv1.DrainAgentsRequest, noWait bool) error {
+	var err error
+	if req.AgentIds, err = a.resolved(ctx, c, ofAgent, req.GetAgentIds(), changes); err != nil {
+		return err
+	}
+	if req.SandboxId != "" {
+		if req.SandboxId, err = a.sandbox(ctx, c, req.GetSandboxId(), changes); err != nil {
+			return err
+		}
+	}
 	list, err := c.DrainAgents(ctx, req)
 	if err != nil {
 		return err
@@ -72,7 +81,10 @@ started if it is stopped. An agent that still saves its work goes on when it has
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
-				_, err := c.WakeAgent(ctx, ref)
+				id, err := a.agent(ctx, c, ref, changes)
+				if err == nil {
+					_, err = c.WakeAgent(ctx, id)
+				}
 				return err
 			})
 		}),

@@ -35,7 +35,13 @@ wants to; the command does not wait for that. If it has not acknowledged the mes
 		if o.cascade && o.noCascade {
 			return usagef("%s takes either --cascade or --no-cascade.", cmd.CommandPath())
 		}
-		return a.each(ctx, args, func(ref string) error { return o.kill(ctx, c, ref) })
+		return a.each(ctx, args, func(ref string) error {
+			id, err := a.agent(ctx, c, ref, changes)
+			if err != nil {
+				return err
+			}
+			return o.kill(ctx, c, id)
+		})
 	})
 	cmd.Flags().BoolVar(&o.now, "now", false, "send SIGKILL at once")
 	cmd.Flags().BoolVar(&o.graceful, "graceful", false, "ask the program to end by itself, and do not wait")
@@ -46,8 +52,8 @@ wants to; the command does not wait for that. If it has not acknowledged the mes
 
 // kill ends an agent, with its descendants if that is asked for, and waits until all of them
 // have ended.
-func (o *agentKillOptions) kill(ctx context.Context, c *client.Client, ref string) error {
-	req := &agboxv1.KillAgentRequest{AgentId: ref, Mode: agboxv1.KillMode_KILL_MODE_TERMINATE}
+func (o *agentKillOptions) kill(ctx context.Context, c *client.Client, id string) error {
+	req := &agboxv1.KillAgentRequest{AgentId: id, Mode: agboxv1.KillMode_KILL_MODE_TERMINATE}
 	if o.now {
 		req.Mode = agboxv1.KillMode_KILL_MODE_NOW
 	}
@@ -62,7 +68,7 @@ func (o *agentKillOptions) kill(ctx context.Context, c *client.Client, ref strin
 	}
 	var tree []*agboxv1.Agent
 	if o.cascade { // before some of them are adopted
-		list, err := c.AgentTree(ctx, ref)
+		list, err := c.AgentTree(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -96,7 +102,11 @@ that has children is refused: they are removed before it, or with --cascade.`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
-				g, err := c.GetAgent(ctx, ref)
+				id, err := a.agent(ctx, c, ref, changes)
+				if err != nil {
+					return err
+				}
+				g, err := c.GetAgent(ctx, id)
 				if err != nil {
 					return err
 				}

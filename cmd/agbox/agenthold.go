@@ -23,11 +23,10 @@ Ctrl-C ends the hold at once. If the connection is lost, the hold stays for the 
 --linger. A restart or an upgrade of the daemon does not end it.`,
 		Args: arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			g, err := c.GetAgent(ctx, args[0])
-			if err != nil {
+			var err error
+			if h.Agent, err = a.agent(ctx, c, args[0], changes); err != nil {
 				return err
 			}
-			h.Agent = g.GetAgentId()
 			return a.holdAgent(ctx, c, h)
 		}),
 	}

@@ -33,14 +33,18 @@ come, also those of later incarnations.`,
   agbox agent journal -f fixer`,
 		Args: arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			switch {
-			case o.follow && o.incarnation != 0:
+			if o.follow && o.incarnation != 0 {
 				return usagef("--follow goes on with all incarnations: leave out --incarnation.")
+			}
+			id, err := a.agent(ctx, c, args[0], reads)
+			switch {
+			case err != nil:
+				return err
 			case o.follow:
-				return o.print(a.stdout, c.FollowJournal(ctx, args[0]))
+				return o.print(a.stdout, c.FollowJournal(ctx, id))
 			}
 			out := bufio.NewWriter(a.stdout)
-			err := o.print(out, c.ReadJournal(ctx, args[0], o.incarnation))
+			err = o.print(out, c.ReadJournal(ctx, id, o.incarnation))
 			if failed := out.Flush(); err == nil {
 				err = failed
 			}

@@ -31,7 +31,10 @@ it, so pause or kill the agent first.`,
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			of := ""
 			if len(args) > 0 {
-				of = args[0]
+				var err error
+				if of, err = a.agent(ctx, c, args[0], purpose(broken != "")); err != nil {
+					return err
+				}
 			}
 			if broken != "" {
 				if of == "" {

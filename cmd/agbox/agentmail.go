@@ -63,7 +63,11 @@ func (o *agentSendOptions) run(ctx context.Context, a *app, c *client.Client, ar
 	if o.stream != "" {
 		return o.toStream(ctx, a, c, text)
 	}
-	seq, err := c.SendMessage(ctx, args[0], o.key, text)
+	to, err := a.agent(ctx, c, args[0], changes)
+	if err != nil {
+		return err
+	}
+	seq, err := c.SendMessage(ctx, to, o.key, text)
 	if err != nil {
 		return err
 	}
@@ -142,11 +146,15 @@ each message is a line, and new ones are printed as they come.`,
 					return err
 				}
 			}
+			of, err := a.agent(ctx, c, args[0], reads)
+			if err != nil {
+				return err
+			}
 			if follow {
-				return a.followInbox(ctx, c, args[0], out.format)
+				return a.followInbox(ctx, c, of, out.format)
 			}
 			var list []*agboxv1.AgentMessage
-			for m, err := range c.Inbox(ctx, args[0]) {
+			for m, err := range c.Inbox(ctx, of) {
 				if err != nil {
 					return err
 				}

@@ -20,7 +20,10 @@ on running; after 30 minutes in the pause they are drained ("idle_timeout:" in t
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
-				_, err := c.PauseAgent(ctx, ref, message)
+				id, err := a.agent(ctx, c, ref, changes)
+				if err == nil {
+					_, err = c.PauseAgent(ctx, id, message)
+				}
 				return err
 			})
 		}),
@@ -48,7 +51,10 @@ func (a *app) agentDecideCommand(name, short, long string, verdict agboxv1.Agent
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
-				_, err := c.DecideAgent(ctx, ref, verdict, message)
+				id, err := a.agent(ctx, c, ref, changes)
+				if err == nil {
+					_, err = c.DecideAgent(ctx, id, verdict, message)
+				}
 				return err
 			})
 		}),

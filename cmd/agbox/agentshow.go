@@ -47,6 +47,17 @@ func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) er
 	if filtersBy(o.filters, "state", "status") {
 		o.request.All = true
 	}
+	var err error
+	if o.request.SandboxId != "" {
+		if o.request.SandboxId, err = a.sandbox(ctx, c, o.request.SandboxId, reads); err != nil {
+			return err
+		}
+	}
+	if o.request.Parent != "" {
+		if o.request.Parent, err = a.agent(ctx, c, o.request.Parent, reads); err != nil {
+			return err
+		}
+	}
 	list, err := c.ListAgents(ctx, &o.request)
 	if err != nil {
 		return err
@@ -136,7 +147,11 @@ func (a *app) agentInspectCommand() *cobra.Command {
 		Short: "Show everything about an agent",
 		Args:  arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			g, err := c.GetAgent(ctx, args[0])
+			id, err := a.agent(ctx, c, args[0], reads)
+			if err != nil {
+				return err
+			}
+			g, err := c.GetAgent(ctx, id)
 			switch {
 			case err != nil:
 				return err
@@ -157,7 +172,11 @@ func (a *app) agentEventsCommand() *cobra.Command {
 		Short: "Show what happened to an agent, as lines of JSON",
 		Args:  arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			g, err := c.GetAgent(ctx, args[0])
+			id, err := a.agent(ctx, c, args[0], reads)
+			if err != nil {
+				return err
+			}
+			g, err := c.GetAgent(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -206,7 +225,11 @@ func (a *app) agentLogsCommand() *cobra.Command {
 // run prints the logs of the incarnations that have begun. If it follows, it waits for the
 // next one until the agent has ended.
 func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, ref string) error {
-	g, err := c.GetAgent(ctx, ref)
+	id, err := a.agent(ctx, c, ref, reads)
+	if err != nil {
+		return err
+	}
+	g, err := c.GetAgent(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -267,10 +290,14 @@ meanwhile, and prints name and state of each when it has ended.`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
-				if tree {
-					return a.waitTree(ctx, c, ref)
+				id, err := a.agent(ctx, c, ref, reads)
+				if err != nil {
+					return err
 				}
-				g, err := c.WaitAgent(ctx, ref)
+				if tree {
+					return a.waitTree(ctx, c, id)
+				}
+				g, err := c.WaitAgent(ctx, id)
 				if err != nil {
 					return err
 				}
@@ -317,7 +344,10 @@ begins, and the sandbox is started for it; with --reap the agents are ABORTED.`,
 			verdict = agboxv1.AgentVerdict_AGENT_VERDICT_REAP
 		}
 		return a.each(ctx, args, func(ref string) error {
-			_, err := c.ResolveAgent(ctx, ref, verdict)
+			id, err := a.agent(ctx, c, ref, changes)
+			if err == nil {
+				_, err = c.ResolveAgent(ctx, id, verdict)
+			}
 			return err
 		})
 	})

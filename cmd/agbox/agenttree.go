@@ -26,7 +26,10 @@ func (a *app) agentTreeCommand() *cobra.Command {
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		root := "init"
 		if len(args) > 0 {
-			root = args[0]
+			var err error
+			if root, err = a.agent(ctx, c, args[0], reads); err != nil {
+				return err
+			}
 		}
 		list, err := c.AgentTree(ctx, root)
 		switch {

@@ -92,7 +92,11 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 	if o.Branch != "" {
 		o.Message = cmp.Or(o.Message, "Work of sandbox "+sandbox)
 	}
-	done, err := c.ApplyWork(ctx, sandbox, o.ApplyOptions)
+	id, err := a.sandbox(ctx, c, sandbox, changes)
+	if err != nil {
+		return err
+	}
+	done, err := c.ApplyWork(ctx, id, o.ApplyOptions)
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref s
 		return err
 	}
 	// Attach by id: another command may get the name while this one is attached.
-	e, err := a.namedExec(ctx, c, ref, true)
+	e, err := a.namedExec(ctx, c, ref, true, mode != agboxv1.InputMode_INPUT_MODE_NONE)
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,14 @@ type copyArg struct {
 	pipe bool
 }
 
+// resolve replaces what names the sandbox by its id.
+func (p *copyArg) resolve(ctx context.Context, a *app, c *client.Client, to purpose) (err error) {
+	if p.sandbox != "" {
+		p.sandbox, err = a.sandbox(ctx, c, p.sandbox, to)
+	}
+	return err
+}
+
 func parseCopyArg(arg string) copyArg {
 	if arg == "-" {
 		return copyArg{pipe: true}
@@ -89,11 +97,15 @@ func parseCopyArg(arg string) copyArg {
 
 func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
 	sources, dst := args[:len(args)-1], parseCopyArg(args[len(args)-1])
-	if err := o.check(ctx, a, c, sources, dst); err != nil {
+	if err := o.check(ctx, a, c, sources, &dst); err != nil {
 		return err
 	}
 	if dst.pipe {
-		return o.toPipe(ctx, a, c, parseCopyArg(sources[0]))
+		src := parseCopyArg(sources[0])
+		if err := src.resolve(ctx, a, c, reads); err != nil {
+			return err
+		}
+		return o.toPipe(ctx, a, c, src)
 	}
 	bar := newCopyBar(a, o.quiet)
 	defer bar.clear()
@@ -109,7 +121,11 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	var total client.Copied
 	err := a.eachCopy(ctx, sources, func(arg string) error {
 		bar.begin(arg)
-		done, err := o.one(ctx, a, c, parseCopyArg(arg), dst)
+		src := parseCopyArg(arg)
+		if err := src.resolve(ctx, a, c, reads); err != nil {
+			return err
+		}
+		done, err := o.one(ctx, a, c, src, dst)
 		total.Files += done.Files
 		total.Bytes += done.Bytes
 		total.Skipped += done.Skipped
@@ -156,7 +172,7 @@ func (e *notCopied) Error() string { return e.message }
 func (e *notCopied) Unwrap() error { return e.cause }
 
 // check refuses invalid combinations of arguments.
-func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst copyArg) error {
+func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst *copyArg) error {
 	for _, arg := range sources {
 		src := parseCopyArg(arg)
 		switch {
@@ -174,10 +190,10 @@ func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources
 	if out, ok := a.stdout.(*os.File); dst.pipe && ok && term.IsTerminal(int(out.Fd())) {
 		return usagef("Standard output is a terminal. Redirect the archive to a file or to tar.")
 	}
-	if len(sources) == 1 {
-		return nil
+	isDir, err := false, dst.resolve(ctx, a, c, changes)
+	if err != nil || len(sources) == 1 {
+		return err
 	}
-	isDir, err := false, error(nil)
 	if dst.sandbox != "" {
 		isDir, err = c.IsDirectory(ctx, dst.sandbox, dst.path, o.FileOptions)
 	} else if st, statErr := os.Stat(dst.path); statErr == nil {

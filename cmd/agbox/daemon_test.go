@@ -135,7 +135,7 @@ func (d *scripted) notify() {
 
 func (d *scripted) box(ref string) (*agboxv1.SandboxHandle, error) {
 	for _, h := range d.boxes {
-		if h.SandboxId == ref || h.Name == ref {
+		if h.SandboxId == ref {
 			return h, nil
 		}
 	}
@@ -144,11 +144,44 @@ func (d *scripted) box(ref string) (*agboxv1.SandboxHandle, error) {
 
 func (d *scripted) exec(ref string) (*agboxv1.ExecStatus, error) {
 	for _, e := range d.execs {
-		if e.ExecId == ref || e.Name == ref {
+		if e.ExecId == ref {
 			return e, nil
 		}
 	}
 	return nil, reject(codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND, fmt.Sprintf("There is no command %s.", ref))
+}
+
+// Resolve finds ids, names and beginnings of ids.
+func (d *scripted) Resolve(_ context.Context, in *agboxv1.ResolveRequest) (*agboxv1.ResolveResponse, error) {
+	var all []*agboxv1.Referent
+	reason, what := agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "sandbox"
+	if in.GetKind() == ofExec {
+		reason, what = agboxv1.ErrorReason_EXEC_NOT_FOUND, "command"
+		for _, e := range d.execs {
+			all = append(all, &agboxv1.Referent{Id: e.ExecId, Name: e.Name, SandboxId: e.SandboxId})
+		}
+	} else {
+		for _, h := range d.boxes {
+			all = append(all, &agboxv1.Referent{Id: h.SandboxId, Name: h.Name})
+		}
+	}
+	for match, fits := range []func(*agboxv1.Referent) bool{
+		agboxv1.RefMatch_REF_MATCH_ID:     func(r *agboxv1.Referent) bool { return r.Id == in.Text },
+		agboxv1.RefMatch_REF_MATCH_NAME:   func(r *agboxv1.Referent) bool { return r.Name == in.Text },
+		agboxv1.RefMatch_REF_MATCH_PREFIX: func(r *agboxv1.Referent) bool { return strings.HasPrefix(r.Id, in.Text) },
+	} {
+		out := new(agboxv1.ResolveResponse)
+		for _, r := range all {
+			if fits != nil && fits(r) {
+				r.Match = agboxv1.RefMatch(match)
+				out.Referents = append(out.Referents, r)
+			}
+		}
+		if len(out.Referents) > 0 {
+			return out, nil
+		}
+	}
+	return nil, reject(codes.NotFound, reason, fmt.Sprintf("There is no %s %s.", what, in.Text))
 }
 
 // move needs mu.

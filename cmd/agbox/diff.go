@@ -56,7 +56,11 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 	if o.stat && o.nameOnly {
 		return usagef("Use --stat or --name-only, not both.")
 	}
-	w, err := c.Work(ctx, sandbox, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly})
+	id, err := a.sandbox(ctx, c, sandbox, reads)
+	if err != nil {
+		return err
+	}
+	w, err := c.Work(ctx, id, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly})
 	if err != nil {
 		return err
 	}

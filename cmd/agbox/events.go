@@ -63,6 +63,10 @@ TIME is a duration before now (10m, 2d), a local date or time (2026-05-04,
 }
 
 func (o *eventsOptions) one(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+	sandbox, err := a.sandbox(ctx, c, sandbox, reads)
+	if err != nil {
+		return err
+	}
 	events := c.PastEvents(ctx, sandbox, o.since)
 	if o.follow {
 		events = c.Events(ctx, sandbox, o.since)

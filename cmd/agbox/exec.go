@@ -117,6 +117,9 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	case err != nil:
 		return err
 	case o.stdin && o.tty && !o.detach:
+		if in.SandboxId, err = a.sandbox(ctx, c, in.GetSandboxId(), changes); err != nil {
+			return err
+		}
 		return o.onTerminal(ctx, a, c, in)
 	}
 	// Catch SIGPIPE so that writing to a closed stdout fails instead of killing agbox.
@@ -126,7 +129,12 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	}
 	s := a.newSession(c, in.GetExecId())
 	s.runsOn, s.detached = !o.fleeting, o.detach
-	return s.inForeground(ctx, kinds, func(ctx context.Context) error { return o.start(ctx, s, in) })
+	return s.inForeground(ctx, kinds, func(ctx context.Context) (err error) {
+		if in.SandboxId, err = a.sandbox(ctx, c, in.GetSandboxId(), changes); err != nil {
+			return err
+		}
+		return o.start(ctx, s, in)
+	})
 }
 
 // request makes the request for the command.

@@ -37,7 +37,7 @@ the key exec.`,
 func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out output) error {
 	var found []proto.Message
 	failed := a.each(ctx, refs, func(ref string) error {
-		m, err := find(ctx, c, ref)
+		m, err := a.find(ctx, c, ref)
 		if err == nil {
 			found = append(found, m)
 		}
@@ -67,22 +67,23 @@ func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out o
 }
 
 // find looks for a sandbox, then for an exec; SANDBOX/EXEC can only be an exec.
-func find(ctx context.Context, c *client.Client, ref string) (proto.Message, error) {
+func (a *app) find(ctx context.Context, c *client.Client, ref string) (proto.Message, error) {
 	within := strings.Contains(ref, "/")
 	if !within {
-		box, err := c.GetSandbox(ctx, ref)
+		id, err := a.sandbox(ctx, c, ref, reads)
 		if err == nil {
-			return box, nil
+			return c.GetSandbox(ctx, id)
 		}
 		if !errors.Is(err, client.ErrNotFound) {
 			return nil, err
 		}
 	}
-	exec, err := c.GetExec(ctx, ref)
+	id, err := a.resolve(ctx, c, ofExec, ref, reads)
 	var e *client.Error
 	switch {
 	case err == nil:
-		return &agboxv1.GetExecResponse{Exec: exec}, nil
+		exec, err := c.GetExec(ctx, id)
+		return &agboxv1.GetExecResponse{Exec: exec}, err
 	case !within && errors.Is(err, client.ErrNotFound) && errors.As(err, &e):
 		return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
 			"No sandbox or command is named %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}

@@ -31,7 +31,8 @@ process group. The sandbox does this by itself and agbox does not wait for it;
 "agbox logs -f EXEC" does. A command that has already ended is not an error. With
 -s, or as in "kill -9", only that one signal is sent.
 
-EXEC is an id, the beginning of an id, or a name, alone or as SANDBOX/NAME.
+EXEC is an id or a name, alone or as SANDBOX/NAME; on a terminal, the beginning of
+an id too.
 SANDBOX/main is the sandbox's own command. SANDBOX alone stands for the newest
 command that runs in it.`,
 		Example: `  agbox kill demo/main
@@ -66,7 +67,7 @@ func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []
 		return err
 	}
 	return a.each(ctx, refs, func(ref string) error {
-		e, err := a.namedExec(ctx, c, ref, true)
+		e, err := a.namedExec(ctx, c, ref, true, changes)
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []
 
 // end ends a command. It is not an error if the command has already ended.
 func (o *killOptions) end(ctx context.Context, a *app, c *client.Client, ref string) error {
-	e, err := a.namedExec(ctx, c, ref, true)
+	e, err := a.namedExec(ctx, c, ref, true, changes)
 	if err != nil {
 		return err
 	}

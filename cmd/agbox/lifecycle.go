@@ -24,10 +24,9 @@ type change struct {
 func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []string) error {
 	var ids []string
 	failed := a.each(ctx, refs, func(ref string) error {
-		// Use the id: the name is free again as soon as the sandbox is deleted.
-		out, err := c.GetSandbox(ctx, ref)
+		id, err := a.sandbox(ctx, c, ref, changes)
 		if err == nil {
-			err = ch.ask(ctx, out.GetSandbox().GetSandboxId())
+			err = ch.ask(ctx, id)
 		}
 		if err != nil {
 			if ch.ignore != nil && ch.ignore(err) {
@@ -35,7 +34,7 @@ func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []str
 			}
 			return err
 		}
-		ids = append(ids, out.GetSandbox().GetSandboxId())
+		ids = append(ids, id)
 		return nil
 	})
 	if ctx.Err() != nil {

@@ -114,6 +114,11 @@ func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref str
 	if err != nil {
 		return err
 	}
+	if o.sandbox != "" {
+		if o.sandbox, err = a.sandbox(ctx, c, o.sandbox, reads); err != nil {
+			return err
+		}
+	}
 	if o.service != "" {
 		return o.runService(ctx, a, c, part)
 	}
@@ -122,7 +127,7 @@ func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref str
 		return o.runSandbox(ctx, a, c, part, p)
 	}
 	// Follow by id: another command may get the name meanwhile.
-	e, err := a.namedExec(ctx, c, ref, false)
+	e, err := a.namedExec(ctx, c, ref, false, reads)
 	if err != nil {
 		return err
 	}

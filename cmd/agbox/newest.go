@@ -16,20 +16,42 @@ import (
 // sandbox's newest command, of those that run if running is set; that is said on stderr.
 // An exec with exactly this id or name takes precedence over a sandbox, a sandbox with
 // exactly this id or name over the beginning of an exec's id.
-func (a *app) namedExec(ctx context.Context, c *client.Client, ref string, running bool) (*agboxv1.ExecStatus, error) {
-	e, err := c.GetExec(ctx, ref)
-	switch {
-	case err == nil && (strings.Contains(ref, "/") || e.GetExecId() == ref || e.GetName() == ref):
-		return e, nil
-	case err != nil && (strings.Contains(ref, "/") || !errors.Is(err, client.ErrNotFound) && !ambiguous(err)):
+func (a *app) namedExec(ctx context.Context, c *client.Client, ref string, running bool, to purpose) (*agboxv1.ExecStatus, error) {
+	execs, err := c.Candidates(ctx, ofExec, ref)
+	within := strings.Contains(ref, "/")
+	if err != nil && (within || !errors.Is(err, client.ErrNotFound)) {
 		return nil, err
 	}
-	out, errBox := c.GetSandbox(ctx, ref)
-	box := out.GetSandbox()
-	if errBox != nil || err == nil && box.GetName() != ref && box.GetSandboxId() != ref {
-		return e, err
+	if list := execs.GetReferents(); !within && (len(list) == 0 || !whole(list[0])) {
+		boxes, none := c.Candidates(ctx, ofSandbox, ref)
+		switch {
+		case none != nil && !errors.Is(none, client.ErrNotFound):
+			return nil, none
+		case none == nil && (len(list) == 0 || whole(boxes.GetReferents()[0])):
+			return a.newestIn(ctx, c, ref, boxes, running, to)
+		}
 	}
-	e, err = newestExec(ctx, c, box, running)
+	if err != nil {
+		return nil, err
+	}
+	id, err := a.choose(ofExec, ref, execs, to)
+	if err != nil {
+		return nil, err
+	}
+	return c.GetExec(ctx, id)
+}
+
+// newestIn returns the newest command of the sandbox that ref names, and says so.
+func (a *app) newestIn(ctx context.Context, c *client.Client, ref string, boxes *agboxv1.ResolveResponse, running bool, to purpose) (*agboxv1.ExecStatus, error) {
+	id, err := a.choose(ofSandbox, ref, boxes, to)
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.GetSandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	e, err := newestExec(ctx, c, out.GetSandbox(), running)
 	if err != nil {
 		return nil, err
 	}
@@ -39,11 +61,6 @@ func (a *app) namedExec(ctx context.Context, c *client.Client, ref string, runni
 	}
 	a.say("%s is a sandbox. %s is %s: %s", ref, of, e.GetExecId(), cut(shellWords(e.GetCommand()), commandWidth))
 	return e, nil
-}
-
-func ambiguous(err error) bool {
-	var e *client.Error
-	return errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_EXEC_AMBIGUOUS.String()
 }
 
 // newestExec returns the exec of a sandbox that was started last.

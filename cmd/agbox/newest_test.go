@@ -57,7 +57,7 @@ func TestAttachToASandboxTakesTheNewestRunningCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	e, err := c.namedExec(t.Context(), conn, "demo", true)
+	e, err := c.namedExec(t.Context(), conn, "demo", true, reads)
 	if err != nil || e.GetExecId() != "job1" || !strings.Contains(c.errs.String(), "Its newest running command is job1: wait") {
 		t.Errorf("%v, %v, %q", e, err, c.errs.String())
 	}

@@ -52,8 +52,12 @@ type portLine struct {
 }
 
 // publishedPorts are the ports that a sandbox and its services publish.
-func publishedPorts(ctx context.Context, c *client.Client, ref string) ([]portLine, error) {
-	box, err := c.GetSandbox(ctx, ref)
+func publishedPorts(ctx context.Context, a *app, c *client.Client, ref string) ([]portLine, error) {
+	id, err := a.sandbox(ctx, c, ref, reads)
+	if err != nil {
+		return nil, err
+	}
+	box, err := c.GetSandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +80,7 @@ func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, o
 	if err != nil || wanted == 0 || given && protocol == "" {
 		return usagef("%q is not a port: write a number from 1 to 65535, and /udp behind it for that protocol.", port)
 	}
-	lines, err := publishedPorts(ctx, c, ref)
+	lines, err := publishedPorts(ctx, a, c, ref)
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, o
 }
 
 func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out output) error {
-	lines, err := publishedPorts(ctx, c, ref)
+	lines, err := publishedPorts(ctx, a, c, ref)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,11 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 	if filtersBy(o.filters, "state", "status", "exit", "exited") {
 		o.all = true // only then are there commands that have ended
 	}
-	list, err := o.list(ctx, c, sandbox)
+	ids, err := a.resolved(ctx, c, ofSandbox, []string{sandbox}, reads)
+	if err != nil {
+		return err
+	}
+	list, err := o.list(ctx, c, ids[0])
 	if err != nil {
 		return err
 	}

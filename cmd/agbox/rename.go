@@ -18,11 +18,10 @@ containers stay as they are.`,
 		Args:              arguments(2, 2, "a SANDBOX and its new NAME"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			out, err := c.GetSandbox(ctx, args[0])
+			id, err := a.sandbox(ctx, c, args[0], changes)
 			if err != nil {
 				return err
 			}
-			id := out.GetSandbox().GetSandboxId()
 			if err := c.RenameSandbox(ctx, id, args[1]); err != nil {
 				return err
 			}

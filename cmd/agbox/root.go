@@ -11,6 +11,9 @@ const rootLong = `agbox gives each coding agent a sandbox: a container it may do
 a network of its own. If this program or the daemon ends, commands keep running
 in the sandbox, and their output and exit codes are kept.
 
+SANDBOX, EXEC and AGENT are ids or names. The beginning of an id will do to look at
+something, and on a terminal also to change it: agbox says then what it stands for.
+
 Example:
   box=$(agbox create demo --image debian:12)   # waits until it is ready
   agbox exec demo -- sh -c 'echo hello; id'    # shows the output, exits with its code

@@ -46,6 +46,9 @@ func (o *execOptions) inService(ctx context.Context, a *app, c *client.Client, s
 	if o.tty && o.stdin && t == nil {
 		return usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
 	}
+	if in.SandboxId, err = a.sandbox(ctx, c, sandbox, changes); err != nil {
+		return err
+	}
 	ctx, leave := context.WithCancelCause(ctx)
 	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGWINCH, syscall.SIGPIPE)
 	defer stop()
@@ -73,7 +76,7 @@ func (o *execOptions) inService(ctx context.Context, a *app, c *client.Client, s
 		defer leave(nil) // before the reader is awaited
 	}
 	code, err := c.ExecInService(ctx, &agboxv1.ServiceCommand{
-		SandboxId: sandbox, Service: o.service, Command: in.GetCommand(), Cwd: in.GetCwd(), Env: in.GetEnvOverrides(), User: in.GetUser(),
+		SandboxId: in.GetSandboxId(), Service: o.service, Command: in.GetCommand(), Cwd: in.GetCwd(), Env: in.GetEnvOverrides(), User: in.GetUser(),
 		Stdin: o.stdin, Tty: o.tty, TerminalSize: in.GetTerminalSize(),
 	}, streams)
 	if t != nil {

@@ -51,11 +51,15 @@ func (o *execOptions) shell(ctx context.Context, a *app, c *client.Client, sandb
 	if o.service != "" {
 		return o.inService(ctx, a, c, sandbox, []string{"sh", "-c", serviceShellScript})
 	}
-	path, err := o.findShell(ctx, c, sandbox)
+	id, err := a.sandbox(ctx, c, sandbox, changes)
 	if err != nil {
 		return err
 	}
-	in, err := o.request(a, sandbox, []string{path})
+	path, err := o.findShell(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	in, err := o.request(a, id, []string{path})
 	if err != nil {
 		return err
 	}

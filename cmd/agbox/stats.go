@@ -39,6 +39,10 @@ container. With -o json each round is one line.`,
 }
 
 func (o *statsOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
+	refs, err := a.resolved(ctx, c, ofSandbox, refs, reads)
+	if err != nil {
+		return err
+	}
 	// Overwrite the last table only on a terminal.
 	over := a.outputSize() != nil && !o.noStream
 	for round, err := range c.Stats(ctx, refs, o.noStream) {

@@ -48,7 +48,11 @@ type syncView struct {
 }
 
 func (v *syncView) run(ctx context.Context, c *client.Client, watch bool) error {
-	conflicts, err := c.Sync(ctx, v.sandbox, client.SyncOptions{
+	id, err := v.app.sandbox(ctx, c, v.sandbox, changes)
+	if err != nil {
+		return err
+	}
+	conflicts, err := c.Sync(ctx, id, client.SyncOptions{
 		Watch: watch,
 		Began: func(folder, target string) {
 			v.folder = folder

@@ -61,6 +61,10 @@ EXEC is the command that a process belongs to; see "agbox ps". PIDs are those in
 }
 
 func (o *topOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+	sandbox, err := a.sandbox(ctx, c, sandbox, reads)
+	if err != nil {
+		return err
+	}
 	size := a.outputSize()
 	once := o.noStream || size == nil || o.output.raw()
 	for {

@@ -263,14 +263,22 @@ func folderOf(name string) (folder, sandbox string, err error) {
 
 // sandboxOf returns the sandbox of a folder, nil if there is none.
 func sandboxOf(ctx context.Context, c *client.Client, folder, name string) (*agboxv1.GetSandboxResponse, error) {
-	found, err := c.GetSandbox(ctx, name)
+	out, err := c.Candidates(ctx, ofSandbox, name)
 	switch {
 	case errors.Is(err, client.ErrNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case found.GetSandbox().GetName() != name:
-		return nil, nil // found by its id
+	}
+	var found *agboxv1.GetSandboxResponse
+	for _, r := range out.GetReferents() {
+		if r.GetName() == name {
+			found, err = c.GetSandbox(ctx, r.GetId())
+		}
+	}
+	switch {
+	case err != nil || found == nil || found.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return nil, err
 	case found.GetSandbox().GetLabels()[folderLabel] != folder:
 		return nil, fmt.Errorf("sandbox %s is not that of this folder: choose another name with --name", name)
 	}

@@ -30,7 +30,7 @@ agbox itself exits with 0 if all exit codes are known.`,
 
 // waitFor waits for a command and prints its exit code.
 func (a *app) waitFor(ctx context.Context, c *client.Client, ref string) error {
-	e, err := a.namedExec(ctx, c, ref, false)
+	e, err := a.namedExec(ctx, c, ref, false, reads)
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,8 @@ type Engine interface {
 
 // Sandboxes gives access to the existing sandboxes.
 type Sandboxes interface {
-	// FindSandbox returns the sandbox with an id, a name, or a unique prefix of an id.
-	FindSandbox(ctx context.Context, ref string) (ledger.Sandbox, error)
+	// FindSandbox returns the sandbox with an id.
+	FindSandbox(ctx context.Context, id string) (ledger.Sandbox, error)
 	// Sandboxes returns all sandboxes that are not deleted.
 	Sandboxes() []ledger.Sandbox
 }

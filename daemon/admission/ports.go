@@ -27,7 +27,7 @@ func (c *Controller) checkPorts(ctx context.Context, id string, spec *agboxv1.Cr
 	if len(ports) == 0 {
 		return nil
 	}
-	if sb, err := c.sandboxes.FindSandbox(ctx, id); err == nil && sb.ID == id {
+	if _, err := c.sandboxes.FindSandbox(ctx, id); err == nil {
 		return nil // a repeated request: the ports are its own
 	}
 	engine, err := c.engine.Abilities(ctx)

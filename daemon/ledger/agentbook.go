@@ -20,6 +20,8 @@ type agentBook struct {
 	// children has the children of each agent, and followers those that it must be COMPLETED
 	// for before they begin.
 	children, followers agentSets
+	// named has the agents with each name; at most one of them has not ended.
+	named agentSets
 	// leased has the ids of the agents that hold or ask for resources.
 	leased map[string]struct{}
 	// streams has the ids of the agents that have each stream open.
@@ -36,7 +38,7 @@ func (b *agentBook) init() {
 	b.all, b.in = make(map[string]Agent), make(map[string]map[string]struct{})
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
 	b.leased = make(map[string]struct{})
-	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
+	b.children, b.followers, b.streams, b.named = make(agentSets), make(agentSets), make(agentSets), make(agentSets)
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.

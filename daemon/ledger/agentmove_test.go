@@ -72,9 +72,7 @@ func TestTheAgentsOfALostSandboxMoveTogether(t *testing.T) {
 				t.Errorf("agent %s is in %s, owned %v", id, c.SandboxID, c.Owned)
 			}
 		}
-		if sb, err := l.FindSandbox(t.Context(), "demo"); err != nil || sb.ID != "remade-2-a" {
-			t.Errorf("the name is of sandbox %s, %v", sb.ID, err)
-		}
+		named(t, l, "demo", "remade-2-a")
 		if restarted == 0 {
 			stop()
 			l, _ = open(t, dir)
@@ -84,9 +82,7 @@ func TestTheAgentsOfALostSandboxMoveTogether(t *testing.T) {
 	if _, err := l.Emit(t.Context(), old.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETED}); err != nil {
 		t.Fatal(err)
 	}
-	if sb, err := l.FindSandbox(t.Context(), "demo"); err != nil || sb.ID != "remade-2-a" {
-		t.Errorf("after the removal of the old sandbox the name is of %s, %v", sb.ID, err)
-	}
+	named(t, l, "demo", "remade-2-a") // also after the removal of the old sandbox
 	_, err := l.Create(t.Context(), "third", &agboxv1.CreateSpec{Image: "img", Name: "demo"})
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
 }

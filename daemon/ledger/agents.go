@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -90,38 +89,4 @@ func (t *txn) hasNoAgents() error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
 		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
 		t.sb.Called(), naming(living)).With("sandbox_id", t.sb.ID)
-}
-
-// FindAgent resolves an id, a name or a unique prefix of an id, in this order. Of several
-// agents with a name, the one that has not ended is meant, else the newest.
-func (l *Ledger) FindAgent(ref string) (Agent, error) {
-	if a, ok := l.Agent(ref); ok {
-		return a, nil
-	}
-	if ref == agent.Init { // it has a record only after the first crash of a class
-		return Agent{}, isRoot()
-	}
-	named := l.Agents(func(a Agent) bool { return a.Name == ref })
-	for _, a := range named {
-		if !a.Over() {
-			return a, nil
-		}
-	}
-	if len(named) > 0 {
-		return named[len(named)-1], nil
-	}
-	fits := l.Agents(func(a Agent) bool { return strings.HasPrefix(a.ID, ref) })
-	switch {
-	case len(fits) == 1:
-		return fits[0], nil
-	case len(fits) > 1:
-		return Agent{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_AGENT_NOT_FOUND,
-			"%q fits %d agents: give more of the id.", ref, len(fits)).With("agent_id", ref)
-	}
-	return Agent{}, agentNotFound(ref)
-}
-
-func agentNotFound(ref string) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
-		"There is no agent %q; \"agbox agent ls -a\" shows all.", ref).With("agent_id", ref)
 }

@@ -148,22 +148,6 @@ func TestADecisionFromAnOldRecordIsDropped(t *testing.T) {
 	}
 }
 
-func TestAnAgentIsFoundByIDNameAndPrefix(t *testing.T) {
-	l := fresh(t)
-	ready(t, l, "s")
-	spawn(t, l, agentOf("abc", "one", "s"))
-	spawn(t, l, agentOf("abd", "abc-name", "s"))
-	for ref, want := range map[string]string{"abc": "abc", "one": "abc", "abc-name": "abd", "abd": "abd"} {
-		if a, err := l.FindAgent(ref); err != nil || a.ID != want {
-			t.Errorf("%q is %q, %v; want %q", ref, a.ID, err, want)
-		}
-	}
-	for _, ref := range []string{"ab", "zz"} {
-		_, err := l.FindAgent(ref)
-		wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
-	}
-}
-
 func TestTheEventsOfAgentsAreReadInTheirOrder(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")

@@ -29,8 +29,14 @@ func (s agentSets) remove(key, agentID string) {
 	}
 }
 
-// placeLocked updates the sets of the agent's parent and of the agents that it follows.
+// placeLocked updates the sets of the agent's name, its parent and the agents that it follows.
 func (b *agentBook) placeLocked(before, after Agent) {
+	switch {
+	case after.Deleted:
+		b.named.remove(after.Name, after.ID)
+	case after.Name != "":
+		b.named.add(after.Name, after.ID)
+	}
 	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
 		b.children.remove(before.Parent, before.ID)
 	}
@@ -126,13 +132,19 @@ func (t *agentTxn) adopt(agentID string) error {
 	})
 }
 
-// toFollow resolves the agents that a new one is to follow.
+// toFollow returns the ids of the agents that a new one is to follow. Its description has
+// their ids or names.
 func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
 	for _, ref := range refs {
-		a, err := t.l.FindAgent(ref)
+		a, known := t.l.Agent(ref)
+		if !known {
+			a, _ = t.l.agentNamed(ref)
+		}
 		switch {
-		case err != nil:
-			return nil, err
+		case ref == agent.Init && !known:
+			return nil, isRoot()
+		case !a.Exists():
+			return nil, agentNotFound(ref)
 		case a.ID == agent.Init:
 			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
 				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agent.Init)

@@ -24,8 +24,7 @@ func TestRefusalsNameSandboxesAndAgentsAsPeopleDo(t *testing.T) {
 	}
 	_, err := l.RequestResume(t.Context(), "s")
 	says(err, "Sandbox demo is ready and cannot be started now: ")
-	sb, _ := l.Sandbox("s")
-	_, err = l.findWithin(t.Context(), sb, "x")
+	_, err = l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_EXEC, "demo/x")
 	says(err, `Sandbox demo has no exec "x"; "agbox ps -a demo" shows those that it has.`)
 
 	_, err = l.DeleteAgent(t.Context(), "a")

@@ -149,9 +149,13 @@ func TestARunningExecIsNeverForgotten(t *testing.T) {
 func TestAnExecPrefixFitsOnlyWhatIsKept(t *testing.T) {
 	l := used(t, "xa1", "xa2", "xb")
 	forget(t, l, machine.TrimPart{ExecID: "xa1", Events: []uint64{3, 4}})
-	if _, id, err := l.FindExec(t.Context(), "xa"); err != nil || id != "xa2" {
-		t.Errorf("found %q, %v", id, err)
+	means(t, l, agboxv1.RefKind_REF_KIND_EXEC, "xa", "xa2 PREFIX")
+	for _, find := range []string{"xa1", "xa"} {
+		_, err := l.FindExec(t.Context(), find)
+		wantReason(t, err, agboxv1.ErrorReason_EXEC_NOT_FOUND)
 	}
+	_, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_EXEC, "xa1")
+	wantReason(t, err, agboxv1.ErrorReason_EXEC_NOT_FOUND)
 }
 
 func TestObjectsAreOwnedByIDAndNonceWhileTheSandboxIsNotDeleted(t *testing.T) {

@@ -87,38 +87,36 @@ func TestExecsAreFoundWithinTheirSandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	finds := func(ref, want string) {
+	finds := func(ref string, want ...string) {
 		t.Helper()
-		if _, id, err := l.FindExec(t.Context(), ref); err != nil || id != want {
-			t.Errorf("%q finds %q, error %v; want %q", ref, id, err, want)
-		}
+		means(t, l, agboxv1.RefKind_REF_KIND_EXEC, ref, want...)
 	}
 	fails := func(ref string, reason agboxv1.ErrorReason) {
 		t.Helper()
-		_, _, err := l.FindExec(t.Context(), ref)
+		_, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_EXEC, ref)
 		wantReason(t, err, reason)
 	}
 	named("xz1", "build")
 	end("xz1")
 	named("xa2", "build")
 	end("xa2")
-	finds("a/build", "xa2") // the newest, although its id comes first
+	finds("a/build", "xa2 NEWEST") // the newest, although its id comes first
 	named("ya1", "pair")
 	end("ya1")
 	named("yz2", "pair")
 	end("yz2")
-	finds("a/pair", "yz2") // the newest
+	finds("a/pair", "yz2 NEWEST") // the newest
 	named("xb3", "build")
-	finds("a/build", "xb3") // the running one
-	finds("a/xz1", "xz1")
-	finds("a/xz", "xz1")
-	finds("a/main", "main-a")
-	finds("b/main", "main-b")
+	finds("a/build", "xb3 NAME") // the running one
+	finds("a/xz1", "xz1 ID")
+	finds("a/xz", "xz1 PREFIX")
+	finds("a/main", "main-a NAME")
+	finds("b/main", "main-b NAME")
 	end("main-a")
-	finds("a/main", "main-a")
+	finds("a/main", "main-a NAME")
 	fails("b/build", agboxv1.ErrorReason_EXEC_NOT_FOUND)
 	fails("b/main-a", agboxv1.ErrorReason_EXEC_NOT_FOUND)
-	fails("a/x", agboxv1.ErrorReason_EXEC_AMBIGUOUS)
+	finds("a/x", "xa2 PREFIX", "xb3 PREFIX", "xz1 PREFIX")
 	fails("c/main", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	fails("build/", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 }

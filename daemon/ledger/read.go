@@ -2,13 +2,11 @@ package ledger
 
 import (
 	"context"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
 
@@ -38,33 +36,4 @@ func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1
 		return nil, notFound(sb.ID) // removed since it was found
 	}
 	return newest, err
-}
-
-// FindSandbox resolves an id, a name or a unique prefix of an id, in this order.
-// Deleted sandboxes are found by id or prefix.
-func (l *Ledger) FindSandbox(ctx context.Context, ref string) (Sandbox, error) {
-	if sb, ok := l.Sandbox(ref); ok {
-		return sb, nil
-	}
-	l.mu.RLock()
-	named, ok := l.sandboxes[l.names[ref]]
-	var fits []Sandbox
-	if !ok {
-		for id, sb := range l.sandboxes {
-			if strings.HasPrefix(id, ref) {
-				fits = append(fits, sb)
-			}
-		}
-	}
-	l.mu.RUnlock()
-	switch {
-	case ok:
-		return named, nil
-	case len(fits) == 1:
-		return fits[0], nil
-	case len(fits) > 1:
-		return Sandbox{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_SANDBOX_AMBIGUOUS,
-			"%q fits %d sandboxes: give more of the id.", ref, len(fits)).With("sandbox_id", ref)
-	}
-	return l.Past(ctx, ref)
 }

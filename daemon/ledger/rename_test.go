@@ -14,13 +14,12 @@ import (
 // to none.
 func named(t *testing.T, l *Ledger, name, id string) {
 	t.Helper()
-	sb, err := l.FindSandbox(t.Context(), name)
-	switch {
-	case id == "":
+	if id == "" {
+		_, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_SANDBOX, name)
 		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
-	case err != nil || sb.ID != id:
-		t.Errorf("%s leads to %q (%v), want %s", name, sb.ID, err, id)
+		return
 	}
+	means(t, l, agboxv1.RefKind_REF_KIND_SANDBOX, name, id+" NAME")
 }
 
 func rename(t *testing.T, l *Ledger, id, name string) Sandbox {

@@ -251,8 +251,3 @@ func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
 	}
 	return past, err
 }
-
-func notFound(id string) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-		"There is no sandbox %q; \"agbox ls -a\" shows all.", id).With("sandbox_id", id)
-}

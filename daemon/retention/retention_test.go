@@ -175,7 +175,7 @@ func TestExpiredExecsLoseRecordEventsAndLogs(t *testing.T) {
 	b.pass(time.Second)
 	b.want("records", b.execs("a"), "busy young")
 	b.want("logs", b.files("a"), "busy young")
-	if _, _, err := b.book.FindExec(t.Context(), "old1"); fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_NOT_FOUND {
+	if _, err := b.book.FindExec(t.Context(), "old1"); fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_NOT_FOUND {
 		t.Errorf("a forgotten exec: %v", err)
 	}
 	_, err := b.book.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "old1", Command: []string{"true"}}, "boot")

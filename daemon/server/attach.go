@@ -42,10 +42,9 @@ func (s *execCalls) newAttachment(ctx context.Context, open *agboxv1.AttachOpen)
 	a := &attachment{s: s, open: open, acked: true, news: make(chan struct{}, 1)}
 	if open.GetCreate() == nil {
 		var err error
-		if a.sandboxID, a.execID, err = s.ledger.FindExec(ctx, open.GetExecId()); err != nil {
-			return nil, err
-		}
-		return a, nil
+		a.execID = open.GetExecId()
+		a.sandboxID, err = s.ledger.FindExec(ctx, a.execID)
+		return a, err
 	}
 	resolved, started, err := s.createExec(ctx, open.GetCreate())
 	if err != nil {

@@ -84,9 +84,9 @@ func (t *agentStream) resumeLog(ctx context.Context, a ledger.Agent, at *agboxv1
 		t.openLog(a.Incarnation.SandboxID, execID, from)
 		return nil
 	}
-	sandboxID, _, err := t.s.ledger.FindExec(ctx, execID)
+	sandboxID, err := t.s.ledger.FindExec(ctx, execID)
 	switch {
-	case errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err): // it never started, or is not kept any more
+	case errdefs.IsNotFound(err): // it never started, or is not kept any more
 		return nil
 	case err == nil:
 		t.openLog(sandboxID, execID, from)

@@ -104,8 +104,8 @@ func (s *execCalls) SignalExec(ctx context.Context, req *agboxv1.SignalExecReque
 	})
 }
 
-func (s *execCalls) onRunning(ctx context.Context, ref string, do func(sandboxID, execID string) error) (*agboxv1.AcceptedResponse, error) {
-	sandboxID, execID, err := s.ledger.FindExec(ctx, ref)
+func (s *execCalls) onRunning(ctx context.Context, execID string, do func(sandboxID, execID string) error) (*agboxv1.AcceptedResponse, error) {
+	sandboxID, err := s.ledger.FindExec(ctx, execID)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +122,11 @@ func (s *execCalls) onRunning(ctx context.Context, ref string, do func(sandboxID
 
 // GetExec returns one exec.
 func (s *execCalls) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
-	sandboxID, execID, err := s.ledger.FindExec(ctx, req.GetExecId())
+	sandboxID, err := s.ledger.FindExec(ctx, req.GetExecId())
 	if err != nil {
 		return nil, err
 	}
-	status, err := s.execStatus(ctx, sandboxID, execID)
+	status, err := s.execStatus(ctx, sandboxID, req.GetExecId())
 	return &agboxv1.GetExecResponse{Exec: status}, err
 }
 

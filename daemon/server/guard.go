@@ -148,7 +148,7 @@ func sentence(v *protovalidate.Violation) string {
 	}
 	switch {
 	case v.FieldDescriptor != nil && refersToExec(v.FieldDescriptor):
-		return got + "is not a command: give its id, the beginning of it or its name, alone or as SANDBOX/NAME"
+		return got + "is not the id of a command"
 	case strings.HasSuffix(field, "cwd"), field == "path", field == "new_path", field == "open.path":
 		return got + "is not an absolute path"
 	case strings.HasSuffix(field, "_id"), strings.HasSuffix(field, "page_token"):

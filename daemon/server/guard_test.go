@@ -48,9 +48,9 @@ func TestEmptyRequestsOfAllMethodsAreRefusedInWords(t *testing.T) {
 func TestWhatIsMissingAndWhatIsWrongAreToldTogether(t *testing.T) {
 	s := bare(t)
 	for want, req := range map[string]proto.Message{
-		"Give a sandbox: its id, the beginning of its id, or its name. Give a command.": &agboxv1.CreateExecRequest{},
-		"Give a command. cwd: \"tmp\" is not an absolute path.":                         &agboxv1.CreateExecRequest{SandboxId: "a", Cwd: "tmp"},
-		"Give options.tags[1] a value.":                                                 &agboxv1.BuildImageRequest{Part: &agboxv1.BuildImageRequest_Options{Options: &agboxv1.BuildOptions{Tags: []string{"a", ""}}}},
+		"Give the id of a sandbox. Give a command.":             &agboxv1.CreateExecRequest{},
+		"Give a command. cwd: \"tmp\" is not an absolute path.": &agboxv1.CreateExecRequest{SandboxId: "a", Cwd: "tmp"},
+		"Give options.tags[1] a value.":                         &agboxv1.BuildImageRequest{Part: &agboxv1.BuildImageRequest_Options{Options: &agboxv1.BuildOptions{Tags: []string{"a", ""}}}},
 	} {
 		if err := s.check(req); !errors.As(err, new(*fault.Error)) || err.Error() != want {
 			t.Errorf("%v: %v, want %q", req, err, want)

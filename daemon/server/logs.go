@@ -20,7 +20,8 @@ func (s *execCalls) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream gr
 	if req.TailLines != nil && req.GetCursor() != nil {
 		return invalid("Give either cursor or tail_lines: both say where to start.")
 	}
-	sandboxID, execID, err := s.ledger.FindExec(ctx, req.GetExecId())
+	execID := req.GetExecId()
+	sandboxID, err := s.ledger.FindExec(ctx, execID)
 	if err != nil {
 		return err
 	}

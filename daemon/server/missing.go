@@ -8,8 +8,10 @@ import (
 
 // askFor says what to give for an empty field, by the field's name.
 var askFor = map[string]string{
-	"sandbox_id":     "a sandbox: its id, the beginning of its id, or its name",
-	"exec_id":        "an exec: its id, the beginning of its id, or its name, alone or as SANDBOX/NAME",
+	"sandbox_id":     "the id of a sandbox",
+	"exec_id":        "the id of an exec",
+	"kind":           "the kind of what is meant: a sandbox, an exec or an agent",
+	"text":           "a text",
 	"command":        "a command",
 	"label_selector": "at least one label",
 	"image":          "an image",

@@ -70,16 +70,13 @@ func (s *statsCalls) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.Serv
 }
 
 // statsOf returns the ids of the requested sandboxes; nil means all.
-func (s *statsCalls) statsOf(ctx context.Context, refs []string) ([]string, error) {
-	var found []string
-	for _, ref := range refs {
-		sb, err := s.ledger.FindSandbox(ctx, ref)
-		if err != nil {
+func (s *statsCalls) statsOf(ctx context.Context, ids []string) ([]string, error) {
+	for _, id := range ids {
+		if _, err := s.ledger.FindSandbox(ctx, id); err != nil {
 			return nil, err
 		}
-		found = append(found, sb.ID)
 	}
-	return found, nil
+	return ids, nil
 }
 
 // meter samples the usage of containers.

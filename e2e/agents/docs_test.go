@@ -99,7 +99,7 @@ func TestTheProgramsOfTheDocumentationEndWhenTheyAreDrained(t *testing.T) {
 		var a *agboxv1.Agent
 		harness.Eventually(t, name+" is paused", func() bool {
 			var err error
-			if a, err = c.GetAgent(harness.Bounded(t), name); err != nil {
+			if a, err = c.GetAgent(harness.Bounded(t), in.AgentID(t, name)); err != nil {
 				t.Fatal(err)
 			}
 			return a.GetPauseReason() != 0

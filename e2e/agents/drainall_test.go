@@ -46,7 +46,7 @@ func TestAllAgentsAreDrainedAtOnce(t *testing.T) {
 		box := in.Create(t, name, harness.ImageBusybox)
 		for _, agent := range []string{name + "-a", name + "-b"} {
 			spawnDrained(t, in, box, agent, time.Second, willing)
-			a, err := in.Client(t).GetAgent(harness.Bounded(t), agent)
+			a, err := in.Client(t).GetAgent(harness.Bounded(t), in.AgentID(t, agent))
 			if err != nil {
 				t.Fatal(err)
 			}

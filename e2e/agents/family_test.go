@@ -130,7 +130,7 @@ func TestASuspendedOrphanOfALongWorkEndsInTime(t *testing.T) {
 	folder := workshop(t, in)
 	plan := robot.Plan{Steps: 10, Seed: 13, Fanout: 3, Depth: 2, Pace: time.Hour, Holds: true}
 	c, ctx := in.Client(t), harness.Bounded(t)
-	root, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: parental(plan), SandboxId: "demo"})
+	root, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: parental(plan), SandboxId: in.SandboxID(t, "demo")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestAFamilyOfThirteenHoldsAndTells(t *testing.T) {
 	folder := workshop(t, in)
 	plan := robot.Plan{Steps: 5, Seed: 13, Fanout: 3, Depth: 2, Deaths: 1, Stream: "news", Holds: true, Resources: 4}
 	c, ctx := in.Client(t), harness.Bounded(t)
-	if _, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: parental(plan), SandboxId: "demo"}); err != nil {
+	if _, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: parental(plan), SandboxId: in.SandboxID(t, "demo")}); err != nil {
 		t.Fatal(err)
 	}
 	f := everybody(ctx, t, c, folder, 13)

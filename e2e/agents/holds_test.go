@@ -22,7 +22,7 @@ const heldScript = `agbox-agent hydrate; echo "{\"n\":$AGBOX_INCARNATION}" | agb
 // agent at first.
 func spawnHeld(t *testing.T, in *harness.Install, name, script string) string {
 	t.Helper()
-	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{SandboxId: "demo", Hold: name, Spec: &agboxv1.AgentSpec{
+	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{SandboxId: in.SandboxID(t, "demo"), Hold: name, Spec: &agboxv1.AgentSpec{
 		Name: name, Command: []string{"sh", "-c", script}, Lifetime: agboxv1.AgentLifetime_AGENT_LIFETIME_HELD,
 	}})
 	if err != nil {
@@ -284,8 +284,8 @@ func heldBy(a *agboxv1.Agent) string {
 func awaitNamed(t *testing.T, in *harness.Install, name string) (id string) {
 	t.Helper()
 	harness.Eventually(t, "there is "+name, func() bool {
-		a, err := in.Client(t).GetAgent(harness.Bounded(t), name)
-		id = a.GetAgentId()
+		r, err := in.Client(t).Resolve(harness.Bounded(t), agboxv1.RefKind_REF_KIND_AGENT, name)
+		id = r.GetId()
 		return err == nil
 	})
 	return id

@@ -15,7 +15,7 @@ import (
 func spawnSpec(t *testing.T, in *harness.Install, script string, spec *agboxv1.AgentSpec) string {
 	t.Helper()
 	spec.Command = []string{"sh", "-c", script}
-	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: "demo"})
+	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: in.SandboxID(t, "demo")})
 	if err != nil {
 		t.Fatal(err)
 	}

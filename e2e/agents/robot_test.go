@@ -28,7 +28,7 @@ func workshop(t *testing.T, in *harness.Install, more ...string) robot.Folder {
 func employ(t *testing.T, in *harness.Install, p robot.Plan, spec *agboxv1.AgentSpec) string {
 	t.Helper()
 	spec.Command = p.Command()
-	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: "demo"})
+	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: in.SandboxID(t, "demo")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,8 @@ var lines = []struct {
 	{10, "ids have 4 to 200 characters, with _", idsOf200},
 	{10, "an id that is taken is refused, also for the same request", takenIDs},
 	{10, "a request key makes a create repeatable", requestKeys},
+	{10, "an id is the whole id, also of what was deleted", wholeIDs},
+	{10, "a name or the beginning of an id is not found", noNames},
 	{11, "a snapshot repeats the newest event", snapshotIsNewestEvent},
 	{11, "lists are newest first", listsAreNewestFirst},
 	{11, "a second cancel is no error of the command line", secondCancel},

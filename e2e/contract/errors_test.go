@@ -72,8 +72,8 @@ func errorReasons(t *testing.T, w *world) {
 
 func emptyRequests(t *testing.T, w *world) {
 	const (
-		sandbox = "Give a sandbox: its id, the beginning of its id, or its name."
-		exec    = "Give an exec: its id, the beginning of its id, or its name, alone or as SANDBOX/NAME."
+		sandbox = "Give the id of a sandbox."
+		exec    = "Give the id of an exec."
 	)
 	for _, c := range []struct {
 		method  string

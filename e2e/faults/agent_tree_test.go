@@ -38,12 +38,16 @@ func (w *witness) parent(t *testing.T, box, id string) {
 	}
 	for _, kid := range kids {
 		harness.Eventually(t, kid+" runs", func() bool {
-			a, err := w.c.GetAgent(ctx, id+"-"+kid)
+			a, err := w.agent(ctx, id+"-"+kid)
 			return err == nil && a.GetWord() == "EXECUTING"
 		})
 	}
+	shared, err := w.agent(ctx, id+"-shared")
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The hold outlives its connection and each daemon.
-	for _, err := range w.c.HoldAgent(ctx, client.AgentHold{Agent: id + "-shared", Name: "client", Linger: time.Hour}) {
+	for _, err := range w.c.HoldAgent(ctx, client.AgentHold{Agent: shared.GetAgentId(), Name: "client", Linger: time.Hour}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,8 +55,22 @@ func (w *witness) parent(t *testing.T, box, id string) {
 	}
 }
 
-// adopted waits until init has adopted an agent.
-func (w *witness) adopted(ctx context.Context, id string) error {
+// agent returns the agent with an id or a name.
+func (w *witness) agent(ctx context.Context, called string) (*agboxv1.Agent, error) {
+	r, err := w.c.Resolve(ctx, agboxv1.RefKind_REF_KIND_AGENT, called)
+	if err != nil {
+		return nil, err
+	}
+	return w.c.GetAgent(ctx, r.GetId())
+}
+
+// adopted waits until init has adopted the agent with a name.
+func (w *witness) adopted(ctx context.Context, name string) error {
+	a, err := w.agent(ctx, name)
+	if err != nil {
+		return err
+	}
+	id := a.GetAgentId()
 	for ev, err := range w.c.WatchAgents(ctx, id, 0) {
 		if err != nil {
 			return err
@@ -68,7 +86,7 @@ func (w *witness) adopted(ctx context.Context, id string) error {
 // that what happened to it happened once.
 func (w *witness) orphan(t *testing.T, id string, holders ...string) {
 	t.Helper()
-	a, err := w.c.GetAgent(harness.Bounded(t), id)
+	a, err := w.agent(harness.Bounded(t), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,14 +136,14 @@ func (w *witness) wantCounts(t *testing.T, a *agboxv1.Agent, want map[agboxv1.Ag
 func (w *witness) clear(t *testing.T, id string) {
 	t.Helper()
 	for _, name := range append([]string{""}, kids...) {
-		ref := strings.TrimSuffix(id+"-"+name, "-")
-		if a, err := w.c.GetAgent(harness.Bounded(t), ref); err != nil || a.GetEndedAt() != nil {
+		a, err := w.agent(harness.Bounded(t), strings.TrimSuffix(id+"-"+name, "-"))
+		if err != nil || a.GetEndedAt() != nil {
 			continue
 		}
-		if _, err := w.c.KillAgent(harness.Bounded(t), ref, agboxv1.KillMode_KILL_MODE_NOW); err != nil {
+		if _, err := w.c.KillAgent(harness.Bounded(t), a.GetAgentId(), agboxv1.KillMode_KILL_MODE_NOW); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.c.WaitAgent(harness.Bounded(t), ref); err != nil {
+		if _, err := w.c.WaitAgent(harness.Bounded(t), a.GetAgentId()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,7 +198,11 @@ func TestKillAtManyBoundariesOfACascade(t *testing.T) {
 				return err
 			}
 			for _, ref := range []string{id(n), id(n) + "-held"} {
-				if a, err := w.c.WaitAgent(ctx, ref); err != nil || a.GetWord() != "ABORTED" || a.GetIncarnation() != 1 {
+				a, err := w.agent(ctx, ref)
+				if err != nil {
+					return err
+				}
+				if a, err = w.c.WaitAgent(ctx, a.GetAgentId()); err != nil || a.GetWord() != "ABORTED" || a.GetIncarnation() != 1 {
 					return fmt.Errorf("agent %s is %v: %w", ref, a, err)
 				}
 			}

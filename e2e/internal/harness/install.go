@@ -16,6 +16,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/docker"
 	"github.com/agbox/agbox/runtime/fence"
@@ -113,6 +114,28 @@ func (in *Install) Must(t *testing.T, args ...string) string {
 func (in *Install) Create(t *testing.T, name, image string, more ...string) string {
 	t.Helper()
 	return in.Must(t, append([]string{"create", name, "--image", image}, more...)...)
+}
+
+// SandboxID returns the id of the sandbox with a name, and AgentID that of an agent: calls of
+// the API take ids.
+func (in *Install) SandboxID(t *testing.T, name string) string {
+	t.Helper()
+	return in.resolve(t, agboxv1.RefKind_REF_KIND_SANDBOX, name)
+}
+
+// AgentID returns the id of the agent with a name.
+func (in *Install) AgentID(t *testing.T, name string) string {
+	t.Helper()
+	return in.resolve(t, agboxv1.RefKind_REF_KIND_AGENT, name)
+}
+
+func (in *Install) resolve(t *testing.T, kind agboxv1.RefKind, name string) string {
+	t.Helper()
+	r, err := in.Client(t).Resolve(Bounded(t), kind, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.GetId()
 }
 
 // Client returns a client of the daemon, which must run.

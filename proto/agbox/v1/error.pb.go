@@ -44,7 +44,7 @@ const (
 	ErrorReason_HOST_REQUESTS_CHANGED ErrorReason = 5
 	// NOT_FOUND.
 	ErrorReason_SANDBOX_NOT_FOUND ErrorReason = 10
-	// Several sandboxes have the prefix. INVALID_ARGUMENT.
+	// Of a name or prefix: several sandboxes have it. The client says so. INVALID_ARGUMENT.
 	ErrorReason_SANDBOX_AMBIGUOUS ErrorReason = 11
 	// The id was used by another request. ALREADY_EXISTS.
 	ErrorReason_SANDBOX_ID_ALREADY_EXISTS ErrorReason = 12
@@ -62,7 +62,7 @@ const (
 	ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED ErrorReason = 17
 	// NOT_FOUND.
 	ErrorReason_EXEC_NOT_FOUND ErrorReason = 20
-	// Several execs have the prefix or name. INVALID_ARGUMENT.
+	// The same of execs. INVALID_ARGUMENT.
 	ErrorReason_EXEC_AMBIGUOUS ErrorReason = 21
 	// The id was used by another request. ALREADY_EXISTS.
 	ErrorReason_EXEC_ID_ALREADY_EXISTS ErrorReason = 22
@@ -185,7 +185,7 @@ const (
 	// Of a sandbox: something in it put more into its folders on the host than it may, so
 	// the daemon stopped it, or cannot start it before a person removes that.
 	ErrorReason_HOST_FOLDERS_FULL ErrorReason = 113
-	// No agent has this id or name. NOT_FOUND.
+	// NOT_FOUND.
 	ErrorReason_AGENT_NOT_FOUND ErrorReason = 120
 	// The agent's state does not allow the call. FAILED_PRECONDITION.
 	ErrorReason_AGENT_WRONG_STATE ErrorReason = 121
@@ -215,6 +215,8 @@ const (
 	// The agent waits for other resources than it now asks for, or it does not hold the lease
 	// that is to be broken. FAILED_PRECONDITION.
 	ErrorReason_LEASE_CONFLICT ErrorReason = 131
+	// Of a name or prefix: several agents have it. INVALID_ARGUMENT.
+	ErrorReason_AGENT_AMBIGUOUS ErrorReason = 138
 	// The agent id was used before; ids are never reused. Or a living agent has the name.
 	// ALREADY_EXISTS.
 	ErrorReason_AGENT_ID_ALREADY_EXISTS ErrorReason = 133
@@ -324,6 +326,7 @@ var (
 		129: "OBSERVATION_PENDING",
 		130: "DEPENDENCY_FAILED",
 		131: "LEASE_CONFLICT",
+		138: "AGENT_AMBIGUOUS",
 		133: "AGENT_ID_ALREADY_EXISTS",
 		136: "EXEC_DRAINED",
 		134: "SANDBOX_HAS_AGENTS",
@@ -418,6 +421,7 @@ var (
 		"OBSERVATION_PENDING":            129,
 		"DEPENDENCY_FAILED":              130,
 		"LEASE_CONFLICT":                 131,
+		"AGENT_AMBIGUOUS":                138,
 		"AGENT_ID_ALREADY_EXISTS":        133,
 		"EXEC_DRAINED":                   136,
 		"SANDBOX_HAS_AGENTS":             134,
@@ -460,7 +464,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xbc\x10\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xd2\x10\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -549,7 +553,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x18\n" +
 	"\x13OBSERVATION_PENDING\x10\x81\x01\x12\x16\n" +
 	"\x11DEPENDENCY_FAILED\x10\x82\x01\x12\x13\n" +
-	"\x0eLEASE_CONFLICT\x10\x83\x01\x12\x1c\n" +
+	"\x0eLEASE_CONFLICT\x10\x83\x01\x12\x14\n" +
+	"\x0fAGENT_AMBIGUOUS\x10\x8a\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x11\n" +
 	"\fEXEC_DRAINED\x10\x88\x01\x12\x17\n" +
 	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x11\n" +

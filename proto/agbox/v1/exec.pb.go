@@ -796,9 +796,8 @@ func (x *CreateExecResponse) GetStderrLogPath() string {
 }
 
 type CancelExecRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
-	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Time between SIGTERM and SIGKILL. Unset means 5 s.
 	Grace         *durationpb.Duration `protobuf:"bytes,50,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -850,9 +849,8 @@ func (x *CancelExecRequest) GetGrace() *durationpb.Duration {
 }
 
 type SignalExecRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
-	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Linux signal number, 1 to 64.
 	Signal        int32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -904,9 +902,8 @@ func (x *SignalExecRequest) GetSignal() int32 {
 }
 
 type GetExecRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
-	ExecId        string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ExecId        string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1259,9 +1256,8 @@ func (x *LogCursor) GetStderrOffset() uint64 {
 }
 
 type FollowExecLogsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
-	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Start here. Unset means the beginning. A cursor beyond the end of the log of a
 	// finished exec is OUT_OF_RANGE.
 	Cursor *LogCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -1821,8 +1817,7 @@ func (*AttachExecRequest_Signal) isAttachExecRequest_Item() {}
 // AttachOpen begins an AttachExec.
 type AttachOpen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The exec to attach to: id, unique prefix or name, alone or as SANDBOX/EXEC. create
-	// must be unset.
+	// The exec to attach to. create must be unset.
 	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Create this exec first and attach to it. With an exec_id the call can be repeated: it
 	// then attaches to the exec that the first call created.

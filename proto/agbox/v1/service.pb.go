@@ -1,8 +1,7 @@
 // The public API of agboxd.
 //
-// A field that names a sandbox or an exec in a request takes its id, a prefix that only
-// one id has, or its name. An exact id takes precedence over a name, and a name over a
-// prefix.
+// A field of a request that says which sandbox, exec or agent is meant takes the whole id,
+// never a name or a part of an id. Resolve finds the id of a name.
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason (the name of
 // an ErrorReason value) and metadata. The status message is a sentence for people that
@@ -2488,7 +2487,7 @@ var File_agbox_v1_service_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x15agbox/v1/doctor.proto\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x14agbox/v1/image.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x14agbox/v1/stats.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
+	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x15agbox/v1/doctor.proto\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x14agbox/v1/image.proto\x1a\x16agbox/v1/resolve.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x14agbox/v1/stats.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
 	"\vPingRequest\"\xb4\x02\n" +
 	"\fPingResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -2698,12 +2697,13 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x19CONFIG_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONFIG_FORMAT_AGBOX\x10\x01\x12\x1e\n" +
 	"\x1aCONFIG_FORMAT_DEVCONTAINER\x10\x02\x12\x19\n" +
-	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xb8\x13\n" +
+	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xf8\x13\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rUpgradeDaemon\x12\x1e.agbox.v1.UpgradeDaemonRequest\x1a\x1f.agbox.v1.UpgradeDaemonResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12J\n" +
-	"\vResolveSpec\x12\x1c.agbox.v1.ResolveSpecRequest\x1a\x1d.agbox.v1.ResolveSpecResponse\x12G\n" +
+	"\vResolveSpec\x12\x1c.agbox.v1.ResolveSpecRequest\x1a\x1d.agbox.v1.ResolveSpecResponse\x12>\n" +
+	"\aResolve\x12\x18.agbox.v1.ResolveRequest\x1a\x19.agbox.v1.ResolveResponse\x12G\n" +
 	"\n" +
 	"GetSandbox\x12\x1b.agbox.v1.GetSandboxRequest\x1a\x1c.agbox.v1.GetSandboxResponse\x12P\n" +
 	"\rListSandboxes\x12\x1e.agbox.v1.ListSandboxesRequest\x1a\x1f.agbox.v1.ListSandboxesResponse\x12K\n" +
@@ -2808,32 +2808,34 @@ var file_agbox_v1_service_proto_goTypes = []any{
 	(*SandboxEvent)(nil),                  // 49: agbox.v1.SandboxEvent
 	(LogStream)(0),                        // 50: agbox.v1.LogStream
 	(*TerminalSize)(nil),                  // 51: agbox.v1.TerminalSize
-	(*CreateExecRequest)(nil),             // 52: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 53: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 54: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 55: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 56: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 57: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 58: agbox.v1.FollowExecLogsRequest
-	(*AttachExecRequest)(nil),             // 59: agbox.v1.AttachExecRequest
-	(*WatchStatsRequest)(nil),             // 60: agbox.v1.WatchStatsRequest
-	(*ListProcessesRequest)(nil),          // 61: agbox.v1.ListProcessesRequest
-	(*ListImagesRequest)(nil),             // 62: agbox.v1.ListImagesRequest
-	(*PullImageRequest)(nil),              // 63: agbox.v1.PullImageRequest
-	(*BuildImageRequest)(nil),             // 64: agbox.v1.BuildImageRequest
-	(*DoctorRequest)(nil),                 // 65: agbox.v1.DoctorRequest
-	(*CreateExecResponse)(nil),            // 66: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 67: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 68: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 69: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 70: agbox.v1.FollowExecLogsResponse
-	(*AttachExecResponse)(nil),            // 71: agbox.v1.AttachExecResponse
-	(*WatchStatsResponse)(nil),            // 72: agbox.v1.WatchStatsResponse
-	(*ListProcessesResponse)(nil),         // 73: agbox.v1.ListProcessesResponse
-	(*ListImagesResponse)(nil),            // 74: agbox.v1.ListImagesResponse
-	(*PullImageResponse)(nil),             // 75: agbox.v1.PullImageResponse
-	(*BuildImageResponse)(nil),            // 76: agbox.v1.BuildImageResponse
-	(*DoctorResponse)(nil),                // 77: agbox.v1.DoctorResponse
+	(*ResolveRequest)(nil),                // 52: agbox.v1.ResolveRequest
+	(*CreateExecRequest)(nil),             // 53: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 54: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 55: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 56: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 57: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 58: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 59: agbox.v1.FollowExecLogsRequest
+	(*AttachExecRequest)(nil),             // 60: agbox.v1.AttachExecRequest
+	(*WatchStatsRequest)(nil),             // 61: agbox.v1.WatchStatsRequest
+	(*ListProcessesRequest)(nil),          // 62: agbox.v1.ListProcessesRequest
+	(*ListImagesRequest)(nil),             // 63: agbox.v1.ListImagesRequest
+	(*PullImageRequest)(nil),              // 64: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 65: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 66: agbox.v1.DoctorRequest
+	(*ResolveResponse)(nil),               // 67: agbox.v1.ResolveResponse
+	(*CreateExecResponse)(nil),            // 68: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 69: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 70: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 71: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 72: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 73: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 74: agbox.v1.WatchStatsResponse
+	(*ListProcessesResponse)(nil),         // 75: agbox.v1.ListProcessesResponse
+	(*ListImagesResponse)(nil),            // 76: agbox.v1.ListImagesResponse
+	(*PullImageResponse)(nil),             // 77: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 78: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 79: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
 	44, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
@@ -2873,68 +2875,70 @@ var file_agbox_v1_service_proto_depIdxs = []int32{
 	3,  // 34: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
 	6,  // 35: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
 	9,  // 36: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
-	15, // 37: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	17, // 38: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	19, // 39: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	20, // 40: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	21, // 41: agbox.v1.SandboxService.RestartSandbox:input_type -> agbox.v1.RestartSandboxRequest
-	22, // 42: agbox.v1.SandboxService.RenameSandbox:input_type -> agbox.v1.RenameSandboxRequest
-	23, // 43: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	24, // 44: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	27, // 45: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	52, // 46: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	53, // 47: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	54, // 48: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	55, // 49: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	56, // 50: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	57, // 51: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	52, // 52: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	58, // 53: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	59, // 54: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
-	28, // 55: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	30, // 56: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
-	32, // 57: agbox.v1.SandboxService.ExecInService:input_type -> agbox.v1.ExecInServiceRequest
-	60, // 58: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
-	61, // 59: agbox.v1.SandboxService.ListProcesses:input_type -> agbox.v1.ListProcessesRequest
-	62, // 60: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	63, // 61: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	64, // 62: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	35, // 63: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
-	65, // 64: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 65: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 66: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	14, // 67: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	10, // 68: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	16, // 69: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	18, // 70: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	26, // 71: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 72: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 73: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 74: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 75: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	25, // 76: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	49, // 77: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	66, // 78: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	26, // 79: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	67, // 80: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	68, // 81: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	69, // 82: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	26, // 83: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	70, // 84: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	70, // 85: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	71, // 86: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	29, // 87: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	31, // 88: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	34, // 89: agbox.v1.SandboxService.ExecInService:output_type -> agbox.v1.ExecInServiceResponse
-	72, // 90: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	73, // 91: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
-	74, // 92: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	75, // 93: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	76, // 94: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	36, // 95: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
-	77, // 96: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	65, // [65:97] is the sub-list for method output_type
-	33, // [33:65] is the sub-list for method input_type
+	52, // 37: agbox.v1.SandboxService.Resolve:input_type -> agbox.v1.ResolveRequest
+	15, // 38: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	17, // 39: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	19, // 40: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	20, // 41: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	21, // 42: agbox.v1.SandboxService.RestartSandbox:input_type -> agbox.v1.RestartSandboxRequest
+	22, // 43: agbox.v1.SandboxService.RenameSandbox:input_type -> agbox.v1.RenameSandboxRequest
+	23, // 44: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	24, // 45: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	27, // 46: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	53, // 47: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	54, // 48: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	55, // 49: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	56, // 50: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	57, // 51: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	58, // 52: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	53, // 53: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	59, // 54: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	60, // 55: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	28, // 56: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	30, // 57: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	32, // 58: agbox.v1.SandboxService.ExecInService:input_type -> agbox.v1.ExecInServiceRequest
+	61, // 59: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	62, // 60: agbox.v1.SandboxService.ListProcesses:input_type -> agbox.v1.ListProcessesRequest
+	63, // 61: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	64, // 62: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	65, // 63: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	35, // 64: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
+	66, // 65: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 66: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 67: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	14, // 68: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	10, // 69: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	67, // 70: agbox.v1.SandboxService.Resolve:output_type -> agbox.v1.ResolveResponse
+	16, // 71: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	18, // 72: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	26, // 73: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 74: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 75: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 76: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 77: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	25, // 78: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	49, // 79: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	68, // 80: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	26, // 81: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	69, // 82: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	70, // 83: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	71, // 84: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	26, // 85: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	72, // 86: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	72, // 87: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	73, // 88: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	29, // 89: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	31, // 90: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	34, // 91: agbox.v1.SandboxService.ExecInService:output_type -> agbox.v1.ExecInServiceResponse
+	74, // 92: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	75, // 93: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
+	76, // 94: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	77, // 95: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	78, // 96: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	36, // 97: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
+	79, // 98: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	66, // [66:99] is the sub-list for method output_type
+	33, // [33:66] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name
@@ -2949,6 +2953,7 @@ func file_agbox_v1_service_proto_init() {
 	file_agbox_v1_event_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_image_proto_init()
+	file_agbox_v1_resolve_proto_init()
 	file_agbox_v1_sandbox_proto_init()
 	file_agbox_v1_spec_proto_init()
 	file_agbox_v1_stats_proto_init()

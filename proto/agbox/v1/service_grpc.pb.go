@@ -1,8 +1,7 @@
 // The public API of agboxd.
 //
-// A field that names a sandbox or an exec in a request takes its id, a prefix that only
-// one id has, or its name. An exact id takes precedence over a name, and a name over a
-// prefix.
+// A field of a request that says which sandbox, exec or agent is meant takes the whole id,
+// never a name or a part of an id. Resolve finds the id of a name.
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason (the name of
 // an ErrorReason value) and metadata. The status message is a sentence for people that
@@ -33,6 +32,7 @@ const (
 	SandboxService_UpgradeDaemon_FullMethodName          = "/agbox.v1.SandboxService/UpgradeDaemon"
 	SandboxService_CreateSandbox_FullMethodName          = "/agbox.v1.SandboxService/CreateSandbox"
 	SandboxService_ResolveSpec_FullMethodName            = "/agbox.v1.SandboxService/ResolveSpec"
+	SandboxService_Resolve_FullMethodName                = "/agbox.v1.SandboxService/Resolve"
 	SandboxService_GetSandbox_FullMethodName             = "/agbox.v1.SandboxService/GetSandbox"
 	SandboxService_ListSandboxes_FullMethodName          = "/agbox.v1.SandboxService/ListSandboxes"
 	SandboxService_ResumeSandbox_FullMethodName          = "/agbox.v1.SandboxService/ResumeSandbox"
@@ -82,6 +82,8 @@ type SandboxServiceClient interface {
 	// ResolveSpec returns the spec that CreateSandbox would store for a request, or all
 	// problems of the request. It changes nothing.
 	ResolveSpec(ctx context.Context, in *ResolveSpecRequest, opts ...grpc.CallOption) (*ResolveSpecResponse, error)
+	// Resolve returns what a name, an id or the beginning of an id means. It changes nothing.
+	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error)
 	// GetSandbox returns one sandbox. It also returns a deleted one whose record is kept.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
 	// ListSandboxes returns the sandboxes that match the label selector, newest first.
@@ -216,6 +218,16 @@ func (c *sandboxServiceClient) ResolveSpec(ctx context.Context, in *ResolveSpecR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResolveSpecResponse)
 	err := c.cc.Invoke(ctx, SandboxService_ResolveSpec_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveResponse)
+	err := c.cc.Invoke(ctx, SandboxService_Resolve_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -602,6 +614,8 @@ type SandboxServiceServer interface {
 	// ResolveSpec returns the spec that CreateSandbox would store for a request, or all
 	// problems of the request. It changes nothing.
 	ResolveSpec(context.Context, *ResolveSpecRequest) (*ResolveSpecResponse, error)
+	// Resolve returns what a name, an id or the beginning of an id means. It changes nothing.
+	Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error)
 	// GetSandbox returns one sandbox. It also returns a deleted one whose record is kept.
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
 	// ListSandboxes returns the sandboxes that match the label selector, newest first.
@@ -713,6 +727,9 @@ func (UnimplementedSandboxServiceServer) CreateSandbox(context.Context, *CreateS
 }
 func (UnimplementedSandboxServiceServer) ResolveSpec(context.Context, *ResolveSpecRequest) (*ResolveSpecResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResolveSpec not implemented")
+}
+func (UnimplementedSandboxServiceServer) Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resolve not implemented")
 }
 func (UnimplementedSandboxServiceServer) GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSandbox not implemented")
@@ -887,6 +904,24 @@ func _SandboxService_ResolveSpec_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SandboxServiceServer).ResolveSpec(ctx, req.(*ResolveSpecRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_Resolve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).Resolve(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_Resolve_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).Resolve(ctx, req.(*ResolveRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1328,6 +1363,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResolveSpec",
 			Handler:    _SandboxService_ResolveSpec_Handler,
+		},
+		{
+			MethodName: "Resolve",
+			Handler:    _SandboxService_Resolve_Handler,
 		},
 		{
 			MethodName: "GetSandbox",

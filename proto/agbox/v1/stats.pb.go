@@ -28,7 +28,7 @@ const (
 
 type WatchStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sandboxes by id, prefix or name. Empty means all existing ones, including those
+	// Ids of sandboxes. Empty means all existing ones, including those
 	// created later.
 	SandboxIds []string `protobuf:"bytes,1,rep,name=sandbox_ids,json=sandboxIds,proto3" json:"sandbox_ids,omitempty"`
 	// End after the first message.
