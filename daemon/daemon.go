@@ -64,6 +64,9 @@ type Config struct {
 	// PendingRecovery is the policy for sandboxes that a daemon was making when it
 	// crashed or was stopped.
 	PendingRecovery machine.PendingRecovery
+	// ChildLifetime is the lifetime of agents that an agent spawns without one. Unspecified
+	// means held.
+	ChildLifetime agboxv1.AgentLifetime
 	// Resync is the maximum pause between two full looks at the engine. 0 means 10 s.
 	Resync time.Duration
 	// Retention says what is kept for how long. A field that is 0 has its default: 24 h
@@ -292,6 +295,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Lifetimes: cfg.Lifetimes, Log: cfg.Log,
 	})
 	incarnations.AdmitChildren(admits.ChildIn)
+	incarnations.LifetimeOfChildren(cmp.Or(cfg.ChildLifetime, agboxv1.AgentLifetime_AGENT_LIFETIME_HELD))
 	r.server, err = server.New(server.Options{
 		Rules:     rules,
 		Admission: admits,

@@ -46,6 +46,7 @@ wants to; the command does not wait for that. If it has not acknowledged the mes
 	cmd.Flags().BoolVar(&o.now, "now", false, "send SIGKILL at once")
 	cmd.Flags().BoolVar(&o.graceful, "graceful", false, "ask the program to end by itself, and do not wait")
 	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "end all descendants too")
+	cmd.Flags().BoolVar(&o.cascade, "tree", false, "the same as --cascade")
 	cmd.Flags().BoolVar(&o.noCascade, "no-cascade", false, "end no descendant")
 	return cmd
 }

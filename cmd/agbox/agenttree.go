@@ -75,10 +75,29 @@ func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]stri
 		rows[i] = []table.Cell{
 			table.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), table.Text(g.GetAgentId()), stateCell(agentState(g)),
 			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
-			table.Text(agentNote(g)),
+			table.Text(treeNote(g)),
 		}
 	}
 	return a.printTable(out, treeColumns, rows)
+}
+
+// treeNote begins with who holds a child, if that is not as with most: its parent alone. Nobody
+// must hold one that is detached.
+func treeNote(g *agboxv1.Agent) string {
+	held := g.GetSpec().GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
+	if g.GetEndedAt() != nil || g.GetParent() == "init" && !held {
+		return agentNote(g)
+	}
+	note := "detached; "
+	switch others := len(g.GetHolders()); {
+	case held && others == 0:
+		note = "held by nobody; "
+	case held && others == 1 && g.GetHolders()[0] == "agent:"+g.GetParent():
+		note = "held by its parent; "
+	case held:
+		note = fmt.Sprintf("held by %d; ", others)
+	}
+	return strings.TrimSuffix(note+agentNote(g), "; -")
 }
 
 // treeColumns are the columns of the tree of agents.

@@ -51,6 +51,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	s := &settings{cmd: cmd, from: make(map[string]bool)}
 	c := &s.cfg
 	c.Revival = agboxv1.RevivalPolicy_REVIVAL_POLICY_FAIL
+	c.ChildLifetime = agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
 	c.Resync, c.OrphanGrace = 10*time.Second, 10*time.Minute
 	c.Retention.KeepDeleted, c.Retention.KeepExecs, c.Retention.KeepAgents = 24*time.Hour, 24*time.Hour, 24*time.Hour
 	c.Retention.MaxExecs, c.Retention.MaxEvents = 1000, 10000
@@ -63,6 +64,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "address ranges for the networks of sandboxes, for example 10.222.0.0/16")
 	f.Var(policyValue{&c.Revival}, "revival", "what to do when a sandbox's container exits by itself, unless the sandbox sets it: fail, revive or reap")
 	f.Var(recoveryValue{&c.PendingRecovery}, "pending-recovery", "what to do after a crash or stop of the daemon with a sandbox that has no container yet: resume its creation, or fail")
+	f.Var(lifetimeValue{&c.ChildLifetime}, "child-lifetime", "how long an agent lives that another agent has spawned, unless the request or its stack says so: held by its parent, or detached")
 	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full scans of the engine")
 	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
 	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
@@ -79,7 +81,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(fenceValue{&c.HostFence}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
-	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-execs", "max-events",
+	s.names = append(s.names, "subnets", "revival", "pending-recovery", "child-lifetime", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-execs", "max-events",
 		"idle-ttl", "cleanup-ttl", "orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
 	return s
 }

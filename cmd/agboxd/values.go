@@ -240,6 +240,37 @@ func (v fenceValue) Set(text string) error {
 	return nil
 }
 
+// lifetimeValue is the lifetime of an agent.
+type lifetimeValue struct{ to *agboxv1.AgentLifetime }
+
+// lifetimes are the words for the values.
+var lifetimes = map[string]agboxv1.AgentLifetime{
+	"held":     agboxv1.AgentLifetime_AGENT_LIFETIME_HELD,
+	"detached": agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED,
+}
+
+func (v lifetimeValue) String() string {
+	if v.to != nil {
+		for word, is := range lifetimes {
+			if is == *v.to {
+				return word
+			}
+		}
+	}
+	return ""
+}
+
+func (v lifetimeValue) Type() string { return "string" }
+
+func (v lifetimeValue) Set(text string) error {
+	is, ok := lifetimes[text]
+	if !ok {
+		return fmt.Errorf("%q is not held or detached", text)
+	}
+	*v.to = is
+	return nil
+}
+
 // recoveryValue is a machine.PendingRecovery.
 type recoveryValue struct{ to *machine.PendingRecovery }
 

@@ -65,6 +65,8 @@ type Runner struct {
 	checkpoints *checkpoints.Store
 	// admit checks the spec of a child, see AdmitChildren.
 	admit Admit
+	// childLifetime is what LifetimeOfChildren sets.
+	childLifetime agboxv1.AgentLifetime
 }
 
 // New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there

@@ -27,6 +27,10 @@ type Admit func(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.Age
 // request.
 func (r *Runner) AdmitChildren(admit Admit) { r.admit = admit }
 
+// LifetimeOfChildren sets the lifetime of children for which neither the request nor their
+// stack says one. It must be called before the first request.
+func (r *Runner) LifetimeOfChildren(lifetime agboxv1.AgentLifetime) { r.childLifetime = lifetime }
+
 // maxWork bounds the work that a parent gives, in bytes. maxKey bounds the key of a request.
 const (
 	maxWork = 64 << 10
@@ -47,7 +51,8 @@ type spawnFields struct {
 	Work *string `json:"work"`
 	// Ready is start or report.
 	Ready string `json:"ready"`
-	// Lifetime is detached or held, by the parent.
+	// Lifetime is detached or held, by the parent. Empty means that of the stack, or of the
+	// install.
 	Lifetime string `json:"lifetime"`
 	// After has ids or names of agents below the parent that must be COMPLETED before.
 	After  []string     `json:"after"`
@@ -57,11 +62,13 @@ type spawnFields struct {
 }
 
 type stackField struct {
-	Name         string `json:"name"`
-	Agents       uint32 `json:"agents"`
-	InboxBytes   uint64 `json:"inbox_bytes"`
-	JournalBytes uint64 `json:"journal_bytes"`
-	CostUSD      string `json:"cost_usd"`
+	Name   string `json:"name"`
+	Agents uint32 `json:"agents"`
+	// ChildLifetime is the lifetime of the agents below its root.
+	ChildLifetime string `json:"child_lifetime"`
+	InboxBytes    uint64 `json:"inbox_bytes"`
+	JournalBytes  uint64 `json:"journal_bytes"`
+	CostUSD       string `json:"cost_usd"`
 }
 
 type budgetField struct {
@@ -95,7 +102,13 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 		n.Spec.After = append(n.Spec.After, other.ID)
 	}
 	if known, again := r.ledger.Agent(n.ID); again {
+		if f.Lifetime == "" { // it was decided then
+			n.Spec.Lifetime = known.Spec.GetLifetime()
+		}
 		return spawned(known, n)
+	}
+	if f.Lifetime == "" {
+		n.Spec.Lifetime = r.lifetimeBelow(a)
 	}
 	if n.Spec, err = r.admitChild(n, f); err != nil {
 		return nil, false, err
@@ -106,6 +119,21 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 	}
 	r.enqueue(made.ID)
 	return childOf(made), false, nil
+}
+
+// lifetimeBelow is the lifetime of the children of an agent that are spawned without one: that
+// of the innermost stack that has one, else that of the install.
+func (r *Runner) lifetimeBelow(a ledger.Agent) agboxv1.AgentLifetime {
+	for _, id := range slices.Backward(a.StackRoots) {
+		root := a
+		if id != a.ID {
+			root, _ = r.ledger.Agent(id)
+		}
+		if set := root.Spec.GetStack().GetChildLifetime(); set != 0 {
+			return set
+		}
+	}
+	return r.childLifetime
 }
 
 // childID is made of the parent and the key. A request without a key has its number instead.
@@ -160,6 +188,8 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 		return f, q.invalid("ready is start or report, not %.32q.", f.Ready)
 	case f.Lifetime != "" && lifetimes[f.Lifetime] == 0:
 		return f, q.invalid("lifetime is detached or held, not %.32q.", f.Lifetime)
+	case f.Stack != nil && f.Stack.ChildLifetime != "" && lifetimes[f.Stack.ChildLifetime] == 0:
+		return f, q.invalid("child_lifetime is detached or held, not %.32q.", f.Stack.ChildLifetime)
 	}
 	return f, nil
 }
@@ -206,7 +236,7 @@ func specOfChild(a ledger.Agent, rules agent.SpawnRules, f spawnFields) *agboxv1
 		spec.Model = p.GetModel()
 	}
 	if s := f.Stack; s != nil {
-		spec.Stack = &agboxv1.AgentStack{Name: s.Name, Agents: s.Agents, InboxBytes: s.InboxBytes, JournalBytes: s.JournalBytes, CostUsd: s.CostUSD}
+		spec.Stack = &agboxv1.AgentStack{Name: s.Name, Agents: s.Agents, InboxBytes: s.InboxBytes, JournalBytes: s.JournalBytes, CostUsd: s.CostUSD, ChildLifetime: lifetimes[s.ChildLifetime]}
 	}
 	if f.Lifetime != "" {
 		spec.Lifetime = lifetimes[f.Lifetime]

@@ -309,3 +309,36 @@ func TestWaitAndKillReachOnlyDescendants(t *testing.T) {
 		t.Errorf("all have ended: %v", got)
 	}
 }
+
+// A repeated request gets its child, whatever the install says by then.
+func TestTheLifetimeOfAChildIsThatOfItsRequestItsStackOrTheInstall(t *testing.T) {
+	const held, detached = agboxv1.AgentLifetime_AGENT_LIFETIME_HELD, agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED
+	for _, row := range []struct {
+		name           string
+		install, stack agboxv1.AgentLifetime
+		fields         string
+		want           agboxv1.AgentLifetime
+	}{
+		{"the install", held, 0, "", held},
+		{"the install lets them go on", detached, 0, "", detached},
+		{"the stack", held, detached, "", detached},
+		{"the stack holds", detached, held, "", held},
+		{"the request", held, held, `,"lifetime":"detached"`, detached},
+		{"the request holds", detached, detached, `,"lifetime":"held"`, held},
+	} {
+		r := asking(t, &agboxv1.AgentSpec{MaySpawn: new(agboxv1.AgentMaySpawn), Stack: &agboxv1.AgentStack{Name: "team", ChildLifetime: row.stack}})
+		r.LifetimeOfChildren(row.install)
+		made, code := r.make("spawn", `{"command":["x"],"key":"k"`+row.fields+`}`)
+		r.want(row.name, code, "")
+		a := r.child(made["agent_id"].(string))
+		if a.Spec.GetLifetime() != row.want || a.HeldBy("agent:"+a.Parent) != (row.want == held) {
+			t.Errorf("%s: it is %v, with the holders %v", row.name, a.Spec.GetLifetime(), a.Holders)
+		}
+		r.LifetimeOfChildren(held + detached - row.install)
+		_, code = r.make("spawn", `{"command":["x"],"key":"k"`+row.fields+`}`)
+		r.want(row.name+", again", code, "")
+	}
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: new(agboxv1.AgentMaySpawn)})
+	_, code := r.make("spawn", `{"command":["x"],"stack":{"name":"s","child_lifetime":"long"}}`)
+	r.want("no lifetime", code, "INVALID_REQUEST")
+}

@@ -193,7 +193,7 @@ func TestTheHoldsOfTheDocumentation(t *testing.T) {
 // family is a script that spawns four children, lets go of the last one when a client holds it,
 // and ends as it is told. NAME is its name.
 const family = `cd /var/log/agents-sandbox
-	for child in "held --lifetime held" "shared --lifetime held" "lent --lifetime held" detached; do
+	for child in held shared lent "detached --lifetime detached"; do
 		agbox-agent spawn --class worker --name NAME-$child -- sh -c 'while agbox-agent drained > /dev/null; do sleep 0.05; done; exit 75' || exit 90
 	done
 	until [ -e close-NAME ]; do sleep 0.02; done
@@ -234,7 +234,7 @@ func TestWhatBecomesOfChildrenOfAnEndedAgent(t *testing.T) {
 			[4]string{"agent:init", "client agent:init", "client", ""}, [4]string{"EXECUTING", "EXECUTING", "SUSPENDED", "EXECUTING"}},
 		{"killed", kill(), "ABORTED",
 			[4]string{ended, "client", "client", ""}, [4]string{ended, "SUSPENDED", "SUSPENDED", "EXECUTING"}},
-		{"cascade", kill("--cascade"), "ABORTED", [4]string{ended, ended, ended, ended}, [4]string{ended, ended, ended, ended}},
+		{"cascade", kill("--tree"), "ABORTED", [4]string{ended, ended, ended, ended}, [4]string{ended, ended, ended, ended}},
 	} {
 		id := spawn(t, in, strings.ReplaceAll(family, "NAME", row.name), row.name, "--in", "demo", "--may-spawn", "worker", "--attempts", "1")
 		for _, child := range children {

@@ -18,7 +18,7 @@ import (
 // parting is the program of an agent with a child that it holds, one that a client holds too,
 // and one that is detached. It ends when it may.
 const parting = `cd /var/log/agents-sandbox
-	for kid in "held --lifetime held" "shared --lifetime held" detached; do
+	for kid in held shared "detached --lifetime detached"; do
 		agbox-agent spawn --name $AGBOX_AGENT_ID-$kid -- sh -c 'while agbox-agent drained > /dev/null; do sleep 0.02; done; exit 75' || exit 90
 	done
 	until [ -e $AGBOX_AGENT_ID.go ]; do sleep 0.02; done

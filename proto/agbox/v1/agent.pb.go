@@ -1299,7 +1299,8 @@ type AgentSpec struct {
 	// The agent and its descendants are a stack. Unset means that it is in that of its parent, if
 	// there is one.
 	Stack *AgentStack `protobuf:"bytes,26,opt,name=stack,proto3" json:"stack,omitempty"`
-	// How long the agent lives. Unset means detached.
+	// How long the agent lives. Unset means detached. A child that is spawned from inside is held
+	// by its parent, unless it is spawned with another lifetime, or its stack or the install says so.
 	Lifetime AgentLifetime `protobuf:"varint,25,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	// Which agents its program may spawn. Unset means none.
 	MaySpawn *AgentMaySpawn `protobuf:"bytes,24,opt,name=may_spawn,json=maySpawn,proto3" json:"may_spawn,omitempty"`
@@ -1542,7 +1543,10 @@ type AgentStack struct {
 	JournalBytes uint64 `protobuf:"varint,4,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
 	// What all its agents together may cost: US dollars with up to 6 decimals. It bounds the budget
 	// of the root, of which all others have their parts. Empty means no bound.
-	CostUsd       string `protobuf:"bytes,5,opt,name=cost_usd,json=costUsd,proto3" json:"cost_usd,omitempty"`
+	CostUsd string `protobuf:"bytes,5,opt,name=cost_usd,json=costUsd,proto3" json:"cost_usd,omitempty"`
+	// The lifetime of the agents below its root, unless they are spawned with another one. Unset
+	// means that of the install, which is held by their parents.
+	ChildLifetime AgentLifetime `protobuf:"varint,6,opt,name=child_lifetime,json=childLifetime,proto3,enum=agbox.v1.AgentLifetime" json:"child_lifetime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1610,6 +1614,13 @@ func (x *AgentStack) GetCostUsd() string {
 		return x.CostUsd
 	}
 	return ""
+}
+
+func (x *AgentStack) GetChildLifetime() AgentLifetime {
+	if x != nil {
+		return x.ChildLifetime
+	}
+	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
 // AgentMaySpawn bounds what an agent may spawn from inside its sandbox. Its children run in the
@@ -5133,7 +5144,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb8\x02\n" +
 	"\n" +
 	"AgentStack\x126\n" +
 	"\x04name\x18\x01 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12 \n" +
@@ -5141,7 +5152,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vinbox_bytes\x18\x03 \x01(\x04R\n" +
 	"inboxBytes\x12#\n" +
 	"\rjournal_bytes\x18\x04 \x01(\x04R\fjournalBytes\x12@\n" +
-	"\bcost_usd\x18\x05 \x01(\tB%\xbaH\"r 2\x1e^$|^[0-9]{1,9}(\\.[0-9]{1,6})?$R\acostUsd\"\x99\x01\n" +
+	"\bcost_usd\x18\x05 \x01(\tB%\xbaH\"r 2\x1e^$|^[0-9]{1,9}(\\.[0-9]{1,6})?$R\acostUsd\x12H\n" +
+	"\x0echild_lifetime\x18\x06 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\rchildLifetime\"\x99\x01\n" +
 	"\rAgentMaySpawn\x12C\n" +
 	"\aclasses\x18\x01 \x03(\tB)\xbaH&\x92\x01#\x10@\"\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\aclasses\x12$\n" +
 	"\bchildren\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02R\bchildren\x12\x1d\n" +
@@ -5715,112 +5727,113 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	10,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
 	20,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
 	60,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	22,  // 17: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	22,  // 18: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	22,  // 19: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	60,  // 20: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	60,  // 21: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	60,  // 22: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	60,  // 23: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	60,  // 24: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	60,  // 25: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	60,  // 26: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	60,  // 27: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	60,  // 28: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	60,  // 29: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	60,  // 30: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	60,  // 31: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	60,  // 32: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	27,  // 33: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	56,  // 34: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	60,  // 35: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	60,  // 36: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	60,  // 37: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	60,  // 38: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	60,  // 39: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	57,  // 40: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	60,  // 41: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	60,  // 42: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	13,  // 43: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	61,  // 44: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 45: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	44,  // 46: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
-	32,  // 47: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	38,  // 48: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	40,  // 49: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	41,  // 50: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	42,  // 51: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	43,  // 52: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	45,  // 53: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	46,  // 54: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	48,  // 55: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	34,  // 56: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	49,  // 57: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	50,  // 58: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	33,  // 59: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	51,  // 60: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	52,  // 61: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	37,  // 62: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	35,  // 63: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
-	36,  // 64: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
-	45,  // 65: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 66: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	60,  // 67: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	17,  // 68: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
-	39,  // 69: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
-	9,   // 70: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	39,  // 71: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 72: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 73: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	61,  // 74: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
-	60,  // 75: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
-	1,   // 76: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	61,  // 77: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 78: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	61,  // 79: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	58,  // 80: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	59,  // 81: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	47,  // 82: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
-	8,   // 83: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	39,  // 84: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	39,  // 85: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	39,  // 86: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 87: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	47,  // 88: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 89: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	47,  // 90: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
-	5,   // 91: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 92: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 93: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 94: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 95: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	60,  // 96: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	61,  // 97: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 98: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	61,  // 99: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 100: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 101: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	61,  // 102: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	61,  // 103: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	61,  // 104: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	61,  // 105: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	46,  // 106: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	45,  // 107: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 108: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 109: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 110: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	61,  // 111: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 112: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	47,  // 113: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 114: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	40,  // 115: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	39,  // 116: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
-	60,  // 117: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	118, // [118:118] is the sub-list for method output_type
-	118, // [118:118] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	10,  // 17: agbox.v1.AgentStack.child_lifetime:type_name -> agbox.v1.AgentLifetime
+	22,  // 18: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	22,  // 19: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	22,  // 20: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	60,  // 21: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	60,  // 22: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	60,  // 23: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	60,  // 24: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	60,  // 25: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	60,  // 26: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	60,  // 27: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	60,  // 28: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	60,  // 29: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	60,  // 30: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	60,  // 31: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	60,  // 32: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	60,  // 33: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	27,  // 34: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	56,  // 35: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	60,  // 36: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	60,  // 37: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	60,  // 38: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	60,  // 39: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	60,  // 40: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	57,  // 41: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	60,  // 42: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	60,  // 43: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	13,  // 44: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	61,  // 45: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 46: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	44,  // 47: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	32,  // 48: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	38,  // 49: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	40,  // 50: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	41,  // 51: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	42,  // 52: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	43,  // 53: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	45,  // 54: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	46,  // 55: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	48,  // 56: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	34,  // 57: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	49,  // 58: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	50,  // 59: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	33,  // 60: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	51,  // 61: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	52,  // 62: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	37,  // 63: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	35,  // 64: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
+	36,  // 65: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
+	45,  // 66: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 67: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	60,  // 68: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	17,  // 69: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
+	39,  // 70: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
+	9,   // 71: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	39,  // 72: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 73: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 74: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	61,  // 75: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
+	60,  // 76: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
+	1,   // 77: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	61,  // 78: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 79: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	61,  // 80: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	58,  // 81: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	59,  // 82: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	47,  // 83: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	8,   // 84: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	39,  // 85: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	39,  // 86: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	39,  // 87: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 88: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	47,  // 89: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 90: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	47,  // 91: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
+	5,   // 92: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 93: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 94: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 95: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 96: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	60,  // 97: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	61,  // 98: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 99: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	61,  // 100: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 101: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 102: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	61,  // 103: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	61,  // 104: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	61,  // 105: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	61,  // 106: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	46,  // 107: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	45,  // 108: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 109: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 110: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 111: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	61,  // 112: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 113: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	47,  // 114: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 115: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	40,  // 116: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	39,  // 117: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
+	60,  // 118: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	119, // [119:119] is the sub-list for method output_type
+	119, // [119:119] is the sub-list for method input_type
+	119, // [119:119] is the sub-list for extension type_name
+	119, // [119:119] is the sub-list for extension extendee
+	0,   // [0:119] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
