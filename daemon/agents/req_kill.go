@@ -24,6 +24,9 @@ func (r *Runner) kill(ctx context.Context, a ledger.Agent, q request) (any, bool
 	if !known || mode == 0 {
 		return nil, false, q.invalid("There is no mode %.32q: leave it out, or give graceful or now.", f.Mode)
 	}
+	if err := mayAct(a, q.op); err != nil {
+		return nil, false, err
+	}
 	target, err := r.descendant(a, f.Agent)
 	if err != nil {
 		return nil, false, err

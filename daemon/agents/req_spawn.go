@@ -110,6 +110,9 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 	if f.Lifetime == "" {
 		n.Spec.Lifetime = r.lifetimeBelow(a)
 	}
+	if err := mayAct(a, q.op); err != nil {
+		return nil, false, err
+	}
 	if n.Spec, err = r.admitChild(n, f); err != nil {
 		return nil, false, err
 	}

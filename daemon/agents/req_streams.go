@@ -29,6 +29,9 @@ func streamOf(q request) (string, error) {
 
 // open lets the agent get the messages of a stream from now on, or hold an agent.
 func (r *Runner) open(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+	if err := mayAct(a, q.op); err != nil {
+		return nil, false, err
+	}
 	stream, err := streamOf(q)
 	if ref, held := heldStream(stream); held {
 		return r.openHold(ctx, a, ref)

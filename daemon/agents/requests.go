@@ -147,6 +147,17 @@ func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {
 	return r.send(ctx, a, answer)
 }
 
+// mayAct refuses what the state of the agent does not allow. Its supervisor refuses it, too,
+// once it knows the state.
+func mayAct(a ledger.Agent, op string) error {
+	if a.Acts(op) {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+		"Agent %s is %s, so its program may not do this (%s) now. A paused one takes the observation once it is woken, and says how it goes on with resumed; one that plans reports the phase EXECUTING first.",
+		a.Called(), a.Word(), op).With("agent_id", a.ID)
+}
+
 // send sends an answer, and forgets the request.
 func (r *Runner) send(ctx context.Context, a ledger.Agent, answer *guestv1.AnswerRequest) error {
 	err := r.execs.Answer(ctx, a.Incarnation.SandboxID, answer)

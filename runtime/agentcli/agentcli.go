@@ -190,7 +190,7 @@ func exitCode(code string) int {
 	switch code {
 	case "UNKNOWN_OP", "WRONG_TOKEN", "WRONG_CALLER":
 		return exitUnknown
-	case "FENCED", "BUDGET_EXHAUSTED", "PAUSED":
+	case "FENCED", "BUDGET_EXHAUSTED", "PAUSED", "PLANNING", "ACQUIRING":
 		return exitFenced
 	case "DRAINING":
 		return exitDrain

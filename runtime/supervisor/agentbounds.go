@@ -22,5 +22,6 @@ func bounds(b *guestv1.AgentBoot) agents.Bounds {
 		Children: calls.Amount{InputTokens: b.GetChildrenInputTokens(), CostMicroUSD: b.GetChildrenCostMicroUsd()},
 		Spent:    calls.Amount{InputTokens: b.GetSpentInputTokens(), CostMicroUSD: b.GetSpentCostMicroUsd()},
 		Crashes:  b.GetCrashes(),
+		Reading:  b.GetPlanningTools(),
 	}
 }

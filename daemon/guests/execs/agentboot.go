@@ -18,6 +18,7 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 		BudgetInputTokens: rules.Budget.InputTokens, BudgetCostMicroUsd: rules.Budget.CostMicroUSD,
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,
 		Probes: probesOf(rules.Probes), Calls: callsOf(rules.Calls), Phase: rules.FirstPhase(), Files: a.Files(),
+		PlanningTools: rules.PlanningTools,
 	}
 	if rules.Probes.AwaitReport {
 		boot.Observation = a.PendingObservation()

@@ -50,7 +50,7 @@ func (r Record) asked(message string, at time.Time) Record {
 		r.Decision = &Decision{Message: message, Since: at}
 	}
 	if r.State == Paused && r.Pause.Woken {
-		pause := r.overDecision(Pause{Since: at})
+		pause := r.overDecision(Pause{Since: at, Begun: r.LastSequence})
 		r.Pause = &pause
 	}
 	return r
@@ -66,7 +66,7 @@ func (r Record) overDecision(p Pause) Pause {
 	case agboxv1.PauseReason_PAUSE_REASON_REQUEST, agboxv1.PauseReason_PAUSE_REASON_UNHELD:
 		return p
 	}
-	return Pause{Reason: agboxv1.PauseReason_PAUSE_REASON_APPROVAL, Message: r.Decision.Message, Since: p.Since}
+	return Pause{Reason: agboxv1.PauseReason_PAUSE_REASON_APPROVAL, Message: r.Decision.Message, Since: p.Since, Begun: p.Begun}
 }
 
 // foldWoken ends the pause, or answers the question. The agent goes on once there is neither.
@@ -94,7 +94,7 @@ func foldWoken(r Record, ev *agboxv1.AgentEvent) Record {
 func (r Record) woken(ev *agboxv1.AgentEvent) Record {
 	pause := *r.Pause
 	if pause.Woken, pause.Observation = true, ev.GetSequence(); r.Decision.pending() {
-		pause = r.overDecision(Pause{Since: pause.Since})
+		pause = r.overDecision(Pause{Since: pause.Since, Begun: ev.GetSequence()})
 	}
 	r.Pause = &pause
 	return r

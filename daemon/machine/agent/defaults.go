@@ -79,6 +79,9 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
 		LeaseTTL:     length(spec.GetLeaseTtl(), defaultLeaseTTL),
 	}
+	if rules.PlanningTools = spec.GetPlanningTools(); len(rules.PlanningTools) == 0 {
+		rules.PlanningTools = gate.Reading
+	}
 	if cost := StackOf(spec).CostMicroUSD; cost > 0 && (rules.Budget.CostMicroUSD == 0 || rules.Budget.CostMicroUSD > cost) {
 		rules.Budget.CostMicroUSD = cost
 	}

@@ -256,7 +256,7 @@ func foldIncarnationEnded(r Record, ev *agboxv1.AgentEvent) Record {
 
 func foldPaused(r Record, ev *agboxv1.AgentEvent) Record {
 	p := ev.GetPause()
-	pause := Pause{Reason: p.GetReason(), Message: p.GetMessage(), Since: ev.GetOccurredAt().AsTime()}
+	pause := Pause{Reason: p.GetReason(), Message: p.GetMessage(), Since: ev.GetOccurredAt().AsTime(), Begun: ev.GetSequence()}
 	if p.GetWakeAt() != nil {
 		pause.WakeAt = p.GetWakeAt().AsTime()
 	}

@@ -41,7 +41,7 @@ func TestAHeldAgentGoesOnWhileItIsHeld(t *testing.T) {
 		{"held by a client too", closed(up().add(Opened(client, time.Second))), run, "rest"},
 		{"closed before it begins", closed(heldAgent(t)), idle, "AGENT_PAUSED"},
 		{"closed while it waits for an approval", closed(up().pauseFor(agboxv1.PauseReason_PAUSE_REASON_APPROVAL)), Seen{Sandbox: SandboxReady, Exec: ExecRunning, PauseMark: told}, "rest until 30m0s"},
-		{"closed while it idles", closed(up().pauseFor(agboxv1.PauseReason_PAUSE_REASON_IDLE)), run, "AGENT_PAUSE_REQUESTED"},
+		{"closed while it idles", closed(up().pauseFor(agboxv1.PauseReason_PAUSE_REASON_IDLE)), Seen{Sandbox: SandboxReady, Exec: ExecRunning, PauseMark: told}, "AGENT_PAUSE_REQUESTED"},
 		{"closed after a crash", closed(up().crash("no")), idle, "rest until 5s"},
 		{"closed after its sandbox was stopped", closed(up().endWith(drained).pauseFor(agboxv1.PauseReason_PAUSE_REASON_DRAINED)), idle, "AGENT_PAUSED"},
 		{"suspended", suspendedAgent(), idle, "rest"},

@@ -49,7 +49,7 @@ func foldLease(r Record, ev *agboxv1.AgentEvent) Record {
 		}
 		if r.State == Acquiring {
 			r.State = Paused
-			r.Pause = &Pause{Reason: agboxv1.PauseReason_PAUSE_REASON_CONFLICT, Message: of.GetMessage(), Since: at}
+			r.Pause = &Pause{Reason: agboxv1.PauseReason_PAUSE_REASON_CONFLICT, Message: of.GetMessage(), Since: at, Begun: ev.GetSequence()}
 		}
 	default: // released or expired
 		gone := Claims(of.GetLeases())

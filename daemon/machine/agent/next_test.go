@@ -126,7 +126,7 @@ func TestNext(t *testing.T) {
 		{"goes on", func(h *history) {
 			h.pauseFor(forApproval).woken().add(resumed(h.r, Executing, h.r.PendingObservation()))
 		}, told, nil, time.Minute, "tell-pause"},
-		{"paused by a conflict", func(h *history) { h.pauseFor(agboxv1.PauseReason_PAUSE_REASON_CONFLICT) }, ready, nil, time.Minute, "rest until 30m0s"},
+		{"paused by a conflict", func(h *history) { h.pauseFor(agboxv1.PauseReason_PAUSE_REASON_CONFLICT) }, told, nil, time.Minute, "rest until 30m0s"},
 		{"paused before it began", func(h *history) { h.endWith(stopped).pauseFor(forDrain).begun() }, ready, nil, time.Minute, "rest"},
 		{"silent, looked at", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 2 * time.Minute}, nil, 0, "AGENT_LIVENESS"},
 		{"reports are there", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, nil, 0, "consume"},

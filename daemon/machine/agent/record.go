@@ -18,6 +18,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/internal/gate"
 )
 
 // Init is the id and the name of the agent at the root of the tree. It never runs and
@@ -180,6 +181,8 @@ type Pause struct {
 	Reason  agboxv1.PauseReason
 	Message string
 	Since   time.Time
+	// Begun is the sequence of the event that began it.
+	Begun uint64
 	// WakeAt is when a pause after a crash ends. It is zero for all others.
 	WakeAt time.Time
 	// Woken means that the reason for the pause is gone.
@@ -189,13 +192,26 @@ type Pause struct {
 	Observation uint64
 }
 
-// PauseMark identifies a pause for an approval that began while the current incarnation runs,
-// and its end: it is higher than that of each earlier one. 0 means that there is none.
+// PauseMark identifies a pause that began, or ended, while the current incarnation runs: it is
+// higher than that of each earlier one. 0 means that there is none.
 func (r Record) PauseMark() uint64 {
-	if r.State != Paused || r.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_APPROVAL || r.Incarnation == nil || r.AwayAt < r.Incarnation.Begun {
+	if r.State != Paused || r.Incarnation == nil {
 		return 0
 	}
-	return max(r.AwayAt, r.Pause.Observation)
+	if mark := max(r.Pause.Begun, r.Pause.Observation); mark > r.Incarnation.Begun {
+		return mark
+	}
+	return 0
+}
+
+// Acts reports whether the state of the agent lets its program do something, by the table
+// gate.Acts. A program that has reported no phase need not know that its agent is PLANNING.
+func (r Record) Acts(op string) bool {
+	state := stateWords[r.State]
+	if r.State == Planning && (r.Incarnation == nil || !r.Incarnation.Phased) {
+		state = stateWords[Executing]
+	}
+	return gate.May(op, state, "", nil)
 }
 
 // GoesOn is the state in which a paused agent goes on. What was denied needs another plan.

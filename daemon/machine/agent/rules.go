@@ -31,6 +31,8 @@ type Rules struct {
 	CleanupAfter time.Duration
 	// LeaseTTL is how long an agent without an incarnation keeps its leases.
 	LeaseTTL time.Duration
+	// PlanningTools are the tools that only read.
+	PlanningTools []string
 }
 
 // FirstPhase is the state that a new incarnation works in, as in its journal: PENDING until

@@ -1305,7 +1305,10 @@ type AgentSpec struct {
 	// Which agents its program may spawn. Unset means none.
 	MaySpawn *AgentMaySpawn `protobuf:"bytes,24,opt,name=may_spawn,json=maySpawn,proto3" json:"may_spawn,omitempty"`
 	// How long an agent without a running program keeps its leases. Unset means 5 minutes.
-	LeaseTtl      *durationpb.Duration `protobuf:"bytes,27,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
+	LeaseTtl *durationpb.Duration `protobuf:"bytes,27,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
+	// Names of the tools that only read: while the agent is PLANNING, or waits for resources, its
+	// program may use no others. Unset means a list of the usual ones.
+	PlanningTools []string `protobuf:"bytes,40,rep,name=planning_tools,json=planningTools,proto3" json:"planning_tools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1525,6 +1528,13 @@ func (x *AgentSpec) GetMaySpawn() *AgentMaySpawn {
 func (x *AgentSpec) GetLeaseTtl() *durationpb.Duration {
 	if x != nil {
 		return x.LeaseTtl
+	}
+	return nil
+}
+
+func (x *AgentSpec) GetPlanningTools() []string {
+	if x != nil {
+		return x.PlanningTools
 	}
 	return nil
 }
@@ -5109,7 +5119,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\v\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\f\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -5141,7 +5151,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05stack\x18\x1a \x01(\v2\x14.agbox.v1.AgentStackR\x05stack\x12=\n" +
 	"\blifetime\x18\x19 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\blifetime\x124\n" +
 	"\tmay_spawn\x18\x18 \x01(\v2\x17.agbox.v1.AgentMaySpawnR\bmaySpawn\x12@\n" +
-	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
+	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x129\n" +
+	"\x0eplanning_tools\x18( \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01\x18\x80\x02R\rplanningTools\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb8\x02\n" +

@@ -960,8 +960,10 @@ type AgentBoot struct {
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,56,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"children_cost_micro_usd,omitempty"`
 	SpentInputTokens     uint64 `protobuf:"varint,57,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spent_input_tokens,omitempty"`
 	SpentCostMicroUsd    uint64 `protobuf:"varint,58,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spent_cost_micro_usd,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// The tools that the program may use while the agent is PLANNING.
+	PlanningTools []string `protobuf:"bytes,60,rep,name=planning_tools,json=planningTools,proto3" json:"planning_tools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentBoot) Reset() {
@@ -1195,6 +1197,13 @@ func (x *AgentBoot) GetSpentCostMicroUsd() uint64 {
 		return x.SpentCostMicroUsd
 	}
 	return 0
+}
+
+func (x *AgentBoot) GetPlanningTools() []string {
+	if x != nil {
+		return x.PlanningTools
+	}
+	return nil
 }
 
 // CallLimits are how long the calls of a program may take, in milliseconds. 0 means no limit.
@@ -1674,7 +1683,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
 	"\x0eAnswerResponse\x12\x14\n" +
-	"\x05waits\x18\x01 \x01(\bR\x05waits\"\xe6\b\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x8d\t\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -1709,7 +1718,8 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x15children_input_tokens\x187 \x01(\x04R\x13childrenInputTokens\x125\n" +
 	"\x17children_cost_micro_usd\x188 \x01(\x04R\x14childrenCostMicroUsd\x12,\n" +
 	"\x12spent_input_tokens\x189 \x01(\x04R\x10spentInputTokens\x12/\n" +
-	"\x14spent_cost_micro_usd\x18: \x01(\x04R\x11spentCostMicroUsdB\a\n" +
+	"\x14spent_cost_micro_usd\x18: \x01(\x04R\x11spentCostMicroUsd\x12%\n" +
+	"\x0eplanning_tools\x18< \x03(\tR\rplanningToolsB\a\n" +
 	"\x05_work\"\xa3\x02\n" +
 	"\n" +
 	"CallLimits\x12\x1d\n" +

@@ -613,6 +613,8 @@ type AgentBoot struct {
 	ChildrenCostMicroUsd uint64 `protobuf:"varint,56,opt,name=children_cost_micro_usd,json=childrenCostMicroUsd,proto3" json:"childrenCostMicroUsd,omitempty"`
 	SpentInputTokens     uint64 `protobuf:"varint,57,opt,name=spent_input_tokens,json=spentInputTokens,proto3" json:"spentInputTokens,omitempty"`
 	SpentCostMicroUsd    uint64 `protobuf:"varint,58,opt,name=spent_cost_micro_usd,json=spentCostMicroUsd,proto3" json:"spentCostMicroUsd,omitempty"`
+	// The tools that the program may use while the agent is PLANNING.
+	PlanningTools []string `protobuf:"bytes,60,rep,name=planning_tools,json=planningTools,proto3" json:"planningTools,omitempty"`
 }
 
 func (x *AgentBoot) Reset() {
@@ -822,6 +824,13 @@ func (x *AgentBoot) GetSpentCostMicroUsd() uint64 {
 		return x.SpentCostMicroUsd
 	}
 	return 0
+}
+
+func (x *AgentBoot) GetPlanningTools() []string {
+	if x != nil {
+		return x.PlanningTools
+	}
+	return nil
 }
 
 // CallLimits are how long the calls of a program may take, in milliseconds. 0 means no limit.
@@ -1461,6 +1470,9 @@ func (m *AgentBoot) CloneVT() *AgentBoot {
 	}
 	if rhs := m.Files; rhs != nil {
 		r.Files = slices.Clone(rhs)
+	}
+	if rhs := m.PlanningTools; rhs != nil {
+		r.PlanningTools = slices.Clone(rhs)
 	}
 	if len(m.unknownFields) > 0 {
 		r.unknownFields = slices.Clone(m.unknownFields)
@@ -2400,6 +2412,17 @@ func (m *AgentBoot) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.PlanningTools) > 0 {
+		for iNdEx := len(m.PlanningTools) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.PlanningTools[iNdEx])
+			copy(dAtA[i:], m.PlanningTools[iNdEx])
+			i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.PlanningTools[iNdEx])))
+			i--
+			dAtA[i] = 0x3
+			i--
+			dAtA[i] = 0xe2
+		}
 	}
 	if m.SpentCostMicroUsd != 0 {
 		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.SpentCostMicroUsd))
@@ -3387,6 +3410,12 @@ func (m *AgentBoot) SizeVT() (n int) {
 	}
 	if m.SpentCostMicroUsd != 0 {
 		n += 2 + protobuf_go_lite.SizeOfVarint(uint64(m.SpentCostMicroUsd))
+	}
+	if len(m.PlanningTools) > 0 {
+		for _, s := range m.PlanningTools {
+			l = len(s)
+			n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+		}
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5338,6 +5367,28 @@ func (m *AgentBoot) UnmarshalVT(dAtA []byte) error {
 			if err != nil {
 				return err
 			}
+		case 60:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PlanningTools", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.PlanningTools = append(m.PlanningTools, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protobuf_go_lite.Skip(dAtA[iNdEx:])

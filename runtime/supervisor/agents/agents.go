@@ -303,8 +303,11 @@ type incarnation struct {
 	over    bool
 	armed   bool // a beat is in the journal
 	watched watched
-	beats   *logs.Beat // nil before the first
-	kept    time.Time  // of the beat on disk
+	// phased means that the program has to do with phases: it has reported one, or asked for
+	// what depends on them.
+	phased bool
+	beats  *logs.Beat // nil before the first
+	kept   time.Time  // of the beat on disk
 
 	checkpoints
 	heartbeat Heartbeat
@@ -341,11 +344,6 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	}
 	if r.Op == journal.Step && r.Steps == 0 {
 		r.Steps = in.sum.Steps + 1
-	}
-	if r.Op == journal.Gate {
-		if no := in.paused(now); no != nil {
-			return in.sum, no
-		}
 	}
 	if r.Op == journal.State && in.unobserved(r.State) {
 		return in.sum, refused(codeObservation)

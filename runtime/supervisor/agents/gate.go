@@ -21,6 +21,8 @@ type Bounds struct {
 	// Children is what the children of the agent have of its budget, and Spent the part of it
 	// that ended children have used, which does not come back. Server.mu guards both.
 	Children, Spent gate.Amount
+	// Reading are the tools that only read.
+	Reading []string
 }
 
 // The codes of refused calls. Package agentcli makes an exit code of its own of them.
@@ -123,7 +125,7 @@ func (s *Server) Allot(execID string, children, spent gate.Amount) bool {
 // not ask are stopped here. A final call is one for which gate has said yes; without that,
 // gate is asked now.
 func (in *incarnation) mayCall(c calls.Call, now time.Time) error {
-	if no := in.mayWork(now); no != nil && c.Kind != journal.Network {
+	if no := in.mayAct(c.Kind, c.Name, now); no != nil && gate.HasAct(c.Kind) {
 		return no
 	}
 	switch c.Kind {

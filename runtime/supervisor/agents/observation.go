@@ -25,17 +25,28 @@ func (in *incarnation) polls(op string) <-chan struct{} {
 	return nil
 }
 
+// knowsPhases remembers that the program has to do with phases, and returns the newest one.
+func (in *incarnation) knowsPhases() string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.phased = true
+	return in.sum.Phase
+}
+
 // align takes over the phase in which the agent is after a request, so that the program can
 // report the next one. What the daemon has decided is no report: it leaves out the row.
 func (in *incarnation) align(result json.RawMessage) {
 	var after struct {
 		Phase string `json:"phase"`
 	}
-	if json.Unmarshal(result, &after) != nil || in.summary().Phase == after.Phase {
+	if json.Unmarshal(result, &after) != nil {
 		return
 	}
 	switch after.Phase {
 	case journal.Planning, journal.Executing, journal.Verifying:
+		if in.knowsPhases() == after.Phase {
+			return
+		}
 		_, _ = in.report(journal.Row{Op: journal.Phase, State: after.Phase}, time.Now()) // the next report is refused without it
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
 )
 
@@ -85,6 +86,12 @@ type request struct {
 
 // opHealth asks about the health of the program. It reports nothing.
 const opHealth = "health"
+
+// reportOps are the ops that the supervisor answers by itself.
+var reportOps = [...]string{
+	journal.Hello, journal.State, journal.Phase, journal.Beat, journal.Usage, journal.Step, journal.Turn, journal.Checkpoint, journal.Context,
+	journal.Gate, journal.Call, journal.Say, journal.Error, journal.Send, journal.Observed, journal.Done, opHealth, opDrained,
+}
 
 // maxID bounds the id of a request.
 const maxID = 128
@@ -183,7 +190,11 @@ func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time)
 		switch {
 		case err != nil:
 		case isRequest(req.Op):
-			reply, err = s.ask(c, in, rest, req, line)
+			if no := in.mayAct(req.Op, "", now); no != nil {
+				err = no
+			} else {
+				reply, err = s.ask(c, in, rest, req, line)
+			}
 		default:
 			reply, err = in.do(req, row, now)
 		}
@@ -215,9 +226,19 @@ func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply an
 			return nil, err
 		}
 	}
+	act := row.Op
+	if act == journal.Gate {
+		act = row.Kind
+	}
+	if no := in.mayAct(act, row.Name, now); no != nil && (act == row.Op || gate.HasAct(act)) {
+		return nil, no
+	}
 	sum, err := in.report(row, now)
 	if err != nil {
 		return nil, err
+	}
+	if row.Op == journal.Phase {
+		in.knowsPhases()
 	}
 	if req.Op == journal.Beat && req.Metrics != nil {
 		in.felt(*req.Metrics)
@@ -300,7 +321,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		row, err = rowOfContext(req)
 	default:
 		if !isRequest(req.Op) {
-			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, error, send, observed, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
+			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: %s, %s.", req.Op, strings.Join(reportOps[:], ", "), strings.Join(requestOps[:], ", "))}
 		}
 	}
 	return req, row, err

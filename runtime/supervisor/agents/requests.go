@@ -66,6 +66,11 @@ func (r *requests) openRequests() []uint64 {
 	return numbers
 }
 
+// askedLocked reports whether there is an open request of an op.
+func (r *requests) askedLocked(op string) bool {
+	return slices.ContainsFunc(r.open, func(o *openRequest) bool { return o.Op == op })
+}
+
 // after returns the requests after that number that may be told together, and whether there
 // are more.
 func (r *requests) after(number uint64) (some []Request, more bool) {
@@ -229,6 +234,7 @@ func (s *Server) Answer(execID string, number uint64, d Decision) bool {
 			select {
 			case o.answer <- d:
 				in.takeLocked(observation, phase)
+				in.pause.lost = in.pause.lost || o.Op == "acquire" && phase == statePaused && observation == 0
 			default: // it was answered a moment ago
 			}
 			return true
