@@ -112,6 +112,7 @@ const loadPage = 512
 // load folds one sandbox from the store.
 func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 	var sb Sandbox
+	var history machine.Folding
 	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
 		sb.Spec, err = tx.SandboxConfig(id)
 		return err
@@ -127,9 +128,10 @@ func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 			return sb, page.Bad[0] // without one of its events the state would be a guess
 		}
 		for _, ev := range page.Events {
-			sb.Record = machine.Fold(sb.Record, ev)
+			history.Add(ev)
 		}
 	}
+	sb.Record = history.Record()
 	return sb, nil
 }
 

@@ -55,7 +55,21 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 
 // Fold returns the record after one more event. It ignores an event that is not newer
 // than the record, so folding a stream twice has the same result as folding it once.
-func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
+func Fold(r Record, ev *agboxv1.SandboxEvent) Record { return fold(r, ev, false) }
+
+// Folding folds a history from its first event. Fold copies the running execs for each event
+// about one, because others read the record before. A Folding changes its own, so that its
+// work is linear.
+type Folding struct{ record Record }
+
+// Add folds one more event.
+func (f *Folding) Add(ev *agboxv1.SandboxEvent) { f.record = fold(f.record, ev, true) }
+
+// Record returns the record after the events so far. No event may be added after it.
+func (f *Folding) Record() Record { return f.record }
+
+// fold is Fold. own means that nobody else has the map of execs.
+func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	if ev.GetSequence() <= r.LastSequence {
 		return r
 	}
@@ -102,9 +116,9 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.Name = phase.GetName()
 	case agboxv1.EventType_EXEC_STARTED:
 		r.Furnished = r.Furnished || !r.WasReady
-		r = withExec(r, ev)
+		r = withExec(r, ev, own)
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
-		r = withoutExec(r, ev)
+		r = withoutExec(r, ev, own)
 	case agboxv1.EventType_SANDBOX_SERVICE_STARTED, agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
 		r = foldService(r, ev)
 	}
@@ -117,9 +131,12 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	return r
 }
 
-func withExec(r Record, ev *agboxv1.SandboxEvent) Record {
-	execs := make(map[string]Exec, len(r.Execs)+1)
-	maps.Copy(execs, r.Execs)
+func withExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
+	execs := r.Execs
+	if execs == nil || !own {
+		execs = make(map[string]Exec, len(r.Execs)+1)
+		maps.Copy(execs, r.Execs)
+	}
 	d := ev.GetExec()
 	execs[d.GetExecId()] = Exec{
 		ID:        d.GetExecId(),
@@ -134,7 +151,7 @@ func withExec(r Record, ev *agboxv1.SandboxEvent) Record {
 	return r
 }
 
-func withoutExec(r Record, ev *agboxv1.SandboxEvent) Record {
+func withoutExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	id := ev.GetExec().GetExecId()
 	exec, running := r.Execs[id]
 	if !running {
@@ -143,7 +160,10 @@ func withoutExec(r Record, ev *agboxv1.SandboxEvent) Record {
 	if exec.Hook != nil {
 		r = foldHookEnd(r, *exec.Hook, ev)
 	}
-	execs := maps.Clone(r.Execs)
+	execs := r.Execs
+	if !own {
+		execs = maps.Clone(r.Execs)
+	}
 	delete(execs, id)
 	r.Execs = execs
 	if at := ev.GetOccurredAt().AsTime(); !exec.Main && at.After(r.LastUse) {
