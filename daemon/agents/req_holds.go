@@ -36,8 +36,8 @@ func (r *Runner) openHold(ctx context.Context, a ledger.Agent, ref string) (any,
 // closeHold ends the hold of an agent on another one.
 func (r *Runner) closeHold(ctx context.Context, a ledger.Agent, ref string) (any, bool, error) {
 	holder := agent.AgentHolder(a.ID)
-	held := r.ledger.Agents(func(h ledger.Agent) bool { return h.HeldBy(holder) && (h.ID == ref || h.Name == ref) })
-	at := slices.IndexFunc(held, func(h ledger.Agent) bool { return !h.Over() })
+	held := r.ledger.Held(holder)
+	at := slices.IndexFunc(held, func(h ledger.Agent) bool { return h.ID == ref || h.Name == ref })
 	if at < 0 {
 		target, err := r.descendant(a, ref)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // agentBook has the records of all agents that are not deleted, with indexes.
@@ -13,17 +14,18 @@ type agentBook struct {
 	mu sync.RWMutex
 	// all has the agents by id.
 	all map[string]Agent
-	// in has the ids of the agents of each sandbox. running has the id of the agent whose
-	// incarnation has not ended, by the exec of that incarnation.
-	in      map[string]map[string]struct{}
+	// index finds agents by what is asked about them.
+	index agentIndex
+	// running has the id of the agent whose incarnation has not ended, by the exec of that
+	// incarnation.
 	running map[string]string
+	// spent has what ended agents have used of the budgets of their parents.
+	spent spentBudgets
 	// children has the children of each agent, and followers those that it must be COMPLETED
 	// for before they begin.
 	children, followers agentSets
-	// named has the agents with each name; at most one of them has not ended.
-	named agentSets
-	// leased has the ids of the agents that hold or ask for resources.
-	leased map[string]struct{}
+	// leased has under the key all the agents that hold or ask for resources.
+	leased agentSets
 	// streams has the ids of the agents that have each stream open.
 	streams agentSets
 	// changed has a channel for each agent that somebody waits for. The next commit closes
@@ -31,53 +33,41 @@ type agentBook struct {
 	changed map[string]chan struct{}
 	// published is the position of the newest event that the maps include.
 	published uint64
+
+	// copied counts the records that were given to readers as lists. Tests bound it.
+	copied atomic.Uint64
 }
 
 // init makes an empty book.
 func (b *agentBook) init() {
-	b.all, b.in = make(map[string]Agent), make(map[string]map[string]struct{})
+	b.all, b.index, b.spent = make(map[string]Agent), newAgentIndex(), newSpentBudgets()
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
-	b.leased = make(map[string]struct{})
-	b.children, b.followers, b.streams, b.named = make(agentSets), make(agentSets), make(agentSets), make(agentSets)
+	b.leased = make(agentSets)
+	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.
 func (b *agentBook) putLocked(a Agent) {
-	before, known := b.all[a.ID]
+	before := b.all[a.ID]
 	b.placeLocked(before, a)
-	delete(b.leased, a.ID)
+	b.leased.remove(all, a.ID)
 	if len(a.Holds)+len(a.Wants) > 0 && !a.Deleted {
-		b.leased[a.ID] = struct{}{}
+		b.leased.add(all, a.ID)
 	}
 	b.subscribeLocked(before, a)
-	if known {
-		if before.Incarnation != nil {
-			delete(b.running, before.Incarnation.ExecID)
-		}
-		if before.SandboxID != a.SandboxID || a.Deleted {
-			delete(b.in[before.SandboxID], a.ID)
-			if len(b.in[before.SandboxID]) == 0 {
-				delete(b.in, before.SandboxID)
-			}
-		}
+	b.index.put(before, a)
+	if before.Incarnation != nil {
+		delete(b.running, before.Incarnation.ExecID)
 	}
 	if a.Deleted {
 		delete(b.all, a.ID)
-		return
+	} else {
+		b.all[a.ID] = a
+		if a.Incarnation != nil {
+			b.running[a.Incarnation.ExecID] = a.ID
+		}
 	}
-	b.all[a.ID] = a
-	if a.Incarnation != nil {
-		b.running[a.Incarnation.ExecID] = a.ID
-	}
-	if a.SandboxID == "" {
-		return // the root
-	}
-	ids := b.in[a.SandboxID]
-	if ids == nil {
-		ids = make(map[string]struct{})
-		b.in[a.SandboxID] = ids
-	}
-	ids[a.ID] = struct{}{}
+	b.accountLocked(before, a)
 }
 
 // Agent returns an agent that is not deleted.
@@ -88,25 +78,16 @@ func (l *Ledger) Agent(id string) (Agent, bool) {
 	return a, ok
 }
 
-// Agents returns the agents that fit, oldest first. nil fits all.
+// Agents returns the agents that fit, oldest first. nil fits all. It looks at all, also those
+// that ended long ago.
 func (l *Ledger) Agents(fits func(Agent) bool) []Agent {
 	l.agents.mu.RLock()
 	list := slices.Collect(maps.Values(l.agents.all))
 	l.agents.mu.RUnlock()
+	l.agents.copied.Add(uint64(len(list)))
 	if fits != nil { // it may look at other agents, so it is called without the lock
 		list = slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
 	}
-	return oldestFirst(list)
-}
-
-// AgentsIn returns the agents of a sandbox, oldest first.
-func (l *Ledger) AgentsIn(sandboxID string) []Agent {
-	l.agents.mu.RLock()
-	var list []Agent
-	for id := range l.agents.in[sandboxID] {
-		list = append(list, l.agents.all[id])
-	}
-	l.agents.mu.RUnlock()
 	return oldestFirst(list)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/store"
 )
 
 // allot gives a new agent a part of the budget of its parent, if that is not agent.Init. The
@@ -21,9 +22,8 @@ func (t *agentTxn) allot(n NewAgent) (*agboxv1.AgentSpec, error) {
 		return n.Spec, nil
 	}
 	parent := t.l.agentIn(t.tx, n.Parent)
-	children := func(id string) []Agent { return t.l.childrenIn(t.tx, id) }
 	budget := agent.RulesOf(parent.Spec).Budget
-	given, problem := agent.ChildBudget(budget, agent.Left(parent.Record, budget, taken(children, n.Parent)), t.shares(n), wanted(n.Spec))
+	given, problem := agent.ChildBudget(budget, agent.Left(parent.Record, budget, t.l.takenIn(t.tx, n.Parent)), t.shares(n), wanted(n.Spec))
 	if problem != "" {
 		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", n.Parent, problem).With("agent_id", n.Parent)
 	}
@@ -47,19 +47,19 @@ func ofInit(n NewAgent) bool { return cmp.Or(n.Parent, agent.Init) == agent.Init
 // shares is among how many what is left of the budget of a parent is divided: the children
 // that it may still have, with the new one, and itself.
 func (t *agentTxn) shares(n NewAgent) int {
-	shares := cmp.Or(n.MaxChildren, maxChildren) + 1
-	for _, c := range t.l.childrenIn(t.tx, n.Parent) {
-		if !c.Over() {
-			shares--
-		}
-	}
-	return max(shares, 1)
+	return max(cmp.Or(n.MaxChildren, maxChildren)+1-len(t.l.livingChildrenIn(t.tx, n.Parent)), 1)
 }
 
-// taken is what the children of an agent take of its budget.
-func taken(children func(id string) []Agent, id string) (sum gate.Amount) {
-	for _, c := range children(id) {
-		sum = sum.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, taken(children, c.ID)))
+// takenIn is what the children of an agent take of its budget at this point of the write order.
+// Only ended children may have changed in the same batch without being counted anew: one that
+// was removed counts twice until the commit, so no more is given than there is.
+func (l *Ledger) takenIn(tx *store.Tx, id string) gate.Amount {
+	sum := l.agents.spentBelow(id)
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, c := range append(l.LivingChildren(id), spawned...) {
+		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Deleted {
+			sum = sum.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
+		}
 	}
 	return sum
 }
@@ -67,20 +67,14 @@ func taken(children func(id string) []Agent, id string) (sum gate.Amount) {
 // ChildrenBudget is what the children of an agent have of its budget, or have used of it.
 func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
 	former := a.FormerChildren.GetUsed()
-	return taken(l.Children, a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+	return l.agents.taken(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
 }
 
 // SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
 // come back to the agent.
 func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
 	former := a.FormerChildren.GetUsed()
-	spent := gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()}
-	for _, c := range l.Children(a.ID) {
-		if c.Over() {
-			spent = spent.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, taken(l.Children, c.ID)))
-		}
-	}
-	return spent
+	return l.agents.spentBelow(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
 }
 
 // charge tells the parent of an agent that is removed what it and those below it have used,

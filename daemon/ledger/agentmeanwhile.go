@@ -39,7 +39,7 @@ func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agent.Passe
 		}
 		read += agentPage
 	}
-	for _, b := range l.Agents(concerns) {
+	for _, b := range l.leased(concerns) {
 		m.Holds(b.ID, b.Holds)
 	}
 	return m.Passed(func(id string) string { b, _ := l.Agent(id); return b.Name }), whole && !page.More, nil

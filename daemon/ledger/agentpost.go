@@ -91,7 +91,7 @@ func (l *Ledger) recipient(tx *store.Tx, sender Agent, to string) string {
 		return to
 	}
 	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(l.Agents(func(a Agent) bool { return a.Name == to }), spawned...) {
+	for _, a := range append(l.agents.among(l.agents.index.named, to), spawned...) {
 		if a = l.agentIn(tx, a.ID); a.Name == to && !a.Over() {
 			return a.ID
 		}

@@ -18,7 +18,7 @@ func agentOf(id, name, sandboxID string) NewAgent {
 	return NewAgent{ID: id, Name: name, SandboxID: sandboxID, Spec: &agboxv1.AgentSpec{Name: name, Command: []string{"true"}}}
 }
 
-func spawn(t *testing.T, l *Ledger, n NewAgent) Agent {
+func spawn(t testing.TB, l *Ledger, n NewAgent) Agent {
 	t.Helper()
 	a, err := l.SpawnAgent(t.Context(), n)
 	if err != nil {
@@ -27,7 +27,7 @@ func spawn(t *testing.T, l *Ledger, n NewAgent) Agent {
 	return a
 }
 
-func emitAgent(t *testing.T, l *Ledger, seen agent.Record, ev *agboxv1.AgentEvent) Agent {
+func emitAgent(t testing.TB, l *Ledger, seen agent.Record, ev *agboxv1.AgentEvent) Agent {
 	t.Helper()
 	a, err := l.EmitAgent(t.Context(), seen, ev)
 	if err != nil {

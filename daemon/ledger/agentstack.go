@@ -31,8 +31,9 @@ func (t *agentTxn) mayJoinStacks(n NewAgent) error {
 			continue
 		}
 		living := 0
-		for _, a := range t.l.membersIn(t.tx, root) {
-			if !a.Over() {
+		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+		for _, a := range append(t.l.agents.among(t.l.agents.index.livingUnder, root), spawned...) {
+			if a = t.l.agentIn(t.tx, a.ID); !a.Over() && slices.Contains(a.StackRoots, root) {
 				living++
 			}
 		}
@@ -59,7 +60,7 @@ func (l *Ledger) membersIn(tx *store.Tx, root string) []Agent {
 
 // members returns the agents of the stack with that root.
 func (l *Ledger) members(root string) []Agent {
-	return l.Agents(func(a Agent) bool { return slices.Contains(a.StackRoots, root) })
+	return l.agents.among(l.agents.index.members, root)
 }
 
 // mayReach refuses a message of an agent that would cross the border of a stack.

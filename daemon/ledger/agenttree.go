@@ -12,31 +12,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// agentSets has a set of agents for each id.
-type agentSets map[string]map[string]struct{}
-
-func (s agentSets) add(key, agentID string) {
-	if s[key] == nil {
-		s[key] = make(map[string]struct{})
-	}
-	s[key][agentID] = struct{}{}
-}
-
-func (s agentSets) remove(key, agentID string) {
-	delete(s[key], agentID)
-	if len(s[key]) == 0 {
-		delete(s, key)
-	}
-}
-
-// placeLocked updates the sets of the agent's name, its parent and the agents that it follows.
+// placeLocked updates the sets of the agent's parent and of the agents that it follows.
 func (b *agentBook) placeLocked(before, after Agent) {
-	switch {
-	case after.Deleted:
-		b.named.remove(after.Name, after.ID)
-	case after.Name != "":
-		b.named.add(after.Name, after.ID)
-	}
 	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
 		b.children.remove(before.Parent, before.ID)
 	}
@@ -57,25 +34,13 @@ func follows(a Agent) bool { return a.Incarnations == 0 && !a.Over() && !a.Delet
 
 // Children returns the children of an agent that are not removed, oldest first.
 func (l *Ledger) Children(id string) []Agent {
-	l.agents.mu.RLock()
-	var list []Agent
-	for child := range l.agents.children[id] {
-		list = append(list, l.agents.all[child])
-	}
-	l.agents.mu.RUnlock()
-	return oldestFirst(list)
+	return l.agents.among(l.agents.children, id)
 }
 
 // Followers returns the agents that an agent must be COMPLETED for before they begin, oldest
 // first.
 func (l *Ledger) Followers(id string) []Agent {
-	l.agents.mu.RLock()
-	var list []Agent
-	for follower := range l.agents.followers[id] {
-		list = append(list, l.agents.all[follower])
-	}
-	l.agents.mu.RUnlock()
-	return oldestFirst(list)
+	return l.agents.among(l.agents.followers, id)
 }
 
 // Kin returns what an agent must know of its parent and of the agents that it follows.
@@ -183,15 +148,9 @@ func (t *agentTxn) mayHaveChild(n NewAgent) error {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
 			"Agent %s is %d levels below the root, and no agent may be deeper: let its parent spawn the child.", parent, maxDepth).With("agent_id", parent)
 	}
-	most, living := maxChildren, 0
+	most, living := maxChildren, len(t.l.livingChildrenIn(t.tx, parent))
 	if n.MaxChildren > 0 {
 		most = min(most, n.MaxChildren)
-	}
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, c := range append(t.l.Children(parent), spawned...) {
-		if c.Parent == parent && !t.l.agentIn(t.tx, c.ID).Over() {
-			living++
-		}
 	}
 	if living >= most {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,

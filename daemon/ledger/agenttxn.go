@@ -264,21 +264,22 @@ func (t *agentTxn) mayspawn(n NewAgent) error {
 		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
 			"The id and the name %q belong to the root of all agents; choose another.", agent.Init).With("agent_id", agent.Init)
 	}
-	live := t.l.Agents(func(a Agent) bool { return !a.Over() && a.ID != agent.Init })
+	book, index := &t.l.agents, &t.l.agents.index
 	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	live = append(live, spawned...)
-	inSandbox := 0
-	for _, a := range live {
+	living, inSandbox := book.count(index.living, all)+len(spawned), book.count(index.livingIn, n.SandboxID)
+	for _, a := range spawned {
 		if a.SandboxID == n.SandboxID {
 			inSandbox++
 		}
-		if n.Name != "" && a.Name == n.Name {
+	}
+	for _, a := range append(book.among(index.named, n.Name), spawned...) {
+		if n.Name != "" && a.Name == n.Name && !a.Over() {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
 				"Agent %s already has the name %q; choose another name, or end that agent.", a.ID, n.Name).With("agent_id", a.ID)
 		}
 	}
 	switch {
-	case len(live) >= maxAgents:
+	case living >= maxAgents:
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
 			"There are %d agents already, which is the limit; end some first.", maxAgents)
 	case inSandbox >= maxAgentsInSandbox:

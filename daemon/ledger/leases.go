@@ -33,7 +33,7 @@ func (l *Ledger) leaseTable(tx *store.Tx) []lease.Party {
 	ids, _ := tx.Value(leasedOverlay{}).([]string)
 	ids = slices.Clone(ids)
 	l.agents.mu.RLock()
-	for id := range l.agents.leased {
+	for id := range l.agents.leased[all] {
 		ids = append(ids, id)
 	}
 	l.agents.mu.RUnlock()
@@ -47,10 +47,16 @@ func (l *Ledger) leaseTable(tx *store.Tx) []lease.Party {
 	return table
 }
 
+// leased returns the agents that hold or ask for something and fit, oldest first.
+func (l *Ledger) leased(fits func(Agent) bool) []Agent {
+	list := l.agents.among(l.agents.leased, all)
+	return slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
+}
+
 // Leases returns what agents hold and ask for, sorted by resource; those of one agent, or of
 // all if agentID is empty.
 func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
-	agents := l.Agents(func(a Agent) bool { return len(a.Holds)+len(a.Wants) > 0 })
+	agents := l.leased(func(Agent) bool { return true })
 	var table []lease.Party
 	for _, a := range agents {
 		table = append(table, a.LeaseParty())

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens the ledger of a folder. The function that it returns closes it.
-func open(t *testing.T, dir string) (*Ledger, func()) {
+func open(t testing.TB, dir string) (*Ledger, func()) {
 	t.Helper()
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
 	if err != nil {
@@ -42,12 +42,12 @@ func open(t *testing.T, dir string) (*Ledger, func()) {
 	return l, closeDB
 }
 
-func fresh(t *testing.T) *Ledger {
+func fresh(t testing.TB) *Ledger {
 	l, _ := open(t, t.TempDir())
 	return l
 }
 
-func create(t *testing.T, l *Ledger, id, name string) Sandbox {
+func create(t testing.TB, l *Ledger, id, name string) Sandbox {
 	t.Helper()
 	sb, err := l.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Name: name})
 	if err != nil {
@@ -56,7 +56,7 @@ func create(t *testing.T, l *Ledger, id, name string) Sandbox {
 	return sb
 }
 
-func emit(t *testing.T, l *Ledger, id string, typ agboxv1.EventType) Sandbox {
+func emit(t testing.TB, l *Ledger, id string, typ agboxv1.EventType) Sandbox {
 	t.Helper()
 	sb, _ := l.Sandbox(id)
 	after, err := l.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: typ})
@@ -67,7 +67,7 @@ func emit(t *testing.T, l *Ledger, id string, typ agboxv1.EventType) Sandbox {
 }
 
 // ready makes a READY sandbox.
-func ready(t *testing.T, l *Ledger, id string) {
+func ready(t testing.TB, l *Ledger, id string) {
 	t.Helper()
 	create(t, l, id, "")
 	emit(t, l, id, agboxv1.EventType_SANDBOX_READY)

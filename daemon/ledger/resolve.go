@@ -139,7 +139,7 @@ func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1
 func (l *Ledger) agentNamed(name string) (newest Agent, match agboxv1.RefMatch) {
 	l.agents.mu.RLock()
 	defer l.agents.mu.RUnlock()
-	for id := range l.agents.named[name] {
+	for id := range l.agents.index.named[name] {
 		a := l.agents.all[id]
 		switch {
 		case !a.Over():

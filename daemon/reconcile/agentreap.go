@@ -13,7 +13,7 @@ import (
 // have not ended, for which the agents that they follow may have completed, or whose sandbox
 // or time may have come.
 func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
-	l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() && a.Incarnation == nil })
+	enqueueEach(l, l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation == nil })
 	return nil
 }
 
@@ -21,7 +21,8 @@ func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
 // ended, and those that have ended and whose sandbox may have to go, and removes the files
 // that ended agents have left.
 func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
-	l.enqueueAgents(func(a ledger.Agent) bool { return a.Incarnation != nil || a.Over() && a.Owned })
+	enqueueEach(l, l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation != nil })
+	l.enqueueEnded()
 	l.removeAllLeft(false)
 	l.forgetDeleted()
 	return nil
@@ -29,14 +30,14 @@ func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
 
 // reparentAgents is a phase of the resync. It enqueues the agents whose parent has ended.
 func (l *Loop) reparentAgents(context.Context, *fullLook) error {
-	l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() && l.ledger.Kin(a).ParentOver })
+	enqueueEach(l, l.ledger.Living(), func(a ledger.Agent) bool { return l.ledger.Kin(a).ParentOver })
 	return nil
 }
 
-// enqueueAgents enqueues the agents that fit, and returns their number.
-func (l *Loop) enqueueAgents(fits func(ledger.Agent) bool) (n int) {
-	for _, a := range l.ledger.Agents(nil) {
-		if a.ID != agent.Init && fits(a) {
+// enqueueEach enqueues those of some agents that fit, and returns their number.
+func enqueueEach(l *Loop, agents []ledger.Agent, fits func(ledger.Agent) bool) (n int) {
+	for _, a := range agents {
+		if fits(a) {
 			l.EnqueueAgent(a.ID)
 			n++
 		}
@@ -44,11 +45,25 @@ func (l *Loop) enqueueAgents(fits func(ledger.Agent) bool) (n int) {
 	return n
 }
 
+// enqueueAgents enqueues all agents about which something may be left to do, and returns their
+// number.
+func (l *Loop) enqueueAgents() int {
+	return enqueueEach(l, l.ledger.Living(), func(ledger.Agent) bool { return true }) + l.enqueueEnded()
+}
+
+// enqueueEnded enqueues the ended agents about whose sandbox something may be left to do, and
+// returns their number.
+func (l *Loop) enqueueEnded() (n int) {
+	for _, sb := range l.ledger.Sandboxes() {
+		n += enqueueEach(l, l.ledger.AgentsIn(sb.ID), func(a ledger.Agent) bool { return a.Over() })
+	}
+	return n
+}
+
 // ReapAgents schedules rounds of all agents about which something may be left to do, and
 // removes the files that ended agents have left. It returns how many of both there are.
 func (l *Loop) ReapAgents() (agents, files int) {
-	agents = l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() || a.Owned })
-	return agents, l.removeAllLeft(true)
+	return l.enqueueAgents(), l.removeAllLeft(true)
 }
 
 // forgetDeleted drops what the loop knows of agents that are deleted. One that ended long ago
@@ -67,10 +82,12 @@ func (l *Loop) forgetDeleted() {
 // removeAllLeft removes the files that ended and unknown agents have left, and returns their
 // number. It looks only once for those of an ended agent, unless again is set.
 func (l *Loop) removeAllLeft(again bool) (files int) {
-	for _, a := range l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agent.Init && a.Over() }) {
-		if again || !l.tidied(a.ID) {
-			files += l.removeLeft(a)
-		}
+	ended := l.ledger.Untidy()
+	if again {
+		ended = l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agent.Init && a.Over() })
+	}
+	for _, a := range ended {
+		files += l.removeLeft(a)
 	}
 	for _, id := range l.agents.Metas() {
 		if _, exists := l.ledger.Agent(id); exists {
@@ -93,17 +110,8 @@ func (l *Loop) removeLeft(a ledger.Agent) int {
 	if err != nil {
 		l.log.Warn("files of an agent that has ended cannot be removed", "agent_id", a.ID, "error", err)
 	}
-	w := l.agentWork(a.ID)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w.tidied = err == nil
+	if err == nil {
+		l.ledger.Tidied(a.ID)
+	}
 	return removed
-}
-
-// tidied reports whether an agent that has ended has left no files.
-func (l *Loop) tidied(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.agentsAtWork[id]
-	return w != nil && w.tidied
 }

@@ -29,8 +29,8 @@ func agentKey(id string) workers.Key { return workers.Key{Kind: workers.Agent, I
 // agentWork is the loop's state of one agent. Loop.mu guards trouble and tidied; the rest is
 // used by the goroutine of the round only.
 type agentWork struct {
-	// tidied means that the agent has ended and left no files.
-	tidied bool
+	// told is the newest event of the agent for which its kin was enqueued.
+	told uint64
 	// trouble says why the agent does not get on. It is empty if it does.
 	trouble  string
 	failures int
@@ -77,7 +77,8 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			}
 			return time.Time{}
 		}
-		if a.Over() || a.Kill != nil {
+		if (a.Over() || a.Kill != nil) && w.told != a.LastSequence {
+			w.told = a.LastSequence
 			l.enqueueKin(id)
 		}
 		l.describe(ctx, a, w)
@@ -93,6 +94,10 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			w.failures = 0
 			if a.Over() {
 				l.removeLeft(a)
+			}
+			if a.Over() && a.Incarnation == nil && !a.Owned {
+				l.forgetAgent(id)
+				return time.Time{}
 			}
 			if seen.Exec != agent.ExecUnknown {
 				l.watchIncarnation(a, w)
@@ -318,7 +323,7 @@ func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
 	})
 }
 
-// enqueueAgentsOf schedules the agents of a sandbox.
+// enqueueAgentsOf schedules the agents of a sandbox about which something may be left to do.
 func (l *Loop) enqueueAgentsOf(sandboxID string) {
 	for _, a := range l.ledger.AgentsIn(sandboxID) {
 		l.EnqueueAgent(a.ID)
@@ -327,11 +332,8 @@ func (l *Loop) enqueueAgentsOf(sandboxID string) {
 
 // enqueueKin schedules the agents for which something follows from the end of an agent.
 func (l *Loop) enqueueKin(id string) {
-	held := l.ledger.Agents(func(a ledger.Agent) bool { return a.HeldBy(agent.AgentHolder(id)) })
-	for _, a := range slices.Concat(l.ledger.Children(id), l.ledger.Followers(id), held) {
-		if !a.Over() {
-			l.EnqueueAgent(a.ID)
-		}
+	for _, a := range slices.Concat(l.ledger.LivingChildren(id), l.ledger.Followers(id), l.ledger.Held(agent.AgentHolder(id))) {
+		l.EnqueueAgent(a.ID)
 	}
 }
 

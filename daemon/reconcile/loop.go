@@ -212,9 +212,7 @@ func (l *Loop) Run(ctx context.Context) {
 	for _, sb := range l.ledger.Sandboxes() {
 		l.Enqueue(sb.ID)
 	}
-	for _, a := range l.ledger.Agents(nil) {
-		l.EnqueueAgent(a.ID)
-	}
+	l.enqueueAgents()
 	if err := l.Unguarded(); err != nil {
 		l.log.Warn("sandboxes can reach the addresses of this host", "error", err)
 	}

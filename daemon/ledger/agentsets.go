@@ -1,0 +1,169 @@
+package ledger
+
+import (
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/store"
+)
+
+// agentSets has a set of agents for each key, such as the id of a sandbox.
+type agentSets map[string]map[string]struct{}
+
+func (s agentSets) add(key, agentID string) {
+	if s[key] == nil {
+		s[key] = make(map[string]struct{})
+	}
+	s[key][agentID] = struct{}{}
+}
+
+func (s agentSets) remove(key, agentID string) {
+	delete(s[key], agentID)
+	if len(s[key]) == 0 {
+		delete(s, key)
+	}
+}
+
+// move takes an agent from one set to another. An empty key is for no set.
+func (s agentSets) move(from, to, agentID string) {
+	if from == to {
+		return
+	}
+	if from != "" {
+		s.remove(from, agentID)
+	}
+	if to != "" {
+		s.add(to, agentID)
+	}
+}
+
+// agentIndex has the agents by what is asked about them, so that nobody looks at all that have
+// ever been for one of them. Sets of living agents have those that have not ended, without init.
+type agentIndex struct {
+	// active has by sandbox the agents about which something may be left to do there: those
+	// that have not ended, and ended ones whose incarnation may run or that own the sandbox.
+	active agentSets
+	// living has all living agents under the key all. Of livingIn the keys are sandboxes, of
+	// livingOf parents, of heldBy holders, and of livingUnder the roots of stacks.
+	living, livingIn, livingOf, heldBy, livingUnder agentSets
+	// named has the agents with each name, and members those of each stack by its root,
+	// ended ones too.
+	named, members agentSets
+	// untidy has under the key all the ended agents of which this daemon does not know that
+	// they have left no files.
+	untidy agentSets
+}
+
+// all is the key of sets with only one key.
+const all = "all"
+
+func newAgentIndex() agentIndex {
+	return agentIndex{
+		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
+		make(agentSets), make(agentSets), make(agentSets),
+	}
+}
+
+// put follows the change of an agent. The zero Agent is one that does not exist.
+func (x agentIndex) put(before, after Agent) {
+	id := after.ID
+	if after.Deleted {
+		after = Agent{}
+	}
+	x.active.move(activeIn(before), activeIn(after), id)
+	x.living.move(ifLiving(before, all), ifLiving(after, all), id)
+	x.livingIn.move(ifLiving(before, before.SandboxID), ifLiving(after, after.SandboxID), id)
+	x.livingOf.move(ifLiving(before, before.Parent), ifLiving(after, after.Parent), id)
+	x.named.move(before.Name, after.Name, id)
+	switch {
+	case after.Over() && !before.Over():
+		x.untidy.add(all, id)
+	case !after.Over() && before.Over():
+		x.untidy.remove(all, id)
+	}
+	for _, h := range before.Holders {
+		x.heldBy.move(h.ID, "", id)
+	}
+	for _, h := range after.Holders {
+		x.heldBy.move("", ifLiving(after, h.ID), id)
+	}
+	for _, root := range before.StackRoots {
+		x.members.move(root, "", id)
+		x.livingUnder.move(root, "", id)
+	}
+	for _, root := range after.StackRoots {
+		x.members.move("", root, id)
+		x.livingUnder.move("", ifLiving(after, root), id)
+	}
+}
+
+// activeIn is the sandbox in which something may be left to do about an agent, or "".
+func activeIn(a Agent) string {
+	if a.Over() && a.Incarnation == nil && !a.Owned {
+		return ""
+	}
+	return a.SandboxID // init has none
+}
+
+// ifLiving is the key if the agent has not ended, or "".
+func ifLiving(a Agent, key string) string {
+	if !a.Exists() || a.Over() || a.ID == agent.Init {
+		return ""
+	}
+	return key
+}
+
+// among returns the agents of one set, oldest first.
+func (b *agentBook) among(sets agentSets, key string) []Agent {
+	b.mu.RLock()
+	list := make([]Agent, 0, len(sets[key]))
+	for id := range sets[key] {
+		list = append(list, b.all[id])
+	}
+	b.mu.RUnlock()
+	b.copied.Add(uint64(len(list)))
+	return oldestFirst(list)
+}
+
+// count is how many agents a set has.
+func (b *agentBook) count(sets agentSets, key string) int {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return len(sets[key])
+}
+
+// AgentsIn returns the agents of a sandbox about which something may be left to do, oldest
+// first: those that have not ended, and ended ones whose incarnation may run or that own it.
+func (l *Ledger) AgentsIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.active, sandboxID)
+}
+
+// Living returns the agents that have not ended, oldest first, without init.
+func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, all) }
+
+// LivingChildren returns the children of an agent that have not ended, oldest first.
+func (l *Ledger) LivingChildren(id string) []Agent {
+	return l.agents.among(l.agents.index.livingOf, id)
+}
+
+// Held returns the agents that a holder holds and that have not ended, oldest first.
+func (l *Ledger) Held(holder string) []Agent { return l.agents.among(l.agents.index.heldBy, holder) }
+
+// Untidy returns the ended agents that were not told to Tidied, oldest first.
+func (l *Ledger) Untidy() []Agent { return l.agents.among(l.agents.index.untidy, all) }
+
+// Tidied says that an agent that has ended has left no files.
+func (l *Ledger) Tidied(id string) {
+	l.agents.mu.Lock()
+	defer l.agents.mu.Unlock()
+	l.agents.index.untidy.remove(all, id)
+}
+
+// livingChildrenIn is LivingChildren at this point of the write order.
+func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) (list []Agent) {
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, c := range append(l.LivingChildren(id), spawned...) {
+		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Over() && !c.Deleted {
+			list = append(list, c)
+		}
+	}
+	return list
+}
