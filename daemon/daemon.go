@@ -198,7 +198,7 @@ func withDefaults(r machine.Retention) machine.Retention {
 	const day = 24 * time.Hour
 	return machine.Retention{
 		KeepDeleted: cmp.Or(r.KeepDeleted, day), KeepExecs: cmp.Or(r.KeepExecs, day), KeepAgents: cmp.Or(r.KeepAgents, day),
-		MaxExecs: cmp.Or(r.MaxExecs, 1000), MaxEvents: cmp.Or(r.MaxEvents, 10000),
+		MaxAgents: cmp.Or(r.MaxAgents, 1000), MaxExecs: cmp.Or(r.MaxExecs, 1000), MaxEvents: cmp.Or(r.MaxEvents, 10000),
 	}
 }
 

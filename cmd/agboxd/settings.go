@@ -54,7 +54,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	c.ChildLifetime = agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
 	c.Resync, c.OrphanGrace = 10*time.Second, 10*time.Minute
 	c.Retention.KeepDeleted, c.Retention.KeepExecs, c.Retention.KeepAgents = 24*time.Hour, 24*time.Hour, 24*time.Hour
-	c.Retention.MaxExecs, c.Retention.MaxEvents = 1000, 10000
+	c.Retention.MaxAgents, c.Retention.MaxExecs, c.Retention.MaxEvents = 1000, 1000, 10000
 	c.MaxExecLog, c.MaxSandboxLog = defaultExecLog, defaultSandboxLog
 	c.MaxSandboxFiles = room.DefaultFiles
 	c.SandboxMemory.Percent = 80
@@ -69,6 +69,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
 	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
 	f.Var(timeValue{&c.Retention.KeepAgents, time.Second}, "keep-agents", "how long an agent that has ended and its history are kept")
+	f.Var(countValue{&c.Retention.MaxAgents}, "max-agents", "how many agents that have ended are kept; the oldest are removed first")
 	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
 	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept, and of an agent that has not ended; those of the oldest commands, and what no longer counts, are removed first")
 	f.Var(optionalTime{&c.Lifetimes.Idle}, "idle-ttl", "idle_ttl of sandboxes that do not set it; 0 means never (default: never, and 10m for clients of the published contract). Applies to new sandboxes")
@@ -81,7 +82,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(fenceValue{&c.HostFence}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
-	s.names = append(s.names, "subnets", "revival", "pending-recovery", "child-lifetime", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-execs", "max-events",
+	s.names = append(s.names, "subnets", "revival", "pending-recovery", "child-lifetime", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-agents", "max-execs", "max-events",
 		"idle-ttl", "cleanup-ttl", "orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
 	return s
 }

@@ -17,6 +17,9 @@ type Retention struct {
 	KeepExecs time.Duration
 	// KeepAgents is how long an agent that has ended is kept, with its history.
 	KeepAgents time.Duration
+	// MaxAgents is how many agents that have ended are kept, besides those that ended in the
+	// last minute and those whose record another agent needs.
+	MaxAgents int
 	// MaxExecs is how many finished execs of a living sandbox are kept, besides those
 	// that ended in the last minute.
 	MaxExecs int

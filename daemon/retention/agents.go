@@ -16,8 +16,9 @@ func (k *Keeper) passAgents(ctx context.Context) {
 	k.trimAgents(ctx)
 	k.dropAgents(ctx)
 	over := k.ledger.Agents(func(a ledger.Agent) bool { return a.Over() })
+	tooMany := k.excess(over)
 	for _, a := range slices.Backward(over) { // children are younger than their parent
-		if k.now().Before(a.EndedAt.Add(k.rules.KeepAgents)) || k.needed(a) {
+		if !tooMany[a.ID] && k.now().Before(a.EndedAt.Add(k.rules.KeepAgents)) || k.needed(a) {
 			continue
 		}
 		if _, err := k.ledger.DeleteAgent(ctx, a.ID); err != nil && ctx.Err() == nil {
@@ -67,6 +68,19 @@ func (k *Keeper) trimAgent(ctx context.Context, a ledger.Agent, last agentTrim) 
 		next.again = k.now().Add(machine.AtLeast)
 	}
 	return next
+}
+
+// excess returns the ids of those of the ended agents that are more than MaxAgents: the ones that
+// ended first, but none of the last minute.
+func (k *Keeper) excess(over []ledger.Agent) map[string]bool {
+	oldest := slices.SortedFunc(slices.Values(over), func(a, b ledger.Agent) int { return a.EndedAt.Compare(b.EndedAt) })
+	ids := make(map[string]bool)
+	for _, a := range oldest[:max(0, len(oldest)-k.rules.MaxAgents)] {
+		if !k.now().Before(a.EndedAt.Add(machine.AtLeast)) {
+			ids[a.ID] = true
+		}
+	}
+	return ids
 }
 
 // needed reports whether the agent's own sandbox is still to be removed, which is done in

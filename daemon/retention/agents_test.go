@@ -61,6 +61,24 @@ func (b *box) stored() string {
 	return strings.Join(list, " ")
 }
 
+func TestOfManyEndedAgentsTheNewestAreKept(t *testing.T) {
+	b := newBox(t)
+	b.ready("s")
+	for _, id := range []string{"1", "2", "3", "4", "living"} {
+		b.spawn(id, "s")
+	}
+	for _, id := range []string{"4", "1", "3"} { // not in the order of their begin
+		b.endAgent(id)
+		b.pass(time.Second)
+	}
+	b.want("agents right after the ends", b.agents(), "1 2 3 4 living")
+	b.pass(time.Minute)
+	b.want("agents after a minute", b.agents(), "1 2 3 living")
+	b.endAgent("2")
+	b.pass(time.Minute)
+	b.want("agents after one more", b.agents(), "2 3 living")
+}
+
 func TestAnAgentIsRemovedSomeTimeAfterItsEnd(t *testing.T) {
 	b := newBox(t)
 	b.ready("s")

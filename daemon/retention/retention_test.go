@@ -37,7 +37,7 @@ type box struct {
 	end     func()
 }
 
-var rules = machine.Retention{KeepDeleted: 2 * time.Hour, KeepExecs: time.Hour, KeepAgents: time.Hour, MaxExecs: 1000, MaxEvents: 10000}
+var rules = machine.Retention{KeepDeleted: 2 * time.Hour, KeepExecs: time.Hour, KeepAgents: time.Hour, MaxAgents: 2, MaxExecs: 1000, MaxEvents: 10000}
 
 func newBox(t *testing.T) *box {
 	dir := t.TempDir()
