@@ -16,9 +16,6 @@ const (
 	Reads
 )
 
-// String is how documents show a verdict.
-func (v Verdict) String() string { return [...]string{"no", "yes", "reads"}[v] }
-
 // Act is a row of Acts.
 type Act struct {
 	// Names are the ops of the agent socket. The ops gate and call are there by the kind of the

@@ -169,7 +169,7 @@ func TestTheTableOfActsInTheDocumentIsTrue(t *testing.T) {
 	for _, row := range gate.Acts {
 		fmt.Fprintf(&b, "| `%s` |", strings.Join(row.Names, "`, `"))
 		for _, v := range row.In {
-			fmt.Fprintf(&b, " %s |", v)
+			fmt.Fprintf(&b, " %s |", map[gate.Verdict]string{gate.No: "no", gate.Yes: "yes", gate.Reads: "reads"}[v])
 		}
 		b.WriteString("\n")
 	}
