@@ -67,7 +67,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 
 	target := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "trap : USR2; echo ready; while :; do sleep 1; done")
 	in.Start(t, "logs", "-f", target).AwaitOutput(t, "ready\n") // an earlier signal would end it
-	l := newLoad(t, in, target)
+	l := newLoad(t, in, box, target)
 	l.await(t, 4*callers)
 	l.longest()
 	l.await(t, 4*callers)
@@ -165,8 +165,8 @@ type load struct {
 	// CreateExec and SignalExec, in nanoseconds.
 	reads, execWaits atomic.Int64
 	socket           string
-	// target is an exec that accepts signals.
-	target string
+	// target is an exec of the sandbox box that accepts signals.
+	target, box string
 	// answers wakes a goroutine that waits for a number of calls.
 	answers chan struct{}
 
@@ -177,8 +177,8 @@ type load struct {
 	calls  int
 }
 
-func newLoad(t *testing.T, in *install, target string) *load {
-	l := &load{socket: in.Socket(), target: target, answers: make(chan struct{}, 1<<20)}
+func newLoad(t *testing.T, in *install, box, target string) *load {
+	l := &load{socket: in.Socket(), target: target, box: box, answers: make(chan struct{}, 1<<20)}
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(t.Context())
 	var clients, readers []*client.Client
@@ -234,13 +234,13 @@ func (l *load) work(i int) (call func(context.Context, *client.Client) error, ev
 	case i%4 == 2:
 		return func(ctx context.Context, c *client.Client) error {
 			id := ids.New()
-			request := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: id, Command: []string{"sh", "-c", "echo " + id + " >>/tmp/ran"}}
+			request := &agboxv1.CreateExecRequest{SandboxId: l.box, ExecId: id, Command: []string{"sh", "-c", "echo " + id + " >>/tmp/ran"}}
 			return l.acknowledged(id, timed(&l.execWaits, func() error { _, err := c.CreateExec(ctx, request); return err }))
 		}, execEvery
 	}
 	return func(ctx context.Context, c *client.Client) error {
 		id := ids.New()
-		request := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: id, Command: []string{"sh", "-c", "echo " + id + " | tee -a /tmp/ran; exit 3"}}
+		request := &agboxv1.CreateExecRequest{SandboxId: l.box, ExecId: id, Command: []string{"sh", "-c", "echo " + id + " | tee -a /tmp/ran; exit 3"}}
 		var out bytes.Buffer
 		status, err := c.Run(ctx, request, &out, &out)
 		if err == nil && (status.Code != 3 || out.String() != id+"\n") {

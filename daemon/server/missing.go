@@ -11,7 +11,6 @@ var askFor = map[string]string{
 	"sandbox_id":     "the id of a sandbox",
 	"exec_id":        "the id of an exec",
 	"kind":           "the kind of what is meant: a sandbox, an exec or an agent",
-	"text":           "a text",
 	"command":        "a command",
 	"label_selector": "at least one label",
 	"image":          "an image",

@@ -27,7 +27,7 @@ func TestAnApprovalComesAfterTheProgramHasEnded(t *testing.T) {
 	}
 	up(t, in, "one")
 	in.Must(t, "agent", "pause", "-m", "look first", "one")
-	a, err := c.WaitAgentHalted(harness.Bounded(t), "one")
+	a, err := c.WaitAgentHalted(harness.Bounded(t), in.AgentID(t, "one"))
 	if err != nil || a.GetWord() != "WAITING_FOR_APPROVAL" || a.GetMessage() != "look first" {
 		t.Fatalf("the agent is %v, %v", a, err)
 	}

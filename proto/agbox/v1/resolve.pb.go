@@ -139,9 +139,10 @@ func (RefMatch) EnumDescriptor() ([]byte, []int) {
 }
 
 type ResolveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          RefKind                `protobuf:"varint,1,opt,name=kind,proto3,enum=agbox.v1.RefKind" json:"kind,omitempty"`
-	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  RefKind                `protobuf:"varint,1,opt,name=kind,proto3,enum=agbox.v1.RefKind" json:"kind,omitempty"`
+	// An id, the beginning of an id, or a name; of an exec also SANDBOX/EXEC.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,11 +322,10 @@ var File_agbox_v1_resolve_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_resolve_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/resolve.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\"d\n" +
+	"\x16agbox/v1/resolve.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\"X\n" +
 	"\x0eResolveRequest\x122\n" +
-	"\x04kind\x18\x01 \x01(\x0e2\x11.agbox.v1.RefKindB\v\xbaH\b\xc8\x01\x01\x82\x01\x02\x10\x01R\x04kind\x12\x1e\n" +
-	"\x04text\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x91\x03R\x04text\"W\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x11.agbox.v1.RefKindB\v\xbaH\b\xc8\x01\x01\x82\x01\x02\x10\x01R\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"W\n" +
 	"\x0fResolveResponse\x120\n" +
 	"\treferents\x18\x01 \x03(\v2\x12.agbox.v1.ReferentR\treferents\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"w\n" +
