@@ -84,18 +84,18 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.Create(t, "demo", harness.ImageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	c := in.Client(t)
 	for name, request := range map[string]*agboxv1.CreateExecRequest{
 		"NUL in the sandbox":                 {SandboxId: "a\x00b", Command: []string{"true"}},
-		"NUL in the exec id":                 {SandboxId: "demo", ExecId: "a\x00b", Command: []string{"true"}},
-		"NUL in an argument":                 {SandboxId: "demo", Command: []string{"echo", "a\x00b"}},
-		"NUL in the directory":               {SandboxId: "demo", Command: []string{"true"}, Cwd: "/a\x00b"},
-		"NUL in a variable":                  {SandboxId: "demo", Command: []string{"true"}, EnvOverrides: map[string]string{"A": "\x00"}},
-		"variable without a name":            {SandboxId: "demo", Command: []string{"true"}, EnvOverrides: map[string]string{"": "x"}},
-		"variable with =":                    {SandboxId: "demo", Command: []string{"true"}, EnvOverrides: map[string]string{"A=B": "x"}},
-		"argument beyond the kernel's limit": {SandboxId: "demo", Command: []string{"echo", strings.Repeat("a", 1<<17)}},
-		"no command at all":                  {SandboxId: "demo"},
+		"NUL in the exec id":                 {SandboxId: box, ExecId: "a\x00b", Command: []string{"true"}},
+		"NUL in an argument":                 {SandboxId: box, Command: []string{"echo", "a\x00b"}},
+		"NUL in the directory":               {SandboxId: box, Command: []string{"true"}, Cwd: "/a\x00b"},
+		"NUL in a variable":                  {SandboxId: box, Command: []string{"true"}, EnvOverrides: map[string]string{"A": "\x00"}},
+		"variable without a name":            {SandboxId: box, Command: []string{"true"}, EnvOverrides: map[string]string{"": "x"}},
+		"variable with =":                    {SandboxId: box, Command: []string{"true"}, EnvOverrides: map[string]string{"A=B": "x"}},
+		"argument beyond the kernel's limit": {SandboxId: box, Command: []string{"echo", strings.Repeat("a", 1<<17)}},
+		"no command at all":                  {SandboxId: box},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.CreateExec(harness.Bounded(t), request)

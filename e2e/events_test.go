@@ -19,7 +19,7 @@ func TestASubscriberGetsTheSnapshotThenThePastThenWhatHappens(t *testing.T) {
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
 	stream, err := api.SubscribeSandboxEvents(harness.Bounded(t), &agboxv1.SubscribeSandboxEventsRequest{
-		SandboxId: "demo", IncludeCurrentSnapshot: true})
+		SandboxId: box, IncludeCurrentSnapshot: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func lastPosition(t *testing.T, c *client.Client) uint64 {
 func TestCursorsBeyondTheEndAreOutOfRange(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.Create(t, "demo", harness.ImageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-d", "demo", "--", "echo", "four")
 	in.Must(t, "logs", "-f", job)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
@@ -165,7 +165,7 @@ func TestCursorsBeyondTheEndAreOutOfRange(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"of one sandbox": func() error {
-			stream, err := api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: "demo", FromSequence: 1000})
+			stream, err := api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: box, FromSequence: 1000})
 			return first(err, func() error { _, err := stream.Recv(); return err })
 		},
 		"of all": func() error {

@@ -328,15 +328,15 @@ func TestMuchIsCopiedInAndOut(t *testing.T) {
 func TestAnEditorReadsWritesAndWatchesFiles(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
-	in.Create(t, "box", harness.ImageScratch)
+	box := in.Create(t, "box", harness.ImageScratch)
 	ctx, c := harness.Bounded(t), in.Client(t)
 	none := client.FileOptions{}
-	mustBe(t, c.MakeDirectory(ctx, "box", "/work/a", true, none))
+	mustBe(t, c.MakeDirectory(ctx, box, "/work/a", true, none))
 	changes := make(chan client.FileEvent, 100)
 	watched := make(chan error, 1)
 	go func() {
 		defer close(changes)
-		for e, err := range c.WatchFiles(ctx, "box", "/work", true, none) {
+		for e, err := range c.WatchFiles(ctx, box, "/work", true, none) {
 			if err != nil {
 				watched <- err
 				return
@@ -358,35 +358,35 @@ func TestAnEditorReadsWritesAndWatchesFiles(t *testing.T) {
 		t.Fatalf("the watch ended before %v of %s: %v", kind, path, <-watched)
 	}
 	mode := uint32(0o600)
-	info, err := c.WriteFile(ctx, "box", "/work/a/f", strings.NewReader("content"), client.WriteOptions{Mode: &mode})
+	info, err := c.WriteFile(ctx, box, "/work/a/f", strings.NewReader("content"), client.WriteOptions{Mode: &mode})
 	mustBe(t, err)
 	if info.GetSize() != 7 || info.GetMode() != 0o600 {
 		t.Errorf("written: %v", info)
 	}
 	await(agboxv1.FileChangeKind_FILE_CHANGE_KIND_WRITTEN, "/work/a/f")
-	_, err = c.WriteFile(ctx, "box", "/work/a/f", strings.NewReader("x"), client.WriteOptions{CreateOnly: true})
+	_, err = c.WriteFile(ctx, box, "/work/a/f", strings.NewReader("x"), client.WriteOptions{CreateOnly: true})
 	if !errors.Is(err, client.ErrAlreadyExists) {
 		t.Errorf("create-only: %v", err)
 	}
 	var b bytes.Buffer
-	mustBe(t, c.ReadFile(ctx, "box", "/work/a/f", 3, 2, &b, none))
+	mustBe(t, c.ReadFile(ctx, box, "/work/a/f", 3, 2, &b, none))
 	if b.String() != "te" {
 		t.Errorf("read %q", b.String())
 	}
-	mustBe(t, c.MoveFile(ctx, "box", "/work/a/f", "/work/g", true, none))
+	mustBe(t, c.MoveFile(ctx, box, "/work/a/f", "/work/g", true, none))
 	await(agboxv1.FileChangeKind_FILE_CHANGE_KIND_MOVED_IN, "/work/g")
-	if _, err := c.StatFile(ctx, "box", "/work/a/f", false, none); !errors.Is(err, client.ErrNotFound) {
+	if _, err := c.StatFile(ctx, box, "/work/a/f", false, none); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("the old name: %v", err)
 	}
 	var names []string
-	for f, err := range c.ListFiles(ctx, "box", "/work", none) {
+	for f, err := range c.ListFiles(ctx, box, "/work", none) {
 		mustBe(t, err)
 		names = append(names, f.GetName())
 	}
 	if len(names) != 2 {
 		t.Errorf("listed %q", names)
 	}
-	mustBe(t, c.RemoveFile(ctx, "box", "/work", true, none))
+	mustBe(t, c.RemoveFile(ctx, box, "/work", true, none))
 	await(agboxv1.FileChangeKind_FILE_CHANGE_KIND_REMOVED, "/work")
 	if err := <-watched; err != nil {
 		t.Errorf("the watch ended with %v", err)
@@ -396,35 +396,35 @@ func TestAnEditorReadsWritesAndWatchesFiles(t *testing.T) {
 func TestAWriteUnderAKillOfTheDaemonIsWholeAndDoneOnce(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
-	in.Create(t, "box", harness.ImageScratch)
+	box := in.Create(t, "box", harness.ImageScratch)
 	ctx, c := harness.Bounded(t), in.Client(t)
 	none := client.FileOptions{}
-	_, err := c.WriteFile(ctx, "box", "/work/f", strings.NewReader("old"), client.WriteOptions{Parents: true})
+	_, err := c.WriteFile(ctx, box, "/work/f", strings.NewReader("old"), client.WriteOptions{Parents: true})
 	mustBe(t, err)
 	slow := &halting{data: bytes.Repeat([]byte("new "), 1<<20), halt: make(chan struct{}), halted: make(chan struct{})}
 	wrote := make(chan error, 1)
 	go func() {
-		_, err := c.WriteFile(ctx, "box", "/work/f", slow, client.WriteOptions{})
+		_, err := c.WriteFile(ctx, box, "/work/f", slow, client.WriteOptions{})
 		wrote <- err
 	}()
 	<-slow.halted
 	in.KillDaemon(t)
 	in.Must(t, "daemon", "start")
 	var b bytes.Buffer
-	mustBe(t, c.ReadFile(ctx, "box", "/work/f", 0, 0, &b, none))
+	mustBe(t, c.ReadFile(ctx, box, "/work/f", 0, 0, &b, none))
 	if b.String() != "old" {
 		t.Errorf("after the kill it holds %d bytes", b.Len())
 	}
 	close(slow.halt)
 	mustBe(t, <-wrote)
 	b.Reset()
-	mustBe(t, c.ReadFile(ctx, "box", "/work/f", 0, 0, &b, none))
+	mustBe(t, c.ReadFile(ctx, box, "/work/f", 0, 0, &b, none))
 	if !bytes.Equal(b.Bytes(), slow.data) {
 		t.Errorf("at the end it holds %d bytes", b.Len())
 	}
 	harness.Eventually(t, "nothing half done is left", func() bool {
 		n := 0
-		for _, err := range c.ListFiles(ctx, "box", "/work", none) {
+		for _, err := range c.ListFiles(ctx, box, "/work", none) {
 			mustBe(t, err)
 			n++
 		}

@@ -109,7 +109,7 @@ func TestARestartNeedsNeitherItsClientNorOneLifeOfTheDaemon(t *testing.T) {
 		t.Errorf("the command ended with %s", code)
 	}
 	events := in.Must(t, "events", "one")
-	if strings.Count(events, "  SANDBOX_STOPPED\n") != 1 || strings.Count(events, "SANDBOX_RESUME_REQUESTED") != 1 {
+	if strings.Count(events, "  SANDBOX_STOPPED  (asked for a restart)\n") != 1 || strings.Count(events, "SANDBOX_RESUME_REQUESTED") != 1 {
 		t.Errorf("events: %s", events)
 	}
 }

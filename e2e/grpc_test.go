@@ -170,9 +170,9 @@ func TestAnyGRPCClientCanLookAround(t *testing.T) {
 func TestAClientThatKnowsOnlyTheReflectionRunsACommand(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.Create(t, "demo", harness.ImageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	s := reflected(t, in.connect(t))
-	created := s.call(t, "CreateExec", `{"sandboxId":"demo","command":["sh","-c","echo to stdout; echo to stderr >&2; exit 7"],"envOverrides":{"A":"b"}}`)
+	created := s.call(t, "CreateExec", fmt.Sprintf(`{"sandboxId":%q,"command":["sh","-c","echo to stdout; echo to stderr >&2; exit 7"],"envOverrides":{"A":"b"}}`, box))
 	id, ok := created[0]["exec_id"].(string)
 	if !ok || id == "" {
 		t.Fatalf("CreateExec answers %v", created)

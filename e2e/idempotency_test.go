@@ -66,10 +66,10 @@ func TestTheSameSandboxTwiceIsOneAndAnotherIsRefused(t *testing.T) {
 func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.Create(t, "demo", harness.ImageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	c := in.Client(t)
 	ctx := harness.Bounded(t)
-	request := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id",
+	request := &agboxv1.CreateExecRequest{SandboxId: box, ExecId: "chosen-id",
 		Command: []string{"sh", "-c", "echo run >>/tmp/runs; exit 3"}}
 	// Before, while and after it runs, and after a restart of the daemon.
 	for i := range 4 {
@@ -87,7 +87,7 @@ func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 		}
 	}
 	in.Agbox(t, "exec", "demo", "--", "cat", "/tmp/runs").Want(t, 0).WantOutput(t, "run\n", "")
-	other := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id", Command: []string{"true"}}
+	other := &agboxv1.CreateExecRequest{SandboxId: box, ExecId: "chosen-id", Command: []string{"true"}}
 	if _, err := c.CreateExec(ctx, other); !errors.Is(err, client.ErrAlreadyExists) {
 		t.Errorf("another exec with the same id gives %v", err)
 	}
