@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -46,6 +47,11 @@ type AppliedWork struct {
 // Conflicts counts the outcomes that a person must look at.
 func (a AppliedWork) Conflicts() int { return edits.Applied{Outcomes: a.Outcomes}.Conflicts() }
 
+// labelOf is how a sandbox is called in the markers of a conflict and in commits.
+func labelOf(sb *agboxv1.SandboxHandle) string {
+	return "sandbox " + cmp.Or(sb.GetName(), sb.GetSandboxId())
+}
+
 // ApplyWork merges what a sandbox, which may be stopped, has changed in its workspace into the folder of this
 // machine that was copied in. What is in the folder then no longer counts as changed. If the
 // process is killed, the folder has nothing of it, or the next call completes it.
@@ -54,7 +60,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	if err != nil {
 		return AppliedWork{}, err
 	}
-	id, label := out.GetSandbox().GetSandboxId(), "sandbox "+sandbox
+	id, label := out.GetSandbox().GetSandboxId(), labelOf(out.GetSandbox())
 	advance := func(of string, files []edits.AdvancedFile) error {
 		err := c.advanceBase(ctx, of, files)
 		if of != id && errors.Is(err, ErrNotFound) {

@@ -56,7 +56,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 		return 0, err
 	}
 	s := &syncing{
-		c: c, id: out.GetSandbox().GetSandboxId(), label: "sandbox " + sandbox, o: o,
+		c: c, id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
 		conflicts: make(map[string]string),
 	}
 	err = s.settle(ctx)

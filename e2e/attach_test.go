@@ -82,9 +82,9 @@ func TestATerminalThatTakesNothingIsRestoredOnASignal(t *testing.T) {
 // client that attaches earlier only watches, and its input is discarded.
 func (in *install) awaitNobodyTypes(t *testing.T, exec string) {
 	t.Helper()
-	api := agboxv1.NewSandboxServiceClient(in.connect(t))
+	api, id := agboxv1.NewSandboxServiceClient(in.connect(t)), in.inspectExec(t, exec).GetExecId()
 	harness.Eventually(t, "nobody types", func() bool {
-		return attachRaw(t, api, &agboxv1.AttachOpen{ExecId: exec}).first.GetTypist() == ""
+		return attachRaw(t, api, &agboxv1.AttachOpen{ExecId: id}).first.GetTypist() == ""
 	})
 }
 
