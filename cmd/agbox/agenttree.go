@@ -85,7 +85,8 @@ func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]stri
 // must hold one that is detached.
 func treeNote(g *agboxv1.Agent) string {
 	held := g.GetSpec().GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
-	if g.GetEndedAt() != nil || g.GetParent() == "init" && !held {
+	isChild := g.GetParent() != "" && g.GetParent() != "init"
+	if g.GetEndedAt() != nil || !isChild && !held {
 		return agentNote(g)
 	}
 	note := "detached; "
