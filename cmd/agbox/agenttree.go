@@ -84,9 +84,9 @@ func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]stri
 // treeNote begins with who holds a child, if that is not as with most: its parent alone. Nobody
 // must hold one that is detached.
 func treeNote(g *agboxv1.Agent) string {
-	held := g.GetSpec().GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
+	held := g.GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
 	isChild := g.GetParent() != "" && g.GetParent() != "init"
-	if g.GetEndedAt() != nil || !isChild && !held {
+	if g.GetEndedAt() != nil || !isChild && !held || g.GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_UNSPECIFIED {
 		return agentNote(g)
 	}
 	note := "detached; "

@@ -48,8 +48,9 @@ func TestAStopAndAnUpgradeUnderFiftyAgentsLoseNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	boxes := []string{"one", "two"}
+	var boxIDs []string
 	for _, box := range boxes {
-		in.Create(t, box, harness.ImageBusybox, folder.Mount()...)
+		boxIDs = append(boxIDs, in.Create(t, box, harness.ImageBusybox, folder.Mount()...))
 	}
 	c := in.Client(t)
 	ctx, leave := context.WithCancel(harness.Bounded(t))
@@ -69,7 +70,7 @@ func TestAStopAndAnUpgradeUnderFiftyAgentsLoseNothing(t *testing.T) {
 	for i := range number {
 		spec := patient()
 		spec.Command = plan.Command()
-		a, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{AgentId: fmt.Sprintf("r-%d", i), Spec: spec, SandboxId: boxes[i%2]})
+		a, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{AgentId: fmt.Sprintf("r-%d", i), Spec: spec, SandboxId: boxIDs[i%2]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func spawnHeld(t *testing.T, in *harness.Install, name, script string) string {
 // closeHold ends a hold of a client.
 func closeHold(t *testing.T, in *harness.Install, id, hold string) {
 	t.Helper()
-	if _, err := in.Client(t).CloseHold(harness.Bounded(t), id, hold); err != nil {
+	if _, err := in.Client(t).CloseHold(harness.Bounded(t), awaitNamed(t, in, id), hold); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -145,6 +145,7 @@ func TestADaemonWaitsForAllHoldersAnew(t *testing.T) {
 func historyOf(t *testing.T, in *harness.Install, id string) (events []*agboxv1.AgentEvent) {
 	t.Helper()
 	c := in.Client(t)
+	id = awaitNamed(t, in, id)
 	a, err := c.GetAgent(harness.Bounded(t), id)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +164,7 @@ func historyOf(t *testing.T, in *harness.Install, id string) (events []*agboxv1.
 // wantWord checks the state of an agent.
 func wantWord(t *testing.T, in *harness.Install, id, want string) {
 	t.Helper()
-	if a, err := in.Client(t).GetAgent(harness.Bounded(t), id); err != nil || a.GetWord() != want {
+	if a, err := in.Client(t).GetAgent(harness.Bounded(t), awaitNamed(t, in, id)); err != nil || a.GetWord() != want {
 		t.Errorf("it is %s, %v; want %s", a.GetWord(), err, want)
 	}
 }

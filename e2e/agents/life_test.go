@@ -25,7 +25,7 @@ func spawn(t *testing.T, in *harness.Install, script string, flags ...string) st
 // await waits until the agent has ended and checks its state.
 func await(t *testing.T, in *harness.Install, id, want string) *agboxv1.Agent {
 	t.Helper()
-	a, err := in.Client(t).WaitAgent(harness.Bounded(t), id)
+	a, err := in.Client(t).WaitAgent(harness.Bounded(t), awaitNamed(t, in, id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +38,7 @@ func await(t *testing.T, in *harness.Install, id, want string) *agboxv1.Agent {
 // running waits until the incarnation with that number works.
 func running(t *testing.T, in *harness.Install, id string, incarnation uint32) {
 	t.Helper()
-	c := in.Client(t)
-	for ev, err := range c.WatchAgents(harness.Bounded(t), id, 0) {
+	for ev, err := range in.Client(t).WatchAgents(harness.Bounded(t), awaitNamed(t, in, id), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +51,11 @@ func running(t *testing.T, in *harness.Install, id string, incarnation uint32) {
 // history lists what happened to an agent: types, pause reasons and kinds of ends.
 func history(t *testing.T, c *client.Client, id string) []string {
 	t.Helper()
-	a, err := c.GetAgent(harness.Bounded(t), id)
+	r, err := c.Resolve(harness.Bounded(t), agboxv1.RefKind_REF_KIND_AGENT, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.GetAgent(harness.Bounded(t), r.GetId())
 	if err != nil {
 		t.Fatal(err)
 	}

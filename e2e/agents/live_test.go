@@ -29,6 +29,7 @@ func open(t *testing.T, in *harness.Install, sandboxID string, gate int) {
 func until(t *testing.T, in *harness.Install, id, what string, is func(*agboxv1.Agent) bool) {
 	t.Helper()
 	c := in.Client(t)
+	id = awaitNamed(t, in, id)
 	var a *agboxv1.Agent
 	harness.EventuallyOr(t, func() bool {
 		got, err := c.GetAgent(harness.Bounded(t), id)

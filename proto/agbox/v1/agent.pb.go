@@ -4793,7 +4793,9 @@ type Agent struct {
 	ChildrenBudget *AgentUsage `protobuf:"bytes,45,opt,name=children_budget,json=childrenBudget,proto3" json:"children_budget,omitempty"`
 	// The heap of the program of the running incarnation, as its newest beat has it
 	// ("heapUsedMb"). Unset if none has said so, or its supervisor cannot be asked.
-	HeapUsedMb    *uint64 `protobuf:"varint,46,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heap_used_mb,omitempty"`
+	HeapUsedMb *uint64 `protobuf:"varint,46,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heap_used_mb,omitempty"`
+	// Whether it goes on without a holder.
+	Lifetime      AgentLifetime `protobuf:"varint,47,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5113,6 +5115,13 @@ func (x *Agent) GetHeapUsedMb() uint64 {
 		return *x.HeapUsedMb
 	}
 	return 0
+}
+
+func (x *Agent) GetLifetime() AgentLifetime {
+	if x != nil {
+		return x.Lifetime
+	}
+	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
@@ -5440,7 +5449,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05tries\x18\t \x01(\rR\x05tries\x12\x19\n" +
 	"\bgiven_up\x18\n" +
-	" \x01(\bR\agivenUp\"\xc8\f\n" +
+	" \x01(\bR\agivenUp\"\xfd\f\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5488,7 +5497,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\aholders\x18# \x03(\tR\aholders\x12=\n" +
 	"\x0fchildren_budget\x18- \x01(\v2\x14.agbox.v1.AgentUsageR\x0echildrenBudget\x12%\n" +
 	"\fheap_used_mb\x18. \x01(\x04H\x01R\n" +
-	"heapUsedMb\x88\x01\x01B\b\n" +
+	"heapUsedMb\x88\x01\x01\x123\n" +
+	"\blifetime\x18/ \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetimeB\b\n" +
 	"\x06_readyB\x0f\n" +
 	"\r_heap_used_mb*\xae\x02\n" +
 	"\n" +
@@ -5839,12 +5849,13 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	18,  // 115: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
 	40,  // 116: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
 	39,  // 117: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
-	60,  // 118: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	119, // [119:119] is the sub-list for method output_type
-	119, // [119:119] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	10,  // 118: agbox.v1.Agent.lifetime:type_name -> agbox.v1.AgentLifetime
+	60,  // 119: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	120, // [120:120] is the sub-list for method output_type
+	120, // [120:120] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

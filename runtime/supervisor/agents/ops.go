@@ -37,7 +37,7 @@ type request struct {
 	Stream string `json:"stream"`
 	Key    string `json:"key"`
 	// Of the op error, beside Text.
-	Stack        string `json:"stack"`
+	ErrorStack   string `json:"error_stack"`
 	RetryAfterMS uint64 `json:"retry_after_ms"`
 	// Outcome and Message are for the op done.
 	Outcome string `json:"outcome"`
@@ -310,7 +310,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Say:
 		row.Text = req.Text
 	case journal.Error:
-		row.Text, row.Stack, row.RetryAfterMS = req.Text, req.Stack, req.RetryAfterMS
+		row.Text, row.Stack, row.RetryAfterMS = req.Text, req.ErrorStack, req.RetryAfterMS
 	case journal.Send:
 		row.To, row.Stream, row.Key, row.Text = req.To, req.Stream, req.Key, req.Text
 	case journal.Observed:
