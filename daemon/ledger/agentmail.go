@@ -38,7 +38,7 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 	switch {
 	case to == agent.Init:
 	case !a.Exists() || a.Deleted:
-		return agentNotFound(to)
+		return recipientNotFound(to)
 	case a.Over():
 		return cannot(a, "sent a message", "nobody would read it")
 	}

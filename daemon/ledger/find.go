@@ -72,6 +72,11 @@ func execNotFound(id string) error {
 		"There is no exec with the id %q; \"agbox ps -a SANDBOX\" shows those of a sandbox, and Resolve finds the id of a name.", id).With("exec_id", id)
 }
 
+// recipientNotFound is for messages, which programs of agents address by id or name.
+func recipientNotFound(ref string) error {
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "There is no agent %q; \"agbox agent ls -a\" shows all.", ref).With("agent_id", ref)
+}
+
 func agentNotFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
 		"There is no agent with the id %q; \"agbox agent ls -a\" shows all, and Resolve finds the id of a name.", id).With("agent_id", id)
