@@ -183,7 +183,7 @@ func agentsNow() []*agboxv1.Agent {
 		{AgentId: "init", Name: "init", Word: "RUNNING", CreatedAt: past(5 * time.Hour)},
 		{AgentId: "agent-1", Name: "fixer", Word: "RUNNING", Class: "coder", Parent: "init", SandboxId: "k3v9x2m8qh4t", Incarnation: 3, Crashes: 2, CreatedAt: past(3 * time.Hour),
 			Title: "Fix the tests of the shop, and " + strings.Repeat("then all others ", 10)},
-		{AgentId: "agent-2-with-a-long-id-that-its-parent-chose", Parent: "agent-1", Word: "PAUSED/CRASH", Class: "日本語のクラス", SandboxId: boxes[2].GetSandboxId(), Incarnation: 12, CreatedAt: past(time.Minute), Message: hostile},
+		{AgentId: "agent-2-with-a-long-id-that-its-parent-chose", Parent: "agent-1", Word: "PAUSED/CRASH", Class: "日本語のクラス", SandboxId: boxes[2].GetSandboxId(), Incarnation: 12, Lifetime: agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED, CreatedAt: past(time.Minute), Message: hostile},
 	}
 }
 
