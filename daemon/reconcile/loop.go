@@ -118,6 +118,8 @@ type Loop struct {
 	// slots bounds the workers that call the engine at the same time. stops bounds those
 	// that wait for containers to end.
 	slots, stops chan struct{}
+	// marking has an element while a goroutine adopts or marks an engine.
+	marking chan struct{}
 	// workers runs the rounds. wg has the loop's other goroutines.
 	workers *workers.Pool
 	wg      sync.WaitGroup
@@ -192,6 +194,7 @@ func New(o Options) *Loop {
 
 		slots:     make(chan struct{}, engineSlots),
 		stops:     make(chan struct{}, stopSlots),
+		marking:   make(chan struct{}, 1),
 		sandboxes: make(map[string]*sandboxWork),
 		poked:     make(chan struct{}, 1),
 

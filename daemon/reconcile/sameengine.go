@@ -117,7 +117,7 @@ func (l *Loop) identify(ctx context.Context, all *runtime.Inventory) error {
 			return nil
 		}
 	}
-	if err := l.identifyUnmarked(ctx, known, all); err != nil {
+	if err := l.identifyUnmarked(ctx, all); err != nil {
 		if isAnother(err) {
 			l.heardOfAnother(err)
 		}
@@ -127,7 +127,22 @@ func (l *Loop) identify(ctx context.Context, all *runtime.Inventory) error {
 	return nil
 }
 
-func (l *Loop) identifyUnmarked(ctx context.Context, known *storev1.Engine, all *runtime.Inventory) error {
+// identifyUnmarked identifies an engine that did not have the mark just now. One caller at a
+// time does: two that adopted it at once could each remove the mark that the other recorded.
+func (l *Loop) identifyUnmarked(ctx context.Context, all *runtime.Inventory) error {
+	if err := l.beginMarking(ctx); err != nil {
+		return err
+	}
+	defer l.endMarking()
+	known, err := l.identities.Engine(ctx)
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		if marked, err := l.engine.Marked(ctx, l.installID, known.GetMark()); err != nil || marked {
+			return err
+		}
+	}
 	info, err := l.engine.Info(ctx)
 	if err != nil {
 		return err
@@ -195,24 +210,42 @@ func (l *Loop) another(known *storev1.Engine, info runtime.EngineInfo, expected 
 		l.engineAddress, expected, why)
 }
 
-// adopt makes the engine that of the install. A mark of the past must not be found again.
+// beginMarking waits until no other goroutine adopts or marks an engine. endMarking must
+// follow.
+func (l *Loop) beginMarking(ctx context.Context) error {
+	select {
+	case l.marking <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l *Loop) endMarking() { <-l.marking }
+
+// adopt makes the engine that of the install, between beginMarking and endMarking. A mark of
+// the past must not be found again. The mark is made before it is recorded: after a crash in
+// between, the engine is adopted again, instead of being another one that lacks its mark.
 func (l *Loop) adopt(ctx context.Context, info runtime.EngineInfo) error {
 	mark := ids.New()
+	if err := l.engine.Unmark(ctx, l.installID); err != nil {
+		l.log.Warn("marks of the past cannot be removed from the engine", "error", err)
+	}
+	if err := l.mark(ctx, mark); err != nil {
+		return err
+	}
 	if err := l.identities.SetEngine(ctx, &storev1.Engine{Mark: mark, Id: info.ID, Root: info.Root}); err != nil {
 		return err
 	}
 	l.log.Info("this is the engine of the install from now on", "engine_id", info.ID, "root", info.Root, "address", l.engineAddress)
-	if err := l.engine.Unmark(ctx, l.installID); err != nil {
-		l.log.Warn("marks of the past cannot be removed from the engine", "error", err)
-	}
-	return l.mark(ctx, mark)
+	return nil
 }
 
 // mark makes the mark. Without it our containers tell who the engine is, so a failure
 // matters only if the engine does not answer.
 func (l *Loop) mark(ctx context.Context, mark string) error {
 	err := l.engine.Mark(ctx, l.installID, mark)
-	if err != nil && !errdefs.IsUnavailable(err) {
+	if err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 		l.log.Warn("the engine cannot be marked as the one of this install", "error", err)
 		return nil
 	}
@@ -230,6 +263,10 @@ func (l *Loop) AdoptEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.beginMarking(ctx); err != nil {
+		return err
+	}
+	defer l.endMarking()
 	if err := l.adopt(ctx, info); err != nil {
 		return err
 	}

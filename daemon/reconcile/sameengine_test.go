@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,4 +188,40 @@ func TestAnInstallWithoutSandboxesTakesAnyEngine(t *testing.T) {
 	l = l.next()
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
+}
+
+// TestACrashBeforeTheEngineIsMarkedForgetsTheEngine: an engine whose mark was never made must
+// not be taken for another one.
+func TestACrashBeforeTheEngineIsMarkedForgetsTheEngine(t *testing.T) {
+	t.Parallel()
+	engine := runtimetest.NewFake()
+	release := engine.Hang(runtimetest.VerbMark)
+	l := begin(t, engine, t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.until("the mark", func() bool { return engine.Calls(runtimetest.VerbMark) > 0 })
+	l.end()
+	release()
+	l.next().await("a", machine.Ready)
+}
+
+// TestOneOfManyAdoptsTheEngine: each of these would make a mark of its own, and remove those
+// of the others.
+func TestOneOfManyAdoptsTheEngine(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		l := begin(t, runtimetest.NewFake(), t.TempDir())
+		var looks sync.WaitGroup
+		for range 8 {
+			looks.Go(func() { _ = l.loop.identify(t.Context(), nil) })
+		}
+		looks.Wait()
+		known, err := l.loop.identities.Engine(t.Context())
+		if err != nil || known == nil {
+			t.Fatalf("the engine of the install is %v, %v", known, err)
+		}
+		if marked, err := l.engine.Marked(t.Context(), l.loop.installID, known.GetMark()); err != nil || !marked {
+			t.Fatalf("the engine has the mark of the install: %v, %v", marked, err)
+		}
+		l.end()
+	}
 }
