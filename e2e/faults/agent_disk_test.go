@@ -23,7 +23,7 @@ func TestAFullDiskRefusesACheckpointAndLosesNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	smallDisk(t, home, 64)
+	harness.SmallDisk(t, home, 64)
 	in := harness.New(t, harness.At(home))
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	folder := filepath.Join(home, "data", "exec-logs", box)

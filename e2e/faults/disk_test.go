@@ -11,11 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -23,59 +19,15 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// smallDisk mounts an ext4 of this many MiB from a file, until the test ends.
-func smallDisk(t *testing.T, dir string, mib int64) {
-	t.Helper()
-	image := filepath.Join(t.TempDir(), "disk")
-	f, err := os.Create(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(f.Truncate(mib<<20), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range [][]string{
-		{"mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image}, {"mount", "-o", "loop", image, dir},
-	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
-		}
-	}
-	t.Cleanup(func() {
-		// Files that were open a moment ago, and namespaces that have just ended, may
-		// still use it for a moment.
-		err := unix.Unmount(dir, 0)
-		for until := time.Now().Add(harness.Patience); errors.Is(err, unix.EBUSY) && time.Now().Before(until); {
-			time.Sleep(20 * time.Millisecond)
-			err = unix.Unmount(dir, 0)
-		}
-		if err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
-			_ = unix.Unmount(dir, unix.MNT_DETACH)
-		}
-	})
-}
-
 // fill fills the file system of a folder. The function that it returns frees the space.
 func fill(t *testing.T, dir string) func() {
 	t.Helper()
-	path := filepath.Join(dir, "filler")
-	f, err := os.Create(path)
+	release, err := harness.Fill(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for size := 1 << 20; size > 0; size /= 2 { // down to the last byte
-		block := make([]byte, size)
-		for err = nil; err == nil; {
-			_, err = f.Write(block)
-		}
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Fatal(err)
-		}
-	}
-	_ = f.Close()
 	return func() {
-		if err := os.Remove(path); err != nil {
+		if err := release(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -98,7 +50,7 @@ func TestAFullDiskUnderTheDatabaseFailsWritesUntilThereIsSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	smallDisk(t, home, 64)
+	harness.SmallDisk(t, home, 64)
 	w := newWitness(t, harness.New(t, harness.At(home)))
 	pid := w.in.Status(t).PID
 	box := w.box(t)
@@ -143,7 +95,7 @@ func TestAFullDiskUnderTheLogsCostsOnlyOutput(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	smallDisk(t, dir, 16)
+	harness.SmallDisk(t, dir, 16)
 	w := newWitness(t, in)
 	box := w.box(t)
 	w.finished(t, box)
