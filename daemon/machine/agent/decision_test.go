@@ -158,9 +158,6 @@ func happenings() map[string]func(*asking) {
 
 // end ends the incarnation, and folds the answer to that.
 func (a *asking) end(end *agboxv1.IncarnationEnd) {
-	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED && a.r.State != Pending && a.r.State != Paused {
-		return // its program has reported
-	}
 	a.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.r.Incarnations, Details: &agboxv1.AgentEvent_End{End: end}})
 	if a.r.Undecided && a.r.Incarnation == nil && !a.r.Over() {
 		a.add(Ending(a.r, rules()))

@@ -13,15 +13,16 @@ import (
 
 // Short names for the tables of this file.
 const (
-	exited   = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED
-	drained  = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
-	killed   = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
-	lost     = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
-	livelock = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LIVENESS
-	startup  = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_STARTUP
-	zombie   = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE
-	context  = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
-	budget   = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET
+	exited       = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED
+	neverStarted = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED
+	drained      = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
+	killed       = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
+	lost         = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
+	livelock     = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LIVENESS
+	startup      = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_STARTUP
+	zombie       = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE
+	context      = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
+	budget       = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET
 
 	contextDead = agboxv1.AgentContext_AGENT_CONTEXT_DEAD
 

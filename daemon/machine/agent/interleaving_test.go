@@ -162,7 +162,9 @@ func (w *world) interfere() {
 			w.emit(ev)
 		}
 	}
-	switch rapid.IntRange(0, 21).Draw(w.t, "move") {
+	switch rapid.IntRange(0, 22).Draw(w.t, "move") {
+	case 22: // it was accepted, and the disk of the logs is full
+		w.die(&agboxv1.IncarnationEnd{Kind: neverStarted, ErrorMessage: "No room."})
 	case 0:
 		w.die(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: int32(rapid.SampledFrom([]int{0, 1, 137, 143}).Draw(w.t, "code")), Spoke: true, ErrorMessage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(w.t, "message")})
 	case 1:

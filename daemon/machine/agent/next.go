@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -227,12 +228,18 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: r.PauseWanted},
 		}, "a pause was requested")
-	case r.State == Pending, r.Incarnations == 0 && r.Pause.Woken:
+	case r.State == Pending, r.Incarnations == 0 && r.State == Paused && r.Pause.Woken:
 		if seen.BreakerOpen {
 			return emit(failed(agboxv1.ErrorReason_CLASS_BREAKER_OPEN,
 				fmt.Sprintf("FAILED: Agent circuit breaker open. Several agents of class %q have crashed; try again later.", r.Class), 0), "the breaker of its class is open")
 		}
 		return nextBegin(r, seen, now, true)
+	case r.State != Paused: // its exec was accepted, and its program was never started
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{
+				Reason: agboxv1.PauseReason_PAUSE_REASON_DRAINED, Message: cmp.Or(r.UnstartedWhy, "Its program was not started."),
+			}},
+		}, "its program was not started")
 	}
 	return nextPaused(r, seen, rules, now)
 }

@@ -43,3 +43,46 @@ func TestAStartThatCannotBeWrittenDownCountsNowhere(t *testing.T) {
 		t.Errorf("the step is %s", got)
 	}
 }
+
+// TestAnAgentThatEnteredBeforeItsStartFailedBeginsAnew: its exec was accepted, so it counted as
+// running, and then the disk of the logs turned out to be full.
+func TestAnAgentThatEnteredBeforeItsStartFailedBeginsAnew(t *testing.T) {
+	full := &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED, ErrorMessage: "No room."}
+	atOnce := rules()
+	atOnce.ReadyStart = true
+	crashed := working(t).endWith(&agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 9})
+	crashed.add(Ending(crashed.r, rules()))
+	for name, h := range map[string]*history{"a new agent": spawned(t), "one that returns": crashed} {
+		crashes, uncounted := h.r.Crashes, h.r.Uncounted
+		for try := range 8 {
+			h.begun()
+			for Enters(h.r, Seen{Exec: ExecRunning}, atOnce) {
+				h.add(entered(h.r, Seen{Exec: ExecRunning}, atOnce))
+			}
+			if h.r.State != Executing {
+				t.Fatalf("%s, try %d: it is %v once its exec is accepted", name, try, h.r.State)
+			}
+			h.endWith(full)
+			step := Next(h.r, Seen{Sandbox: SandboxReady}, atOnce, h.at)
+			h.add(step.Event)
+			if h.r.State != Paused || h.r.Crashes != crashes || h.r.Uncounted != uncounted || h.r.Pause.Message != "No room." {
+				t.Fatalf("%s, try %d: after %s it is %+v", name, try, say(step), h.r)
+			}
+			step = Next(h.r, Seen{Sandbox: SandboxReady}, atOnce, h.at)
+			if step.Do != Rest || step.Wake.IsZero() {
+				t.Fatalf("%s, try %d: it does not wait for room: %s", name, try, say(step))
+			}
+			h.at = step.Wake
+			if got := say(Next(h.r, Seen{Sandbox: SandboxReady}, atOnce, h.at)); got != "AGENT_BEGUN" {
+				t.Errorf("%s, try %d: after the pause the step is %s", name, try, got)
+			}
+		}
+	}
+	// An end that somebody wants comes first.
+	h := spawned(t).begun()
+	h.add(entered(h.r, Seen{Exec: ExecRunning}, atOnce)).endWith(full)
+	h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: &agboxv1.AgentKill{}}})
+	if got := say(Next(h.r, Seen{Sandbox: SandboxReady}, atOnce, h.at)); got != "end ABORTED" {
+		t.Errorf("the step of one that is killed is %s", got)
+	}
+}
