@@ -39,7 +39,8 @@ func (q request) decode(into any) error {
 
 // handler decides about a request of an agent. result is made JSON of. pending means that it
 // cannot decide yet: it is called again when the agent is enqueued. An error that is a
-// *fault.Error refuses the request; with any other, the request is offered again later.
+// *fault.Error refuses the request, unless its class is unavailable; with that and with any
+// other, the request is offered again later.
 //
 // A handler must be idempotent: after a crash, a request is offered again whose effect was
 // committed.
@@ -124,6 +125,8 @@ func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {
 	result, pending, err := handle(r, ctx, a, q)
 	no := new(fault.Error)
 	switch {
+	case errdefs.IsUnavailable(err): // for example, the disk is full: as if there were no daemon
+		return err
 	case errors.As(err, &no):
 		answer.Code, answer.Message = fault.ReasonOf(err).String(), no.Error()
 	case err != nil:

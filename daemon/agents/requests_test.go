@@ -111,6 +111,29 @@ func TestRequestsAreDecidedInOrderAndStayOpenUntilThen(t *testing.T) {
 	}
 }
 
+// TestARequestWaitsUntilItCanBeWrittenDown: the disk of the database is full, which the program
+// cannot change, and for which it should not have to be prepared.
+func TestARequestWaitsUntilItCanBeWrittenDown(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	full := true
+	handlers["test"] = func(*Runner, context.Context, ledger.Agent, request) (any, bool, error) {
+		if full {
+			return nil, false, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_STORE_FAILED, "No disk space is left.")
+		}
+		return "done", false, nil
+	}
+	defer delete(handlers, "test")
+	b.ask(b.link, &guestv1.AgentRequest{Number: 1, Op: "test", Json: []byte(`{}`)}, &guestv1.AgentRequest{Number: 2, Op: "children", Json: []byte(`{}`)})
+	if err := b.Answer(t.Context(), b.agent()); !errdefs.IsUnavailable(err) || len(to.sent) != 1 || to.sent[0].GetNumber() != 2 || !b.see().Asked {
+		t.Errorf("without room: %v; answered: %v", err, to.sent)
+	}
+	full = false
+	if got := b.decided(to); len(got) != 1 || string(got[0].GetJson()) != `"done"` || b.see().Asked {
+		t.Errorf("answered later: %v", got)
+	}
+}
+
 func TestARequestIsForgottenWithItsLinkAndOfferedAgainByTheNext(t *testing.T) {
 	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
 	b.execs = to
