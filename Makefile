@@ -110,7 +110,7 @@ soak: images build ## Kill the daemon under load for SOAK (default 10m), at rand
 	@cd e2e/faults && AGBOX_SOAK=$(or $(SOAK),10m) AGBOX_SEED=$(or $(SEED),7) go test -race -count=1 -timeout=0 -run 'KillsUnderLoad'
 
 .PHONY: chaos-agents
-chaos-agents: images build ## Kill robots, supervisors, containers and the daemon under a tree of 104 agents for CHAOS (default 10m), from SEED (default 14)
+chaos-agents: images build ## Kill and fill what 116 agents need, while others read, for CHAOS (default 10m), from SEED (default 14); as root it fills disks too
 	@cd e2e/agents && AGBOX_CHAOS=$(or $(CHAOS),10m) AGBOX_SEED=$(or $(SEED),14) go test -race -count=1 -v -timeout=0 -run 'TreeOfAHundred'
 
 .PHONY: schedule-agents

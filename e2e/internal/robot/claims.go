@@ -22,12 +22,14 @@ type Claims struct {
 // table is who holds what while the events are replayed.
 type table struct {
 	t *testing.T
+	// stacks has the innermost stack of each agent: equal names mean other resources in another one.
+	stacks map[string]string
 	// leases has the mode of each resource that an agent has a lease for.
 	leases map[string]map[string]agboxv1.LeaseMode
 	// fences has the fencing numbers of each resource and agent.
 	fences map[[2]string][]uint64
-	// newest has the highest fencing number of each resource.
-	newest map[string]uint64
+	// newest has the highest fencing number of each resource of a stack.
+	newest map[[2]string]uint64
 	// held is set for agents that need a holder. holders and parents are those of each agent.
 	held    map[string]bool
 	holders map[string]map[string]bool
@@ -42,7 +44,7 @@ type table struct {
 func (f Family) CheckClaims(t *testing.T) Claims {
 	t.Helper()
 	x := table{
-		t: t, leases: make(map[string]map[string]agboxv1.LeaseMode), fences: make(map[[2]string][]uint64), newest: make(map[string]uint64),
+		t: t, leases: make(map[string]map[string]agboxv1.LeaseMode), fences: make(map[[2]string][]uint64), newest: make(map[[2]string]uint64), stacks: make(map[string]string),
 		held: make(map[string]bool), holders: make(map[string]map[string]bool), parents: make(map[string]string),
 	}
 	for _, ev := range f.Events {
@@ -102,15 +104,16 @@ func (x *table) grant(id string, l *agboxv1.AgentLease, position uint64) {
 		return
 	}
 	for other, leases := range x.leases {
-		if theirs, has := leases[name]; has && other != id && (mode != shared || theirs != shared) {
+		if theirs, has := leases[name]; has && other != id && x.stacks[other] == x.stacks[id] && (mode != shared || theirs != shared) {
 			x.t.Errorf("position %d: agent %s gets %s (%v) while %s holds it (%v)", position, id, name, mode, other, theirs)
 		}
 	}
-	if position <= x.newest[name] {
-		x.t.Errorf("agent %s gets %s with the fencing number %d after %d", id, name, position, x.newest[name])
+	resource := [2]string{x.stacks[id], name}
+	if position <= x.newest[resource] {
+		x.t.Errorf("agent %s gets %s with the fencing number %d after %d", id, name, position, x.newest[resource])
 	}
 	x.Grants++
-	x.newest[name] = position
+	x.newest[resource] = position
 	key := [2]string{id, name}
 	x.fences[key] = append(x.fences[key], position)
 	if x.leases[id] == nil {
@@ -126,6 +129,9 @@ func (x *table) replayHold(ev *agboxv1.AgentEvent) {
 	switch ev.GetType() {
 	case agboxv1.AgentEventType_AGENT_SPAWNED:
 		x.parents[id] = ev.GetSpawned().GetParent()
+		if roots := ev.GetSpawned().GetStackRoots(); len(roots) > 0 {
+			x.stacks[id] = roots[len(roots)-1]
+		}
 		x.holders[id] = make(map[string]bool)
 		x.held[id] = ev.GetSpawned().GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
 		if x.held[id] && x.parents[id] != Root {

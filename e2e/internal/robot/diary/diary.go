@@ -35,6 +35,10 @@ const (
 	Leased = "leased"
 	// Does: the robot is about to do something that is no report, at the time At. Op says what.
 	Does = "does"
+	// Broke: the robot ends because of an error of its own, Text, at the time At.
+	Broke = "broke"
+	// Dies: the robot is about to die as planned. Text is how.
+	Dies = "dies"
 	// End: the incarnation ends by itself.
 	End = "end"
 )

@@ -70,6 +70,7 @@ func planned(o options, incarnation uint32) ([]death, error) {
 func (r *robot) dieAt(report int, at moment) {
 	for _, d := range r.deaths {
 		if d.report == report && d.moment == at {
+			r.write(diary.Entry{What: diary.Dies, Text: d.kind})
 			r.die(d.kind)
 		}
 	}

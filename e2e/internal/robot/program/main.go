@@ -102,5 +102,9 @@ func run(o options) (code int, err error) {
 	if o.beat > 0 {
 		go r.beats() // ends with the process
 	}
-	return r.work()
+	code, err = r.work()
+	if err != nil {
+		r.write(diary.Entry{What: diary.Broke, Text: err.Error(), At: time.Now().UnixMilli()})
+	}
+	return code, err
 }

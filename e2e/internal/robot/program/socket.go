@@ -86,8 +86,16 @@ type socket struct {
 
 func newSocket() *socket { return new(socket) }
 
-// answerTimeout bounds a report: the supervisor waits for the disk of the host.
-const answerTimeout = 30 * time.Second
+// answerTimeout bounds a report: the supervisor waits for the disk of the host, and a request
+// for a daemon.
+const answerTimeout = 2 * time.Minute
+
+// notStored is the code of a report for which the disk of the logs has no room. It is repeated
+// after a pause.
+const (
+	notStored = "NOT_STORED"
+	roomPause = 250 * time.Millisecond
+)
 
 // send sends a report.
 func (s *socket) send(rep report) (err error) {
@@ -123,12 +131,18 @@ func (s *socket) receive() (answer, error) {
 	return a, err
 }
 
-// ask sends a report and returns the answer.
+// ask sends a report and returns the answer. It waits for room on the disk.
 func (s *socket) ask(rep report) (answer, error) {
-	if err := s.send(rep); err != nil {
-		return answer{}, err
+	for {
+		if err := s.send(rep); err != nil {
+			return answer{}, err
+		}
+		got, err := s.receive()
+		if err != nil || got.OK || got.Error.Code != notStored {
+			return got, err
+		}
+		time.Sleep(roomPause)
 	}
-	return s.receive()
 }
 
 // report sends a report, unless the robot is to die at it, and records what was sent and
@@ -153,6 +167,9 @@ func (r *robot) ask(rep report) (answer, error) {
 	}
 	r.dieAt(r.reports, after)
 	got, err := r.socket.receive()
+	if err == nil && got.Error.Code == notStored {
+		got, err = r.socket.ask(rep)
+	}
 	if err != nil {
 		return answer{}, err
 	}
