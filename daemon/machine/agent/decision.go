@@ -80,11 +80,11 @@ func foldWoken(r Record, ev *agboxv1.AgentEvent) Record {
 		}
 		answered.Approval, answered.Answer = a, ev.GetWake().GetMessage()
 		r.Decision = &answered
+		if r.PauseWanted.GetReason() == agboxv1.PauseReason_PAUSE_REASON_APPROVAL {
+			r.PauseWanted = nil // else it would be asked again
+		}
 		if r.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_APPROVAL {
 			return r // somebody has to resume it, too
-		}
-		if r.PauseWanted.GetReason() == agboxv1.PauseReason_PAUSE_REASON_APPROVAL {
-			r.PauseWanted = nil
 		}
 	}
 	return r.woken(ev)

@@ -221,6 +221,19 @@ func TestADenialOutlastsACrash(t *testing.T) {
 	}
 }
 
+// TestAnAnsweredQuestionIsNotAskedAgain: a user asks while the end of a drained program is still to
+// be answered, so the question is also a wish, and decides before that is carried out.
+func TestAnAnsweredQuestionIsNotAskedAgain(t *testing.T) {
+	h := working(t).add(wishOf(forRequest)).endWith(&agboxv1.IncarnationEnd{Kind: drained, DrainedFor: forRequest})
+	h.add(wishOf(forApproval)).add(Ending(h.r, rules())).add(wakeOf(agboxv1.AgentApproval_AGENT_APPROVAL_APPROVED))
+	if step := Next(h.r, Seen{Sandbox: SandboxReady}, rules(), h.at); step.Do != Rest || h.r.AwaitsApproval() {
+		t.Errorf("the next step is %s %v", say(step), step.Event)
+	}
+	if step := Next(h.add(wakeOf(0)).r, Seen{Sandbox: SandboxReady}, rules(), h.at); say(step) != "AGENT_BEGUN" {
+		t.Errorf("resumed, the next step is %s", say(step))
+	}
+}
+
 // TestAnEarlierDatabaseThatLostAQuestionFindsIt folds what an earlier daemon has written when
 // an approval was drained and resumed away.
 func TestAnEarlierDatabaseThatLostAQuestionFindsIt(t *testing.T) {
