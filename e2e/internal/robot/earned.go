@@ -32,14 +32,15 @@ var DefaultLimits = Limits{Failures: 3, Window: 15 * time.Minute}
 // uncounted how many ends in a row without progress are no crashes.
 const dying, uncounted = 3, 5
 
-// Earned are the crashes, the dead letters and the openings of breakers. Each was earned, or was
-// reported as an error.
+// Earned are the crashes, the dead letters and the openings of breakers.
 type Earned struct {
 	Crashes, DeadLetters, Refused int
 	// Losses are ends that were no crashes, by the words of their kind.
 	Losses int
 	// Opened has a line for each opening of a breaker.
 	Opened []string
+	// Problems are what was not earned.
+	Problems []string
 }
 
 // crime is a crash that was counted.
@@ -52,7 +53,6 @@ type crime struct {
 
 // court replays the events and compares what was counted with what was done.
 type court struct {
-	t      *testing.T
 	deeds  map[Deed]bool
 	broke  map[Deed]string // what robots say that ended by an error of their own
 	limits map[string]Limits
@@ -76,22 +76,32 @@ type court struct {
 // does not use the rules of the daemon. deeds are the incarnations whose programs were killed.
 func (f Family) CheckEarned(t *testing.T, deeds map[Deed]bool, limits map[string]Limits) Earned {
 	t.Helper()
-	c := court{
-		t: t, deeds: maps.Clone(deeds), limits: limits, class: make(map[string]string), ended: make(map[string]*agboxv1.AgentEvent),
-		lost: make(map[string]int), steps: make(map[string]uint64), crashes: make(map[string]uint32), crimes: make(map[string][]crime),
-		canary: make(map[string]string), open: make(map[string]bool), broke: make(map[Deed]string),
-	}
+	all, broke := maps.Clone(deeds), make(map[Deed]string)
 	for _, a := range f.Agents {
 		for _, e := range f.Folder.Story(t, a.GetAgentId()).entries {
 			switch of := (Deed{a.GetAgentId(), e.Incarnation}); e.What {
 			case diary.Dies:
-				c.deeds[of] = true
+				all[of] = true
 			case diary.Broke:
-				c.broke[of] = e.Text
+				broke[of] = e.Text
 			}
 		}
 	}
-	for _, ev := range f.Events {
+	earned := judge(f.Events, all, broke, limits)
+	for _, problem := range earned.Problems {
+		t.Error(problem)
+	}
+	return earned
+}
+
+// judge replays the events.
+func judge(events []*agboxv1.AgentEvent, deeds map[Deed]bool, broke map[Deed]string, limits map[string]Limits) Earned {
+	c := court{
+		deeds: deeds, broke: broke, limits: limits, class: make(map[string]string), ended: make(map[string]*agboxv1.AgentEvent),
+		lost: make(map[string]int), steps: make(map[string]uint64), crashes: make(map[string]uint32), crimes: make(map[string][]crime),
+		canary: make(map[string]string), open: make(map[string]bool),
+	}
+	for _, ev := range events {
 		if ev.GetAgentId() == Root {
 			c.breaker(ev)
 		} else {
@@ -101,9 +111,12 @@ func (f Family) CheckEarned(t *testing.T, deeds map[Deed]bool, limits map[string
 	return c.Earned
 }
 
+func (c *court) problem(format string, args ...any) {
+	c.Problems = append(c.Problems, fmt.Sprintf(format, args...))
+}
+
 // agent follows an event of an agent.
 func (c *court) agent(ev *agboxv1.AgentEvent) {
-	c.t.Helper()
 	id := ev.GetAgentId()
 	switch ev.GetType() {
 	case agboxv1.AgentEventType_AGENT_SPAWNED:
@@ -127,7 +140,6 @@ func (c *court) agent(ev *agboxv1.AgentEvent) {
 // answered follows the event that answers the end of an incarnation. attempt is the number of
 // crashes with it, 0 if it is none.
 func (c *court) answered(ev *agboxv1.AgentEvent, attempt uint32) {
-	c.t.Helper()
 	id := ev.GetAgentId()
 	end := c.ended[id]
 	delete(c.ended, id)
@@ -140,7 +152,7 @@ func (c *court) answered(ev *agboxv1.AgentEvent, attempt uint32) {
 	}
 	earned := c.deeds[Deed{id, end.GetIncarnation()}]
 	if !earned && c.lost[id] < uncounted {
-		c.t.Errorf("agent %s (class %q): the end of incarnation %d is counted as crash %d, and nobody killed it: %v; its diary says %q",
+		c.problem("agent %s (class %q): the end of incarnation %d is counted as crash %d, and nobody killed it: %v; its diary says %q",
 			id, c.class[id], end.GetIncarnation(), attempt, end.GetEnd(), c.broke[Deed{id, end.GetIncarnation()}])
 	}
 	c.Crashes++
@@ -151,7 +163,6 @@ func (c *court) answered(ev *agboxv1.AgentEvent, attempt uint32) {
 
 // over follows the end of an agent.
 func (c *court) over(ev *agboxv1.AgentEvent) {
-	c.t.Helper()
 	id := ev.GetAgentId()
 	switch ev.GetState() {
 	case agboxv1.AgentState_AGENT_STATE_DEAD_LETTER:
@@ -163,19 +174,18 @@ func (c *court) over(ev *agboxv1.AgentEvent) {
 			}
 		}
 		if n < dying {
-			c.t.Errorf("agent %s is a dead letter after %d crashes that were its own: %s", id, n, ev.GetDone().GetMessage())
+			c.problem("agent %s is a dead letter after %d crashes that were its own: %s", id, n, ev.GetDone().GetMessage())
 		}
 	case agboxv1.AgentState_AGENT_STATE_FAILED:
 		c.Refused++
 		if ev.GetDone().GetErrorCode() != agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String() || !c.open[c.class[id]] {
-			c.t.Errorf("agent %s has failed: %s: %s", id, ev.GetDone().GetErrorCode(), ev.GetDone().GetMessage())
+			c.problem("agent %s has failed: %s: %s", id, ev.GetDone().GetErrorCode(), ev.GetDone().GetMessage())
 		}
 	}
 }
 
 // breaker follows an event of the root: it has the breakers of all classes.
 func (c *court) breaker(ev *agboxv1.AgentEvent) {
-	c.t.Helper()
 	class := ev.GetBreaker().GetClass()
 	switch ev.GetType() {
 	case agboxv1.AgentEventType_AGENT_BREAKER_CANARY:
@@ -197,7 +207,7 @@ func (c *court) breaker(ev *agboxv1.AgentEvent) {
 		}
 		why := fmt.Sprintf("%q at position %d, because %v crashed", class, ev.GetPosition(), slices.Sorted(maps.Keys(guilty)))
 		if byCanary := c.canary[class] != "" && guilty[c.canary[class]]; len(guilty) < limits.Failures && !byCanary {
-			c.t.Errorf("the breaker of the class %s, and it takes %d", why, limits.Failures)
+			c.problem("the breaker of the class %s, and it takes %d", why, limits.Failures)
 		}
 		c.open[class], c.canary[class] = true, ""
 		c.Opened = append(c.Opened, why)
