@@ -79,8 +79,8 @@ func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (
 	return f, nil
 }
 
-// readHolder returns the process id that the holder of the lock wrote. It is 0 between
-// locking and writing.
+// readHolder returns the process id that the holder of the lock wrote. Between locking and
+// writing it is that of the one before, or 0.
 func readHolder(f *os.File) int {
 	text := make([]byte, 32)
 	n, _ := f.ReadAt(text, 0)
@@ -91,10 +91,13 @@ func readHolder(f *os.File) int {
 	return pid
 }
 
+// writeHolder overwrites the id in place, which needs no space: a file that is made empty first
+// gives its block away, and on a full disk somebody else takes it.
 func writeHolder(f *os.File) error {
-	err := f.Truncate(0)
+	text := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	_, err := f.WriteAt(text, 0)
 	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+		err = f.Truncate(int64(len(text)))
 	}
 	if err != nil {
 		return fmt.Errorf("write the lock of the install: %w", err)

@@ -388,3 +388,28 @@ func TestAReadOnlyFileSystemFailsWritesUntilItIsWritableAgain(t *testing.T) {
 	}
 	w.check(t)
 }
+
+// TestADaemonStartsAndReadsOnAFullDisk kills the daemon while its disk is full: the next one must
+// serve what is there, and go on once there is space.
+func TestADaemonStartsAndReadsOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	Row(t, 29, "a start of the daemon without space for anything", 3)
+	home, err := os.MkdirTemp("/tmp", "abd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	harness.SmallDisk(t, home, 64)
+	w := newWitness(t, harness.New(t, harness.At(home)))
+	box := w.box(t)
+	w.finished(t, box)
+	for range 3 {
+		release := fill(t, home)
+		w.kill(t)
+		harness.WantSame(t, "ls -q", w.in.Must(t, "ls", "-q"), box)
+		w.in.Must(t, "inspect", box)
+		release()
+		w.finished(t, box)
+	}
+	w.check(t)
+}
