@@ -127,7 +127,7 @@ func (x *chaos) box() string { return x.boxes[x.IntN(len(x.boxes))] }
 func (x *chaos) killDaemon(ctx context.Context) bool {
 	got, err := x.c.Ping(ctx)
 	if err != nil {
-		return false // a full disk keeps it from starting
+		return false // a reader starts one
 	}
 	harness.KillIfAlive(int(got.GetPid()))
 	shell := x.shell(x.Rand)
@@ -257,10 +257,9 @@ func (x *chaos) killAgent(ctx context.Context) bool {
 // disk is a small file system with a part of the install.
 type disk struct {
 	name, dir string
-	// mu guards full, how many fill it now, and freed, when it was full last.
-	mu    sync.Mutex
-	full  bool
-	freed time.Time
+	// mu guards full.
+	mu   sync.Mutex
+	full bool
 }
 
 // diskMiB is the size of a disk: more than the longest chaos needs.
@@ -328,18 +327,5 @@ func (d *disk) free(t *testing.T) {
 	if err := os.Remove(filepath.Join(d.dir, "filler")); err != nil {
 		t.Errorf("the disk of the %s: %v", d.name, err)
 	}
-	d.full, d.freed = false, time.Now()
-}
-
-// wasFull reports whether a disk was full at any time since another one.
-func (x *chaos) wasFull(since time.Time) bool {
-	for _, d := range x.disks {
-		d.mu.Lock()
-		full := d.full || d.freed.After(since)
-		d.mu.Unlock()
-		if full {
-			return true
-		}
-	}
-	return false
+	d.full = false
 }
