@@ -143,6 +143,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		if seen.Gone = sb.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String(); seen.Gone {
 			seen.Busy, seen.Kept = l.companions(a)
 		}
+		seen.Full = sb.ErrorReason == agboxv1.ErrorReason_FILE_SYSTEM_FULL.String()
 	}
 	if !a.Over() {
 		seen.Lost, seen.LostAt = l.agents.LostHolder(a)

@@ -95,6 +95,28 @@ func TestWithoutDiskSpaceASandboxFailsWithASentenceAndLeavesNothing(t *testing.T
 	l.nothingLeft()
 }
 
+// TestASandboxThatRevivesItselfWaitsForDiskSpace: nobody asked for the start, so a full disk must not
+// make it FAILED for ever.
+func TestASandboxThatRevivesItselfWaitsForDiskSpace(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.createSpec("a", &agboxv1.CreateSpec{Revival: agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE})
+	l.await("a", machine.Ready)
+	l.engine.Fail(runtimetest.VerbStartContainer, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL, "No room."))
+	for _, c := range l.engine.Containers() {
+		l.engine.Kill(c.ID, 9)
+	}
+	l.until("several attempts", func() bool {
+		sb, _ := l.ledger.Sandbox("a")
+		if sb.State == machine.Failed {
+			t.Fatalf("it is FAILED: %s", sb.ErrorMessage)
+		}
+		return l.engine.Calls(runtimetest.VerbStartContainer) >= 4
+	})
+	l.engine.Fail(runtimetest.VerbStartContainer, nil)
+	l.await("a", machine.Ready)
+}
+
 func TestARemovalThatACrashCutShortTakesTheFolderToo(t *testing.T) {
 	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())

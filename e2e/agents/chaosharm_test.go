@@ -295,6 +295,9 @@ func (x *chaos) fillDisk(ctx context.Context) bool {
 	}
 	chosen := [][]*disk{x.disks[:1], x.disks[1:], x.disks}[x.IntN(3)]
 	length := time.Duration(1+x.IntN(9)) * time.Second
+	if x.IntN(4) == 0 { // longer than anything waits
+		length = time.Duration(20+x.IntN(40)) * time.Second
+	}
 	any := false
 	for _, d := range chosen {
 		if d.fill(x.t) {

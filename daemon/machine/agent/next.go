@@ -99,6 +99,8 @@ type Seen struct {
 	// Gone means that the container of a FAILED sandbox does not exist any more, so the
 	// sandbox cannot be started again.
 	Gone bool
+	// Full means that it is FAILED because a disk was full, which is no fault of the sandbox.
+	Full bool
 	// Busy means that other agents have incarnations in it whose ends are not decided about. Kept
 	// means that an agent that has not ended owns it, and so gets a new one, to which all move.
 	Busy, Kept bool
@@ -486,10 +488,10 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 			return Step{} // the owner of the sandbox takes it along
 		}
 		// One that exists for others may have failed a moment ago, and can be resumed.
-		if r.Incarnations == 0 && r.Owned || seen.Ensured >= maxEnsured {
+		if r.Incarnations == 0 && r.Owned || seen.Ensured >= maxEnsured && !seen.Full {
 			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_READY, "Its sandbox failed: "+seen.SandboxError, 0), "its sandbox failed")
 		}
-		if due := seen.EnsuredAt.Add(ensurePause << max(0, seen.Ensured-1)); seen.Ensured > 0 && now.Before(due) {
+		if due := seen.EnsuredAt.Add(min(ensurePause<<min(max(0, seen.Ensured-1), 8), maxRoomPause)); seen.Ensured > 0 && now.Before(due) {
 			return Step{Wake: due}
 		}
 	case SandboxStopped:
