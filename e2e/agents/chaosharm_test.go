@@ -306,6 +306,13 @@ func (x *chaos) fillDisk(ctx context.Context) bool {
 			x.later(ctx, length, func(context.Context) { d.free(x.t) })
 		}
 	}
+	switch { // what must come back without space
+	case !any:
+	case x.IntN(3) == 0 && x.killDaemon(ctx):
+		x.did["agboxd killed on a full disk"]++
+	case x.IntN(2) == 0 && x.notGone(ctx, harness.DockerAPI.ContainerKill(ctx, runtime.PrimaryName(x.box()), "KILL")):
+		x.did["docker kill on a full disk"]++
+	}
 	return any
 }
 
