@@ -34,7 +34,8 @@ type agentBook struct {
 	// published is the position of the newest event that the maps include.
 	published uint64
 
-	// copied counts the records that were given to readers as lists. Tests bound it.
+	// copied counts the records that were given to readers as lists, or to transactions. Tests
+	// bound it.
 	copied atomic.Uint64
 }
 

@@ -43,6 +43,7 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 			l.agents.putLocked(a) // nobody else uses the ledger yet
 		}
 	}
+	l.openLeases()
 	return l.openInboxes(ctx)
 }
 

@@ -95,6 +95,7 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 
 // agentIn returns the agent as the batch has it so far.
 func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
+	l.agents.copied.Add(1)
 	if a, ok := tx.Value(agentOverlay{id}).(Agent); ok {
 		return a
 	}
@@ -112,6 +113,7 @@ func (l *Ledger) withinAgent(tx *store.Tx, id string, fn func(*agentTxn) error) 
 		return before, err
 	}
 	tx.SetValue(agentOverlay{id}, t.a)
+	l.keepLeases(tx, before, t.a)
 	tx.OnCommit(func() { l.publishAgent(t.a, t.position) })
 	return t.a, l.tellObservation(tx, before, t.a)
 }

@@ -21,30 +21,66 @@ import (
 type LeaseAnswer struct {
 	Verdict agboxv1.LeaseVerdict
 	// Blockers are the ids of the agents against which a new manifest was decided, oldest
-	// first.
+	// first, at most maxBlockers.
 	Blockers []string
 }
 
-// leasedOverlay is the key of the ids of the agents that have asked for leases in a batch.
-type leasedOverlay struct{}
+// leaseOverlay is the key of what says that a batch has begun to use the book of leases.
+type leaseOverlay struct{}
 
-// leaseTable returns what all agents hold and ask for, as the batch has it so far.
-func (l *Ledger) leaseTable(tx *store.Tx) []lease.Party {
-	ids, _ := tx.Value(leasedOverlay{}).([]string)
-	ids = slices.Clone(ids)
-	l.agents.mu.RLock()
-	for id := range l.agents.leased[all] {
-		ids = append(ids, id)
+// leaseBook has what all agents hold and ask for, as a batch has it so far. Only the goroutine
+// that writes uses it.
+type leaseBook struct {
+	book *lease.Book
+	// open means that there are changes that are not committed.
+	open bool
+}
+
+// leasesIn returns the book at this point of the write order. What a batch has changed that was
+// rolled back is taken back here.
+func (l *Ledger) leasesIn(tx *store.Tx) *lease.Book {
+	if tx.Value(leaseOverlay{}) != nil {
+		return l.leases.book
 	}
-	l.agents.mu.RUnlock()
-	slices.Sort(ids)
-	var table []lease.Party
-	for _, id := range slices.Compact(ids) {
-		if a := l.agentIn(tx, id); len(a.Holds)+len(a.Wants) > 0 {
-			table = append(table, a.LeaseParty())
-		}
+	if l.leases.open {
+		l.leases.book.TakeBack()
 	}
-	return table
+	l.leases.open = true
+	tx.SetValue(leaseOverlay{}, true)
+	tx.OnCommit(func() {
+		l.leases.book.Keep()
+		l.leases.open = false
+	})
+	return l.leases.book
+}
+
+// openLeases makes the book from the records.
+func (l *Ledger) openLeases() {
+	l.leases.book = lease.NewBook()
+	for _, a := range l.leased(func(Agent) bool { return true }) {
+		l.leases.book.Put(inBook(a))
+	}
+	l.leases.book.Keep()
+}
+
+// inBook is an agent as the book has it. One that died and was woken asks by itself, so its wish
+// is left out.
+func inBook(a Agent) lease.Party {
+	p := a.LeaseParty()
+	if a.Queued == 0 && (a.State != agent.Paused || a.Pause.Woken) {
+		p.Wants = nil
+	}
+	if a.Deleted {
+		p.Holds, p.Wants = nil, nil
+	}
+	return p
+}
+
+// keepLeases brings the book up to date with the change of an agent.
+func (l *Ledger) keepLeases(tx *store.Tx, before, after Agent) {
+	if was, is := inBook(before), inBook(after); before.LeaseSeq != after.LeaseSeq || len(was.Wants) != len(is.Wants) || len(was.Holds) != len(is.Holds) {
+		l.leasesIn(tx).Put(is)
+	}
 }
 
 // leased returns the agents that hold or ask for something and fit, oldest first.
@@ -57,12 +93,15 @@ func (l *Ledger) leased(fits func(Agent) bool) []Agent {
 // all if agentID is empty.
 func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
 	agents := l.leased(func(Agent) bool { return true })
-	var table []lease.Party
+	if a, _ := l.Agent(agentID); agentID != "" && a.Queued == 0 {
+		agents = []Agent{a} // the others do not matter to it
+	}
+	book := lease.NewBook()
 	for _, a := range agents {
-		table = append(table, a.LeaseParty())
+		book.Put(a.LeaseParty())
 	}
 	var list []*agboxv1.LeaseEntry
-	for i, a := range agents {
+	for _, a := range agents {
 		if agentID != "" && a.ID != agentID {
 			continue
 		}
@@ -74,7 +113,7 @@ func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
 			verdict = waits
 		}
 		for _, wanted := range agent.Wanted(a.Wants) {
-			list = append(list, &agboxv1.LeaseEntry{Lease: wanted, AgentId: a.ID, Name: a.Name, Verdict: verdict, WaitsFor: lease.WaitsFor(table, table[i])})
+			list = append(list, &agboxv1.LeaseEntry{Lease: wanted, AgentId: a.ID, Name: a.Name, Verdict: verdict, WaitsFor: book.WaitsFor(a.ID)})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *agboxv1.LeaseEntry) int {
@@ -122,17 +161,16 @@ func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observatio
 	if err != nil {
 		return LeaseAnswer{}, err
 	}
-	asked, _ := t.tx.Value(leasedOverlay{}).([]string)
-	t.tx.SetValue(leasedOverlay{}, append(asked[:len(asked):len(asked)], t.a.ID))
-	table := t.l.leaseTable(t.tx)
-	verdict, blockers := lease.Decide(table, t.a.LeaseParty(), manifest)
+	book, self := t.l.leasesIn(t.tx), t.a.LeaseParty()
+	verdict := book.Verdict(self, manifest)
 	if verdict == lease.Granted {
 		return LeaseAnswer{Verdict: granted}, t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Given(t.a.Holds, manifest)})
 	}
+	blockers, count := book.Blockers(self, manifest, maxBlockers)
 	answer := LeaseAnswer{verdicts[verdict], blockers}
 	conflict := &agboxv1.AgentLeases{
-		Leases: agent.Wanted(manifest), Verdict: answer.Verdict, Blockers: blockers[:min(len(blockers), maxBlockers)],
-		Message: t.l.conflictSentence(t.tx, table, manifest, answer),
+		Leases: agent.Wanted(manifest), Verdict: answer.Verdict, Blockers: blockers,
+		Message: t.l.conflictSentence(t.tx, manifest, answer, count-1),
 	}
 	if verdict == lease.Die {
 		conflict.Lost = agent.Leases(t.a.Holds)
@@ -186,17 +224,16 @@ func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) er
 	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
 }
 
-// conflictSentence says who has what the agent asks for.
-func (l *Ledger) conflictSentence(tx *store.Tx, table []lease.Party, manifest []lease.Claim, answer LeaseAnswer) string {
-	first := answer.Blockers[0]
-	at := slices.IndexFunc(table, func(p lease.Party) bool { return p.ID == first })
+// conflictSentence says who has what the agent asks for: the first blocker, and how many more.
+func (l *Ledger) conflictSentence(tx *store.Tx, manifest []lease.Claim, answer LeaseAnswer, more int) string {
+	first := l.agentIn(tx, answer.Blockers[0])
 	does := "waits for"
-	resource := lease.Contested(table[at].Wants, manifest)
-	if held := lease.Contested(lease.Claimed(table[at].Holds), manifest); held != "" {
+	resource := lease.Contested(first.Wants, manifest)
+	if held := lease.Contested(lease.Claimed(first.Holds), manifest); held != "" {
 		does, resource = "holds", held
 	}
-	name := cmp.Or(l.agentIn(tx, first).Name, first)
-	if more := len(answer.Blockers) - 1; more > 0 {
+	name := first.Called()
+	if more > 0 {
 		name += fmt.Sprintf(" and %d more", more)
 	}
 	if answer.Verdict == waits {
@@ -265,22 +302,28 @@ func (t *agentTxn) forfeit() error {
 // followLeases commits what follows from the change of an agent for the leases of all:
 // others get what they wait for, and those that need not die any more are woken or queued.
 func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
-	if after.LeaseSeq == before.LeaseSeq {
+	if after.LeaseSeq == before.LeaseSeq && len(inBook(after).Wants) == len(inBook(before).Wants) {
 		return nil
 	}
 	if err := l.tellAncestors(tx, before, after); err != nil {
 		return err
 	}
+	book := l.leasesIn(tx)
 	for {
-		id, ok := lease.Next(l.leaseTable(tx))
-		if !ok {
-			break
+		if id, ok := book.Next(); ok {
+			if err := l.grant(tx, id); err != nil {
+				return err
+			}
+			continue
 		}
-		if err := l.grant(tx, id); err != nil {
+		id, verdict, ok := book.Unblocked()
+		if !ok {
+			return nil
+		}
+		if err := l.callParked(tx, id, verdict); err != nil {
 			return err
 		}
 	}
-	return l.callParked(tx)
 }
 
 // grant gives an agent what it waits for, and wakes it if it was paused for that alone.
@@ -295,35 +338,21 @@ func (l *Ledger) grant(tx *store.Tx, id string) error {
 	return err
 }
 
-// callParked wakes the agents that died and would be granted their manifest now: they ask
-// again. One that could wait for it now is queued; otherwise younger agents, which do not
-// have to wait for one that is parked, could keep it from its turn for ever.
-func (l *Ledger) callParked(tx *store.Tx) error {
-	table := l.leaseTable(tx)
-	for _, id := range lease.Parked(table) {
-		a := l.agentIn(tx, id)
-		if a.State != agent.Paused || a.Pause.Woken {
-			continue // it will ask by itself
+// callParked wakes an agent that died and would be granted its manifest now: it asks again. One
+// that could wait for it now is queued; otherwise younger agents, which do not have to wait for
+// one that is parked, could keep it from its turn for ever.
+func (l *Ledger) callParked(tx *store.Tx, id string, verdict lease.Verdict) error {
+	_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
+		if verdict == lease.Granted {
+			return t.wakeFromConflict("the end of the conflict")
 		}
-		verdict, blockers := lease.Decide(table, a.LeaseParty(), a.Wants)
-		if verdict == lease.Die {
-			continue
-		}
-		_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
-			if verdict == lease.Granted {
-				return t.wakeFromConflict("the end of the conflict")
-			}
-			return t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
-				Leases: agent.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers[:min(len(blockers), maxBlockers)],
-			})
+		blockers, _ := l.leasesIn(tx).Blockers(t.a.LeaseParty(), t.a.Wants, maxBlockers)
+		return t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
+			Leases: agent.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers,
 		})
-		if err != nil {
-			return err
-		}
-		l.stir(tx, id)
-		table = l.leaseTable(tx)
-	}
-	return nil
+	})
+	l.stir(tx, id)
+	return err
 }
 
 // wakeFromConflict wakes an agent that is paused because of a conflict.
@@ -340,9 +369,9 @@ func (l *Ledger) tellAncestors(tx *store.Tx, before, after Agent) error {
 	if after.LeaseSeq == before.LeaseSeq || len(after.Wants) == 0 || after.State != agent.Paused {
 		return nil
 	}
-	_, blockers := lease.Decide(l.leaseTable(tx), after.LeaseParty(), after.Wants)
 	for id := after.Parent; id != "" && id != agent.Init; id = l.agentIn(tx, id).Parent {
-		if !slices.Contains(blockers, id) {
+		blocker := []lease.Party{l.agentIn(tx, id).LeaseParty()}
+		if verdict, _ := lease.Decide(blocker, after.LeaseParty(), after.Wants); verdict == lease.Granted {
 			continue
 		}
 		err := l.deliver(tx, id, &agboxv1.AgentMessage{

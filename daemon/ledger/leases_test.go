@@ -15,7 +15,7 @@ import (
 )
 
 // worker makes an agent whose incarnation works.
-func worker(t *testing.T, l *Ledger, id, parent string) Agent {
+func worker(t testing.TB, l *Ledger, id, parent string) Agent {
 	t.Helper()
 	n := agentOf(id, "", "s")
 	n.Parent = parent
@@ -334,10 +334,19 @@ func TestAllAgentsOfARandomScheduleFinish(t *testing.T) {
 				todo[id]--
 				manifests[id] = someOf(random)
 			}
-			if _, _, err := l.AcquireLeases(t.Context(), a.Record, manifests[id], a.PendingObservation()); err != nil {
+			want, blockers := lease.Decide(leaseTable(l), a.LeaseParty(), lease.Normal(manifests[id]))
+			_, answer, err := l.AcquireLeases(t.Context(), a.Record, manifests[id], a.PendingObservation())
+			if err != nil {
 				t.Fatal(err)
 			}
+			if held := lease.Covers(a.Holds, lease.Normal(manifests[id])); held {
+				want, blockers = lease.Granted, nil
+			}
+			if answer.Verdict != verdicts[want] || !slices.Equal(answer.Blockers, blockers[:min(len(blockers), maxBlockers)]) {
+				t.Fatalf("seed %d: %s gets %+v for %v; the rule says %v against %v", seed, id, answer, manifests[id], want, blockers)
+			}
 			noTwoHold(t, l)
+			nothingIsLeft(t, l)
 		}
 	}
 }

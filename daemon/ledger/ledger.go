@@ -51,6 +51,8 @@ type Ledger struct {
 	agents agentBook
 	// mail has the inboxes of agents, with a lock of its own.
 	mail mailroom
+	// leases has what agents hold and ask for. Only the goroutine that writes uses it.
+	leases leaseBook
 }
 
 // Sandbox is a record with the spec of the sandbox. Both are read-only.
