@@ -51,6 +51,8 @@ type Ledger struct {
 	agents agentBook
 	// mail has the inboxes of agents, with a lock of its own.
 	mail mailroom
+	// past has deleted sandboxes, with a lock of its own.
+	past pastBook
 	// leases has what agents hold and ask for. Only the goroutine that writes uses it.
 	leases leaseBook
 }
@@ -129,6 +131,7 @@ func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 		if len(page.Bad) > 0 {
 			return sb, page.Bad[0] // without one of its events the state would be a guess
 		}
+		l.past.folded.Add(uint64(len(page.Events)))
 		for _, ev := range page.Events {
 			history.Add(ev)
 		}

@@ -105,6 +105,7 @@ func (l *Ledger) Drop(ctx context.Context, id string) error {
 	if _, deleted, err := l.DeletedAt(ctx, id); err != nil || !deleted {
 		return err
 	}
+	defer l.past.drop(id)
 	return l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropSandbox(id) })
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
-	"github.com/agbox/agbox/store"
 )
 
 // Create is CreateKeyed without a key: an id that was used is refused.
@@ -224,30 +223,4 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 // it must be made again.
 func (sb Sandbox) overtook(seen machine.Record) bool {
 	return sb.State != seen.State || sb.Want != seen.Want || sb.PendingSequence != seen.PendingSequence
-}
-
-// Past returns a sandbox that is not in memory: a deleted one whose history is kept.
-// Otherwise the error is errdefs.ErrNotFound.
-func (l *Ledger) Past(ctx context.Context, id string) (Sandbox, error) {
-	sb, err := l.load(ctx, id)
-	if err == nil && !sb.Exists() || errdefs.IsNotFound(err) {
-		return Sandbox{}, notFound(id)
-	}
-	return sb, err
-}
-
-// PastIDs returns the ids of deleted sandboxes whose history is kept.
-func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
-	var all []string
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		all = tx.SandboxIDs()
-		return nil
-	})
-	past := all[:0]
-	for _, id := range all {
-		if _, living := l.Sandbox(id); !living {
-			past = append(past, id)
-		}
-	}
-	return past, err
 }

@@ -8,6 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime"
@@ -141,6 +142,29 @@ func TestContainersAreShownFromMemoryWhileTheEngineIsAway(t *testing.T) {
 	}
 	if now := l.engine.Calls(runtimetest.VerbSandboxInventory); now != before {
 		t.Error("an engine that is known not to answer is asked all the same")
+	}
+}
+
+// TestContainersAreReadWithOneCallEach: a list is several calls that look at all of the engine.
+func TestContainersAreReadWithOneCallEach(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	sb, _ := l.ledger.Sandbox("a")
+	calls := func() int { return l.engine.Calls(runtimetest.VerbInspectContainer) }
+	lists, before := l.engine.Calls(runtimetest.VerbSandboxInventory), calls()
+	shown := l.loop.Containers(t.Context(), sb)
+	if len(shown) != 1 || shown[0].State != runtime.StateRunning || calls() != before+1 || l.engine.Calls(runtimetest.VerbSandboxInventory) != lists {
+		t.Errorf("shown are %+v, with %d inspections and %d lists", shown, calls()-before, l.engine.Calls(runtimetest.VerbSandboxInventory)-lists)
+	}
+	l.engine.Rename(shown[0].ID, "another")
+	if shown := l.loop.Containers(t.Context(), sb); len(shown) != 1 || shown[0].Name != "another" {
+		t.Errorf("shown are %+v, want the renamed container", shown)
+	}
+	foreign := l.engine.AddForeign(runtime.PrimaryName("b"), runtime.Identity{InstallID: "other", SandboxID: "b", Nonce: "n"})
+	if shown := l.loop.Containers(t.Context(), ledger.Sandbox{Record: machine.Record{ID: "b", Nonce: "n"}}); len(shown) != 0 {
+		t.Errorf("container %s of another install is shown: %+v", foreign, shown)
 	}
 }
 

@@ -20,6 +20,8 @@ var benchmarks = map[string]func(context.Context) error{
 	"copy":     benchCopy,
 	"exec":     benchExec,
 	"logs":     benchLogs,
+	"many":     benchMany,
+	"reads":    benchReads,
 	"recovery": benchRecovery,
 	"services": benchServices,
 }
@@ -30,7 +32,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: bench agents|base|copy|exec|figures|logs|recovery|services")
+		fmt.Fprintln(os.Stderr, "usage: bench agents|base|copy|exec|figures|logs|many|reads|recovery|services")
 		return 2
 	}
 	if err := benchmarks[os.Args[1]](ctx); err != nil {
