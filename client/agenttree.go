@@ -10,14 +10,15 @@ import (
 // AgentTree returns an agent and its descendants, those that have ended too, each after its
 // parent, and the children of an agent oldest first. "init" is the root of all agents.
 func (c *Client) AgentTree(ctx context.Context, agent string) ([]*agboxv1.Agent, error) {
-	root := &agboxv1.Agent{AgentId: "init", Name: "init", Word: "ROOT"}
+	root, below := &agboxv1.Agent{AgentId: "init", Name: "init", Word: "ROOT"}, ""
 	if agent != root.GetAgentId() {
+		below = agent
 		var err error
 		if root, err = c.GetAgent(ctx, agent); err != nil {
 			return nil, err
 		}
 	}
-	all, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{All: true})
+	all, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{All: true, Below: below})
 	if err != nil {
 		return nil, err
 	}

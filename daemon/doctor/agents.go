@@ -5,13 +5,12 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // agents reports the agents that do not get on by themselves.
 func (x *examination) agents() {
-	for _, a := range x.ledger.Agents(func(a ledger.Agent) bool { return !a.Over() }) {
+	for _, a := range x.ledger.Living() {
 		f := &agboxv1.DoctorFinding{Action: leave, Kind: agentRecord, Name: a.Name, Id: a.ID, SandboxId: a.SandboxID}
 		trouble := x.loop.AgentTrouble(a.ID)
 		switch {

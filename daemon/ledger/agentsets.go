@@ -139,6 +139,21 @@ func (l *Ledger) AgentsIn(sandboxID string) []Agent {
 // Living returns the agents that have not ended, oldest first, without init.
 func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, all) }
 
+// LivingIn returns the agents of a sandbox that have not ended, oldest first.
+func (l *Ledger) LivingIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.livingIn, sandboxID)
+}
+
+// Descendants returns the children of an agent that are not removed, theirs, and so on, ended
+// ones too, oldest first.
+func (l *Ledger) Descendants(id string) []Agent {
+	list := l.Children(id)
+	for i := 0; i < len(list); i++ { // nobody is below itself
+		list = append(list, l.Children(list[i].ID)...)
+	}
+	return oldestFirst(list)
+}
+
 // LivingChildren returns the children of an agent that have not ended, oldest first.
 func (l *Ledger) LivingChildren(id string) []Agent {
 	return l.agents.among(l.agents.index.livingOf, id)

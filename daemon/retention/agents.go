@@ -7,6 +7,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // passAgents drops the deleted agents that were kept long enough, then deletes those that
@@ -42,7 +43,11 @@ type agentTrim struct {
 // one are read again only once there can be more than that, or a tenth more than must stay.
 func (k *Keeper) trimAgents(ctx context.Context) {
 	trimmed := make(map[string]agentTrim)
-	for _, a := range k.ledger.Agents(func(a ledger.Agent) bool { return !a.Over() }) {
+	living := k.ledger.Living()
+	if root, exists := k.ledger.Agent(agent.Init); exists {
+		living = append(living, root)
+	}
+	for _, a := range living {
 		last, known := k.trimmed[a.ID]
 		if !known {
 			last.above = uint64(k.rules.MaxEvents)

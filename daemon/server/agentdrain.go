@@ -6,7 +6,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // DrainAgents records the wish that agents save their work and wait.
@@ -37,16 +36,15 @@ func (s *agentCalls) toDrain(ctx context.Context, req *agboxv1.DrainAgentsReques
 	if ways != 1 {
 		return nil, invalid("Say which agents to drain: give one of agent_ids, sandbox_id and all.")
 	}
-	living := func(a ledger.Agent) bool { return !a.Over() && a.ID != agent.Init }
 	switch {
 	case req.GetAll():
-		return s.ledger.Agents(living), nil
+		return s.ledger.Living(), nil
 	case req.GetSandboxId() != "":
 		sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 		if err != nil {
 			return nil, err
 		}
-		return s.ledger.Agents(func(a ledger.Agent) bool { return living(a) && a.SandboxID == sb.ID }), nil
+		return s.ledger.LivingIn(sb.ID), nil
 	}
 	var named []ledger.Agent
 	for _, ref := range req.GetAgentIds() {

@@ -166,22 +166,40 @@ func (s *agentCalls) ListAgents(ctx context.Context, req *agboxv1.ListAgentsRequ
 		}
 		in = sb.ID
 	}
-	parent := req.GetParent()
-	if parent != "" && parent != agent.Init { // init has no record before it has a history
-		a, err := s.ledger.FindAgent(req.GetParent())
-		if err != nil {
+	for _, id := range []string{req.GetParent(), req.GetBelow()} {
+		if id == "" || id == agent.Init { // init has no record before it has a history
+			continue
+		}
+		if _, err := s.ledger.FindAgent(id); err != nil {
 			return nil, err
 		}
-		parent = a.ID
 	}
 	resp := new(agboxv1.ListAgentsResponse)
-	for _, a := range s.ledger.Agents(func(a ledger.Agent) bool {
-		return (req.GetAll() || !a.Over() && a.ID != agent.Init) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass()) && (req.GetStack() == "" || s.ledger.InStack(a, req.GetStack())) &&
-			(parent == "" || a.Parent == parent)
-	}) {
-		resp.Agents = append(resp.Agents, s.view(a))
+	for _, a := range s.candidates(req, in) {
+		if (req.GetAll() || !a.Over()) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass()) && (req.GetStack() == "" || s.ledger.InStack(a, req.GetStack())) &&
+			(req.GetParent() == "" || a.Parent == req.GetParent()) {
+			resp.Agents = append(resp.Agents, s.view(a))
+		}
 	}
 	return resp, nil
+}
+
+// candidates returns the agents among which are those that a request selects, oldest first. in
+// is its sandbox, or empty. All that have ended are looked at only if they are asked for.
+func (s *agentCalls) candidates(req *agboxv1.ListAgentsRequest, in string) []ledger.Agent {
+	switch {
+	case req.GetBelow() != "":
+		return s.ledger.Descendants(req.GetBelow())
+	case req.GetParent() != "" && req.GetAll():
+		return s.ledger.Children(req.GetParent())
+	case req.GetParent() != "":
+		return s.ledger.LivingChildren(req.GetParent())
+	case req.GetAll():
+		return s.ledger.Agents(nil)
+	case in != "":
+		return s.ledger.LivingIn(in)
+	}
+	return s.ledger.Living()
 }
 
 // KillAgent records the wish to end an agent.

@@ -5,7 +5,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
@@ -13,10 +12,10 @@ import (
 func (s *agentCalls) ReapAgents(context.Context, *agboxv1.ReapAgentsRequest) (*agboxv1.ReapAgentsResponse, error) {
 	agents, files := s.loop.ReapAgents()
 	resp := &agboxv1.ReapAgentsResponse{Agents: uint32(agents), Files: uint32(files)}
-	for _, a := range s.ledger.Agents(func(a ledger.Agent) bool {
-		return a.Orphaned() && !a.Pause.Woken && agent.RulesOf(a.Spec).Revival == agent.Ask
-	}) {
-		resp.Waiting = append(resp.Waiting, s.view(a))
+	for _, a := range s.ledger.Living() {
+		if a.Orphaned() && !a.Pause.Woken && agent.RulesOf(a.Spec).Revival == agent.Ask {
+			resp.Waiting = append(resp.Waiting, s.view(a))
+		}
 	}
 	return resp, nil
 }

@@ -333,7 +333,9 @@ type ListAgentsRequest struct {
 	// Only agents in the stack with this name. Empty means all.
 	Stack string `protobuf:"bytes,4,opt,name=stack,proto3" json:"stack,omitempty"`
 	// Only children of this agent. Empty means all.
-	Parent        string `protobuf:"bytes,5,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent string `protobuf:"bytes,5,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Only descendants of this agent: its children, theirs, and so on. Empty means all.
+	Below         string `protobuf:"bytes,6,opt,name=below,proto3" json:"below,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -399,6 +401,13 @@ func (x *ListAgentsRequest) GetStack() string {
 func (x *ListAgentsRequest) GetParent() string {
 	if x != nil {
 		return x.Parent
+	}
+	return ""
+}
+
+func (x *ListAgentsRequest) GetBelow() string {
+	if x != nil {
+		return x.Below
 	}
 	return ""
 }
@@ -2422,14 +2431,15 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"9\n" +
 	"\x10GetAgentResponse\x12%\n" +
-	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"\xae\x01\n" +
+	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"\xce\x01\n" +
 	"\x11ListAgentsRequest\x12'\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tsandboxId\x12\x1d\n" +
 	"\x05class\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05class\x12\x10\n" +
 	"\x03all\x18\x03 \x01(\bR\x03all\x12\x1d\n" +
 	"\x05stack\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05stack\x12 \n" +
-	"\x06parent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06parent\"=\n" +
+	"\x06parent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06parent\x12\x1e\n" +
+	"\x05below\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05below\"=\n" +
 	"\x12ListAgentsResponse\x12'\n" +
 	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"\xa6\x01\n" +
 	"\x10KillAgentRequest\x12%\n" +
