@@ -47,6 +47,9 @@ type agentIndex struct {
 	// named has the agents with each name, and members those of each stack by its root,
 	// ended ones too.
 	named, members agentSets
+	// undone has the ended agents among active, by sandbox, and busy those and the ones that
+	// have an incarnation.
+	undone, busy agentSets
 	// untidy has under the key all the ended agents of which this daemon does not know that
 	// they have left no files.
 	untidy agentSets
@@ -58,7 +61,7 @@ const all = "all"
 func newAgentIndex() agentIndex {
 	return agentIndex{
 		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
-		make(agentSets), make(agentSets), make(agentSets),
+		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
 	}
 }
 
@@ -69,6 +72,8 @@ func (x agentIndex) put(before, after Agent) {
 		after = Agent{}
 	}
 	x.active.move(activeIn(before), activeIn(after), id)
+	x.undone.move(undoneIn(before), undoneIn(after), id)
+	x.busy.move(busyIn(before), busyIn(after), id)
 	x.living.move(ifLiving(before, all), ifLiving(after, all), id)
 	x.livingIn.move(ifLiving(before, before.SandboxID), ifLiving(after, after.SandboxID), id)
 	x.livingOf.move(ifLiving(before, before.Parent), ifLiving(after, after.Parent), id)
@@ -103,6 +108,22 @@ func activeIn(a Agent) string {
 	return a.SandboxID // init has none
 }
 
+// undoneIn is activeIn for an ended agent, or "".
+func undoneIn(a Agent) string {
+	if !a.Over() {
+		return ""
+	}
+	return activeIn(a)
+}
+
+// busyIn is activeIn for an agent that has ended or has an incarnation, or "".
+func busyIn(a Agent) string {
+	if !a.Over() && a.Incarnation == nil {
+		return ""
+	}
+	return activeIn(a)
+}
+
 // ifLiving is the key if the agent has not ended, or "".
 func ifLiving(a Agent, key string) string {
 	if !a.Exists() || a.Over() || a.ID == agent.Init {
@@ -134,6 +155,16 @@ func (b *agentBook) count(sets agentSets, key string) int {
 // first: those that have not ended, and ended ones whose incarnation may run or that own it.
 func (l *Ledger) AgentsIn(sandboxID string) []Agent {
 	return l.agents.among(l.agents.index.active, sandboxID)
+}
+
+// BusyIn returns those of AgentsIn that have ended or have an incarnation, oldest first.
+func (l *Ledger) BusyIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.busy, sandboxID)
+}
+
+// EndedIn returns the ended agents among AgentsIn, oldest first.
+func (l *Ledger) EndedIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.undone, sandboxID)
 }
 
 // Living returns the agents that have not ended, oldest first, without init.

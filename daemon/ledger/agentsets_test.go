@@ -128,6 +128,9 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	}
 	before := l.agents.copied.Load()
 	l.AgentsIn("s")
+	l.EndedIn("s")
+	l.LivingIn("s")
+	l.Descendants("first")
 	l.Living()
 	l.LivingChildren("parent")
 	l.Held(agent.AgentHolder("parent"))

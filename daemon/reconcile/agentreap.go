@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,19 +10,43 @@ import (
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
-// dispatchAgents is a phase of the resync. It enqueues the agents without an incarnation that
+// perResync bounds the agents that a phase of a resync has looked at, of those for which nothing
+// is known to have happened. So a resync costs the same however many wait.
+const perResync = 100
+
+// rota says whose turn it is in the next resync.
+type rota struct {
+	// after is the position of the agent that was looked at last.
+	after uint64
+}
+
+// next returns as many of the agents, which are sorted by age, as a resync looks at: those
+// that follow the ones of the last time.
+func (r *rota) next(agents []ledger.Agent) []ledger.Agent {
+	if len(agents) <= perResync {
+		return agents
+	}
+	at, _ := slices.BinarySearchFunc(agents, r.after+1, func(a ledger.Agent, p uint64) int { return cmp.Compare(a.Position, p) })
+	turn := slices.Concat(agents[at:], agents[:at])[:perResync]
+	r.after = turn[perResync-1].Position
+	return turn
+}
+
+// dispatchAgents is a phase of the resync. It enqueues agents without an incarnation that
 // have not ended, for which the agents that they follow may have completed, or whose sandbox
 // or time may have come.
 func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
-	enqueueEach(l, l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation == nil })
+	waiting := slices.DeleteFunc(l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation != nil })
+	enqueueEach(l, l.dispatched.next(waiting))
 	return nil
 }
 
-// cleanUpAgents is a phase of the resync. It enqueues the agents whose incarnation may have
+// cleanUpAgents is a phase of the resync. It enqueues agents whose incarnation may have
 // ended, and those that have ended and whose sandbox may have to go, and removes the files
 // that ended agents have left.
 func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
-	enqueueEach(l, l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation != nil })
+	running := slices.DeleteFunc(l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation == nil })
+	enqueueEach(l, l.cleanedUp.next(running))
 	l.enqueueEnded()
 	l.removeAllLeft(false)
 	l.forgetDeleted()
@@ -30,32 +55,27 @@ func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
 
 // reparentAgents is a phase of the resync. It enqueues the agents whose parent has ended.
 func (l *Loop) reparentAgents(context.Context, *fullLook) error {
-	enqueueEach(l, l.ledger.Living(), func(a ledger.Agent) bool { return l.ledger.Kin(a).ParentOver })
+	enqueueEach(l, slices.DeleteFunc(l.ledger.Living(), func(a ledger.Agent) bool { return !l.ledger.Kin(a).ParentOver }))
 	return nil
 }
 
-// enqueueEach enqueues those of some agents that fit, and returns their number.
-func enqueueEach(l *Loop, agents []ledger.Agent, fits func(ledger.Agent) bool) (n int) {
+// enqueueEach enqueues some agents, and returns their number.
+func enqueueEach(l *Loop, agents []ledger.Agent) (n int) {
 	for _, a := range agents {
-		if fits(a) {
-			l.EnqueueAgent(a.ID)
-			n++
-		}
+		l.EnqueueAgent(a.ID)
 	}
-	return n
+	return len(agents)
 }
 
 // enqueueAgents enqueues all agents about which something may be left to do, and returns their
 // number.
-func (l *Loop) enqueueAgents() int {
-	return enqueueEach(l, l.ledger.Living(), func(ledger.Agent) bool { return true }) + l.enqueueEnded()
-}
+func (l *Loop) enqueueAgents() int { return enqueueEach(l, l.ledger.Living()) + l.enqueueEnded() }
 
 // enqueueEnded enqueues the ended agents about whose sandbox something may be left to do, and
 // returns their number.
 func (l *Loop) enqueueEnded() (n int) {
 	for _, sb := range l.ledger.Sandboxes() {
-		n += enqueueEach(l, l.ledger.AgentsIn(sb.ID), func(a ledger.Agent) bool { return a.Over() })
+		n += enqueueEach(l, l.ledger.EndedIn(sb.ID))
 	}
 	return n
 }
@@ -80,7 +100,8 @@ func (l *Loop) forgetDeleted() {
 }
 
 // removeAllLeft removes the files that ended and unknown agents have left, and returns their
-// number. It looks only once for those of an ended agent, unless again is set.
+// number. It looks only once for those of an ended agent and for those of unknown ones, unless
+// again is set.
 func (l *Loop) removeAllLeft(again bool) (files int) {
 	ended := l.ledger.Untidy()
 	if again {
@@ -89,18 +110,30 @@ func (l *Loop) removeAllLeft(again bool) (files int) {
 	for _, a := range ended {
 		files += l.removeLeft(a)
 	}
+	if again || !l.strayMetasGone.Load() {
+		files += l.removeStrayMetas()
+	}
+	return files
+}
+
+// removeStrayMetas removes the files of agents that do not exist, and returns their number. Only
+// a daemon that was killed, or lost its database, has left any.
+func (l *Loop) removeStrayMetas() (files int) {
+	failed := false
 	for _, id := range l.agents.Metas() {
 		if _, exists := l.ledger.Agent(id); exists {
 			continue
 		}
 		removed, err := l.agents.RemoveMeta(id)
 		if err != nil {
+			failed = true
 			l.log.Warn("meta.json of an agent that is gone cannot be removed", "agent_id", id, "error", err)
 		}
 		if removed {
 			files++
 		}
 	}
+	l.strayMetasGone.Store(!failed)
 	return files
 }
 
@@ -109,6 +142,7 @@ func (l *Loop) removeLeft(a ledger.Agent) int {
 	removed, err := l.agents.RemoveLeft(a)
 	if err != nil {
 		l.log.Warn("files of an agent that has ended cannot be removed", "agent_id", a.ID, "error", err)
+		l.strayMetasGone.Store(false) // it may be deleted before the next try
 	}
 	if err == nil {
 		l.ledger.Tidied(a.ID)

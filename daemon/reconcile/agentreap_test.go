@@ -1,27 +1,49 @@
 package reconcile
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/workers"
 )
 
-// tidy counts how often files of ended agents are looked for.
+// tidy counts how often files of ended agents are looked for, and how often those of all are
+// listed. metas are the agents that have one, and fails is the error of the next removal.
 type tidy struct {
 	Agents
-	looks int
+	looks, lists int
+	metas        []string
+	fails        error
 }
+
+// unlinked has no links.
+type unlinked struct{ Links }
+
+func (unlinked) Connected(string) bool { return false }
 
 func (t *tidy) RemoveLeft(ledger.Agent) (int, error) { t.looks++; return 0, nil }
 
-func (t *tidy) Metas() []string { return nil }
+func (t *tidy) Metas() []string { t.lists++; return t.metas }
+
+func (t *tidy) RemoveMeta(id string) (bool, error) {
+	if err := t.fails; err != nil {
+		t.fails = nil
+		return false, err
+	}
+	t.metas = slices.DeleteFunc(t.metas, func(other string) bool { return other == id })
+	return true, nil
+}
 
 func TestAnEndedAgentCostsAResyncNothing(t *testing.T) {
 	b, files := guesttest.New(t), new(tidy)
-	l := &Loop{ledger: b.Ledger, agents: files, log: b.Log, agentsAtWork: make(map[string]*agentWork)}
+	l := &Loop{ledger: b.Ledger, agents: files, links: unlinked{}, log: b.Log, agentsAtWork: make(map[string]*agentWork)}
 	a, err := b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "x", SandboxID: "a", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -49,4 +71,107 @@ func TestAnEndedAgentCostsAResyncNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	resync(2)
+}
+
+// TestFilesOfUnknownAgentsAreLookedForOnce: a list of all that have files, every 10 s, would grow
+// with the agents.
+func TestFilesOfUnknownAgentsAreLookedForOnce(t *testing.T) {
+	b, files := guesttest.New(t), &tidy{metas: []string{"ghost"}, fails: errors.New("not now")}
+	l := &Loop{ledger: b.Ledger, agents: files, log: b.Log, agentsAtWork: make(map[string]*agentWork)}
+	for i, want := range []int{1, 2, 2, 2} {
+		if err := l.cleanUpAgents(t.Context(), nil); err != nil || files.lists != want || len(files.metas) != max(0, 1-i) {
+			t.Errorf("resync %d: %v; %d lists, want %d; files of %v", i+1, err, files.lists, want, files.metas)
+		}
+	}
+	files.metas = []string{"ghost"}
+	if _, removed := l.ReapAgents(); removed != 1 || files.lists != 3 {
+		t.Errorf("a request removes %d files, with %d lists", removed, files.lists)
+	}
+}
+
+// TestAResyncLooksAtSoManyAgentsInTurn: however many wait, it costs the same, and none is left
+// out.
+func TestAResyncLooksAtSoManyAgentsInTurn(t *testing.T) {
+	of := func(positions ...uint64) (list []ledger.Agent) {
+		for _, p := range positions {
+			var a ledger.Agent
+			a.Position = p
+			list = append(list, a)
+		}
+		return list
+	}
+	var all []ledger.Agent
+	for p := range uint64(perResync*5/2 + 1) {
+		all = append(all, of(3*p+7)...)
+	}
+	var r rota
+	looked := make(map[uint64]int)
+	for range 5 {
+		turn := r.next(all)
+		if len(turn) != perResync {
+			t.Fatalf("a resync looks at %d agents, want %d", len(turn), perResync)
+		}
+		for _, a := range turn {
+			looked[a.Position]++
+		}
+		all = slices.DeleteFunc(all, func(a ledger.Agent) bool { return a.Position == r.after }) // it has ended meanwhile
+	}
+	for _, a := range all {
+		if n := looked[a.Position]; n < 1 || n > 3 {
+			t.Errorf("the agent at position %d was looked at %d times in 5 resyncs", a.Position, n)
+		}
+	}
+	if few := of(1, 2); len(r.next(few)) != 2 || len(r.next(few)) != 2 {
+		t.Error("of few agents not all are looked at each time")
+	}
+}
+
+// TestARoundOfAReadySandboxLeavesThoseThatWait: a round follows each exec, and hundreds of agents
+// may wait there.
+func TestARoundOfAReadySandboxLeavesThoseThatWait(t *testing.T) {
+	b := guesttest.New(t)
+	rounds := make(chan string, 100)
+	pool := workers.New(time.Now, func(_ context.Context, turn *workers.Turn) time.Time {
+		rounds <- turn.ID
+		return time.Time{}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	defer pool.Wait()
+	defer stop()
+	pool.Begin(ctx)
+	l := &Loop{ledger: b.Ledger, links: unlinked{}, log: b.Log, workers: pool, sandboxes: map[string]*sandboxWork{"a": {id: "a"}}}
+	for _, id := range []string{"waits-1", "waits-2", "works"} {
+		a, err := b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, SandboxID: "a", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
+		if err == nil && id == "works" {
+			_, err = b.Ledger.EmitAgent(t.Context(), a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
+				Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{SandboxId: "a", ExecId: "x"}}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	round := func(what string, want ...string) {
+		t.Helper()
+		l.enqueueAgentsOf("a")
+		var got []string
+		for range want {
+			got = append(got, <-rounds)
+		}
+		l.workers.Enqueue(workers.Key{Kind: workers.Agent, ID: "last"})
+		if last := <-rounds; last != "last" {
+			got = append(got, last)
+			<-rounds
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: rounds of %v, want those of %v", what, got, want)
+		}
+	}
+	all := []string{"waits-1", "waits-2", "works"}
+	round("the first round", all...)
+	round("nothing has happened", "works")
+	if _, err := b.Ledger.RequestStop(t.Context(), "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	round("it is to stop", all...)
+	round("it is being stopped", all...)
 }

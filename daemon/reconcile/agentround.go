@@ -324,11 +324,31 @@ func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
 	})
 }
 
-// enqueueAgentsOf schedules the agents of a sandbox about which something may be left to do.
+// shown is what agents without an incarnation see of their READY sandbox.
+type shown struct {
+	pending   uint64
+	want      machine.Want
+	connected bool
+}
+
+// enqueueAgentsOf schedules the agents of a sandbox about which something may be left to do,
+// after a round of the sandbox. While it stays READY, those that only wait are left out: a round
+// follows each exec, and hundreds may wait.
 func (l *Loop) enqueueAgentsOf(sandboxID string) {
-	for _, a := range l.ledger.AgentsIn(sandboxID) {
-		l.EnqueueAgent(a.ID)
+	sb, _ := l.ledger.Sandbox(sandboxID)
+	now := shown{sb.PendingSequence, sb.Want, l.links.Connected(sandboxID)}
+	l.mu.Lock()
+	w := l.sandboxes[sandboxID]
+	same := w != nil && w.shown == now && sandboxState(sb) == agent.SandboxReady
+	if w != nil {
+		w.shown = now
 	}
+	l.mu.Unlock()
+	if !same {
+		enqueueEach(l, l.ledger.AgentsIn(sandboxID))
+		return
+	}
+	enqueueEach(l, l.ledger.BusyIn(sandboxID))
 }
 
 // enqueueKin schedules the agents for which something follows from the end of an agent.

@@ -131,6 +131,10 @@ type Loop struct {
 	// looking goroutine uses it. sweeping is true while some are being removed.
 	orphans  map[string]*orphan
 	sweeping atomic.Bool
+	// strayMetasGone means that no agent that does not exist has a file any more.
+	strayMetasGone atomic.Bool
+	// dispatched and cleanedUp say whose turn it is. Only the resync uses them.
+	dispatched, cleanedUp rota
 
 	// mu guards the fields below. It is never held across a call.
 	mu  sync.Mutex
@@ -261,6 +265,8 @@ type sandboxWork struct {
 	// seen is the last known state in the engine, to detect a change in a resync.
 	seen digest
 
+	// shown is what was shown to its agents after the last round.
+	shown shown
 	// services has the state of the services by name.
 	services map[string]*serviceWork
 

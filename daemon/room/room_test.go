@@ -246,7 +246,7 @@ func TestWhatCannotBeRemovedIsAnErrorThatNamesTheFolder(t *testing.T) {
 func TestCountsFollowTheDisk(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	free := space{bytes: 10 << 30, files: 1 << 20}
-	before := pace{last: t0, took: 100 * time.Millisecond, free: free}
+	before := pace{last: t0, took: 25 * time.Millisecond, free: free}
 	filling := space{bytes: free.bytes - 200<<20, files: free.files}
 	for name, c := range map[string]struct {
 		pace  pace
