@@ -250,6 +250,25 @@ func TestAContextThatEndsEndsTheCall(t *testing.T) {
 	}
 }
 
+// The daemon's timer may fire before the client's, and a stopping daemon cancels its calls.
+func TestAnEndedCallWithoutReasonIsNoAnswer(t *testing.T) {
+	code, asked := codes.DeadlineExceeded, 0
+	h := serve(t, &script{ping: func(context.Context) (*agboxv1.PingResponse, error) {
+		if asked++; asked > 2 {
+			return pong(t.Context())
+		}
+		return nil, reject(code, agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED, "The call has ended.")
+	}})
+	c := h.client()
+	if _, err := c.Ping(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	code = codes.Canceled
+	if _, err := c.Ping(t.Context()); err != nil || asked != 3 {
+		t.Errorf("asked %d times, got %v", asked, err)
+	}
+}
+
 func TestAClosedClientRefusesCalls(t *testing.T) {
 	h := serve(t, &script{ping: pong})
 	c := h.client()

@@ -174,7 +174,8 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 			problems = d.GetProblems()
 		}
 	}
-	if told != nil {
+	// Without a reason it is the status of a call that has ended, as the cases below say it.
+	if told != nil && told.Reason != agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String() {
 		c.answered.Store(true) // a refusal is an answer too
 		told.Problems = problems
 		return told

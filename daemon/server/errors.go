@@ -56,7 +56,7 @@ func (g *guard) status(method string, err error) error {
 	f := fault.Of(err)
 	if f == nil {
 		if st, ok := status.FromError(err); ok {
-			return st.Err() // made by gRPC itself
+			return withReason(st)
 		}
 	}
 	c, reason := code(err), fault.ReasonOf(err)
@@ -78,6 +78,24 @@ func (g *guard) status(method string, err error) error {
 	}
 	st := status.New(c, err.Error())
 	if with, detailErr := st.WithDetails(details...); detailErr == nil {
+		st = with
+	}
+	return st.Err()
+}
+
+// withReason adds the reason to a status that gRPC or generated code has made.
+func withReason(st *status.Status) error {
+	if len(st.Details()) > 0 {
+		return st.Err()
+	}
+	reason := agboxv1.ErrorReason_INTERNAL_ERROR
+	switch st.Code() {
+	case codes.Canceled, codes.DeadlineExceeded:
+		reason = agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED
+	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
+		reason = agboxv1.ErrorReason_INVALID_REQUEST
+	}
+	if with, err := st.WithDetails(&errdetails.ErrorInfo{Domain: fault.Domain, Reason: reason.String()}); err == nil {
 		st = with
 	}
 	return st.Err()

@@ -27,22 +27,16 @@ type guard struct {
 	life  *lifetime
 }
 
-// unary checks the request and converts every error into a status with a reason.
-func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-	ctx = identified(ctx, req)
-	defer func() {
-		if r := recover(); r != nil {
-			resp, err = nil, g.panicked(info.FullMethod, r)
-		}
-		err = g.status(info.FullMethod, err)
-	}()
+// unary checks the request of a unary call. It runs inside stream.
+func (g *guard) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if err := g.check(req); err != nil {
 		return nil, err
 	}
-	return handle(ctx, req)
+	return handle(identified(ctx, req), req)
 }
 
-// stream is unary for streams; requests are checked as they arrive.
+// stream converts every error of a call into a status with a reason. Requests of streams are
+// checked as they arrive.
 func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -50,17 +44,20 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 		}
 		err = g.status(info.FullMethod, err)
 	}()
-	checked := &checkedStream{ServerStream: stream, check: g.check, stopping: g.life.stopping}
+	checked := &checkedStream{ServerStream: stream, check: g.check, stopping: g.life.stopping, one: !info.IsClientStream}
 	if !info.IsServerStream {
 		checked.stopping = nil // its only message is the answer to completed work
 	}
 	return handle(srv, checked)
 }
 
+// checkedStream is a call whose messages keep the rules.
 type checkedStream struct {
 	grpc.ServerStream
 	check    func(any) error
 	stopping <-chan struct{}
+	// one is true if the client may send one request only.
+	one bool
 }
 
 // Context returns the context of the call, with who makes it.
@@ -73,12 +70,24 @@ func (c *checkedStream) SendMsg(m any) error {
 	case <-c.stopping:
 		return errStopping()
 	default:
-		return c.ServerStream.SendMsg(m)
 	}
+	if err := fits(m); err != nil {
+		return err
+	}
+	return c.ServerStream.SendMsg(m)
 }
 
 func (c *checkedStream) RecvMsg(m any) error {
-	if err := c.ServerStream.RecvMsg(m); err != nil {
+	if !c.one {
+		if err := c.receive(m); err != nil {
+			return err
+		}
+		return c.check(m)
+	}
+	if err := c.only(m); err != nil {
+		return err
+	}
+	if err := c.last(); err != nil {
 		return err
 	}
 	return c.check(m)

@@ -139,18 +139,19 @@ func New(o Options) (*Server, error) {
 		experimental.BufferPool(buffers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.StatsHandler(s.calls),
-		grpc.ChainUnaryInterceptor(s.guard.unary),
 		grpc.ChainStreamInterceptor(s.guard.stream),
+		grpc.UnknownServiceHandler(unknown),
 	)
+	services := registrar{Server: s.grpc, guard: s.guard}
 	sandboxes := newSandboxService(o, life)
-	agboxv1.RegisterSandboxServiceServer(s.grpc, sandboxes)
-	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{
+	agboxv1.RegisterSandboxServiceServer(services, sandboxes)
+	agboxv1.RegisterAgentServiceServer(services, &agentCalls{
 		ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls,
 		checkpoints: checkpoints.New(o.Paths),
 	})
-	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
-	healthv1.RegisterHealthServer(s.grpc, s.health)
-	reflection.Register(s.grpc)
+	agboxv1.RegisterFileServiceServer(services, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
+	healthv1.RegisterHealthServer(services, s.health)
+	reflection.Register(services)
 	for service := range s.grpc.GetServiceInfo() {
 		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)
 	}

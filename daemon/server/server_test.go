@@ -123,9 +123,9 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 
 func TestPanicBecomesAnErrorOfOneCall(t *testing.T) {
 	s := bare(t)
-	_, err := s.unary(t.Context(), &agboxv1.PingRequest{}, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+	err := s.stream(nil, endless{}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error {
 		var nobody *agboxv1.CreateSpec
-		return nobody.Image, nil
+		return errors.New(nobody.Image)
 	})
 	if st, _ := status.FromError(err); st.Code() != codes.Internal || strings.Contains(st.Message(), "nil pointer") {
 		t.Errorf("a panic became %v", err)

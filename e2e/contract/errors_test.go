@@ -1,10 +1,12 @@
 package contract
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -121,12 +123,21 @@ func healthOfEveryService(t *testing.T, w *world) {
 		if strings.HasPrefix(service.GetName(), protoPackage) {
 			own++
 		}
-		answer, err := healthv1.NewHealthClient(w.conn).Check(harness.Bounded(t), &healthv1.HealthCheckRequest{Service: service.GetName()})
-		if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-			t.Errorf("the health of %s is %v (%v)", service.GetName(), answer, err)
+		if err := healthOf(t, w.conn, service.GetName()); err != nil {
+			t.Error(err)
 		}
 	}
 	if own < 2 {
 		t.Errorf("reflection lists %v", list)
 	}
+}
+
+// healthOf returns an error unless a service is healthy.
+func healthOf(t *testing.T, conn *grpc.ClientConn, service string) error {
+	t.Helper()
+	answer, err := healthv1.NewHealthClient(conn).Check(harness.Bounded(t), &healthv1.HealthCheckRequest{Service: service})
+	if err == nil && answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		err = fmt.Errorf("the health of %s is %v", service, answer.GetStatus())
+	}
+	return err
 }
