@@ -168,6 +168,7 @@ images: setup ## Build all local images, including those of the tests
 .PHONY: generate
 generate: ## Generate the Go code of the .proto files, docs/spec.md, docs/json.md and the JSON Schema of agbox.yaml
 	$(TOOL) buf generate
+	scripts/ownregistry.sh .
 	$(TOOL) buf generate --template buf.gen.guest.yaml
 	$(TOOL) buf generate --template buf.gen.guestlite.yaml
 	go run ./internal/docgen

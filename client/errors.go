@@ -164,14 +164,15 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 	st := innerStatus(err)
 	var told *Error
 	var problems []*agboxv1.SpecProblem
-	for _, detail := range st.Details() {
-		switch d := detail.(type) {
-		case *errdetails.ErrorInfo:
-			if d.GetDomain() == fault.Domain && told == nil {
-				told = &Error{Code: st.Code(), Reason: d.GetReason(), Message: st.Message(), Metadata: d.GetMetadata()}
+	for _, detail := range st.Proto().GetDetails() { // st.Details knows only what is in the global registry
+		info, spec := new(errdetails.ErrorInfo), new(agboxv1.ResolveSpecResponse)
+		switch {
+		case detail.UnmarshalTo(info) == nil:
+			if info.GetDomain() == fault.Domain && told == nil {
+				told = &Error{Code: st.Code(), Reason: info.GetReason(), Message: st.Message(), Metadata: info.GetMetadata()}
 			}
-		case *agboxv1.ResolveSpecResponse:
-			problems = d.GetProblems()
+		case detail.UnmarshalTo(spec) == nil:
+			problems = spec.GetProblems()
 		}
 	}
 	// Without a reason it is the status of a call that has ended, as the cases below say it.

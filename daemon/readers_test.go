@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -45,7 +44,7 @@ func beginsWithOne(name protoreflect.Name, verbs []string) bool {
 
 // readingCalls are the calls of the API that only read.
 func readingCalls(t *testing.T) (calls []protoreflect.MethodDescriptor) {
-	protoregistry.GlobalFiles.RangeFilesByPackage(agboxv1.File_agbox_v1_service_proto.Package(), func(file protoreflect.FileDescriptor) bool {
+	agboxv1.Files.RangeFilesByPackage(agboxv1.File_agbox_v1_service_proto.Package(), func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()
 			for j := range methods.Len() {
@@ -73,7 +72,7 @@ var asked = map[protoreflect.Name]string{
 
 // requestsTo makes an empty request, one with ids only, and one with everything that selects.
 func requestsTo(m protoreflect.MethodDescriptor) (list []proto.Message) {
-	typ, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
+	typ, err := agboxv1.Types.FindMessageByName(m.Input().FullName())
 	if err != nil {
 		panic(err) // the generated code registers it
 	}
@@ -104,7 +103,7 @@ func requestsTo(m protoreflect.MethodDescriptor) (list []proto.Message) {
 
 // call makes one call. A stream is read for a moment.
 func call(ctx context.Context, conn *grpc.ClientConn, m protoreflect.MethodDescriptor, req proto.Message) error {
-	typ, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+	typ, err := agboxv1.Types.FindMessageByName(m.Output().FullName())
 	if err != nil {
 		return err
 	}

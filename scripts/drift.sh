@@ -12,6 +12,7 @@ trap 'rm -rf "$fresh"' EXIT
 buf=(go tool -modfile=tools/go.mod buf)
 
 "${buf[@]}" generate --output "$fresh"
+scripts/ownregistry.sh "$fresh"
 "${buf[@]}" generate --output "$fresh" --template buf.gen.guest.yaml
 "${buf[@]}" generate --output "$fresh" --template buf.gen.guestlite.yaml
 

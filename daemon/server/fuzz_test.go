@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -23,7 +22,7 @@ func requests(f *testing.F) []protoreflect.MessageType {
 	methods := agboxv1.File_agbox_v1_service_proto.Services().ByName("SandboxService").Methods()
 	for i := range methods.Len() {
 		// The generated types, as gRPC decodes them: dynamicpb panics on some maps.
-		kind, err := protoregistry.GlobalTypes.FindMessageByName(methods.Get(i).Input().FullName())
+		kind, err := agboxv1.Types.FindMessageByName(methods.Get(i).Input().FullName())
 		if err != nil {
 			f.Fatal(err)
 		}

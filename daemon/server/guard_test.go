@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -17,14 +16,14 @@ func TestEmptyRequestsOfAllMethodsAreRefusedInWords(t *testing.T) {
 	s := bare(t)
 	refused := 0
 	for _, file := range []string{"agbox/v1/service.proto", "agbox/v1/files.proto"} {
-		d, err := protoregistry.GlobalFiles.FindFileByPath(file)
+		d, err := agboxv1.Files.FindFileByPath(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range d.Services().Len() {
 			methods := d.Services().Get(i).Methods()
 			for j := range methods.Len() {
-				kind, err := protoregistry.GlobalTypes.FindMessageByName(methods.Get(j).Input().FullName())
+				kind, err := agboxv1.Types.FindMessageByName(methods.Get(j).Input().FullName())
 				if err != nil {
 					t.Fatal(err)
 				}

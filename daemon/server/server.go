@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -151,7 +153,9 @@ func New(o Options) (*Server, error) {
 	})
 	agboxv1.RegisterFileServiceServer(services, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
 	healthv1.RegisterHealthServer(services, s.health)
-	reflection.Register(services)
+	described := reflection.ServerOptions{Services: s.grpc, DescriptorResolver: agboxv1.Files}
+	reflectionv1.RegisterServerReflectionServer(services, reflection.NewServerV1(described))
+	reflectionv1alpha.RegisterServerReflectionServer(services, reflection.NewServer(described))
 	for service := range s.grpc.GetServiceInfo() {
 		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)
 	}

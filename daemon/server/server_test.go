@@ -111,8 +111,8 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 	if st.Code() != codes.InvalidArgument || len(lines) != admission.MaxTold+1 || !strings.HasPrefix(lines[0], "box.yaml:1:1: imagee: ") || !strings.Contains(lines[admission.MaxTold], "13 more problems") {
 		t.Errorf("%v", st)
 	}
-	detail, ok := st.Details()[1].(*agboxv1.ResolveSpecResponse)
-	if !ok || len(detail.GetProblems()) != admission.MaxTold || detail.GetProblems()[1].GetField() != "memory_limit" {
+	detail := new(agboxv1.ResolveSpecResponse)
+	if err := st.Proto().GetDetails()[1].UnmarshalTo(detail); err != nil || len(detail.GetProblems()) != admission.MaxTold || detail.GetProblems()[1].GetField() != "memory_limit" {
 		t.Errorf("details %v", st.Details())
 	}
 	resp, err := calls.ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: req})

@@ -13,9 +13,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
-	// The two messages of other packages that the table uses.
-	_ "google.golang.org/protobuf/types/known/durationpb"
-	_ "google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const (
@@ -27,6 +24,16 @@ const (
 // published makes the descriptors of the published contract from its table. They are not
 // in the global registry, which has those of the daemon's own API.
 func published(t *testing.T) protoreflect.ServiceDescriptor {
+	t.Helper()
+	file, err := protodesc.NewFile(publishedFile(t), protoregistry.GlobalFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Services().ByName(serviceName)
+}
+
+// publishedFile is the published contract as one file.
+func publishedFile(t *testing.T) *descriptorpb.FileDescriptorProto {
 	t.Helper()
 	in, err := os.Open(wireTable)
 	if err != nil {
@@ -41,11 +48,7 @@ func published(t *testing.T) protoreflect.ServiceDescriptor {
 			}
 		}
 	}
-	file, err := protodesc.NewFile(b.file, protoregistry.GlobalFiles)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file.Services().ByName(serviceName)
+	return b.file
 }
 
 // builder converts rows of the table into a file descriptor.

@@ -5890,6 +5890,7 @@ func file_agbox_v1_agent_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      18,
 			NumMessages:   42,
@@ -5898,6 +5899,7 @@ func file_agbox_v1_agent_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_agent_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_agent_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_agent_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_agent_proto_msgTypes,
 	}.Build()

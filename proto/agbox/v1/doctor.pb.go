@@ -489,6 +489,7 @@ func file_agbox_v1_doctor_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_doctor_proto_rawDesc), len(file_agbox_v1_doctor_proto_rawDesc)),
 			NumEnums:      2,
 			NumMessages:   3,
@@ -497,6 +498,7 @@ func file_agbox_v1_doctor_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_doctor_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_doctor_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_doctor_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_doctor_proto_msgTypes,
 	}.Build()

@@ -597,6 +597,7 @@ func file_agbox_v1_error_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_error_proto_rawDesc), len(file_agbox_v1_error_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   0,
@@ -605,6 +606,7 @@ func file_agbox_v1_error_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_error_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_error_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_error_proto_enumTypes,
 	}.Build()
 	File_agbox_v1_error_proto = out.File

@@ -2663,6 +2663,7 @@ func file_agbox_v1_exec_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_exec_proto_rawDesc), len(file_agbox_v1_exec_proto_rawDesc)),
 			NumEnums:      3,
 			NumMessages:   27,
@@ -2671,6 +2672,7 @@ func file_agbox_v1_exec_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_exec_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_exec_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_exec_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_exec_proto_msgTypes,
 	}.Build()

@@ -3045,6 +3045,7 @@ func file_agbox_v1_files_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
 			NumEnums:      3,
 			NumMessages:   35,
@@ -3053,6 +3054,7 @@ func file_agbox_v1_files_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_files_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_files_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_files_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_files_proto_msgTypes,
 	}.Build()

@@ -670,6 +670,7 @@ func file_agbox_v1_image_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_image_proto_rawDesc), len(file_agbox_v1_image_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   9,
@@ -678,6 +679,7 @@ func file_agbox_v1_image_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_image_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_image_proto_depIdxs,
+		TypeRegistry:      Types,
 		MessageInfos:      file_agbox_v1_image_proto_msgTypes,
 	}.Build()
 	File_agbox_v1_image_proto = out.File

@@ -857,6 +857,7 @@ func file_agbox_v1_sandbox_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      2,
 			NumMessages:   6,
@@ -865,6 +866,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_sandbox_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_sandbox_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_sandbox_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_sandbox_proto_msgTypes,
 	}.Build()

@@ -2967,6 +2967,7 @@ func file_agbox_v1_service_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_service_proto_rawDesc), len(file_agbox_v1_service_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   43,
@@ -2975,6 +2976,7 @@ func file_agbox_v1_service_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_service_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_service_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_service_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_service_proto_msgTypes,
 	}.Build()

@@ -2465,6 +2465,7 @@ func file_agbox_v1_spec_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
 			NumEnums:      6,
 			NumMessages:   22,
@@ -2473,6 +2474,7 @@ func file_agbox_v1_spec_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_spec_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_spec_proto_depIdxs,
+		TypeRegistry:      Types,
 		EnumInfos:         file_agbox_v1_spec_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_spec_proto_msgTypes,
 	}.Build()

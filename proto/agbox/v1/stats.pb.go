@@ -632,6 +632,7 @@ func file_agbox_v1_stats_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
+			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_stats_proto_rawDesc), len(file_agbox_v1_stats_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   6,
@@ -640,6 +641,7 @@ func file_agbox_v1_stats_proto_init() {
 		},
 		GoTypes:           file_agbox_v1_stats_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_stats_proto_depIdxs,
+		TypeRegistry:      Types,
 		MessageInfos:      file_agbox_v1_stats_proto_msgTypes,
 	}.Build()
 	File_agbox_v1_stats_proto = out.File
