@@ -106,7 +106,7 @@ func (o Offline) adoptServices(ctx context.Context, found runtime.Inventory, pla
 	for _, a := range plan {
 		var names []string
 		for _, c := range found.Containers {
-			if c.Role != runtime.RoleService || c.SandboxID != a.ID || c.Nonce != a.Nonce || c.Name != runtime.ServiceName(a.ID, c.Service) {
+			if c.Role != runtime.RoleService || c.SandboxID != a.ID || c.Nonce != a.Nonce || !runtime.IsServiceName(c.Name, a.ID, c.Service) {
 				continue
 			}
 			d, err := o.describe(ctx, c.ID)

@@ -27,7 +27,7 @@ func (o Offline) foreign(c runtime.Container, d runtime.Description, installID s
 	switch {
 	case c.InstallID != installID, !ids.Valid(c.SandboxID), !ids.Valid(c.Nonce):
 		return "Its labels are not whole."
-	case d.Name != runtime.PrimaryName(c.SandboxID):
+	case !runtime.IsPrimaryName(d.Name, c.SandboxID):
 		return fmt.Sprintf("Its labels speak of sandbox %s, whose container has another name.", c.SandboxID)
 	case !mounts(d, o.Paths.GuestLink(c.SandboxID), paths.InContainerLink),
 		!mounts(d, o.Paths.SandboxLogs(c.SandboxID), paths.InContainerLogs):

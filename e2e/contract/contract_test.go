@@ -36,6 +36,7 @@ var lines = []struct {
 	{11, "a second cancel is no error of the command line", secondCancel},
 	{12, "empty requests are refused in words", emptyRequests},
 	{13, "generated ids are UUIDs", generatedIDs},
+	{13, "names of containers and networks have the whole ids", engineNames},
 	{14, "~ in sources is the home of the caller, and tools come without what is optional and missing", homeInSources},
 	{15, "what the published rules forbid is refused in its words", strictSpecs},
 	{16, "stops and removals have the published reasons", reasonsOfEnds},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/network"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -69,6 +70,30 @@ func noNames(t *testing.T, w *world) {
 	}
 	if state := w.call(t, "GetExec", fields{"exec_id": "turn-10"}).text("exec.state"); state != "EXEC_STATE_RUNNING" {
 		t.Errorf("turn-10 is %s", state)
+	}
+}
+
+// engineNames looks at the engine for the names of the published contract.
+func engineNames(t *testing.T, w *world) {
+	cache := fields{"name": "side_car", "image": harness.ImageBusybox, "command": []string{"sleep", "1000000"}}
+	for _, id := range []string{"Names_of-1", strings.Repeat("Names_", 33) + "-1", ""} {
+		request := fields{"create_spec": fields{"image": harness.ImageBusybox, "services": []fields{cache}}}
+		if id != "" {
+			request["sandbox_id"] = id
+		}
+		id = w.createFrom(t, request)
+		for _, name := range []string{"agbox-primary-" + id, "agbox-svc-" + id + "-side_car"} {
+			if _, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), name); err != nil {
+				t.Errorf("the container %s: %v", name, err)
+			}
+		}
+		if _, err := harness.DockerAPI.NetworkInspect(harness.Bounded(t), "agbox-net-"+id, network.InspectOptions{}); err != nil {
+			t.Errorf("the network of %s: %v", id, err)
+		}
+		w.call(t, "StopSandbox", fields{"sandbox_id": id})
+		w.await(t, id, "SANDBOX_STATE_STOPPED")
+		w.call(t, "ResumeSandbox", fields{"sandbox_id": id})
+		w.await(t, id, "SANDBOX_STATE_READY")
 	}
 }
 
