@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/paths"
 )
 
@@ -31,9 +32,6 @@ const (
 	// DefaultReconnect is how long a client waits for a daemon that went away.
 	DefaultReconnect = 30 * time.Second
 
-	// maxMessage allows lists of tens of thousands of sandboxes. gRPC's default of 4 MiB
-	// suffices for about ten thousand.
-	maxMessage = 64 << 20
 	// With fixed windows, gRPC does not send the pings with which it estimates the
 	// bandwidth of a network. A local socket does not need them.
 	streamWindow = 1 << 20
@@ -237,7 +235,7 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(readBuffer),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(caller.MaxAnswer)),
 		grpc.WithUnaryInterceptor(identifyUnary),
 		grpc.WithStreamInterceptor(identifyStream),
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -118,7 +118,7 @@ func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandbox
 	asked.resolveSources(resolved)
 	resolved.Published = asked.published
 	c.lifetimes.fill(resolved)
-	return resolved, nil
+	return resolved, bounded(resolved)
 }
 
 // merge merges the files of a request with its spec and checks the result, without the

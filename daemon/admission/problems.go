@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -49,4 +50,16 @@ func wrongSpec(problems []*agboxv1.SpecProblem) error {
 	}
 	f := fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "%s", strings.Join(lines, "\n"))
 	return &SpecError{fault: f.With("problems", strconv.Itoa(len(problems))), Problems: told}
+}
+
+// maxSpec is the maximum size of the resolved description of a sandbox in bytes. GetSandbox
+// answers with parts of it twice, and all clients must be able to receive that.
+const maxSpec = 3 << 19
+
+func bounded(s *agboxv1.CreateSpec) error {
+	if size := proto.Size(s); size > maxSpec {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"The description of the sandbox has %d KiB, and at most %d KiB are stored: put large content into files, and mount or copy them.", size>>10, maxSpec>>10)
+	}
+	return nil
 }

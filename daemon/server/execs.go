@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -163,6 +164,8 @@ func (s *execCalls) ListActiveExecs(ctx context.Context, req *agboxv1.ListActive
 const (
 	defaultPage = 100
 	maxPage     = 1000
+	// maxPageBytes ends a page early, in bytes: the command of one exec may have 2 MiB.
+	maxPageBytes = 1 << 20
 )
 
 // ListExecs pages through the execs of a sandbox.
@@ -180,6 +183,9 @@ func (s *execCalls) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest
 		return nil, err
 	}
 	resp := new(agboxv1.ListExecsResponse)
+	if fits := fitting(page, maxPageBytes); fits < size {
+		size = fits
+	}
 	if len(page) > size { // there is one more than requested, so there is a next page
 		page = page[:size]
 		resp.NextPageToken = page[size-1].GetExecId()
@@ -210,4 +216,15 @@ func newestFirst[T any](all []T, at func(T) *timestamppb.Timestamp, id func(T) s
 	slices.SortFunc(all, func(a, b T) int {
 		return cmp.Or(at(b).AsTime().Compare(at(a).AsTime()), cmp.Compare(id(a), id(b)))
 	})
+}
+
+// fitting returns how many of the first execs have at most max bytes together, at least 1.
+func fitting(list []*agboxv1.ExecStatus, max int) int {
+	size := 0
+	for i, status := range list {
+		if size += proto.Size(status); size > max && i > 0 {
+			return i
+		}
+	}
+	return len(list)
 }

@@ -71,7 +71,7 @@ func (c *checkedStream) SendMsg(m any) error {
 		return errStopping()
 	default:
 	}
-	if err := fits(m); err != nil {
+	if err := c.fits(m); err != nil {
 		return err
 	}
 	return c.ServerStream.SendMsg(m)

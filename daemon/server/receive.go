@@ -12,10 +12,12 @@ import (
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -95,15 +97,25 @@ func (c *checkedStream) last() error {
 	return invalid("The call takes one request only.")
 }
 
-// fits returns an error if an answer is longer than clients accept.
-func fits(m any) error {
-	if msg, ok := m.(proto.Message); ok {
-		if size := proto.Size(msg); size > MaxMessage {
-			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INVALID_REQUEST,
-				"The answer has %s. A message has at most %s: ask for less, for example by labels, by sandbox or in pages.", mebibytes(size), mebibytes(MaxMessage))
-		}
+// fits returns an error if an answer is longer than the client accepts.
+func (c *checkedStream) fits(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return nil
 	}
-	return nil
+	size := proto.Size(msg)
+	if size <= MaxMessage {
+		return nil
+	}
+	limit := MaxMessage
+	if len(metadata.ValueFromIncomingContext(c.ServerStream.Context(), caller.Header)) > 0 {
+		limit = caller.MaxAnswer
+	}
+	if size <= limit {
+		return nil
+	}
+	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INVALID_REQUEST,
+		"The answer has %s, and this client accepts %s: ask for less, for example by labels, by sandbox or in pages.", mebibytes(size), mebibytes(limit))
 }
 
 func mebibytes(n int) string {

@@ -26,12 +26,13 @@ import (
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs/notify"
 )
 
 // MaxMessage is the maximum size of one message of the API in bytes. A log chunk or a
-// page of events is much smaller.
+// page of events is much smaller. Answers to clients of ours may have caller.MaxAnswer.
 const MaxMessage = 4 << 20
 
 // messageSizes are the sizes of the message buffers, as powers of two. By default gRPC
@@ -131,7 +132,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage),
-		grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxSendMsgSize(caller.MaxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(inputWindow),
 		grpc.StaticConnWindowSize(connWindow),

@@ -131,3 +131,20 @@ func TestPanicBecomesAnErrorOfOneCall(t *testing.T) {
 		t.Errorf("a panic became %v", err)
 	}
 }
+
+func TestAPageOfExecsEndsBeforeItIsTooLong(t *testing.T) {
+	long := func(n int) *agboxv1.ExecStatus { return &agboxv1.ExecStatus{Command: []string{strings.Repeat("x", n)}} }
+	for want, list := range map[int][]*agboxv1.ExecStatus{
+		0: {},
+		1: {long(900), long(200)},
+		2: {long(400), long(400), long(400)},
+		3: {long(300), long(300), long(300)},
+	} {
+		if got := fitting(list, 1000); got != want {
+			t.Errorf("%d of %d fit, want %d", got, len(list), want)
+		}
+	}
+	if got := fitting([]*agboxv1.ExecStatus{long(2000), long(1)}, 1000); got != 1 {
+		t.Errorf("of one that is too long %d fit, want 1", got)
+	}
+}

@@ -12,6 +12,11 @@ const Header = "agbox-client"
 // clients of ours apart.
 const Version = "1"
 
+// MaxAnswer is the maximum size of an answer to a client of ours in bytes. It allows lists of
+// tens of thousands of sandboxes. Other clients accept 4 MiB, the default of gRPC, which
+// suffices for about ten thousand.
+const MaxAnswer = 64 << 20
+
 // Caller is who makes a call. The zero value is a client of ours whose user is unknown.
 type Caller struct {
 	// Published is true for a client of the published contract.
