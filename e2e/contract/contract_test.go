@@ -44,6 +44,11 @@ var lines = []struct {
 	{18, "companions are started before READY, and do not hold it up", companionsFirst},
 	{19, "idle_ttl and cleanup_ttl have the published defaults", publishedLifetimes},
 	{12, "every registered service has a health", healthOfEveryService},
+	{20, "each state allows the published calls", statesAllow},
+	{21, "events are complete, in order, and read from any place", history},
+	{22, "commands end in the published ways", execLives},
+	{23, "labels select", selections},
+	{24, "Ping, ids that are refused, and a failure in event and record", greetings},
 }
 
 func TestPublishedContract(t *testing.T) {
