@@ -1,3 +1,5 @@
+// Package agboxv1 has the messages and services of the public API, generated from the .proto
+// files beside it.
 package agboxv1
 
 import (
