@@ -52,13 +52,19 @@ func (r *Runner) Hold(agentID, holder string) (release func()) {
 	}
 }
 
-// LostHolder returns a holder of an agent that is gone: an agent that has ended, or a client
-// whose hold has lingered long enough. due is when the next one will have; zero means never.
+// LostHolder returns a holder of an agent that is gone: an agent that has ended, a client
+// whose hold has lingered long enough, or an inbox of which all is acknowledged. due is when the next one will have; zero means never.
 // A parent that has ended is left out: another agent takes its place.
 func (r *Runner) LostHolder(a ledger.Agent) (holder string, due time.Time) {
 	for _, h := range a.Holders {
 		if id, is := h.Agent(); is {
 			if other, exists := r.ledger.Agent(id); id != a.Parent && id != agent.Init && (!exists || other.Over()) {
+				return h.ID, due
+			}
+			continue
+		}
+		if h.ID == agent.InboxHolder {
+			if r.ledger.Unread(a.ID) == 0 {
 				return h.ID, due
 			}
 			continue
@@ -97,6 +103,8 @@ func (r *Runner) EndHold(ctx context.Context, a ledger.Agent, holder string) err
 	why := "the connection was lost"
 	if _, is := (agent.Holder{ID: holder}).Agent(); is {
 		why = "it has ended"
+	} else if holder == agent.InboxHolder {
+		why = "all messages are acknowledged"
 	}
 	after, err := r.ledger.EndHold(ctx, a.ID, holder, why, func(now ledger.Agent) bool {
 		lost, _ := r.LostHolder(now)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/daemon/machine/agent"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -72,5 +73,37 @@ func TestTheHoldOfAnAgentEndsWithIt(t *testing.T) {
 	}
 	if err := b.EndHold(t.Context(), b.agent(), lost); err != nil || !b.agent().Unheld() {
 		t.Errorf("the holders are %v, %v", b.agent().Holders, err)
+	}
+}
+
+// TestAnInboxHoldsAnAgentUntilAllIsAcknowledged: the hold ends by itself, and not while another
+// message is on its way.
+func TestAnInboxHoldsAnAgentUntilAllIsAcknowledged(t *testing.T) {
+	b := newBench(t, &agboxv1.AgentSpec{Lifetime: agboxv1.AgentLifetime_AGENT_LIFETIME_HELD, WakeOn: agboxv1.AgentWakeOn_AGENT_WAKE_ON_MESSAGE})
+	seq, err := b.Ledger.SendMessage(t.Context(), "init", "x", "", "hello")
+	if err != nil || !b.agent().HeldBy(agent.InboxHolder) {
+		t.Fatalf("it is held by %v, %v", b.agent().Holders, err)
+	}
+	if lost, _ := b.LostHolder(b.agent()); lost != "" {
+		t.Errorf("%s is lost before the message is acknowledged", lost)
+	}
+	if err := b.Ledger.Acknowledge(t.Context(), "x", seq); err != nil {
+		t.Fatal(err)
+	}
+	lost, due := b.LostHolder(b.agent())
+	if lost != agent.InboxHolder || !due.IsZero() {
+		t.Fatalf("%q is lost, the next one at %v", lost, due)
+	}
+	if _, err := b.Ledger.SendMessage(t.Context(), "init", "x", "", "another one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EndHold(t.Context(), b.agent(), lost); err != nil || b.agent().Unheld() {
+		t.Errorf("a message does not hold it: %v", err)
+	}
+	if err := b.Ledger.Acknowledge(t.Context(), "x", seq+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EndHold(t.Context(), b.agent(), lost); err != nil || !b.agent().Unheld() {
+		t.Errorf("it is held by %v, %v", b.agent().Holders, err)
 	}
 }

@@ -234,6 +234,7 @@ func specOfChild(a ledger.Agent, rules agent.SpawnRules, f spawnFields) *agboxv1
 		User: p.GetUser(), WorkingDir: p.GetWorkingDir(), Heartbeat: p.GetHeartbeat(), Context: p.GetContext(), Drain: p.GetDrain(),
 		Retry: p.GetRetry(), Breaker: p.GetBreaker(), Calls: p.GetCalls(), Revival: p.GetRevival(),
 		IdleTimeout: p.GetIdleTimeout(), LeaseTtl: p.GetLeaseTtl(), MaySpawn: rules.OfChild(),
+		Tells: p.GetTells(), WakeOn: p.GetWakeOn(),
 	}
 	if spec.Model == "" {
 		spec.Model = p.GetModel()

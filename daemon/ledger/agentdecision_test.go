@@ -72,6 +72,7 @@ func TestOnlyADecisionEndsAWaitForOne(t *testing.T) {
 			id := fmt.Sprint("a", i)
 			n := agentOf(id, "", "s")
 			n.Spec.Lifetime, n.Holder, n.Linger = agboxv1.AgentLifetime_AGENT_LIFETIME_HELD, "client:c", time.Second
+			n.Spec.WakeOn = agboxv1.AgentWakeOn_AGENT_WAKE_ON_MESSAGE // but no message decides
 			spawn(t, l, n)
 			settleAgent(t, l, id)
 			if _, err := l.PauseAgent(t.Context(), id, "may it?"); err != nil {

@@ -71,15 +71,15 @@ func (l *Ledger) makeRoom(tx *store.Tx, to string) error {
 	return l.putDigest(tx, to, gone)
 }
 
-// notNews reports of the messages of an inbox whether they are about another agent, but not the
-// newest word about one that lives.
+// notNews reports of the messages of an inbox whether they are about another agent or a breaker,
+// but not the newest word about a breaker or an agent that lives.
 func (l *Ledger) notNews(tx *store.Tx, to string) func(*agboxv1.AgentMessage) bool {
 	newest := make(map[string]uint64)
 	for page := (store.MessagePage{More: true}); page.More; {
 		page = tx.Messages(to, page.Next, messagePage, 0)
 		for _, m := range page.Messages {
 			if agent.IsSignal(m) {
-				newest[m.GetFrom()] = m.GetSeq()
+				newest[subject(m)] = m.GetSeq()
 			}
 		}
 	}
@@ -87,9 +87,17 @@ func (l *Ledger) notNews(tx *store.Tx, to string) func(*agboxv1.AgentMessage) bo
 		if !agent.IsSignal(m) {
 			return false
 		}
+		if newest[subject(m)] != m.GetSeq() {
+			return true
+		}
 		a := l.agentIn(tx, m.GetFrom())
-		return m.GetFrom() == agent.Init || newest[a.ID] != m.GetSeq() || a.Over() || a.Deleted
+		return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_BREAKER && (m.GetFrom() == agent.Init || !a.Exists() || a.Over() || a.Deleted)
 	}
+}
+
+// isDigest reports whether a message stands for others.
+func isDigest(m *agboxv1.AgentMessage) bool {
+	return m.GetFrom() == agent.Init && m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_CHILD
 }
 
 // putDigest adds the message that stands for others.
@@ -97,7 +105,7 @@ func (l *Ledger) putDigest(tx *store.Tx, to string, gone []*agboxv1.AgentMessage
 	sum := digest{States: make(map[string]int)}
 	for _, m := range gone {
 		var before digest
-		if m.GetFrom() == agent.Init && json.Unmarshal([]byte(m.GetBody()), &before) == nil {
+		if isDigest(m) && json.Unmarshal([]byte(m.GetBody()), &before) == nil {
 			sum.Messages += before.Messages
 			for state, n := range before.States {
 				sum.States[state] += n

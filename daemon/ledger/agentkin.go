@@ -1,10 +1,11 @@
 package ledger
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -16,57 +17,154 @@ import (
 // maxKinText is how much of a text of an agent a message about it has, in bytes.
 const maxKinText = 4 << 10
 
-// kinNews is the body of a message about a child.
+// kinNews is the body of a message about another agent, or about the breaker of a class.
 type kinNews struct {
-	Agent string `json:"agent"`
+	Agent string `json:"agent,omitempty"`
 	Name  string `json:"name,omitempty"`
 	Title string `json:"title,omitempty"`
-	// State is as users see it.
+	// State is as users see it; that of a breaker is openWord or closedWord.
 	State string `json:"state"`
-	// Message says how it ended, and LastMessage is what it said last.
+	// Message says how it ended or why it is paused, and LastMessage is what it said last.
 	Message     string `json:"message,omitempty"`
 	LastMessage string `json:"last_message,omitempty"`
 	// From is the parent that has ended, if the recipient has adopted the agent.
 	From string `json:"from,omitempty"`
+	// Crashes is how often it has crashed so far.
+	Crashes uint32 `json:"crashes,omitempty"`
+	// Until is when it is tried again, or when a breaker lets an agent begin.
+	Until *time.Time `json:"until,omitempty"`
+	// Class is that of the breaker.
+	Class string `json:"class,omitempty"`
+	// Earlier counts the messages of the same kind that the recipient had not acknowledged, and
+	// that this one replaces.
+	Earlier int `json:"earlier,omitempty"`
 }
 
-// tellKin delivers to the parent of an agent what follows from a change of the agent. The key
-// of a message names the newest event and what it tells, so it is delivered once.
+// tellKin delivers to the parent of an agent, and to init, what follows from a change of the
+// agent. The key of a message names the newest event and what it tells, so it is delivered once.
 func (l *Ledger) tellKin(tx *store.Tx, before, after Agent) error {
 	if !before.Exists() || after.ID == agent.Init || after.LastSequence == before.LastSequence {
 		return nil
 	}
+	heir := l.heirIn(tx, after)
 	if after.Parent != before.Parent {
-		text := fmt.Sprintf("[ADOPTED] %s is your child now: its parent %s has ended. It is %s.", cmp.Or(after.Name, after.ID), before.Parent, after.Word())
-		if err := l.tellParent(tx, after, agboxv1.MessageKind_MESSAGE_KIND_ADOPTED, text, before.Parent); err != nil {
+		text := fmt.Sprintf("[ADOPTED] %s is your child now: its parent %s has ended. It is %s.", after.Called(), before.Parent, after.Word())
+		if err := l.tell(tx, heir, after, agboxv1.MessageKind_MESSAGE_KIND_ADOPTED, text, before.Parent); err != nil {
 			return err
 		}
 	}
-	if !(after.Over() && !before.Over()) && !(idles(after) && !idles(before)) {
+	news, tells := agent.News(before.Record, after.Record), after.Spec.GetTells()
+	if news == agboxv1.MessageKind_MESSAGE_KIND_UNSPECIFIED {
 		return nil
 	}
-	text := fmt.Sprintf("[SIGCHLD] %s is %s. %s", cmp.Or(after.Name, after.ID), after.Word(), after.Done.GetMessage())
-	return l.tellParent(tx, after, agboxv1.MessageKind_MESSAGE_KIND_CHILD, strings.TrimSpace(text), "")
+	if kind := after.ToParent(news, tells, heir == agent.Init); kind != 0 {
+		if err := l.tell(tx, heir, after, kind, newsText(news, after), ""); err != nil {
+			return err
+		}
+	}
+	if kind := after.ToInit(news, tells); kind != 0 && heir != agent.Init {
+		return l.tell(tx, agent.Init, after, kind, newsText(news, after), "")
+	}
+	return nil
 }
 
-// idles reports whether an agent has nothing to do until it gets a message.
-func idles(a Agent) bool {
-	return a.State == agent.Paused && a.Pause.Reason == forIdle && !a.Pause.Woken
+// newsText says in words what a change of an agent tells.
+func newsText(news agboxv1.MessageKind, a Agent) string {
+	says := a.Done.GetMessage()
+	switch {
+	case news == agboxv1.MessageKind_MESSAGE_KIND_CRASH:
+		says = fmt.Sprintf("It has crashed %d times. %s", a.Crashes, a.Pause.Message)
+		if !a.Pause.WakeAt.IsZero() {
+			says += " It is tried again at " + a.Pause.WakeAt.UTC().Format(time.RFC3339) + "."
+		}
+	case news == agboxv1.MessageKind_MESSAGE_KIND_APPROVAL:
+		says = fmt.Sprintf("It asks: %s A user decides: \"agbox agent approve %s\" or \"agbox agent deny %s\".", shortened(a.Decision.Message), a.Called(), a.Called())
+	case a.Pause != nil && news == agboxv1.MessageKind_MESSAGE_KIND_DRAIN:
+		says = a.Pause.Message
+	}
+	return strings.TrimSpace(fmt.Sprintf("[SIGCHLD] %s is %s. %s", a.Called(), a.Word(), says))
 }
 
-// tellParent delivers a message about an agent to its nearest living ancestor.
-func (l *Ledger) tellParent(tx *store.Tx, a Agent, kind agboxv1.MessageKind, text, from string) error {
-	body, err := json.Marshal(kinNews{
+// tell delivers a message about an agent.
+func (l *Ledger) tell(tx *store.Tx, to string, a Agent, kind agboxv1.MessageKind, text, from string) error {
+	news := kinNews{
 		Agent: a.ID, Name: a.Name, Title: a.Spec.GetTitle(), State: a.Word(), Message: shortened(a.Done.GetMessage()),
-		LastMessage: shortened(a.Progress.GetLastMessage()), From: from,
-	})
+		LastMessage: shortened(a.Progress.GetLastMessage()), From: from, Crashes: a.Crashes,
+	}
+	if a.Pause != nil {
+		news.Message = shortened(a.Pause.Message)
+		if !a.Pause.WakeAt.IsZero() {
+			news.Until = &a.Pause.WakeAt
+		}
+	}
+	if a.AwaitsApproval() {
+		news.Message = shortened(a.Decision.Message)
+	}
+	return l.deliverNews(tx, to, &agboxv1.AgentMessage{
+		Key: fmt.Sprintf("%s/%d %s", a.ID, a.LastSequence, kind), Kind: kind, From: a.ID, Text: shortened(text),
+	}, news)
+}
+
+// replaceable are the kinds of which only the newest message counts, so that an agent that
+// crashes or is drained again and again fills no inbox.
+func replaceable(kind agboxv1.MessageKind) bool {
+	switch kind {
+	case agboxv1.MessageKind_MESSAGE_KIND_CRASH, agboxv1.MessageKind_MESSAGE_KIND_APPROVAL,
+		agboxv1.MessageKind_MESSAGE_KIND_DRAIN, agboxv1.MessageKind_MESSAGE_KIND_BREAKER:
+		return true
+	}
+	return false
+}
+
+// deliverNews delivers a message with a body. One of the same kind about the same agent or class
+// that the recipient has not acknowledged is replaced.
+func (l *Ledger) deliverNews(tx *store.Tx, to string, m *agboxv1.AgentMessage, news kinNews) error {
+	box := l.inboxIn(tx, to)
+	subject := subjectOf(m, news)
+	i := slices.IndexFunc(box.signals, func(s signal) bool { return s.kind == m.GetKind() && s.subject == subject })
+	if i >= 0 && replaceable(m.GetKind()) && tx.MessageWithKey(to, m) == 0 {
+		earlier, err := l.withdraw(tx, to, box, box.signals[i].seq)
+		if err != nil {
+			return err
+		}
+		news.Earlier = earlier
+	}
+	body, err := json.Marshal(news)
 	if err != nil {
 		return err
 	}
-	to := l.heirIn(tx, a)
-	return l.deliver(tx, to, &agboxv1.AgentMessage{
-		Key: fmt.Sprintf("%s/%d %s", a.ID, a.LastSequence, kind), Kind: kind, From: a.ID, Text: shortened(text), Body: string(body),
-	})
+	m.Body = string(body)
+	return l.deliver(tx, to, m)
+}
+
+// withdraw removes a message that a newer one replaces, and returns for how many that stands then.
+func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64) (earlier int, err error) {
+	page := tx.Messages(to, seq-1, 1, 0)
+	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq {
+		return 0, nil // it was damaged
+	}
+	var before kinNews
+	_ = json.Unmarshal([]byte(page.Messages[0].GetBody()), &before) // agbox wrote it
+	l.putInbox(tx, to, box.with(page.Messages[0], -1))
+	return before.Earlier + 1, tx.RemoveMessage(to, seq)
+}
+
+// subjectOf is what a message of agbox is about: an agent or, with a prefix that no id has, the
+// breaker of a class.
+func subjectOf(m *agboxv1.AgentMessage, news kinNews) string {
+	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BREAKER {
+		return "class:" + news.Class
+	}
+	return m.GetFrom()
+}
+
+// subject is subjectOf for a message that was stored.
+func subject(m *agboxv1.AgentMessage) string {
+	var news kinNews
+	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BREAKER {
+		_ = json.Unmarshal([]byte(m.GetBody()), &news) // agbox wrote it
+	}
+	return subjectOf(m, news)
 }
 
 // shortened cuts a text to maxKinText.

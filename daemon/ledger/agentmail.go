@@ -9,6 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
@@ -23,8 +24,8 @@ const (
 	maxInboxBytes = 1 << 20
 )
 
-// deliver puts a message into the inbox of an agent and wakes it if it is IDLE. It sets seq
-// and time of the message. A message with sender, stream and key of an earlier one is not added
+// deliver puts a message into the inbox of an agent and wakes it if its pause allows that
+// (agent.WakesOnMessage). It sets seq and time of the message. A message with sender, stream and key of an earlier one is not added
 // again: it gets the seq of that. Messages of one sender are read in the order of their
 // delivery.
 //
@@ -68,9 +69,42 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 		return err
 	}
 	l.putInbox(tx, to, box.with(m, 1).awaits(m, now))
-	err := l.wakeIdle(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
+	err := l.wakeByMessage(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
 	l.stir(tx, to)
 	return err
+}
+
+// wakeByMessage wakes an agent that has got a message, if its pause allows that. A drain is not
+// taken back: its agent goes on once it is over. The message holds an agent that nobody holds.
+func (l *Ledger) wakeByMessage(tx *store.Tx, a Agent, by string) error {
+	if !a.Exists() || a.ID == agent.Init {
+		return nil
+	}
+	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error {
+		if err := t.holdByInbox(); err != nil {
+			return err
+		}
+		on, wanted := t.a.Spec.GetWakeOn(), t.a.PauseWanted.GetReason()
+		switch {
+		case t.a.State == agent.Paused && !t.a.Pause.Woken && agent.WakesOnMessage(t.a.Pause.Reason, on):
+			return t.wake(&agboxv1.AgentWake{By: by})
+		case wanted == forRequest && agent.WakesOnMessage(wanted, on):
+			return t.wantPause(forDrain, "A message came while it was drained.")
+		case t.a.LastSequence == a.LastSequence:
+			return errNothing
+		}
+		return nil
+	})
+	return err
+}
+
+// holdByInbox makes the messages that an agent has not acknowledged its holder, if it has no other
+// and a message wakes it.
+func (t *agentTxn) holdByInbox() error {
+	if !t.a.Unheld() || !agent.WakesOnMessage(forUnheld, t.a.Spec.GetWakeOn()) || t.l.inboxIn(t.tx, t.a.ID).unread() == 0 {
+		return nil
+	}
+	return t.open(agent.InboxHolder, 0)
 }
 
 // admit refuses a message of an agent or a client for which there is no room.
@@ -90,7 +124,7 @@ func (b inbox) admit(to string, m *agboxv1.AgentMessage) error {
 	return nil
 }
 
-// wakeIdle wakes an agent that is IDLE. No other pause ends by a message.
+// wakeIdle wakes an agent that is IDLE.
 func (l *Ledger) wakeIdle(tx *store.Tx, a Agent, by string) error {
 	if a.State != agent.Paused || a.Pause.Reason != forIdle || a.Pause.Woken {
 		return nil
@@ -99,12 +133,34 @@ func (l *Ledger) wakeIdle(tx *store.Tx, a Agent, by string) error {
 	return err
 }
 
-// wakeForUnread wakes an agent that has become IDLE while it had messages.
+// wakeForUnread wakes an agent that has become IDLE while it had messages, and one that a message
+// wakes and that got one while it was drained because its sandbox stops.
 func (l *Ledger) wakeForUnread(tx *store.Tx, before, after Agent) error {
 	if after.LastSequence == before.LastSequence || l.inboxIn(tx, after.ID).unread() == 0 {
 		return nil
 	}
+	if after.State == agent.Paused && after.Pause.Reason == forDrain && after.Pause.Begun > before.LastSequence && l.calledWhileStopping(tx, after) {
+		return l.wakeByMessage(tx, after, "a message that came while its sandbox was stopped")
+	}
 	return l.wakeIdle(tx, after, "a message that it has not read")
+}
+
+// calledWhileStopping reports whether an agent has a message that came after its sandbox was
+// requested to stop.
+func (l *Ledger) calledWhileStopping(tx *store.Tx, a Agent) bool {
+	sb, known := l.sandboxIn(tx, a.SandboxID)
+	if !known || sb.Want != machine.WantStopped || !agent.WakesOnMessage(forDrain, a.Spec.GetWakeOn()) {
+		return false
+	}
+	for page := (store.MessagePage{More: true}); page.More; {
+		page = tx.Messages(a.ID, page.Next, messagePage, 0)
+		for _, m := range page.Messages {
+			if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION && !m.GetAt().AsTime().Before(sb.StopRequestedAt) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // SendMessage delivers a text and returns its seq in the inbox.
@@ -155,6 +211,7 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 		}
 		if removed > 0 {
 			l.putInbox(tx, agentID, box)
+			l.stir(tx, agentID) // its messages may have held it
 		}
 		return nil
 	})

@@ -112,27 +112,6 @@ func TestAnInboxIsBounded(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_INBOX_FULL)
 }
 
-func TestAMessageWakesOnlyAnIdleAgent(t *testing.T) {
-	for reason := range agboxv1.PauseReason_name {
-		if reason == 0 {
-			continue
-		}
-		t.Run(agboxv1.PauseReason(reason).String(), func(t *testing.T) {
-			l := fresh(t)
-			var woken []string
-			ready(t, l, "s")
-			pausedBy(t, l, spawn(t, l, agentOf("a", "", "s")), agboxv1.PauseReason(reason))
-			l.NotifyAgents(func(id string) { woken = append(woken, id) })
-			send(t, l, "a", "", "one")
-			send(t, l, "a", "", "two")
-			a, _ := l.Agent("a")
-			if want := agboxv1.PauseReason(reason) == forIdle; a.Pause.Woken != want || !slices.Equal(woken, []string{"a", "a"}) {
-				t.Errorf("the agent is woken: %v, want %v; rounds of %v", a.Pause.Woken, want, woken)
-			}
-		})
-	}
-}
-
 func TestAnAgentThatBecomesIdleWithAMessageIsWoken(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")

@@ -16,7 +16,7 @@ func (l *Ledger) Signal(agentID string) (oldest time.Time) {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	for _, s := range l.mail.inboxes[agentID].signals {
-		if oldest.IsZero() || s.last.Before(oldest) {
+		if !s.givenUp && (oldest.IsZero() || s.last.Before(oldest)) {
 			oldest = s.last
 		}
 	}
@@ -34,7 +34,7 @@ func (l *Ledger) RepeatSignals(ctx context.Context, agentID string) error {
 		}
 		repeated := false
 		for _, s := range box.signals {
-			if now.Before(a.SignalDue(s.last)) {
+			if s.givenUp || now.Before(a.SignalDue(s.last)) {
 				continue
 			}
 			repeated, box.signals = true, box.without(s.seq)

@@ -129,7 +129,13 @@ func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s is %s; %s is not possible now.", t.a.Called(), t.a.Word(), draft.GetType()).With("agent_id", agentID)
 	}
-	return t.put(agentID, draft)
+	if err := t.put(agentID, draft); err != nil {
+		return err
+	}
+	if draft.GetType() == agboxv1.AgentEventType_AGENT_CLOSED {
+		return t.holdByInbox()
+	}
+	return nil
 }
 
 // put adds one event without asking whether it may follow.

@@ -1,6 +1,11 @@
 package ledger
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine/agent"
@@ -50,10 +55,60 @@ func (l *Ledger) tellBreaker(tx *store.Tx, before, after Agent) error {
 		}
 		return nil
 	})
-	if err == nil {
-		tx.OnCommit(func() { l.logBreaker(events) })
+	if err != nil {
+		return err
 	}
-	return err
+	tx.OnCommit(func() { l.logBreaker(events) })
+	crashed := append(breaker.Crashed(), l.agentIn(tx, agent.Init).Breakers[after.Class].Crashed()...)
+	for _, ev := range events {
+		if err := l.tellOfBreaker(tx, after, ev, crashed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The words for the state of a breaker in the body of a message.
+const openWord, closedWord = "BREAKER_OPEN", "BREAKER_CLOSED"
+
+// tellOfBreaker tells init and the parents of the agents that have crashed that a breaker has
+// opened or closed. Its event is that of init, from the change of an agent.
+func (l *Ledger) tellOfBreaker(tx *store.Tx, cause Agent, ev *agboxv1.AgentEvent, crashed []string) error {
+	class := ev.GetBreaker().GetClass()
+	news := kinNews{Agent: cause.ID, Name: cause.Name, Class: class, State: closedWord}
+	text := fmt.Sprintf("[BREAKER] The circuit breaker of class %s has closed: %s is COMPLETED, and new agents begin again.", class, cause.Called())
+	switch ev.GetType() {
+	case agboxv1.AgentEventType_AGENT_BREAKER_OPENED:
+		until := ev.GetBreaker().GetUntil().AsTime()
+		news.State, news.Until = openWord, &until
+		text = fmt.Sprintf("[BREAKER] The circuit breaker of class %s is open until %s: new agents of the class fail. %s was the last to crash.", class, until.UTC().Format(time.RFC3339), cause.Called())
+	case agboxv1.AgentEventType_AGENT_BREAKER_CLOSED:
+	default:
+		return nil
+	}
+	kind, told := agboxv1.MessageKind_MESSAGE_KIND_BREAKER, make(map[string]bool)
+	for _, id := range append(crashed, cause.ID) {
+		a := l.agentIn(tx, id)
+		if !a.Exists() || a.Deleted {
+			continue
+		}
+		heir, tells := l.heirIn(tx, a), a.Spec.GetTells()
+		if a.ToParent(kind, tells, heir == agent.Init) == kind {
+			told[heir] = true
+		}
+		if a.ToInit(kind, tells) == kind {
+			told[agent.Init] = true
+		}
+	}
+	for _, to := range slices.Sorted(maps.Keys(told)) {
+		err := l.deliverNews(tx, to, &agboxv1.AgentMessage{
+			Kind: kind, From: agent.Init, Key: fmt.Sprintf("%s/%d %s", cause.ID, cause.LastSequence, class), Text: text,
+		}, news)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeRoot appends the first event of the agent init.

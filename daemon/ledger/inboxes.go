@@ -21,21 +21,25 @@ type inbox struct {
 	lastBounce                    uint64
 	// observation is the seq of the MESSAGE_KIND_OBSERVATION, or 0. None of the counts has it.
 	observation uint64
-	// signals are those messages of agbox that are tried again. It is never changed in place.
+	// signals are those messages of agbox that are about others. It is never changed in place.
 	signals []signal
 }
 
-// signal is a message that is tried again until it is acknowledged.
+// signal is a message about an agent or a class. It is tried again until it is acknowledged or
+// given up.
 type signal struct {
-	seq uint64
+	seq     uint64
+	kind    agboxv1.MessageKind
+	subject string
+	givenUp bool
 	// last is when it was tried last, or when this daemon began.
 	last time.Time
 }
 
 // awaits returns the inbox with a message that is tried again, if it is one.
 func (b inbox) awaits(m *agboxv1.AgentMessage, last time.Time) inbox {
-	if agent.IsSignal(m) && !m.GetGivenUp() {
-		b.signals = append(b.signals[:len(b.signals):len(b.signals)], signal{m.GetSeq(), last})
+	if agent.IsSignal(m) {
+		b.signals = append(b.signals[:len(b.signals):len(b.signals)], signal{m.GetSeq(), m.GetKind(), subject(m), m.GetGivenUp(), last})
 	}
 	return b
 }

@@ -90,7 +90,7 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r.State = Failed
 		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
-		r.Want, r.IdleStop = WantStopped, phase.GetReason() == idleReason
+		r.Want, r.IdleStop, r.StopRequestedAt = WantStopped, phase.GetReason() == idleReason, at
 		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()
 		r.Now, r.Restart, r.Reason = phase.GetNow(), phase.GetRestart(), phase.GetReason()
 	case agboxv1.EventType_SANDBOX_STOPPED:

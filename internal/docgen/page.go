@@ -30,7 +30,7 @@ var titles = map[string]string{
 	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "BuildSpec": "build", "FeatureSpec": "features", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
 	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentDrain": "drain", "AgentContextLimits": "context", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentMaySpawn": "may_spawn", "AgentStack": "stack", "AgentBreakerLimits": "breaker",
-	"AgentProbes": "probes", "AgentProbe": "probe", "AgentCalls": "calls",
+	"AgentProbes": "probes", "AgentProbe": "probe", "AgentCalls": "calls", "AgentTells": "tells",
 }
 
 // pageOf returns the content of docs/spec.md.

@@ -85,6 +85,16 @@ func (b Breaker) After(before, after Record, limits BreakerLimits, now time.Time
 	return []*agboxv1.AgentEvent{opened()}
 }
 
+// Crashed has the ids of the agents that have crashed since the breaker was closed, at most
+// maxCrashed.
+func (b Breaker) Crashed() []string {
+	ids := make([]string, len(b.crashed))
+	for i, c := range b.crashed {
+		ids[i] = c.agentID
+	}
+	return ids
+}
+
 // ofSandbox reports whether an agent has failed because of its sandbox.
 func ofSandbox(errorCode string) bool { return strings.HasPrefix(errorCode, "SANDBOX_") }
 

@@ -20,6 +20,7 @@ func Check(spec *agboxv1.AgentSpec, problem Report) {
 	checkProbes(spec, problem)
 	checkDrain(spec, problem)
 	checkHydration(spec, problem)
+	checkTells(spec, problem)
 	for i, d := range spec.GetRetry().GetDelays() {
 		if d.AsDuration() < 0 {
 			problem([]any{"retry", "delays", i}, "The pause is below zero: write 0s or more")

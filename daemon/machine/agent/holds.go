@@ -33,6 +33,10 @@ const (
 	clientPrefix = "client:"
 )
 
+// InboxHolder holds an agent that a message wakes, while nobody else does and it has messages
+// that it has not acknowledged. Without it, such an agent would be suspended again at once.
+const InboxHolder = "inbox"
+
 // AgentHolder is the id of an agent as a holder.
 func AgentHolder(agentID string) string { return agentPrefix + agentID }
 
@@ -50,9 +54,11 @@ func (r Record) HeldBy(holder string) bool {
 // Unheld reports whether the agent must not go on, because nobody holds it.
 func (r Record) Unheld() bool { return r.Held && len(r.Holders) == 0 && !r.Over() }
 
-// HeldOnlyBy reports whether the agent lives only because another one holds it.
+// HeldOnlyBy reports whether the agent lives only because another one holds it. Its messages
+// are not somebody.
 func (r Record) HeldOnlyBy(agentID string) bool {
-	return r.Held && len(r.Holders) == 1 && r.Holders[0].ID == AgentHolder(agentID)
+	others := r.without(InboxHolder)
+	return r.Held && len(others) == 1 && others[0].ID == AgentHolder(agentID)
 }
 
 // Suspended reports whether the agent is paused until somebody holds it.

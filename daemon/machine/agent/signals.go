@@ -21,7 +21,8 @@ func IsSignal(m *agboxv1.AgentMessage) bool {
 	case agboxv1.MessageKind_MESSAGE_KIND_CHILD, agboxv1.MessageKind_MESSAGE_KIND_ADOPTED:
 		return true
 	}
-	return false
+	_, news := newsKinds[m.GetKind()]
+	return news
 }
 
 // SignalDue is when the next try is due of a message that was tried last at a time. Only the

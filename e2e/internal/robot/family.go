@@ -112,6 +112,9 @@ func news(posts []post, kind, to, about string) (n int) {
 	return n
 }
 
+// ends are the kinds of the messages that tell of an end.
+var ends = []string{"CHILD", "DEAD_LETTER", "BUDGET"}
+
 // checkTree replays the events.
 func (f Family) checkTree(t *testing.T, posts []post) {
 	t.Helper()
@@ -152,11 +155,17 @@ func (f Family) checkTree(t *testing.T, posts []post) {
 		}
 		everywhere := 0
 		for _, p := range posts {
-			if p.Kind == "CHILD" && p.From == id && !p.aboutLeases() {
+			// The root is told of a dead letter or a budget beside the parent.
+			besides := p.to == Root && parents[id] != Root && p.Kind != "CHILD"
+			if slices.Contains(ends, p.Kind) && p.From == id && !p.aboutLeases() && !besides {
 				everywhere++
 			}
 		}
-		if n := news(posts, "CHILD", parents[id], id); n != 1 || everywhere != 1 {
+		n := 0
+		for _, kind := range ends {
+			n += news(posts, kind, parents[id], id)
+		}
+		if n != 1 || everywhere != 1 {
 			t.Errorf("the end of agent %s was told %d times to its parent %s, and %d times in all", id, n, parents[id], everywhere)
 		}
 	}

@@ -693,6 +693,132 @@ func (IncarnationEndKind) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
+// AgentNews is a change of an agent that others are told of.
+type AgentNews int32
+
+const (
+	AgentNews_AGENT_NEWS_UNSPECIFIED AgentNews = 0
+	// Nothing. It stands alone.
+	AgentNews_AGENT_NEWS_NONE AgentNews = 1
+	// Its program crashed and is tried again.
+	AgentNews_AGENT_NEWS_CRASH AgentNews = 2
+	// It waits for an approval.
+	AgentNews_AGENT_NEWS_APPROVAL AgentNews = 3
+	// It was drained, or is suspended because nobody holds it.
+	AgentNews_AGENT_NEWS_DRAIN AgentNews = 4
+	// It is a DEAD_LETTER.
+	AgentNews_AGENT_NEWS_DEAD_LETTER AgentNews = 5
+	// It has FAILED because its budget is used up.
+	AgentNews_AGENT_NEWS_BUDGET AgentNews = 6
+	// The circuit breaker of its class opened, after a crash of the agent among others, or closed.
+	AgentNews_AGENT_NEWS_BREAKER AgentNews = 7
+)
+
+// Enum value maps for AgentNews.
+var (
+	AgentNews_name = map[int32]string{
+		0: "AGENT_NEWS_UNSPECIFIED",
+		1: "AGENT_NEWS_NONE",
+		2: "AGENT_NEWS_CRASH",
+		3: "AGENT_NEWS_APPROVAL",
+		4: "AGENT_NEWS_DRAIN",
+		5: "AGENT_NEWS_DEAD_LETTER",
+		6: "AGENT_NEWS_BUDGET",
+		7: "AGENT_NEWS_BREAKER",
+	}
+	AgentNews_value = map[string]int32{
+		"AGENT_NEWS_UNSPECIFIED": 0,
+		"AGENT_NEWS_NONE":        1,
+		"AGENT_NEWS_CRASH":       2,
+		"AGENT_NEWS_APPROVAL":    3,
+		"AGENT_NEWS_DRAIN":       4,
+		"AGENT_NEWS_DEAD_LETTER": 5,
+		"AGENT_NEWS_BUDGET":      6,
+		"AGENT_NEWS_BREAKER":     7,
+	}
+)
+
+func (x AgentNews) Enum() *AgentNews {
+	p := new(AgentNews)
+	*p = x
+	return p
+}
+
+func (x AgentNews) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AgentNews) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[10].Descriptor()
+}
+
+func (AgentNews) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[10]
+}
+
+func (x AgentNews) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AgentNews.Descriptor instead.
+func (AgentNews) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+// AgentWakeOn says which pauses of an agent a message ends. None ends a wait for an approval.
+type AgentWakeOn int32
+
+const (
+	// Like idle.
+	AgentWakeOn_AGENT_WAKE_ON_UNSPECIFIED AgentWakeOn = 0
+	// IDLE.
+	AgentWakeOn_AGENT_WAKE_ON_IDLE AgentWakeOn = 1
+	// IDLE, and those in which it was drained or is suspended. A message that it has not
+	// acknowledged then holds it.
+	AgentWakeOn_AGENT_WAKE_ON_MESSAGE AgentWakeOn = 2
+)
+
+// Enum value maps for AgentWakeOn.
+var (
+	AgentWakeOn_name = map[int32]string{
+		0: "AGENT_WAKE_ON_UNSPECIFIED",
+		1: "AGENT_WAKE_ON_IDLE",
+		2: "AGENT_WAKE_ON_MESSAGE",
+	}
+	AgentWakeOn_value = map[string]int32{
+		"AGENT_WAKE_ON_UNSPECIFIED": 0,
+		"AGENT_WAKE_ON_IDLE":        1,
+		"AGENT_WAKE_ON_MESSAGE":     2,
+	}
+)
+
+func (x AgentWakeOn) Enum() *AgentWakeOn {
+	p := new(AgentWakeOn)
+	*p = x
+	return p
+}
+
+func (x AgentWakeOn) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AgentWakeOn) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[11].Descriptor()
+}
+
+func (AgentWakeOn) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[11]
+}
+
+func (x AgentWakeOn) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AgentWakeOn.Descriptor instead.
+func (AgentWakeOn) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
 // AgentLifetime says what an agent needs to go on.
 type AgentLifetime int32
 
@@ -731,11 +857,11 @@ func (x AgentLifetime) String() string {
 }
 
 func (AgentLifetime) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[10].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
 }
 
 func (AgentLifetime) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[10]
+	return &file_agbox_v1_agent_proto_enumTypes[12]
 }
 
 func (x AgentLifetime) Number() protoreflect.EnumNumber {
@@ -744,7 +870,7 @@ func (x AgentLifetime) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentLifetime.Descriptor instead.
 func (AgentLifetime) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 // AgentReady says when a program counts as working.
@@ -788,11 +914,11 @@ func (x AgentReady) String() string {
 }
 
 func (AgentReady) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[11].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
 }
 
 func (AgentReady) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[11]
+	return &file_agbox_v1_agent_proto_enumTypes[13]
 }
 
 func (x AgentReady) Number() protoreflect.EnumNumber {
@@ -801,7 +927,7 @@ func (x AgentReady) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentReady.Descriptor instead.
 func (AgentReady) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 // AgentRevival is the policy for an agent whose incarnation was lost with its container,
@@ -846,11 +972,11 @@ func (x AgentRevival) String() string {
 }
 
 func (AgentRevival) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
 }
 
 func (AgentRevival) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[12]
+	return &file_agbox_v1_agent_proto_enumTypes[14]
 }
 
 func (x AgentRevival) Number() protoreflect.EnumNumber {
@@ -859,7 +985,7 @@ func (x AgentRevival) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentRevival.Descriptor instead.
 func (AgentRevival) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 // AgentEventType names what happened. Values are never reused.
@@ -1004,11 +1130,11 @@ func (x AgentEventType) String() string {
 }
 
 func (AgentEventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
 }
 
 func (AgentEventType) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[13]
+	return &file_agbox_v1_agent_proto_enumTypes[15]
 }
 
 func (x AgentEventType) Number() protoreflect.EnumNumber {
@@ -1017,7 +1143,7 @@ func (x AgentEventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentEventType.Descriptor instead.
 func (AgentEventType) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 // AgentApproval is a decision about what an agent is about to do.
@@ -1056,11 +1182,11 @@ func (x AgentApproval) String() string {
 }
 
 func (AgentApproval) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[16].Descriptor()
 }
 
 func (AgentApproval) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[14]
+	return &file_agbox_v1_agent_proto_enumTypes[16]
 }
 
 func (x AgentApproval) Number() protoreflect.EnumNumber {
@@ -1069,7 +1195,7 @@ func (x AgentApproval) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentApproval.Descriptor instead.
 func (AgentApproval) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 // LeaseMode says with whom a lease can be shared.
@@ -1108,11 +1234,11 @@ func (x LeaseMode) String() string {
 }
 
 func (LeaseMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[17].Descriptor()
 }
 
 func (LeaseMode) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[15]
+	return &file_agbox_v1_agent_proto_enumTypes[17]
 }
 
 func (x LeaseMode) Number() protoreflect.EnumNumber {
@@ -1121,7 +1247,7 @@ func (x LeaseMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseMode.Descriptor instead.
 func (LeaseMode) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 // LeaseVerdict is the answer to a manifest.
@@ -1164,11 +1290,11 @@ func (x LeaseVerdict) String() string {
 }
 
 func (LeaseVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[16].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[18].Descriptor()
 }
 
 func (LeaseVerdict) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[16]
+	return &file_agbox_v1_agent_proto_enumTypes[18]
 }
 
 func (x LeaseVerdict) Number() protoreflect.EnumNumber {
@@ -1177,7 +1303,7 @@ func (x LeaseVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseVerdict.Descriptor instead.
 func (LeaseVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 // MessageKind says what a message is about.
@@ -1197,18 +1323,36 @@ const (
 	MessageKind_MESSAGE_KIND_SIGTERM MessageKind = 5
 	// What has changed while the recipient was paused.
 	MessageKind_MESSAGE_KIND_OBSERVATION MessageKind = 6
+	// The program of a child crashed and is tried again.
+	MessageKind_MESSAGE_KIND_CRASH MessageKind = 7
+	// A child waits for an approval.
+	MessageKind_MESSAGE_KIND_APPROVAL MessageKind = 8
+	// A child was drained, or is suspended because nobody holds it.
+	MessageKind_MESSAGE_KIND_DRAIN MessageKind = 9
+	// A child is a DEAD_LETTER.
+	MessageKind_MESSAGE_KIND_DEAD_LETTER MessageKind = 10
+	// A child has FAILED because its budget is used up.
+	MessageKind_MESSAGE_KIND_BUDGET MessageKind = 11
+	// The circuit breaker of a class opened or closed.
+	MessageKind_MESSAGE_KIND_BREAKER MessageKind = 12
 )
 
 // Enum value maps for MessageKind.
 var (
 	MessageKind_name = map[int32]string{
-		0: "MESSAGE_KIND_UNSPECIFIED",
-		1: "MESSAGE_KIND_TEXT",
-		2: "MESSAGE_KIND_BOUNCE",
-		3: "MESSAGE_KIND_CHILD",
-		4: "MESSAGE_KIND_ADOPTED",
-		5: "MESSAGE_KIND_SIGTERM",
-		6: "MESSAGE_KIND_OBSERVATION",
+		0:  "MESSAGE_KIND_UNSPECIFIED",
+		1:  "MESSAGE_KIND_TEXT",
+		2:  "MESSAGE_KIND_BOUNCE",
+		3:  "MESSAGE_KIND_CHILD",
+		4:  "MESSAGE_KIND_ADOPTED",
+		5:  "MESSAGE_KIND_SIGTERM",
+		6:  "MESSAGE_KIND_OBSERVATION",
+		7:  "MESSAGE_KIND_CRASH",
+		8:  "MESSAGE_KIND_APPROVAL",
+		9:  "MESSAGE_KIND_DRAIN",
+		10: "MESSAGE_KIND_DEAD_LETTER",
+		11: "MESSAGE_KIND_BUDGET",
+		12: "MESSAGE_KIND_BREAKER",
 	}
 	MessageKind_value = map[string]int32{
 		"MESSAGE_KIND_UNSPECIFIED": 0,
@@ -1218,6 +1362,12 @@ var (
 		"MESSAGE_KIND_ADOPTED":     4,
 		"MESSAGE_KIND_SIGTERM":     5,
 		"MESSAGE_KIND_OBSERVATION": 6,
+		"MESSAGE_KIND_CRASH":       7,
+		"MESSAGE_KIND_APPROVAL":    8,
+		"MESSAGE_KIND_DRAIN":       9,
+		"MESSAGE_KIND_DEAD_LETTER": 10,
+		"MESSAGE_KIND_BUDGET":      11,
+		"MESSAGE_KIND_BREAKER":     12,
 	}
 )
 
@@ -1232,11 +1382,11 @@ func (x MessageKind) String() string {
 }
 
 func (MessageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[17].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[19].Descriptor()
 }
 
 func (MessageKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[17]
+	return &file_agbox_v1_agent_proto_enumTypes[19]
 }
 
 func (x MessageKind) Number() protoreflect.EnumNumber {
@@ -1245,7 +1395,7 @@ func (x MessageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageKind.Descriptor instead.
 func (MessageKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
@@ -1309,6 +1459,10 @@ type AgentSpec struct {
 	// Names of the tools that only read: while the agent is PLANNING, or waits for resources, its
 	// program may use no others. Unset means a list of the usual ones.
 	PlanningTools []string `protobuf:"bytes,40,rep,name=planning_tools,json=planningTools,proto3" json:"planning_tools,omitempty"`
+	// Of which changes of the agent its parent and init are told. Its children have the same.
+	Tells *AgentTells `protobuf:"bytes,50,opt,name=tells,proto3" json:"tells,omitempty"`
+	// Which pauses a message ends. Unset means idle. Its children have the same.
+	WakeOn        AgentWakeOn `protobuf:"varint,51,opt,name=wake_on,json=wakeOn,proto3,enum=agbox.v1.AgentWakeOn" json:"wake_on,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1539,6 +1693,76 @@ func (x *AgentSpec) GetPlanningTools() []string {
 	return nil
 }
 
+func (x *AgentSpec) GetTells() *AgentTells {
+	if x != nil {
+		return x.Tells
+	}
+	return nil
+}
+
+func (x *AgentSpec) GetWakeOn() AgentWakeOn {
+	if x != nil {
+		return x.WakeOn
+	}
+	return AgentWakeOn_AGENT_WAKE_ON_UNSPECIFIED
+}
+
+// AgentTells says who is told of which changes of an agent, by a message each. Its end is told
+// to its parent in any case, and so is that it is IDLE.
+type AgentTells struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The changes of which its parent is told, if that is an agent. Unset means all.
+	Parent []AgentNews `protobuf:"varint,1,rep,packed,name=parent,proto3,enum=agbox.v1.AgentNews" json:"parent,omitempty"`
+	// The changes of which init is told, whether it is the parent or not. Unset means all.
+	Init          []AgentNews `protobuf:"varint,2,rep,packed,name=init,proto3,enum=agbox.v1.AgentNews" json:"init,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentTells) Reset() {
+	*x = AgentTells{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentTells) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentTells) ProtoMessage() {}
+
+func (x *AgentTells) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentTells.ProtoReflect.Descriptor instead.
+func (*AgentTells) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentTells) GetParent() []AgentNews {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *AgentTells) GetInit() []AgentNews {
+	if x != nil {
+		return x.Init
+	}
+	return nil
+}
+
 // AgentStack is a part of the tree with bounds of its own. Across its border only its root and
 // the parent of that reach each other, by messages. Bounds of 0 are none.
 type AgentStack struct {
@@ -1563,7 +1787,7 @@ type AgentStack struct {
 
 func (x *AgentStack) Reset() {
 	*x = AgentStack{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1799,7 @@ func (x *AgentStack) String() string {
 func (*AgentStack) ProtoMessage() {}
 
 func (x *AgentStack) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1812,7 @@ func (x *AgentStack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStack.ProtoReflect.Descriptor instead.
 func (*AgentStack) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentStack) GetName() string {
@@ -1650,7 +1874,7 @@ type AgentMaySpawn struct {
 
 func (x *AgentMaySpawn) Reset() {
 	*x = AgentMaySpawn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1886,7 @@ func (x *AgentMaySpawn) String() string {
 func (*AgentMaySpawn) ProtoMessage() {}
 
 func (x *AgentMaySpawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1899,7 @@ func (x *AgentMaySpawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMaySpawn.ProtoReflect.Descriptor instead.
 func (*AgentMaySpawn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentMaySpawn) GetClasses() []string {
@@ -1723,7 +1947,7 @@ type AgentProbes struct {
 
 func (x *AgentProbes) Reset() {
 	*x = AgentProbes{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1959,7 @@ func (x *AgentProbes) String() string {
 func (*AgentProbes) ProtoMessage() {}
 
 func (x *AgentProbes) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1972,7 @@ func (x *AgentProbes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProbes.ProtoReflect.Descriptor instead.
 func (*AgentProbes) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentProbes) GetLiveness() *AgentProbe {
@@ -1795,7 +2019,7 @@ type AgentProbe struct {
 
 func (x *AgentProbe) Reset() {
 	*x = AgentProbe{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2031,7 @@ func (x *AgentProbe) String() string {
 func (*AgentProbe) ProtoMessage() {}
 
 func (x *AgentProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2044,7 @@ func (x *AgentProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProbe.ProtoReflect.Descriptor instead.
 func (*AgentProbe) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentProbe) GetHttp() string {
@@ -1888,7 +2112,7 @@ type AgentHeartbeat struct {
 
 func (x *AgentHeartbeat) Reset() {
 	*x = AgentHeartbeat{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2124,7 @@ func (x *AgentHeartbeat) String() string {
 func (*AgentHeartbeat) ProtoMessage() {}
 
 func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2137,7 @@ func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHeartbeat.ProtoReflect.Descriptor instead.
 func (*AgentHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentHeartbeat) GetInterval() *durationpb.Duration {
@@ -1981,7 +2205,7 @@ type AgentContextLimits struct {
 
 func (x *AgentContextLimits) Reset() {
 	*x = AgentContextLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2217,7 @@ func (x *AgentContextLimits) String() string {
 func (*AgentContextLimits) ProtoMessage() {}
 
 func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2230,7 @@ func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentContextLimits.ProtoReflect.Descriptor instead.
 func (*AgentContextLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentContextLimits) GetAging() uint32 {
@@ -2050,7 +2274,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2286,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2299,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentDrain) GetPreStop() *durationpb.Duration {
@@ -2126,7 +2350,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2362,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2375,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -2202,7 +2426,7 @@ type AgentReduced struct {
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2438,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2451,7 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
@@ -2258,7 +2482,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2494,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2507,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -2326,7 +2550,7 @@ type AgentCalls struct {
 
 func (x *AgentCalls) Reset() {
 	*x = AgentCalls{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2562,7 @@ func (x *AgentCalls) String() string {
 func (*AgentCalls) ProtoMessage() {}
 
 func (x *AgentCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2575,7 @@ func (x *AgentCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCalls.ProtoReflect.Descriptor instead.
 func (*AgentCalls) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentCalls) GetConnect() *durationpb.Duration {
@@ -2411,7 +2635,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2647,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2660,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -2518,7 +2742,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2754,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2767,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -2949,7 +3173,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3185,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3198,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -3080,7 +3304,7 @@ type AgentReparented struct {
 
 func (x *AgentReparented) Reset() {
 	*x = AgentReparented{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3316,7 @@ func (x *AgentReparented) String() string {
 func (*AgentReparented) ProtoMessage() {}
 
 func (x *AgentReparented) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3329,7 @@ func (x *AgentReparented) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReparented.ProtoReflect.Descriptor instead.
 func (*AgentReparented) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentReparented) GetParent() string {
@@ -3125,7 +3349,7 @@ func (x *AgentReparented) GetFrom() string {
 // AgentHold is a hold on an agent, or its end. With a stream it is a subscription of the agent.
 type AgentHold struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "agent:ID" or "client:ID". Empty if there is a stream.
+	// "agent:ID", "client:ID" or "inbox". Empty if there is a stream.
 	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Of a client: how long it stays after the connection was lost.
 	Linger *durationpb.Duration `protobuf:"bytes,2,opt,name=linger,proto3" json:"linger,omitempty"`
@@ -3139,7 +3363,7 @@ type AgentHold struct {
 
 func (x *AgentHold) Reset() {
 	*x = AgentHold{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3375,7 @@ func (x *AgentHold) String() string {
 func (*AgentHold) ProtoMessage() {}
 
 func (x *AgentHold) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3388,7 @@ func (x *AgentHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHold.ProtoReflect.Descriptor instead.
 func (*AgentHold) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentHold) GetHolder() string {
@@ -3209,7 +3433,7 @@ type AgentSignal struct {
 
 func (x *AgentSignal) Reset() {
 	*x = AgentSignal{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3445,7 @@ func (x *AgentSignal) String() string {
 func (*AgentSignal) ProtoMessage() {}
 
 func (x *AgentSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3458,7 @@ func (x *AgentSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSignal.ProtoReflect.Descriptor instead.
 func (*AgentSignal) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentSignal) GetSeq() uint64 {
@@ -3269,7 +3493,7 @@ type AgentFormerChildren struct {
 
 func (x *AgentFormerChildren) Reset() {
 	*x = AgentFormerChildren{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3505,7 @@ func (x *AgentFormerChildren) String() string {
 func (*AgentFormerChildren) ProtoMessage() {}
 
 func (x *AgentFormerChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3518,7 @@ func (x *AgentFormerChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentFormerChildren.ProtoReflect.Descriptor instead.
 func (*AgentFormerChildren) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentFormerChildren) GetUsed() *AgentUsage {
@@ -3314,7 +3538,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3550,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3563,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -3367,7 +3591,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3603,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3616,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -3443,7 +3667,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3679,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3692,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -3528,7 +3752,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3764,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3777,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -3685,7 +3909,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +3921,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +3934,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3763,7 +3987,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3999,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +4012,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3824,7 +4048,7 @@ type AgentResume struct {
 
 func (x *AgentResume) Reset() {
 	*x = AgentResume{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +4060,7 @@ func (x *AgentResume) String() string {
 func (*AgentResume) ProtoMessage() {}
 
 func (x *AgentResume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +4073,7 @@ func (x *AgentResume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResume.ProtoReflect.Descriptor instead.
 func (*AgentResume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentResume) GetReplan() bool {
@@ -3879,7 +4103,7 @@ type AgentPicture struct {
 
 func (x *AgentPicture) Reset() {
 	*x = AgentPicture{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4115,7 @@ func (x *AgentPicture) String() string {
 func (*AgentPicture) ProtoMessage() {}
 
 func (x *AgentPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4128,7 @@ func (x *AgentPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPicture.ProtoReflect.Descriptor instead.
 func (*AgentPicture) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentPicture) GetSandboxId() string {
@@ -3972,7 +4196,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4208,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4221,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -4091,7 +4315,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +4327,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +4340,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -4184,7 +4408,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4196,7 +4420,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4209,7 +4433,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -4254,7 +4478,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4266,7 +4490,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4279,7 +4503,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -4340,7 +4564,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4576,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4589,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -4409,7 +4633,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4421,7 +4645,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4434,7 +4658,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -4472,7 +4696,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4708,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4721,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -4543,7 +4767,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4779,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +4792,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -4610,8 +4834,8 @@ type AgentMessage struct {
 	// Details of a message of agbox itself, as a JSON object.
 	Body string                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`
 	At   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
-	// Of CHILD and ADOPTED: how often the recipient was told, from 1 to 3. given_up means that
-	// it did not acknowledge the message in time after the last of these.
+	// Of a message of agbox about another agent: how often the recipient was told, from 1 to 3.
+	// given_up means that it did not acknowledge the message in time after the last of these.
 	Tries         uint32 `protobuf:"varint,9,opt,name=tries,proto3" json:"tries,omitempty"`
 	GivenUp       bool   `protobuf:"varint,10,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4620,7 +4844,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[35]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4856,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[35]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4869,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -4786,7 +5010,7 @@ type Agent struct {
 	Unread uint32 `protobuf:"varint,36,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Ids of the agents that must be COMPLETED before it begins, and are not yet.
 	After []string `protobuf:"bytes,37,rep,name=after,proto3" json:"after,omitempty"`
-	// Who holds it: "agent:ID" or "client:ID".
+	// Who holds it: "agent:ID", "client:ID", or "inbox" for messages that it has not acknowledged.
 	Holders []string `protobuf:"bytes,35,rep,name=holders,proto3" json:"holders,omitempty"`
 	// What its children have of its budget: the budgets of those that have not ended, and what
 	// the others have used.
@@ -4802,7 +5026,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[36]
+	mi := &file_agbox_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +5038,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[36]
+	mi := &file_agbox_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +5051,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -5128,7 +5352,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\f\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\r\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -5161,10 +5385,16 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\blifetime\x18\x19 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\blifetime\x124\n" +
 	"\tmay_spawn\x18\x18 \x01(\v2\x17.agbox.v1.AgentMaySpawnR\bmaySpawn\x12@\n" +
 	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x129\n" +
-	"\x0eplanning_tools\x18( \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01\x18\x80\x02R\rplanningTools\x1a7\n" +
+	"\x0eplanning_tools\x18( \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01\x18\x80\x02R\rplanningTools\x12*\n" +
+	"\x05tells\x182 \x01(\v2\x14.agbox.v1.AgentTellsR\x05tells\x128\n" +
+	"\awake_on\x183 \x01(\x0e2\x15.agbox.v1.AgentWakeOnB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06wakeOn\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb8\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8c\x01\n" +
+	"\n" +
+	"AgentTells\x12@\n" +
+	"\x06parent\x18\x01 \x03(\x0e2\x13.agbox.v1.AgentNewsB\x13\xbaH\x10\x92\x01\r\x10\x10\x18\x01\"\a\x82\x01\x04\x10\x01 \x00R\x06parent\x12<\n" +
+	"\x04init\x18\x02 \x03(\x0e2\x13.agbox.v1.AgentNewsB\x13\xbaH\x10\x92\x01\r\x10\x10\x18\x01\"\a\x82\x01\x04\x10\x01 \x00R\x04init\"\xb8\x02\n" +
 	"\n" +
 	"AgentStack\x126\n" +
 	"\x04name\x18\x01 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12 \n" +
@@ -5580,7 +5810,20 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x1bINCARNATION_END_KIND_BUDGET\x10\b\x12\x1d\n" +
 	"\x19INCARNATION_END_KIND_LOST\x10\t\x12&\n" +
 	"\"INCARNATION_END_KIND_NEVER_STARTED\x10\n" +
-	"*e\n" +
+	"*\xcc\x01\n" +
+	"\tAgentNews\x12\x1a\n" +
+	"\x16AGENT_NEWS_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fAGENT_NEWS_NONE\x10\x01\x12\x14\n" +
+	"\x10AGENT_NEWS_CRASH\x10\x02\x12\x17\n" +
+	"\x13AGENT_NEWS_APPROVAL\x10\x03\x12\x14\n" +
+	"\x10AGENT_NEWS_DRAIN\x10\x04\x12\x1a\n" +
+	"\x16AGENT_NEWS_DEAD_LETTER\x10\x05\x12\x15\n" +
+	"\x11AGENT_NEWS_BUDGET\x10\x06\x12\x16\n" +
+	"\x12AGENT_NEWS_BREAKER\x10\a*_\n" +
+	"\vAgentWakeOn\x12\x1d\n" +
+	"\x19AGENT_WAKE_ON_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12AGENT_WAKE_ON_IDLE\x10\x01\x12\x19\n" +
+	"\x15AGENT_WAKE_ON_MESSAGE\x10\x02*e\n" +
 	"\rAgentLifetime\x12\x1e\n" +
 	"\x1aAGENT_LIFETIME_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17AGENT_LIFETIME_DETACHED\x10\x01\x12\x17\n" +
@@ -5642,7 +5885,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19LEASE_VERDICT_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15LEASE_VERDICT_GRANTED\x10\x01\x12\x16\n" +
 	"\x12LEASE_VERDICT_WAIT\x10\x02\x12\x15\n" +
-	"\x11LEASE_VERDICT_DIE\x10\x03*\xc5\x01\n" +
+	"\x11LEASE_VERDICT_DIE\x10\x03*\xe1\x02\n" +
 	"\vMessageKind\x12\x1c\n" +
 	"\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_KIND_TEXT\x10\x01\x12\x17\n" +
@@ -5650,7 +5893,14 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12MESSAGE_KIND_CHILD\x10\x03\x12\x18\n" +
 	"\x14MESSAGE_KIND_ADOPTED\x10\x04\x12\x18\n" +
 	"\x14MESSAGE_KIND_SIGTERM\x10\x05\x12\x1c\n" +
-	"\x18MESSAGE_KIND_OBSERVATION\x10\x06B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x18MESSAGE_KIND_OBSERVATION\x10\x06\x12\x16\n" +
+	"\x12MESSAGE_KIND_CRASH\x10\a\x12\x19\n" +
+	"\x15MESSAGE_KIND_APPROVAL\x10\b\x12\x16\n" +
+	"\x12MESSAGE_KIND_DRAIN\x10\t\x12\x1c\n" +
+	"\x18MESSAGE_KIND_DEAD_LETTER\x10\n" +
+	"\x12\x17\n" +
+	"\x13MESSAGE_KIND_BUDGET\x10\v\x12\x18\n" +
+	"\x14MESSAGE_KIND_BREAKER\x10\fB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_agent_proto_rawDescOnce sync.Once
@@ -5664,8 +5914,8 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 20)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -5677,185 +5927,192 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(KillCascade)(0),              // 7: agbox.v1.KillCascade
 	(CheckpointKind)(0),           // 8: agbox.v1.CheckpointKind
 	(IncarnationEndKind)(0),       // 9: agbox.v1.IncarnationEndKind
-	(AgentLifetime)(0),            // 10: agbox.v1.AgentLifetime
-	(AgentReady)(0),               // 11: agbox.v1.AgentReady
-	(AgentRevival)(0),             // 12: agbox.v1.AgentRevival
-	(AgentEventType)(0),           // 13: agbox.v1.AgentEventType
-	(AgentApproval)(0),            // 14: agbox.v1.AgentApproval
-	(LeaseMode)(0),                // 15: agbox.v1.LeaseMode
-	(LeaseVerdict)(0),             // 16: agbox.v1.LeaseVerdict
-	(MessageKind)(0),              // 17: agbox.v1.MessageKind
-	(*AgentSpec)(nil),             // 18: agbox.v1.AgentSpec
-	(*AgentStack)(nil),            // 19: agbox.v1.AgentStack
-	(*AgentMaySpawn)(nil),         // 20: agbox.v1.AgentMaySpawn
-	(*AgentProbes)(nil),           // 21: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 22: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 23: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 24: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 25: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 26: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 27: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 28: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 29: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 30: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 31: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 32: agbox.v1.AgentSpawned
-	(*AgentReparented)(nil),       // 33: agbox.v1.AgentReparented
-	(*AgentHold)(nil),             // 34: agbox.v1.AgentHold
-	(*AgentSignal)(nil),           // 35: agbox.v1.AgentSignal
-	(*AgentFormerChildren)(nil),   // 36: agbox.v1.AgentFormerChildren
-	(*AgentMoved)(nil),            // 37: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 38: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 39: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 40: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 41: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 42: agbox.v1.AgentWake
-	(*AgentResume)(nil),           // 43: agbox.v1.AgentResume
-	(*AgentPicture)(nil),          // 44: agbox.v1.AgentPicture
-	(*AgentCheckpoint)(nil),       // 45: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 46: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 47: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 48: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 49: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 50: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 51: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 52: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 53: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 54: agbox.v1.Agent
-	nil,                           // 55: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 56: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 57: agbox.v1.AgentCalls.ToolsEntry
-	nil,                           // 58: agbox.v1.AgentPicture.ServicesEntry
-	nil,                           // 59: agbox.v1.AgentPicture.LimitsEntry
-	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
+	(AgentNews)(0),                // 10: agbox.v1.AgentNews
+	(AgentWakeOn)(0),              // 11: agbox.v1.AgentWakeOn
+	(AgentLifetime)(0),            // 12: agbox.v1.AgentLifetime
+	(AgentReady)(0),               // 13: agbox.v1.AgentReady
+	(AgentRevival)(0),             // 14: agbox.v1.AgentRevival
+	(AgentEventType)(0),           // 15: agbox.v1.AgentEventType
+	(AgentApproval)(0),            // 16: agbox.v1.AgentApproval
+	(LeaseMode)(0),                // 17: agbox.v1.LeaseMode
+	(LeaseVerdict)(0),             // 18: agbox.v1.LeaseVerdict
+	(MessageKind)(0),              // 19: agbox.v1.MessageKind
+	(*AgentSpec)(nil),             // 20: agbox.v1.AgentSpec
+	(*AgentTells)(nil),            // 21: agbox.v1.AgentTells
+	(*AgentStack)(nil),            // 22: agbox.v1.AgentStack
+	(*AgentMaySpawn)(nil),         // 23: agbox.v1.AgentMaySpawn
+	(*AgentProbes)(nil),           // 24: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 25: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 26: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 27: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 28: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 29: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 30: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 31: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 32: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 33: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 34: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 35: agbox.v1.AgentSpawned
+	(*AgentReparented)(nil),       // 36: agbox.v1.AgentReparented
+	(*AgentHold)(nil),             // 37: agbox.v1.AgentHold
+	(*AgentSignal)(nil),           // 38: agbox.v1.AgentSignal
+	(*AgentFormerChildren)(nil),   // 39: agbox.v1.AgentFormerChildren
+	(*AgentMoved)(nil),            // 40: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 41: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 42: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 43: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 44: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 45: agbox.v1.AgentWake
+	(*AgentResume)(nil),           // 46: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 47: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 48: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 49: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 50: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 51: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 52: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 53: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 54: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 55: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 56: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 57: agbox.v1.Agent
+	nil,                           // 58: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 59: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 60: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 61: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 62: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
-	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	55,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	23,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	24,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	25,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	26,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	28,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	30,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	21,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	29,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	60,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	60,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	19,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
-	10,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
-	20,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
-	60,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	10,  // 17: agbox.v1.AgentStack.child_lifetime:type_name -> agbox.v1.AgentLifetime
-	22,  // 18: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	22,  // 19: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	22,  // 20: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	60,  // 21: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	60,  // 22: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	60,  // 23: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	60,  // 24: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	60,  // 25: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	60,  // 26: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	60,  // 27: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	60,  // 28: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	60,  // 29: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	60,  // 30: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	60,  // 31: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	60,  // 32: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	60,  // 33: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	27,  // 34: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	56,  // 35: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	60,  // 36: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	60,  // 37: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	60,  // 38: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	60,  // 39: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	60,  // 40: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	57,  // 41: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	60,  // 42: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	60,  // 43: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	13,  // 44: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	61,  // 45: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 46: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	44,  // 47: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
-	32,  // 48: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	38,  // 49: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	40,  // 50: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	41,  // 51: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	42,  // 52: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	43,  // 53: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	45,  // 54: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	46,  // 55: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	48,  // 56: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	34,  // 57: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	49,  // 58: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	50,  // 59: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	33,  // 60: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	51,  // 61: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	52,  // 62: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	37,  // 63: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	35,  // 64: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
-	36,  // 65: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
-	45,  // 66: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 67: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	60,  // 68: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	17,  // 69: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
-	39,  // 70: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
-	9,   // 71: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	39,  // 72: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 73: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 74: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	61,  // 75: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
-	60,  // 76: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
-	1,   // 77: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	61,  // 78: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 79: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	61,  // 80: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	58,  // 81: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	59,  // 82: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	47,  // 83: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
-	8,   // 84: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	39,  // 85: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	39,  // 86: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	39,  // 87: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 88: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	47,  // 89: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 90: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	47,  // 91: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
-	5,   // 92: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 93: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 94: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 95: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 96: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	60,  // 97: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	61,  // 98: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 99: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	61,  // 100: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 101: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 102: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	61,  // 103: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	61,  // 104: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	61,  // 105: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	61,  // 106: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	46,  // 107: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	45,  // 108: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 109: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 110: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 111: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	61,  // 112: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 113: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	47,  // 114: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 115: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	40,  // 116: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	39,  // 117: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
-	10,  // 118: agbox.v1.Agent.lifetime:type_name -> agbox.v1.AgentLifetime
-	60,  // 119: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	120, // [120:120] is the sub-list for method output_type
-	120, // [120:120] is the sub-list for method input_type
-	120, // [120:120] is the sub-list for extension type_name
-	120, // [120:120] is the sub-list for extension extendee
-	0,   // [0:120] is the sub-list for field type_name
+	13,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
+	14,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
+	58,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	26,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	27,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	28,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	29,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	31,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	33,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	24,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	32,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	63,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	63,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	22,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
+	12,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
+	23,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
+	63,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	21,  // 17: agbox.v1.AgentSpec.tells:type_name -> agbox.v1.AgentTells
+	11,  // 18: agbox.v1.AgentSpec.wake_on:type_name -> agbox.v1.AgentWakeOn
+	10,  // 19: agbox.v1.AgentTells.parent:type_name -> agbox.v1.AgentNews
+	10,  // 20: agbox.v1.AgentTells.init:type_name -> agbox.v1.AgentNews
+	12,  // 21: agbox.v1.AgentStack.child_lifetime:type_name -> agbox.v1.AgentLifetime
+	25,  // 22: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	25,  // 23: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	25,  // 24: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	63,  // 25: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	63,  // 26: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	63,  // 27: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	63,  // 28: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	63,  // 29: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	63,  // 30: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	63,  // 31: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	63,  // 32: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	63,  // 33: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	63,  // 34: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	63,  // 35: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	63,  // 36: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	63,  // 37: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	30,  // 38: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	59,  // 39: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	63,  // 40: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	63,  // 41: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	63,  // 42: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	63,  // 43: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	63,  // 44: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	60,  // 45: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	63,  // 46: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	63,  // 47: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	15,  // 48: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	64,  // 49: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 50: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	47,  // 51: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	35,  // 52: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	41,  // 53: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	43,  // 54: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	44,  // 55: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	45,  // 56: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	46,  // 57: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	48,  // 58: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	49,  // 59: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	51,  // 60: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	37,  // 61: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	52,  // 62: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	53,  // 63: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	36,  // 64: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	54,  // 65: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	55,  // 66: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	40,  // 67: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	38,  // 68: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
+	39,  // 69: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
+	48,  // 70: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	12,  // 71: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	63,  // 72: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	19,  // 73: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
+	42,  // 74: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
+	9,   // 75: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	42,  // 76: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 77: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 78: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	64,  // 79: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
+	63,  // 80: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
+	1,   // 81: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	64,  // 82: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	16,  // 83: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	64,  // 84: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	61,  // 85: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	62,  // 86: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	50,  // 87: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	8,   // 88: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	42,  // 89: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	42,  // 90: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	42,  // 91: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	17,  // 92: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	50,  // 93: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	18,  // 94: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	50,  // 95: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
+	5,   // 96: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 97: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 98: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 99: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 100: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	63,  // 101: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	64,  // 102: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	19,  // 103: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	64,  // 104: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 105: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 106: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	64,  // 107: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	64,  // 108: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	64,  // 109: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	64,  // 110: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	49,  // 111: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	48,  // 112: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 113: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 114: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 115: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	64,  // 116: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	16,  // 117: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	50,  // 118: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	20,  // 119: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	43,  // 120: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	42,  // 121: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
+	12,  // 122: agbox.v1.Agent.lifetime:type_name -> agbox.v1.AgentLifetime
+	63,  // 123: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	124, // [124:124] is the sub-list for method output_type
+	124, // [124:124] is the sub-list for method input_type
+	124, // [124:124] is the sub-list for extension type_name
+	124, // [124:124] is the sub-list for extension extendee
+	0,   // [0:124] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -5863,8 +6120,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[10].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[13].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[11].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[14].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -5884,16 +6141,16 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Signal)(nil),
 		(*AgentEvent_FormerChildren)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[22].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[36].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[23].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      18,
-			NumMessages:   42,
+			NumEnums:      20,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

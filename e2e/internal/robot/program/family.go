@@ -114,7 +114,7 @@ func (r *robot) join() (bool, error) {
 		switch {
 		case l.Kind == "ADOPTED":
 			waiting[l.From] = !slices.Contains(over, l.State)
-		case l.Kind == "CHILD" && slices.Contains(over, l.State):
+		case slices.Contains(over, l.State): // CHILD, DEAD_LETTER or BUDGET
 			waiting[l.From] = false
 		}
 	}
