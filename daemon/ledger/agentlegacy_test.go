@@ -1,0 +1,156 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// rounds does what rounds of agents do until all rest. What is to end ends at once.
+func rounds(t *testing.T, l *Ledger, sandbox agent.Sandbox, ids ...string) {
+	t.Helper()
+	for range 20 {
+		rest := true
+		for _, id := range ids {
+			a := now(t, l, id)
+			seen := agent.Seen{Sandbox: sandbox, Kin: l.Kin(a), PauseMark: a.PauseMark()}
+			if a.Incarnation != nil {
+				seen.Exec = agent.ExecRunning
+			}
+			step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), time.Unix(0, 0))
+			rest = rest && step.Do == agent.Rest
+			switch step.Do {
+			case agent.Emit:
+				emitAgent(t, l, a.Record, step.Event)
+			case agent.Drain, agent.Kill:
+				endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: step.End, DrainedFor: step.Pause})
+			}
+		}
+		if rest {
+			return
+		}
+	}
+	t.Fatal("the agents do not come to rest")
+}
+
+// endings are what can become of a parent, as the document says it, in its order.
+var endings = []struct {
+	name    string
+	sandbox agent.Sandbox
+	do      func(*testing.T, *Ledger, string)
+}{
+	{"COMPLETED", agent.SandboxReady, endsAs(agent.Completed)},
+	{"ABORTED, as it has reported", agent.SandboxReady, endsAs(agent.Aborted)},
+	{"FAILED, as it has reported", agent.SandboxReady, endsAs(agent.Failed)},
+	{"FAILED, because its budget is used up", agent.SandboxReady, func(t *testing.T, l *Ledger, id string) {
+		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET})
+	}},
+	{"DEAD_LETTER", agent.SandboxReady, endsAs(agent.DeadLetter)},
+	{"`agbox agent kill`", agent.SandboxReady, killedWith(agboxv1.KillCascade_KILL_CASCADE_UNSPECIFIED)},
+	{"`agbox agent kill --tree`, or `--cascade`", agent.SandboxReady, killedWith(agboxv1.KillCascade_KILL_CASCADE_TREE)},
+	{"`agbox agent kill --no-cascade`", agent.SandboxReady, killedWith(agboxv1.KillCascade_KILL_CASCADE_NONE)},
+	{"FAILED, because the sandbox was deleted in which they run, too", agent.SandboxMissing, func(t *testing.T, l *Ledger, id string) {
+		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST})
+	}},
+	{"RETRYING after a crash", agent.SandboxReady, func(t *testing.T, l *Ledger, id string) {
+		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 1})
+	}},
+	{"PAUSED: drained, IDLE, waiting or SUSPENDED", agent.SandboxReady, func(t *testing.T, l *Ledger, id string) {
+		for _, reason := range []agboxv1.PauseReason{forIdle, forUnheld, forApproval, agboxv1.PauseReason_PAUSE_REASON_CONFLICT} {
+			pausedBy(t, l, now(t, l, id), reason)
+		}
+		if _, err := l.RequestDrain(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}},
+}
+
+func endsAs(state agboxv1.AgentState) func(*testing.T, *Ledger, string) {
+	return func(t *testing.T, l *Ledger, id string) {
+		t.Helper()
+		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 1})
+		end(t, l, id, state)
+	}
+}
+
+func killedWith(cascade agboxv1.KillCascade) func(*testing.T, *Ledger, string) {
+	return func(t *testing.T, l *Ledger, id string) {
+		t.Helper()
+		if _, err := l.RequestKill(t.Context(), id, &agboxv1.AgentKill{Mode: agboxv1.KillMode_KILL_MODE_NOW, Cascade: cascade}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWhatBecomesOfChildrenIsAsTheDocumentSays computes the table of the document.
+func TestWhatBecomesOfChildrenIsAsTheDocumentSays(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("| the parent is or was | a child that only it holds | one that others hold, too | a detached child |\n|---|---|---|---|\n")
+	for _, row := range endings {
+		fmt.Fprintf(&b, "| %s |", row.name)
+		l := fresh(t)
+		ready(t, l, "s")
+		spawn(t, l, agentOf("g", "", "s"))
+		spawn(t, l, child("p", "g"))
+		children := []string{"alone", "shared", "detached"}
+		for _, id := range children {
+			n := child(id, "p")
+			if id != "detached" {
+				n.Spec.Lifetime = agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
+			}
+			if id == "shared" {
+				n.Holder, n.Linger = "client:c", time.Hour
+			}
+			spawn(t, l, n)
+		}
+		all := append([]string{"g", "p"}, children...)
+		rounds(t, l, agent.SandboxReady, all...)
+		row.do(t, l, "p")
+		if row.sandbox == agent.SandboxMissing {
+			for _, id := range append([]string{"g"}, children...) {
+				endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST})
+			}
+		}
+		rounds(t, l, row.sandbox, all...)
+		for _, id := range children {
+			fmt.Fprintf(&b, " %s |", became(now(t, l, id)))
+		}
+		b.WriteString("\n")
+	}
+	if !strings.Contains(string(raw), b.String()) {
+		t.Errorf("docs/agents.md does not have this table:\n%s", b.String())
+	}
+}
+
+// became says what has become of a child of p, whose parent is g.
+func became(c Agent) string {
+	switch heir := agent.AgentHolder("g"); {
+	case c.State == agent.Aborted && c.Kill != nil:
+		return "killed"
+	case c.State == agent.Failed:
+		return "FAILED, too"
+	case c.Over():
+		return c.Word()
+	case c.Parent == "p" && c.Incarnation != nil:
+		return "goes on"
+	case c.Parent == "g" && c.Incarnation != nil && c.HeldBy(heir) && len(c.Holders) > 1:
+		return "adopted, and held by the others and the agent that adopts it"
+	case c.Parent == "g" && c.Incarnation != nil && c.HeldBy(heir):
+		return "adopted, and held by the agent that adopts it"
+	case c.Parent == "g" && c.Incarnation != nil && c.Held:
+		return "adopted, and held by the others"
+	case c.Parent == "g" && c.Incarnation != nil:
+		return "adopted"
+	}
+	return "is " + c.Word()
+}
