@@ -66,8 +66,9 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 	optional := map[string]func() ([]byte, error){
 		"AGBOX_PREVIOUS": func() ([]byte, error) { return previous(a.Record) },
 		"AGBOX_JOURNAL":  func() ([]byte, error) { return r.tail(a, c) },
+		"AGBOX_HANDOFF":  func() ([]byte, error) { return r.handoff(ctx, a) },
 	}
-	names := map[string]string{"AGBOX_PREVIOUS": "previous.json", "AGBOX_JOURNAL": "journal.jsonl"}
+	names := map[string]string{"AGBOX_PREVIOUS": "previous.json", "AGBOX_JOURNAL": "journal.jsonl", "AGBOX_HANDOFF": "handoff.json"}
 	for variable, read := range optional {
 		raw, err := read()
 		if err == nil && raw != nil {

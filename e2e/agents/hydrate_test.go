@@ -104,3 +104,30 @@ func TestDamagedCheckpointsAreNotUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestAProgramThatDiesOfItsContextIsHandedOn: it saved nothing. The next one is told what it did,
+// and the one after that is not, because the next one has saved its work.
+func TestAProgramThatDiesOfItsContextIsHandedOn(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `case $AGBOX_INCARNATION in
+		1) agbox-agent say "looking for the bug"; agbox-agent tool --once --id look-1 grep -- echo found it
+			agbox-agent step 3; agbox-agent context 101; sleep 1000;;
+		2) agbox-agent hydrate > /tmp/two; agbox-agent context 80; echo '{}' | agbox-agent checkpoint; agbox-agent context 101; sleep 1000;;
+		3) agbox-agent hydrate > /tmp/three; agbox-agent done complete;;
+		esac`, "one", "--in", "demo")
+	await(t, in, id, "COMPLETED")
+	two, three := in.Must(t, "exec", "demo", "--", "cat", "/tmp/two"), in.Must(t, "exec", "demo", "--", "cat", "/tmp/three")
+	for _, want := range []string{
+		`"made_by":"agbox"`, `"incarnation":1`, `"context":"DEAD","context_pct":101`, `"steps":3`, `"said":[{`, `looking for the bug`,
+		`"invocation":"look-1"`, `"result":"found it\n"`, `"kind":"INCARNATION_END_KIND_CONTEXT"`,
+	} {
+		if !strings.Contains(two, want) {
+			t.Errorf("the successor is not told %s:\n%s", want, two)
+		}
+	}
+	if strings.Contains(three, "made_by") {
+		t.Errorf("a record is made for a program that has saved its work:\n%s", three)
+	}
+}

@@ -29,6 +29,9 @@ type hydrated struct {
 	Pending []call `json:"pending"`
 	// Previous is how the incarnation before ended; null for the first one.
 	Previous json.RawMessage `json:"previous"`
+	// Handoff is what agbox knows of the work of an incarnation whose context was used up and that
+	// saved nothing since it was AGING; nil if there is none.
+	Handoff json.RawMessage `json:"handoff,omitempty"`
 	// Observation is what changed while the agent was paused; nil if it was not.
 	Observation json.RawMessage `json:"observation,omitempty"`
 	// Work is the path of the file with what to do.
@@ -86,6 +89,9 @@ func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
 	if err := h.calls(journal); err != nil && previous+journal != "" { // it is not the first incarnation
 		h.Skip, h.Pending = []call{}, []call{}
 		h.Notices = append(h.Notices, fmt.Sprintf("The calls since the checkpoint are not known (%v): ask the systems that they went to.", err))
+	}
+	if err := h.handoff(variable(env, "AGBOX_HANDOFF")); err != nil {
+		h.Notices = append(h.Notices, fmt.Sprintf("What the incarnation before did until its context was used up is not known: %v.", err))
 	}
 	if err := h.previous(previous); err != nil {
 		h.Notices = append(h.Notices, fmt.Sprintf("How the incarnation before ended is not known: %v.", err))
@@ -166,18 +172,33 @@ func (h *hydrated) calls(name string) error {
 	return in.Err()
 }
 
-func (h *hydrated) previous(name string) error {
-	if name == "" {
-		return nil
+func (h *hydrated) previous(name string) (err error) {
+	if name != "" {
+		var raw json.RawMessage
+		if raw, err = readJSON(name); err == nil {
+			h.Previous = raw
+		}
 	}
+	return err
+}
+
+func (h *hydrated) handoff(name string) (err error) {
+	if name != "" {
+		h.Handoff, err = readJSON(name)
+	}
+	return err
+}
+
+// readJSON reads a file about the incarnation before.
+func readJSON(name string) (json.RawMessage, error) {
 	raw, err := readUpTo(name, maxPrevious)
 	if err == nil && !json.Valid(raw) {
 		err = fmt.Errorf("%s is no JSON", name)
 	}
-	if err == nil {
-		h.Previous = raw
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return raw, nil
 }
 
 // readUpTo reads a file of at most max bytes.

@@ -43,6 +43,12 @@ func TestHydrateShowsWhatIsNeededToGoOn(t *testing.T) {
 		string(h.Previous) != `{"exit_code":9}` || len(h.Notices) != 0 {
 		t.Errorf("%d: %+v", code, h)
 	}
+	if code, h, _ = hydrated("AGBOX_HANDOFF=" + file("handoff", `{"made_by": "agbox"}`)); code != exitOK || string(h.Handoff) != `{"made_by":"agbox"}` || len(h.Notices) != 0 {
+		t.Errorf("a handoff: %d, %+v", code, h)
+	}
+	if code, h, _ = hydrated("AGBOX_HANDOFF=" + file("bad-handoff", `{"made_by`)); code != exitOK || h.Handoff != nil || len(h.Notices) != 1 {
+		t.Errorf("a handoff that is none: %d, %+v", code, h)
+	}
 	again := file("again", `{"op":"call","phase":"begin","kind":"tool","invocation":"1","name":"a"}
 {"op":"call","phase":"end","kind":"tool","invocation":"1","name":"a"}
 {"op":"call","phase":"begin","kind":"tool","invocation":"1","name":"b"}
