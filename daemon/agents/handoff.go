@@ -110,7 +110,7 @@ func (r *Runner) handoff(ctx context.Context, a ledger.Agent) ([]byte, error) {
 // handed reads the journal of one incarnation. It returns nil if the context had room, or the
 // program has saved a checkpoint since; saved means that it has saved any.
 func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved bool, err error) {
-	rows := handedRows{calls: make(map[string]int)}
+	rows := handedRows{calls: make(map[string]int), all: []handedCall{}, tools: []handedText{}, said: []handedText{}, sent: []handedText{}}
 	at, err := readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), rows.add)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, err

@@ -73,7 +73,7 @@ func newsText(news agboxv1.MessageKind, a Agent) string {
 	says := a.Done.GetMessage()
 	switch {
 	case news == agboxv1.MessageKind_MESSAGE_KIND_CRASH:
-		says = fmt.Sprintf("It has crashed %d times. %s", a.Crashes, a.Pause.Message)
+		says = fmt.Sprintf("Crash %d: %s.", a.Crashes, strings.TrimRight(a.Pause.Message, ".\n "))
 		if !a.Pause.WakeAt.IsZero() {
 			says += " It is tried again at " + a.Pause.WakeAt.UTC().Format(time.RFC3339) + "."
 		}

@@ -28,7 +28,7 @@ func TestAParentAndTheOperatorHearOfAChild(t *testing.T) {
 	in.Must(t, "daemon", "start")
 	for who, want := range map[string][]string{
 		"boss": {
-			"bad is RETRYING. It has crashed 1 times. no such table It is tried again at ", "bad is DEAD_LETTER. It crashed 2 times.",
+			"bad is RETRYING. Crash 1: no such table. It is tried again at ", "bad is DEAD_LETTER. It crashed 2 times.",
 			`asks is WAITING_FOR_APPROVAL. It asks: May I? A user decides: "agbox agent approve asks"`,
 		},
 		"init": {"bad is DEAD_LETTER. It crashed 2 times.", "asks is WAITING_FOR_APPROVAL. It asks: May I?"},
