@@ -94,7 +94,7 @@ func taken(st *unix.Stat_t) uint64 {
 
 // ExecOf returns the id of the exec that a log file belongs to by its name.
 func ExecOf(name string) (execID string, ok bool) {
-	for _, suffix := range append(Suffixes(), checkpointSuffixes...) {
+	for _, suffix := range slices.Concat(Suffixes(), checkpointSuffixes, []string{suffixResults}) {
 		if id, ok := strings.CutSuffix(name, suffix); ok && ids.Valid(id) {
 			return id, true
 		}

@@ -9,6 +9,7 @@
 //	{exec_id}.status       what became of the exec (status.go)
 //	{exec_id}.journal.jsonl, {exec_id}.ckpt-0.json to .ckpt-5.json
 //	                       what the incarnation of an agent has reported and saved
+//	{exec_id}.results      what its calls gave, if that is long
 //
 // The directory is shared with a container that may run anything. Readers trust no name,
 // size or byte in it: files are opened relative to a directory handle, must be regular
@@ -79,7 +80,7 @@ const (
 	suffixBeat = ".beat"
 )
 
-// Suffixes returns the suffixes of the names of an exec's files but its checkpoints. The
+// Suffixes returns the suffixes of the names of an exec's files but its checkpoints and results. The
 // rest of the name is the exec id.
 func Suffixes() []string {
 	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus, suffixJournal, suffixBeat}

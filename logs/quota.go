@@ -116,7 +116,7 @@ func (q *Quota) release(bytes uint64) {
 
 // counts reports whether a file counts towards the quota by its name.
 func counts(name string) bool {
-	for _, suffix := range [...]string{suffixStdout, suffixStderr, suffixIndex, suffixJournal, checkpointTempSuffix} {
+	for _, suffix := range [...]string{suffixStdout, suffixStderr, suffixIndex, suffixJournal, suffixResults, checkpointTempSuffix} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}

@@ -18,7 +18,7 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 	// Remove stdout first: without it the log does not exist for readers.
 	names := []string{
 		StdoutName(execID), StderrName(execID), IndexName(execID),
-		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID), checkpointTemp(execID),
+		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID), ResultsName(execID), checkpointTemp(execID),
 	}
 	for _, suffix := range checkpointSuffixes {
 		names = append(names, execID+suffix)

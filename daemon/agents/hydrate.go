@@ -63,9 +63,10 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 	if a.Last == nil {
 		return env, nil
 	}
+	var long []longResult
 	optional := map[string]func() ([]byte, error){
 		"AGBOX_PREVIOUS": func() ([]byte, error) { return previous(a.Record) },
-		"AGBOX_JOURNAL":  func() ([]byte, error) { return r.tail(a, c) },
+		"AGBOX_JOURNAL":  func() ([]byte, error) { lines, l, err := r.tail(a, c); long = l; return lines, err },
 		"AGBOX_HANDOFF":  func() ([]byte, error) { return r.handoff(ctx, a) },
 	}
 	names := map[string]string{"AGBOX_PREVIOUS": "previous.json", "AGBOX_JOURNAL": "journal.jsonl", "AGBOX_HANDOFF": "handoff.json"}
@@ -79,7 +80,26 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 			r.log.Warn("an incarnation begins without a file about the one before", "agent_id", a.ID, "file", names[variable], "error", err)
 		}
 	}
+	if env["AGBOX_JOURNAL"] != "" && len(long) > 0 {
+		if err := r.placeLong(ctx, a, long, env); err != nil { // the journal has their beginnings
+			r.log.Warn("an incarnation begins without the long results of calls", "agent_id", a.ID, "error", err)
+		}
+	}
 	return env, nil
+}
+
+// placeLong places the long results of calls, to which the rows of the journal point.
+func (r *Runner) placeLong(ctx context.Context, a ledger.Agent, long []longResult, env map[string]string) error {
+	from, done, err := r.readLong(a.SandboxID, long)
+	if err != nil {
+		return err
+	}
+	defer done()
+	at, err := r.place(ctx, a, "results", from)
+	if err == nil {
+		env["AGBOX_RESULTS"] = at
+	}
+	return err
 }
 
 // previous is the content of the file AGBOX_PREVIOUS: how the incarnation before ended, and the

@@ -1,6 +1,8 @@
 package agents
 
 import (
+	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/logs"
 )
 
 const (
@@ -16,6 +19,9 @@ const (
 	// results of calls in it beyond that: the newest are kept.
 	maxTail    = 1 << 20
 	maxResults = 8 << 20
+	// maxLong bounds the long results that it gets besides, in a file. The file is in the memory of
+	// the sandbox.
+	maxLong = 16 << 20
 	// tailWithin bounds how long journals are read for it.
 	tailWithin = 5 * time.Second
 )
@@ -23,32 +29,116 @@ const (
 // tail returns the rows of earlier incarnations from the row of a checkpoint on: that row
 // and those of calls. It is nil if that row is not found: the checkpoint alone is enough to
 // go on. Without a checkpoint, they are the rows from the first incarnation on.
-func (r *Runner) tail(a ledger.Agent, c *agboxv1.AgentCheckpoint) ([]byte, error) {
+func (r *Runner) tail(a ledger.Agent, c *agboxv1.AgentCheckpoint) ([]byte, []longResult, error) {
 	began := r.now()
 	var parts []tailRows
 	for n, size, room := a.Incarnation.N-1, 0, maxResults; n > 0 && r.now().Sub(began) < tailWithin; n-- {
 		rows, found, err := r.calls(a, n, c, room)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		rows.execID = agent.ExecID(a.ID, n)
 		parts, room = append(parts, rows), room-rows.results
 		if size += rows.size; size > maxTail {
-			return nil, nil
+			return nil, nil, nil
 		}
 		if found || c == nil && n == 1 {
+			long := placeLong(parts)
 			slices.Reverse(parts)
 			var all []byte
 			for _, part := range parts {
 				all = append(all, part.encode()...)
 			}
-			return all, nil
+			return all, long, nil
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
+}
+
+// longResult is a result in the file of an exec.
+type longResult struct {
+	execID   string
+	at, size int64
+}
+
+// placeLong chooses the long results that are handed on, the newest first, and gives them their
+// places in the file of the next incarnation. The parts are the newest first. The rows of others
+// have only the beginning of the result then.
+func placeLong(parts []tailRows) (long []longResult) {
+	room := uint64(maxLong)
+	for _, part := range parts {
+		for _, row := range slices.Backward(part.rows) {
+			switch f := row.ResultFile; {
+			case f == nil:
+			case *row.ResultBytes > room:
+				room = 0 // and none that is older
+			default:
+				room -= *row.ResultBytes
+				long = append(long, longResult{part.execID, int64(f.At), int64(*row.ResultBytes)})
+			}
+		}
+	}
+	kept, at := len(long), uint64(0)
+	for _, part := range parts {
+		for i := range slices.Backward(part.rows) {
+			row := &part.rows[i]
+			if row.ResultFile == nil {
+				continue
+			}
+			if kept == 0 {
+				row.ResultFile = nil
+				continue
+			}
+			kept--
+			row.ResultFile = &journal.ResultFile{At: at, CRC32: row.ResultFile.CRC32}
+			at += *row.ResultBytes
+		}
+	}
+	return long
+}
+
+// readLong reads long results one after the other, as far as they are there: what is missing is
+// zeros, and the checksums in the journal tell.
+func (r *Runner) readLong(sandboxID string, long []longResult) (from io.Reader, done func(), err error) {
+	dir, err := logs.OpenDir(r.paths.SandboxLogs(sandboxID))
+	if err != nil {
+		return nil, nil, err
+	}
+	files := make(map[string]*os.File)
+	done = func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		_ = dir.Close()
+	}
+	var all []io.Reader
+	for _, l := range long {
+		f, opened := files[l.execID]
+		if !opened {
+			if f, err = dir.OpenResults(l.execID); err == nil {
+				files[l.execID] = f
+			}
+		}
+		result := io.Reader(zeros{})
+		if f != nil {
+			result = io.MultiReader(io.NewSectionReader(f, l.at, l.size), zeros{})
+		}
+		all = append(all, io.LimitReader(result, l.size))
+	}
+	return io.MultiReader(all...), done, nil
+}
+
+// zeros are as many as one reads.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // tailRows are rows of one journal. size is in bytes and without results, which have results.
 type tailRows struct {
+	execID        string
 	rows          []journal.Row
 	size, results int
 	// dropped is the number of the first rows that have lost their results.

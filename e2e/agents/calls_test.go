@@ -8,6 +8,7 @@ import (
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // The scripts exit with other codes if a command does not exit as it should.
@@ -65,5 +66,32 @@ func TestAKilledProgramTakesTheResultsAndDoesNotCallAgain(t *testing.T) {
 	a := await(t, in, id, "COMPLETED")
 	if a.GetMessage() != "receipt" || a.GetCrashes() != 1 {
 		t.Errorf("it ended with %q after %d crashes", a.GetMessage(), a.GetCrashes())
+	}
+}
+
+// TestALongResultOutlivesItsProgram as a whole, and its container and the daemon, too.
+func TestALongResultOutlivesItsProgram(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	const logs = "/var/log/agents-sandbox/"
+	id := spawnSpec(t, in, `
+		agbox-agent tool --once --id read-1 read -- sh -c 'echo ran >> `+logs+`effects; head -c 3000000 /dev/urandom | tee `+logs+`was' > got || exit 91
+		cmp got `+logs+`was || exit 92
+		if [ ! -e `+logs+`killed ]; then touch `+logs+`killed; sleep 1000; fi
+		agbox-agent hydrate > all || exit 93
+		[ "$(wc -c < all)" -gt 4000000 ] && [ "$(wc -l < `+logs+`effects)" = 1 ] || exit 94
+		agbox-agent done complete whole`, &agboxv1.AgentSpec{WorkingDir: "/tmp"})
+	harness.Eventually(t, "it has the result", func() bool {
+		return in.Agbox(t, "exec", "demo", "--", "test", "-e", logs+"killed").Code == 0
+	})
+	in.KillDaemon(t)
+	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), runtime.PrimaryName(box), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "daemon", "start")
+	in.Agbox(t, "start", "demo")
+	if a := await(t, in, id, "COMPLETED"); a.GetMessage() != "whole" {
+		t.Errorf("it ended with %q", a.GetMessage())
 	}
 }

@@ -19,7 +19,16 @@ const (
 	// MaxResult bounds what a row has of the result of a call, in bytes, so that it fits into
 	// the row as base64.
 	MaxResult = 44 << 10
+	// MaxResultFile bounds a result that is kept in the file beside the journal, in bytes.
+	MaxResultFile = 8 << 20
 )
+
+// ResultFile is the place of a result in the file beside the journal.
+type ResultFile struct {
+	// At is the offset in bytes, and CRC32 (IEEE) that of the result.
+	At    uint64 `json:"at"`
+	CRC32 uint32 `json:"crc32"`
+}
 
 // nextOfCall returns the summary with one more row of the op Call.
 func (s Summary) nextOfCall(r Row) (Summary, error) {
@@ -34,6 +43,8 @@ func (s Summary) nextOfCall(r Row) (Summary, error) {
 		return s, refuse("The name of a call has at most %d bytes of UTF-8 and no control characters.", MaxName)
 	case len(r.Result) > MaxResult || len(r.Result) > 0 && (r.Phase != End || r.ResultBytes == nil || *r.ResultBytes < uint64(len(r.Result))):
 		return s, refuse("The result of a call comes with its end, and has at most %d bytes.", MaxResult)
+	case r.ResultFile != nil && (r.Phase != End || r.ResultBytes == nil || *r.ResultBytes > MaxResultFile || r.ResultFile.At > maxCount):
+		return s, refuse("A result in a file comes with the end of its call, and has at most %d bytes.", MaxResultFile)
 	case len(r.Reason) > MaxText || !printable(r.Reason):
 		return s, refuse("The error of a call has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
 	}

@@ -155,6 +155,8 @@ type Row struct {
 	// ResultBytes is nil if the program gave no result.
 	Result      []byte  `json:"result,omitempty"`
 	ResultBytes *uint64 `json:"result_bytes,omitempty"`
+	// ResultFile is where all of it is, if Result is only the beginning. Nil if that was not kept.
+	ResultFile *ResultFile `json:"result_file,omitempty"`
 	// Of Send: the recipient as the program named it, or the stream; and the key of the
 	// message, if it has one.
 	To     string `json:"to,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"slices"
@@ -53,10 +54,14 @@ type call struct {
 	ResultBytes  uint64  `json:"result_bytes,omitempty"`
 }
 
-// ended returns the call with the result in the row of its end.
-func (c call) ended(row journal.Row) call {
+// ended returns the call with the result in the row of its end. long has those that are too long
+// for a row; it may be nil.
+func (c call) ended(row journal.Row, long io.ReaderAt) call {
 	if row.ResultBytes == nil {
 		return c
+	}
+	if all := longResult(row, long); all != nil {
+		row.Result = all
 	}
 	if whole := uint64(len(row.Result)); *row.ResultBytes > whole {
 		c.ResultBytes = *row.ResultBytes
@@ -68,6 +73,20 @@ func (c call) ended(row journal.Row) call {
 		c.ResultBase64 = base64.StdEncoding.EncodeToString(row.Result)
 	}
 	return c
+}
+
+// longResult reads a result that is too long for its row. It returns nil if it is not there, or
+// damaged.
+func longResult(row journal.Row, long io.ReaderAt) []byte {
+	f := row.ResultFile
+	if f == nil || long == nil || *row.ResultBytes > journal.MaxResultFile {
+		return nil
+	}
+	all := make([]byte, *row.ResultBytes)
+	if n, _ := long.ReadAt(all, int64(f.At)); n < len(all) || crc32.ChecksumIEEE(all) != f.CRC32 {
+		return nil
+	}
+	return all
 }
 
 // maxCalls is more than the file with the calls has, in bytes: 1 MiB, and 8 MiB of results in base64.
@@ -86,7 +105,7 @@ func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 	previous, journal := variable(env, "AGBOX_PREVIOUS"), variable(env, "AGBOX_JOURNAL")
-	if err := h.calls(journal); err != nil && previous+journal != "" { // it is not the first incarnation
+	if err := h.calls(journal, variable(env, "AGBOX_RESULTS")); err != nil && previous+journal != "" { // it is not the first incarnation
 		h.Skip, h.Pending = []call{}, []call{}
 		h.Notices = append(h.Notices, fmt.Sprintf("The calls since the checkpoint are not known (%v): ask the systems that they went to.", err))
 	}
@@ -131,13 +150,21 @@ func (h *hydrated) checkpoint(name string) error {
 	return nil
 }
 
-// calls reads which calls were made after the checkpoint.
-func (h *hydrated) calls(name string) error {
+// calls reads which calls were made after the checkpoint. long is the file with the results that
+// are too long for rows, if there is one; without it, their beginnings are known.
+func (h *hydrated) calls(name, long string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
+	var results io.ReaderAt
+	if long != "" {
+		if r, err := os.Open(long); err == nil {
+			defer func() { _ = r.Close() }()
+			results = r
+		}
+	}
 	at := make(map[string]int) // in pending
 	var pending []*call
 	in := bufio.NewScanner(io.LimitReader(f, maxCalls))
@@ -160,7 +187,7 @@ func (h *hydrated) calls(name string) error {
 			pending[i] = &call{Invocation: row.Invocation, Kind: row.Kind, Name: row.Name}
 		}
 		if row.Phase == journal.End && row.Reason == "" && pending[i] != nil {
-			h.Skip = append(h.Skip, pending[i].ended(row))
+			h.Skip = append(h.Skip, pending[i].ended(row, results))
 			pending[i] = nil
 		}
 	}

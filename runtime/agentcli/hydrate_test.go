@@ -2,6 +2,8 @@ package agentcli
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,5 +130,36 @@ func TestAToolThatWasCalledOnceIsNotRunAgain(t *testing.T) {
 	}
 	if code, _, _ := run(t, []string{"AGBOX_AGENT_SOCKET=x", "AGBOX_TOKEN=x"}, "tool", "--once", "pay", "--", "true"); code != exitFailed {
 		t.Errorf("--once without an id: %d", code)
+	}
+}
+
+// TestALongResultIsTakenFromItsFile as a whole if it is there and not damaged, else its beginning.
+func TestALongResultIsTakenFromItsFile(t *testing.T) {
+	dir := t.TempDir()
+	name, results := filepath.Join(dir, "journal"), filepath.Join(dir, "results")
+	long := strings.Repeat("long\n", 20_000)
+	rows := fmt.Sprintf(`{"op":"call","phase":"begin","kind":"tool","invocation":"1","name":"a"}
+{"op":"call","phase":"end","kind":"tool","invocation":"1","name":"a","result":"bG9u","result_bytes":%d,"result_file":{"at":3,"crc32":%d}}
+`, len(long), crc32.ChecksumIEEE([]byte(long)))
+	if err := os.WriteFile(name, []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for content, whole := range map[string]bool{"xyz" + long + "more": true, "xyz" + long[1:] + "?": false, "xyz" + long[:10]: false, "": false} {
+		if err := os.WriteFile(results, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, out, _ := run(t, []string{"AGBOX_JOURNAL=" + name, "AGBOX_RESULTS=" + results}, "hydrate")
+		var h hydrated
+		if err := json.Unmarshal([]byte(out), &h); err != nil || len(h.Skip) != 1 {
+			t.Fatalf("%.100s, %v", out, err)
+		}
+		if got := *h.Skip[0].Result; (got == long) != whole || !whole && (got != "lon" || h.Skip[0].ResultBytes != uint64(len(long))) || whole && h.Skip[0].ResultBytes != 0 {
+			t.Errorf("of a file with %d bytes the result has %d of %d bytes", len(content), len(got), h.Skip[0].ResultBytes)
+		}
+		s := &supervisor{hold: make(chan struct{})}
+		code, out, _ := run(t, append(s.start(t), "AGBOX_JOURNAL="+name, "AGBOX_RESULTS="+results), "tool", "--once", "--id", "1", "a", "--", "false")
+		if (code == exitOK && out == long) != whole || !whole && code != exitRefused {
+			t.Errorf("of a file with %d bytes the tool prints %d bytes: %d", len(content), len(out), code)
+		}
 	}
 }

@@ -53,7 +53,7 @@ type result struct {
 }
 
 func (r *result) Write(p []byte) (int, error) {
-	r.kept = append(r.kept, p[:min(len(p), journal.MaxResult-len(r.kept))]...)
+	r.kept = append(r.kept, p[:min(len(p), journal.MaxResultFile-len(r.kept))]...)
 	r.size += uint64(len(p))
 	return len(p), nil
 }
@@ -142,7 +142,7 @@ func (c *toolCall) recall(env []string) (code int, known bool) {
 		return 0, false
 	}
 	var h hydrated
-	if err := h.calls(name); err != nil {
+	if err := h.calls(name, variable(env, "AGBOX_RESULTS")); err != nil {
 		return c.say(exitRefused, "The calls of earlier incarnations cannot be read (%v), so it is not known whether the call %q was made: ask the system that it went to.", err, c.id), true
 	}
 	same := func(of call) bool { return of.Invocation == c.id }
@@ -220,10 +220,16 @@ func (c *toolCall) ended(ctx context.Context, state *os.ProcessState) int {
 // end reports the end of the call.
 func (c *toolCall) end(ctx context.Context, why string) {
 	request := map[string]any{"op": "call", "call": "end", "invocation": c.id, "error": why}
-	if c.once {
-		request["result_base64"], request["result_bytes"] = c.result.kept, c.result.size
+	var body []byte
+	if kept := c.result.kept; c.once {
+		request["result_bytes"] = c.result.size
+		if len(kept) > journal.MaxResult && uint64(len(kept)) == c.result.size {
+			request["bytes"], body = len(kept), kept
+		} else {
+			request["result_base64"] = kept[:min(len(kept), journal.MaxResult)]
+		}
 	}
-	got, _, err := c.ask(ctx, request)
+	got, _, err := c.askWith(ctx, request, body)
 	switch {
 	case err != nil:
 		_ = c.say(0, "The end of the tool cannot be reported: %v", err)
@@ -256,8 +262,13 @@ func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
 }
 
 func (c *toolCall) ask(ctx context.Context, request map[string]any) (answer, []byte, error) {
+	return c.askWith(ctx, request, nil)
+}
+
+// askWith sends a body after the request.
+func (c *toolCall) askWith(ctx context.Context, request map[string]any, body []byte) (answer, []byte, error) {
 	request["token"] = c.token
-	got, raw, err := ask(ctx, c.socket, request, nil)
+	got, raw, err := ask(ctx, c.socket, request, body)
 	if raw == nil {
 		raw = []byte("null")
 	}

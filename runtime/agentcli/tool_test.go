@@ -2,14 +2,19 @@ package agentcli
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/agbox/agbox/internal/journal"
 )
 
 // supervisor answers requests by what they ask for: the op, or for calls what about them.
@@ -46,7 +51,8 @@ func (s *supervisor) start(t *testing.T) []string {
 
 func (s *supervisor) answer(c net.Conn) {
 	defer c.Close()
-	line, err := bufio.NewReader(c).ReadBytes('\n')
+	in := bufio.NewReader(c)
+	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return // a request that was cancelled before it was sent
 	}
@@ -54,8 +60,10 @@ func (s *supervisor) answer(c net.Conn) {
 		Op, Call, Error, Tool, Name, Invocation string
 		ResultBase64                            string `json:"result_base64"`
 		ResultBytes                             uint64 `json:"result_bytes"`
+		Bytes                                   int64
 	}
 	_ = json.Unmarshal(line, &req)
+	body, _ := io.ReadAll(io.LimitReader(in, req.Bytes))
 	about := req.Op
 	if req.Call != "" {
 		about = req.Call
@@ -67,7 +75,9 @@ func (s *supervisor) answer(c net.Conn) {
 	} else {
 		s.mu.Lock()
 		s.asked = append(s.asked, strings.TrimSpace(strings.Join([]string{about, req.Tool + req.Name, req.Invocation, req.Error}, " ")))
-		if req.ResultBytes > 0 {
+		if req.Bytes > 0 {
+			s.asked = append(s.asked, fmt.Sprintf("body of %d bytes of %d, %x", len(body), req.ResultBytes, crc32.ChecksumIEEE(body)))
+		} else if req.ResultBytes > 0 {
 			s.asked = append(s.asked, fmt.Sprintf("%s   0 %d %s", about, req.ResultBytes, req.ResultBase64))
 		}
 		s.mu.Unlock()
@@ -111,6 +121,25 @@ func TestTool(t *testing.T) {
 	for _, args := range [][]string{{}, {"x"}, {"x", "true"}, {"x", "--"}, {"--", "x", "y"}, {"--id"}, {"--what", "x", "--", "true"}} {
 		if code, _, errs := run(t, nil, append([]string{"tool"}, args...)...); code != exitFailed || !strings.Contains(errs, "tool ") {
 			t.Errorf("%q: %d, %q", args, code, errs)
+		}
+	}
+}
+
+// TestALongOutputIsSentAsAWhole, unless it is beyond what is kept: then its beginning is.
+func TestALongOutputIsSentAsAWhole(t *testing.T) {
+	for size, want := range map[int]string{
+		journal.MaxResult + 1:     fmt.Sprintf("body of %d bytes of %d, %x", journal.MaxResult+1, journal.MaxResult+1, crc32.ChecksumIEEE(make([]byte, journal.MaxResult+1))),
+		journal.MaxResultFile:     fmt.Sprintf("body of %d bytes of %d, %x", journal.MaxResultFile, journal.MaxResultFile, crc32.ChecksumIEEE(make([]byte, journal.MaxResultFile))),
+		journal.MaxResult:         fmt.Sprintf("end   0 %d %s", journal.MaxResult, base64.StdEncoding.EncodeToString(make([]byte, journal.MaxResult))),
+		journal.MaxResultFile + 1: fmt.Sprintf("end   0 %d %s", journal.MaxResultFile+1, base64.StdEncoding.EncodeToString(make([]byte, journal.MaxResult))),
+	} {
+		s := &supervisor{hold: make(chan struct{})}
+		code, out, errs := run(t, s.start(t), "tool", "--once", "--id", "1", "x", "--", "head", "-c", fmt.Sprint(size), "/dev/zero")
+		if code != exitOK || len(out) != size || errs != "" {
+			t.Errorf("%d bytes: it prints %d: %d, %s", size, len(out), code, errs)
+		}
+		if !slices.Contains(s.asked, want) {
+			t.Errorf("of %d bytes the supervisor was not sent %.60q", size, want)
 		}
 	}
 }

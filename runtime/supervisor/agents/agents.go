@@ -208,6 +208,7 @@ func (s *Server) End(execID string) {
 	if ok {
 		close(in.done)
 		in.calls.close()
+		in.results.close()
 		in.end()
 		s.removeWork(execID)
 	}
@@ -292,6 +293,7 @@ type incarnation struct {
 	journalMax      int64  // bytes
 	observation     uint64 // Boot.Observation
 	calls           openCalls
+	results         results
 
 	// mu guards the fields below.
 	// Held across I/O: each row is written after the rows that it follows, and end must

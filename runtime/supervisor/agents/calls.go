@@ -177,6 +177,7 @@ func (o *openCalls) end(in *incarnation, req request, now time.Time) (callState,
 	}
 	row := journal.Row{Phase: journal.End, Reason: req.Error}
 	row.Result, row.ResultBytes = o.recordLocked(in, req)
+	row.ResultFile = req.file
 	if err := in.reportCall(c, row, now); err != nil {
 		return callState{}, err
 	}

@@ -73,8 +73,11 @@ type request struct {
 	Result       *string `json:"result"`
 	ResultBase64 *[]byte `json:"result_base64"`
 	ResultBytes  uint64  `json:"result_bytes"`
+	// file is where the whole result is, if that is too long for a row.
+	file *journal.ResultFile
 	// Of the op checkpoint, whose Kind is turn, step or pause; empty means step. Its state has Bytes
-	// bytes, which follow the line. The op turn saves one of its kind if there are Bytes.
+	// bytes, which follow the line. The op turn saves one of its kind if there are Bytes. The result
+	// of a call can follow its end in the same way.
 	Turn        uint64 `json:"turn"`
 	Step        uint64 `json:"step"`
 	ResumePoint string `json:"resume_point"`
@@ -182,9 +185,12 @@ func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time)
 	req, row, err := parse(line)
 	if err == nil {
 		var in *incarnation
-		if req.Op == journal.Checkpoint || req.Op == journal.Turn && req.Bytes > 0 {
+		switch {
+		case req.Op == journal.Checkpoint || req.Op == journal.Turn && req.Bytes > 0:
 			in, err = s.save(c, rest, req, now)
-		} else {
+		case req.Op == journal.Call && req.Bytes > 0:
+			in, err = s.receive(c, rest, &req)
+		default:
 			in, err = s.identify(c, req.Token)
 		}
 		switch {
