@@ -43,7 +43,9 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           incarnation ends, for programs that have no timer
   agbox-agent usage INPUT OUTPUT [USD]    tokens, and cost as "0.0125", of this incarnation since its start
   agbox-agent step [N]                    say that N steps are complete, or one more
-  agbox-agent turn [PERCENT]              say that a turn is complete and how full the context is; prints what to know
+  agbox-agent turn [--checkpoint FILE] [PERCENT]
+                                          say that a turn is complete and how full the context is, and save the work; prints
+                                          what to know
   agbox-agent context PERCENT             say how full the context is
   agbox-agent gate [--context PERCENT] [--final] TOOL
                                           ask whether a tool may be called. --final: it is one of the final calls
@@ -179,6 +181,9 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		if args[0] == "turn" && got.Result.Notice != "" {
 			_, _ = fmt.Fprintln(stdout, got.Result.Notice)
 		}
+		if stored := got.Result.Stored; args[0] == "turn" && stored != nil && *stored == 0 {
+			_, _ = fmt.Fprintln(stderr, "agbox-agent: The turn is counted. No checkpoint came with it (turn --checkpoint FILE), so the next incarnation goes on from the newest one before.")
+		}
 		return got.orDrain(exitOK, args[0], stdout)
 	}
 	_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
@@ -241,6 +246,8 @@ func parse(args []string, stdin io.Reader) (request map[string]any, body []byte,
 		request, err = parseSend(args[1:], stdin)
 	case "checkpoint":
 		return parseCheckpoint(args[1:], stdin)
+	case "turn":
+		return parseTurn(args[1:], stdin)
 	default:
 		if command, known := requestCommands[args[0]]; known {
 			if request, err = command.parse(args[1:]); err == nil {
@@ -308,6 +315,8 @@ type answer struct {
 	Checkpoint bool `json:"checkpoint"`
 	Result     struct {
 		Notice string `json:"notice"`
+		// Stored is the number of the checkpoint that a turn has saved; 0 if it came without one.
+		Stored *uint64 `json:"stored"`
 	} `json:"result"`
 	Error struct {
 		Code    string `json:"code"`

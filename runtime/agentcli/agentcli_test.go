@@ -58,6 +58,7 @@ func TestRequests(t *testing.T) {
 		{[]string{"step", "3"}, `{"op":"step","steps":3,"token":"tok"}`, false},
 		{[]string{"turn"}, `{"op":"turn","token":"tok"}`, false},
 		{[]string{"turn", "71.5"}, `{"context_pct":71.5,"op":"turn","token":"tok"}`, false},
+		{[]string{"turn", "--checkpoint", "-", "71.5"}, `{"bytes":8,"context_pct":71.5,"op":"turn","token":"tok"}`, false},
 		{[]string{"context", "90%"}, `{"context_pct":90,"op":"context","token":"tok"}`, false},
 		{[]string{"gate", "Bash"}, `{"op":"gate","token":"tok","tool":"Bash"}`, false},
 		{[]string{"gate", "--context", "95", "--final", "Write"}, `{"context_pct":95,"final":true,"op":"gate","token":"tok","tool":"Write"}`, false},
@@ -94,6 +95,16 @@ func TestANoticeIsPrintedAtTheEndOfATurn(t *testing.T) {
 	}
 }
 
+// TestATurnThatSavesNothingSaysSo on standard error, where hooks of coding agents may have it.
+func TestATurnThatSavesNothingSaysSo(t *testing.T) {
+	for answer, says := range map[string]bool{`"stored":0`: true, `"stored":4`: false} {
+		env, _ := listen(t, `{"ok":true,"result":{`+answer+`}}`+"\n")
+		if code, out, errs := run(t, env, "turn", "20"); code != exitOK || out != "" || strings.Contains(errs, "No checkpoint came with it") != says {
+			t.Errorf("%s: %d, output %q, errors %q", answer, code, out, errs)
+		}
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	for _, row := range []struct {
 		answer string
@@ -127,6 +138,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"beat", "x"}, exitFailed, "beat takes only --every"},
 		{[]string{"context"}, exitFailed, "1 to 1 arguments"},
 		{[]string{"turn", "NaN"}, exitFailed, "no percentage"},
+		{[]string{"turn", "--checkpoint"}, exitFailed, "needs a FILE"},
+		{[]string{"turn", "--checkpoint", "/dev/null"}, exitFailed, "is empty"},
 		{[]string{"gate"}, exitFailed, "needs the name of one TOOL"},
 		{[]string{"gate", "--final"}, exitFailed, "needs the name of one TOOL"},
 		{[]string{"gate", "--context"}, exitFailed, "needs a PERCENT"},

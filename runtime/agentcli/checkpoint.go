@@ -1,6 +1,7 @@
 package agentcli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,23 +33,50 @@ func parseCheckpoint(args []string, stdin io.Reader) (request map[string]any, st
 		}
 		args = args[2:]
 	}
-	switch {
-	case len(args) > 1:
+	if len(args) > 1 {
 		return nil, nil, fmt.Errorf("checkpoint takes one FILE and has %d", len(args))
-	case len(args) == 1 && args[0] != "-":
-		f, err := os.Open(args[0])
+	}
+	if state, err = readState(append(args, "-")[0], stdin); err != nil {
+		return nil, nil, err
+	}
+	request["bytes"] = len(state)
+	return request, state, nil
+}
+
+// parseTurn makes a request of the arguments of "turn", which can have a checkpoint with it.
+func parseTurn(args []string, stdin io.Reader) (request map[string]any, state []byte, err error) {
+	file := ""
+	if len(args) > 0 && args[0] == "--checkpoint" {
+		if len(args) == 1 {
+			return nil, nil, errors.New("--checkpoint needs a FILE; - is standard input")
+		}
+		file, args = args[1], args[2:]
+	}
+	if request, err = parseReport("turn", args); err != nil || file == "" {
+		return request, nil, err
+	}
+	if state, err = readState(file, stdin); err != nil {
+		return nil, nil, err
+	}
+	if request["bytes"] = len(state); len(state) == 0 { // it would be a turn without one
+		return nil, nil, errors.New("the checkpoint is empty: it is a JSON object")
+	}
+	return request, state, nil
+}
+
+// readState reads the state of a checkpoint from a file; - is stdin.
+func readState(file string, stdin io.Reader) ([]byte, error) {
+	if file != "-" {
+		f, err := os.Open(file)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		defer func() { _ = f.Close() }()
 		stdin = f
 	}
-	if state, err = io.ReadAll(io.LimitReader(stdin, checkpoint.MaxState+1)); err != nil {
-		return nil, nil, err
+	state, err := io.ReadAll(io.LimitReader(stdin, checkpoint.MaxState+1))
+	if err == nil && len(state) > checkpoint.MaxState {
+		err = fmt.Errorf("the state has more than %d bytes, which is the limit: save less, for example names of files", checkpoint.MaxState)
 	}
-	if len(state) > checkpoint.MaxState {
-		return nil, nil, fmt.Errorf("the state has more than %d bytes, which is the limit: save less, for example names of files", checkpoint.MaxState)
-	}
-	request["bytes"] = len(state)
-	return request, state, nil
+	return state, err
 }
