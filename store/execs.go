@@ -63,6 +63,11 @@ func (t *Tx) ExecIDs(sandboxID, after string, limit int) []string {
 	return t.keys(bucketExecConfig(sandboxID), after, limit)
 }
 
+// HasExec reports whether the request of an exec is stored with a sandbox.
+func (t *Tx) HasExec(sandboxID, execID string) bool {
+	return t.get(bucketExecConfig(sandboxID), []byte(execID)) != nil
+}
+
 // ForEachExecID calls fn for each exec that has a config, sandbox by sandbox. It
 // stops at fn's first error and returns it.
 func (t *Tx) ForEachExecID(fn func(sandboxID, execID string) error) error {

@@ -32,7 +32,7 @@ func (l *Ledger) FindExec(ctx context.Context, id string) (sandboxID string, err
 	}
 	err = l.store.View(ctx, func(tx *store.Tx) error {
 		var kept bool
-		if sandboxID, kept = keptExec(tx, id); !kept {
+		if sandboxID, kept = l.keptExec(tx, id); !kept {
 			return execNotFound(id)
 		}
 		return nil
@@ -41,11 +41,18 @@ func (l *Ledger) FindExec(ctx context.Context, id string) (sandboxID string, err
 }
 
 // keptExec returns the sandbox of an exec whose request is stored.
-func keptExec(tx *store.Tx, id string) (sandboxID string, kept bool) {
+func (l *Ledger) keptExec(tx *store.Tx, id string) (sandboxID string, kept bool) {
 	if _, used := tx.ExecReserved(id); !used {
 		return "", false // so no sandbox has to be searched
 	}
-	return tx.ExecSandbox(id)
+	if of := l.execs.sandboxOf(id); of != "" && tx.HasExec(of, id) {
+		return of, true
+	}
+	l.execs.searches.Add(1)
+	if sandboxID, kept = tx.ExecSandbox(id); kept {
+		l.execs.put(id, sandboxID)
+	}
+	return sandboxID, kept
 }
 
 // FindAgent returns the agent with exactly this id, ended or not. Anything else is

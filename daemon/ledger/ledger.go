@@ -51,6 +51,8 @@ type Ledger struct {
 	agents agentBook
 	// mail has the inboxes of agents, with a lock of its own.
 	mail mailroom
+	// execs says where ended execs were, with a lock of its own.
+	execs execIndex
 	// past has deleted sandboxes, with a lock of its own.
 	past pastBook
 	// leases has what agents hold and ask for. Only the goroutine that writes uses it.
@@ -182,6 +184,7 @@ func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent, position ui
 		case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 			id := ev.GetExec().GetExecId()
 			if r, known := l.running[id]; known {
+				l.execs.put(id, r.sandboxID)
 				delete(l.running, id)
 				close(r.done)
 			}

@@ -19,7 +19,7 @@ func (l *Ledger) resolveExec(ctx context.Context, text string) (list []*agboxv1.
 		return running, nil
 	}
 	err = l.store.View(ctx, func(tx *store.Tx) error {
-		if sandboxID, kept := keptExec(tx, text); kept {
+		if sandboxID, kept := l.keptExec(tx, text); kept {
 			list = append(list, keptReferent(tx, sandboxID, text, agboxv1.RefMatch_REF_MATCH_ID))
 		}
 		list = append(list, running...)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,8 +25,8 @@ const (
 	// living is how many live beside them, 20 less than there may be.
 	living = 980
 	// atRest is how long the processor time of a daemon at rest is measured: six resyncs and a
-	// pass of retention.
-	atRest = time.Minute
+	// pass of retention. quiet is how long it has before that to remove what is too much.
+	atRest, quiet = time.Minute, 75 * time.Second
 	// spawnAim is how much longer a spawn may take beside all of them, and listAim how long a
 	// list of those that live may take.
 	spawnAim = 1.5
@@ -106,7 +107,7 @@ func (b *agentBench) many(ctx context.Context, boxes []string, count int) error 
 	fmt.Printf("  memory of an agent that has ended %.1f KB, of one that waits %.1f KB\n",
 		float64(over.rss-few.rss)/float64(count)/1e3, float64(all.rss-over.rss)/living/1e3)
 	verdict("a spawn, compared with 10 that have ended", float64(all.spawn)/float64(few.spawn), spawnAim)
-	verdict("a list of those that live, in ms", ms(all.list), ms(listAim))
+	verdict("a list of those that live, in ms of the daemon", ms(all.list), ms(listAim))
 	verdict("part of a core at rest", all.cpu, restAim)
 	return nil
 }
@@ -135,7 +136,8 @@ func (b *agentBench) end(ctx context.Context, boxes []string, count int) error {
 	return err
 }
 
-// costs are what a daemon costs with some agents.
+// costs are what a daemon costs with some agents. The times are processor time of the daemon,
+// which depends less on what else the machine does.
 type costs struct {
 	spawn, list time.Duration
 	// cpu is the part of a core at rest.
@@ -144,33 +146,39 @@ type costs struct {
 }
 
 func (b *agentBench) costs(ctx context.Context, what string) (costs, error) {
-	var spawned, listed figures
-	for range block {
-		var id string
-		err := spawned.time(func() (err error) {
-			if id, err = b.spawn(ctx, b.box, &agboxv1.AgentSpec{Command: []string{"sleep", "1000"}}); err != nil {
-				return err
-			}
-			return b.until(ctx, id, func(ev *agboxv1.AgentEvent) bool { return ev.GetState() == agboxv1.AgentState_AGENT_STATE_EXECUTING })
-		})
-		if err != nil {
-			return costs{}, err
-		}
-		if err := b.remove(ctx, id); err != nil {
-			return costs{}, err
-		}
-		if err := listed.time(exec.CommandContext(ctx, filepath.Join("bin", "agbox"), "agent", "ls").Run); err != nil {
-			return costs{}, err
-		}
-	}
 	pong, err := b.c.Ping(ctx)
 	if err != nil {
 		return costs{}, err
 	}
-	if err := rest(ctx, atRest/2); err != nil { // what was made must become quiet
+	dir := filepath.Join("/proc", fmt.Sprint(pong.GetPid()))
+	var found costs
+	var spawned, listed figures
+	for _, part := range []struct {
+		took  *figures
+		costs *time.Duration
+		work  func() error
+	}{
+		{&spawned, &found.spawn, func() error { return b.spawnAndRemove(ctx) }},
+		{&listed, &found.list, func() error { return exec.CommandContext(ctx, filepath.Join("bin", "agbox"), "agent", "ls").Run() }},
+	} {
+		before, err := ticks(dir)
+		if err != nil {
+			return found, err
+		}
+		for range 2 * block {
+			if err := part.took.time(part.work); err != nil {
+				return found, err
+			}
+		}
+		after, err := ticks(dir)
+		if err != nil {
+			return found, err
+		}
+		*part.costs = time.Duration(after-before) * 10 * time.Millisecond / (2 * block)
+	}
+	if err := rest(ctx, quiet); err != nil {
 		return costs{}, err
 	}
-	dir := filepath.Join("/proc", fmt.Sprint(pong.GetPid()))
 	before, err := ticks(dir)
 	if err != nil {
 		return costs{}, err
@@ -182,9 +190,37 @@ func (b *agentBench) costs(ctx context.Context, what string) (costs, error) {
 	if err != nil {
 		return costs{}, err
 	}
-	w, err := weigh(int(pong.GetPid()))
-	found := costs{spawned.at(0.5), listed.at(0.5), float64(after-before) / 100 / atRest.Seconds(), w.rss}
-	fmt.Printf("with %s\n  %-44s %s\n  %-44s %s\n", what, "a spawn, until it is EXECUTING", spawned, "agbox agent ls", listed)
-	fmt.Printf("  at rest %.2f %% of a core, memory %.0f MB\n", found.cpu*100, float64(found.rss)/1e6)
+	found.cpu = float64(after-before) / 100 / atRest.Seconds()
+	found.rss, err = ownMemory(dir)
+	fmt.Printf("with %s\n  %-44s %s\n  %-44s %s\n", what, "a spawn and its end", spawned, "agbox agent ls", listed)
+	fmt.Printf("  of the daemon: %.2f ms for a spawn and its end, %.2f ms for a list; at rest %.2f %% of a core; memory %.0f MB\n",
+		ms(found.spawn), ms(found.list), found.cpu*100, float64(found.rss)/1e6)
 	return found, err
+}
+
+// spawnAndRemove starts an agent, waits until it is EXECUTING, and removes it.
+func (b *agentBench) spawnAndRemove(ctx context.Context) error {
+	id, err := b.spawn(ctx, b.box, &agboxv1.AgentSpec{Command: []string{"sleep", "1000"}})
+	if err != nil {
+		return err
+	}
+	if err := b.until(ctx, id, func(ev *agboxv1.AgentEvent) bool { return ev.GetState() == agboxv1.AgentState_AGENT_STATE_EXECUTING }); err != nil {
+		return err
+	}
+	return b.remove(ctx, id)
+}
+
+// ownMemory is the memory of a process without the pages of files, such as the database.
+func ownMemory(dir string) (int64, error) {
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if kib, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			n, err := strconv.ParseInt(strings.Fields(kib)[0], 10, 64)
+			return n * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("%s does not say how much memory the process has", dir)
 }
