@@ -122,8 +122,9 @@ fuzz: ## Run each fuzz test for FUZZ_TIME (default 30s); FUZZ=REGEXP selects som
 	@scripts/fuzz.sh
 
 .PHONY: bench-agents
-bench-agents: images build ## Measure agents: from spawn to work, reports, crashes, memory, 1,000 that wait
+bench-agents: images build ## Measure agents: from spawn to work, reports, crashes, memory, 1,000 that wait, 10,000 that have ended
 	@go run ./e2e/bench agents
+	@go run ./e2e/bench many
 
 .PHONY: agent-figures
 agent-figures: images build ## Measure the times that agents are promised, at their real length; takes about 20 minutes
@@ -144,6 +145,10 @@ bench-exec: images build ## Compare the latency of an exec with docker exec on t
 .PHONY: bench-logs
 bench-logs: images build ## Compare following a log with docker logs and docker exec; measure the memory of idle followers
 	@go run ./e2e/bench logs
+
+.PHONY: bench-reads
+bench-reads: images build ## Measure reads of living and deleted sandboxes, beside 100 deleted ones
+	@go run ./e2e/bench reads
 
 .PHONY: bench-recovery
 bench-recovery: images build ## Kill the daemon with 200 busy sandboxes; measure the time until all are served again

@@ -130,7 +130,7 @@ func (l *Ledger) publishAgent(a Agent, position uint64) {
 	book.published = max(book.published, position)
 	book.putLocked(a)
 	if a.Deleted {
-		l.mail.forget(a.ID)
+		l.mail.forget(a)
 	}
 	for _, key := range [...]string{a.ID, ""} {
 		if ch, waiting := book.changed[key]; waiting {

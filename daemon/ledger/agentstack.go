@@ -45,19 +45,6 @@ func (t *agentTxn) mayJoinStacks(n NewAgent) error {
 	return nil
 }
 
-// membersIn returns the agents of the stack with that root, also those that have ended.
-func (l *Ledger) membersIn(tx *store.Tx, root string) []Agent {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	list := append(l.members(root), spawned...)
-	members := list[:0]
-	for _, a := range list {
-		if a = l.agentIn(tx, a.ID); slices.Contains(a.StackRoots, root) {
-			members = append(members, a)
-		}
-	}
-	return members
-}
-
 // members returns the agents of the stack with that root.
 func (l *Ledger) members(root string) []Agent {
 	return l.agents.among(l.agents.index.members, root)
@@ -90,11 +77,7 @@ func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) e
 		if rules.InboxBytes == 0 {
 			continue
 		}
-		used := uint64(messageSize(m))
-		for _, a := range l.membersIn(tx, root) {
-			used += uint64(l.inboxIn(tx, a.ID).sentBytes)
-		}
-		if used > rules.InboxBytes {
+		if used := l.stackBytesIn(tx, root) + messageSize(m); uint64(used) > rules.InboxBytes {
 			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
 				"The agents of stack %s may have %d bytes of messages that they have not read, and there is no room for this one: try again when they have read some.",
 				rules.Name, rules.InboxBytes).With("agent_id", to.ID)

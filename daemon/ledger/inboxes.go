@@ -88,6 +88,8 @@ type mailroom struct {
 	// mu guards the fields below. It is held only for map operations, never for I/O.
 	mu      sync.Mutex
 	inboxes map[string]inbox
+	// stacks has by root the sum of sentBytes of all agents in a stack, ended ones too.
+	stacks map[string]int
 	// changed has channels that are closed when an inbox changes.
 	changed map[string]chan struct{}
 	// enqueue schedules a round of an agent. It may be nil.
@@ -97,9 +99,12 @@ type mailroom struct {
 // inboxOverlay is the key of the uncommitted inbox of an agent within a batch.
 type inboxOverlay struct{ agentID string }
 
+// stackOverlay is the key of the uncommitted sum of a stack within a batch.
+type stackOverlay struct{ root string }
+
 // openInboxes counts what is in the inboxes of all agents.
 func (l *Ledger) openInboxes(ctx context.Context) error {
-	l.mail.inboxes, l.mail.changed = make(map[string]inbox), make(map[string]chan struct{})
+	l.mail.inboxes, l.mail.changed, l.mail.stacks = make(map[string]inbox), make(map[string]chan struct{}), make(map[string]int)
 	for _, id := range append(idsOfAgents(l.Agents(nil)), agent.Init) {
 		var box inbox
 		for page := (store.MessagePage{More: true}); page.More; {
@@ -120,8 +125,29 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 		if !box.empty() {
 			l.mail.inboxes[id] = box
 		}
+		a, _ := l.Agent(id)
+		l.mail.addLocked(a.StackRoots, box.sentBytes) // nobody else uses the ledger yet
 	}
 	return nil
+}
+
+// addLocked changes the sums of the stacks of an agent.
+func (m *mailroom) addLocked(roots []string, bytes int) {
+	for _, root := range roots {
+		if m.stacks[root] += bytes; m.stacks[root] == 0 {
+			delete(m.stacks, root)
+		}
+	}
+}
+
+// stackBytesIn is the sum of sentBytes of a stack as the batch has it so far.
+func (l *Ledger) stackBytesIn(tx *store.Tx, root string) int {
+	if sum, ok := tx.Value(stackOverlay{root}).(int); ok {
+		return sum
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.stacks[root]
 }
 
 func idsOfAgents(list []Agent) []string {
@@ -167,10 +193,16 @@ func (l *Ledger) inboxIn(tx *store.Tx, agentID string) inbox {
 // putInbox replaces the inbox of an agent within a batch, and for everybody once that is
 // committed.
 func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
+	more := box.sentBytes - l.inboxIn(tx, agentID).sentBytes
+	roots := l.agentIn(tx, agentID).StackRoots
+	for _, root := range roots {
+		tx.SetValue(stackOverlay{root}, l.stackBytesIn(tx, root)+more)
+	}
 	tx.SetValue(inboxOverlay{agentID}, box)
 	tx.OnCommit(func() {
 		l.mail.mu.Lock()
 		defer l.mail.mu.Unlock()
+		l.mail.addLocked(roots, more)
 		if box.empty() {
 			delete(l.mail.inboxes, agentID)
 		} else {
@@ -202,9 +234,11 @@ func (m *mailroom) tellLocked(agentID string) {
 }
 
 // forget removes the inbox of a deleted agent from memory.
-func (m *mailroom) forget(agentID string) {
+func (m *mailroom) forget(a Agent) {
+	agentID := a.ID
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.addLocked(a.StackRoots, -m.inboxes[agentID].sentBytes)
 	delete(m.inboxes, agentID)
 	m.tellLocked(agentID)
 }
