@@ -129,6 +129,7 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	before := l.agents.copied.Load()
 	l.AgentsIn("s")
 	l.EndedIn("s")
+	l.EndedBefore(ended.EndedAt.Add(-1))
 	l.LivingIn("s")
 	l.Descendants("first")
 	l.Living()

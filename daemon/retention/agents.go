@@ -16,10 +16,12 @@ import (
 func (k *Keeper) passAgents(ctx context.Context) {
 	k.trimAgents(ctx)
 	k.dropAgents(ctx)
-	over := k.ledger.Agents(func(a ledger.Agent) bool { return a.Over() })
-	tooMany := k.excess(over)
-	for _, a := range slices.Backward(over) { // children are younger than their parent
-		if !tooMany[a.ID] && k.now().Before(a.EndedAt.Add(k.rules.KeepAgents)) || k.needed(a) {
+	due, count := k.ledger.EndedBefore(k.now().Add(-k.rules.KeepAgents))
+	if count > k.rules.MaxAgents {
+		due = k.withExcess(due, count-k.rules.MaxAgents)
+	}
+	for _, a := range slices.Backward(due) { // children are younger than their parent
+		if k.needed(a) {
 			continue
 		}
 		if _, err := k.ledger.DeleteAgent(ctx, a.ID); err != nil && ctx.Err() == nil {
@@ -75,17 +77,17 @@ func (k *Keeper) trimAgent(ctx context.Context, a ledger.Agent, last agentTrim) 
 	return next
 }
 
-// excess returns the ids of those of the ended agents that are more than MaxAgents: the ones that
-// ended first, but none of the last minute.
-func (k *Keeper) excess(over []ledger.Agent) map[string]bool {
+// withExcess adds so many of the ended agents to those that are due, if they are not among them:
+// the ones that ended first, but none of the last minute.
+func (k *Keeper) withExcess(due []ledger.Agent, excess int) []ledger.Agent {
+	over, _ := k.ledger.EndedBefore(k.now().Add(-machine.AtLeast))
 	oldest := slices.SortedFunc(slices.Values(over), func(a, b ledger.Agent) int { return a.EndedAt.Compare(b.EndedAt) })
-	ids := make(map[string]bool)
-	for _, a := range oldest[:max(0, len(oldest)-k.rules.MaxAgents)] {
-		if !k.now().Before(a.EndedAt.Add(machine.AtLeast)) {
-			ids[a.ID] = true
-		}
+	going := make(map[string]bool)
+	for _, a := range append(oldest[:min(excess, len(oldest))], due...) {
+		going[a.ID] = true
 	}
-	return ids
+	all, _ := k.ledger.EndedBefore(k.now())
+	return slices.DeleteFunc(all, func(a ledger.Agent) bool { return !going[a.ID] })
 }
 
 // needed reports whether the agent's own sandbox is still to be removed, which is done in
