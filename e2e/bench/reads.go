@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -19,7 +20,8 @@ const (
 
 // benchReads measures reads of sandboxes that live and of deleted ones.
 func benchReads(ctx context.Context) error {
-	return withInstall(func(c *client.Client, _ func(...string) error) error {
+	return withInstall(func(c *client.Client, _ func(...string) error) (err error) {
+		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		busy, err := gather(ctx, c)
 		if err != nil {
 			return err
@@ -67,7 +69,7 @@ func benchReads(ctx context.Context) error {
 			}
 			fmt.Printf("  %-44s %s\n", row.what, took)
 		}
-		return empty(ctx, c)
+		return nil
 	})
 }
 
