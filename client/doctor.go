@@ -25,8 +25,9 @@ func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse,
 }
 
 // AdoptEngine is Doctor after the engine that answers was accepted as the one of the
-// install, although it may have none of its containers. What it does not have is lost. It
-// changes nothing if that is the engine of the install.
+// install, although it may have none of its containers. What it does not have is lost, except
+// commands whose container has a living first process. It changes nothing if that is the
+// engine of the install.
 func (c *Client) AdoptEngine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
 	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix, AdoptEngine: true}, atMostOnce)
 }

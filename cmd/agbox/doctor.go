@@ -30,6 +30,7 @@ keep their logs and exit codes. It never changes a damaged database.
 
 An engine without any container of this install is another one, or has lost its data.
 agbox changes nothing in it, and waits for the right one. --adopt-engine accepts it.
+Sandboxes that it does not have fail, except those whose processes run on.
 
 Exit codes: 0 nothing is wrong, or --fix has fixed everything; 1 problems remain, for
 --fix or for you; others as in "agbox help exit-codes".`
@@ -53,7 +54,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&o.fix, "fix", false, "take the actions that are shown")
-	cmd.Flags().BoolVar(&o.adopt, "adopt-engine", false, "use the engine that answers from now on, although it has no container of this install; sandboxes that it does not have fail")
+	cmd.Flags().BoolVar(&o.adopt, "adopt-engine", false, "use the engine that answers from now on, although it has no container of this install")
 	addTable(cmd, &o.output)
 	return cmd
 }

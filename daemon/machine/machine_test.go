@@ -92,6 +92,10 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	up := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateRunning), Connected: true}
 	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
 	gone := Observation{Looked: true, ConnectFailed: true}
+	stray := Observation{Looked: true, Leftovers: true, Stray: true, Primary: primary(runtime.StateRunning), Connected: true, Unfenced: []string{"br"}}
+	lost := event(3, failed, "")
+	lost.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{ErrorCode: agboxv1.ErrorReason_PRIMARY_MISSING.String()}}
+	missing := Fold(stream(accepted, ready), lost)
 	inherited := func(o Observation) Observation { o.Inherited = true; return o }
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
@@ -134,6 +138,12 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"READY and exited fails", stream(accepted, ready), down, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
 		{"READY and ended with the engine fails with that reason", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StateExited), ConnectFailed: true, EngineRestarted: true}, Emit, failed, agboxv1.ErrorReason_ENGINE_RESTARTED},
 		{"READY and missing fails", stream(accepted, ready), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"READY without its container rests while its processes live", stream(accepted, ready), stray, Rest, 0, 0},
+		{"it is stopped if that is wanted", stream(accepted, ready, stopReq), stray, Stop, 0, 0},
+		{"it ends before it is made again", stream(accepted, ready, stopReq, stopped, resume), stray, Stop, 0, 0},
+		{"a primary that is back after it was missing ends", missing, up, Stop, 0, 0},
+		{"one that was missing is looked for", missing, Observation{}, Look, 0, 0},
+		{"one that is still missing rests", missing, gone, Rest, 0, 0},
 		{"READY and paused rests", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StatePaused), ConnectFailed: true}, Rest, 0, 0},
 		{"STOPPED rests", stream(accepted, ready, stopReq, stopped), Observation{}, Rest, 0, 0},
 		{"STOPPED for a restart is started", restarting(stream(accepted, ready, stopReq, stopped)), Observation{}, Emit, resume, 0},

@@ -79,6 +79,9 @@ type Observation struct {
 	Looked bool
 	// Primary is nil if there is no such container.
 	Primary *runtime.Container
+	// Stray means that the engine does not have the primary or says that it has ended, but
+	// its first process, as an engine named it, lives. Primary is running then.
+	Stray bool
 	// EngineRestarted means that the primary ended while the engine was away.
 	EngineRestarted bool
 	// Spares means that the sandbox has a network besides that of its containers. An
@@ -254,6 +257,8 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
+	case o.Stray:
+		return Step{Do: Stop, Why: "the engine does not have the container of its processes"}
 	case len(r.Execs) > 0 && !running(o.Primary):
 		return Step{Do: EndExecs}
 	case o.Primary == nil && r.WasReady:
@@ -329,6 +334,8 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: EndExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
+	case o.Stray: // its commands go on, but nothing can be made for them in the engine
+		return nextCalm(r, o, rules, now)
 	case len(o.Unfenced) > 0:
 		return Step{Do: Fence, Why: "its rules against access to the host are missing"}
 	case o.Spares:
@@ -415,10 +422,15 @@ const removedSentence = "The primary container was removed outside agbox; remove
 
 // nextFailed removes the objects of a sandbox that failed before it was ever READY. One
 // that was READY is kept, so that the user can examine and resume it.
+//
+// If its primary was missing and is back, so are the commands that were recorded as lost.
+// Others do their work now, so they end.
 func nextFailed(r Record, o Observation, rules Rules) Step {
 	switch {
-	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady || len(rules.Services) > 0):
+	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady || len(rules.Services) > 0 || r.Missing()):
 		return Step{Do: Look}
+	case r.Missing() && running(o.Primary):
+		return Step{Do: Stop, Why: "its primary was missing, and its commands were recorded as lost"}
 	case len(r.Execs) > 0 && !running(o.Primary):
 		return Step{Do: EndExecs}
 	case r.WasReady && len(runningServices(o)) > 0:

@@ -113,6 +113,11 @@ func (r Record) InUse() bool {
 	return false
 }
 
+// Missing reports whether the sandbox failed because the engine did not have its primary.
+func (r Record) Missing() bool {
+	return r.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String()
+}
+
 // Over reports whether the sandbox is deleted, with nothing left in the engine.
 func (r Record) Over() bool { return r.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED }
 

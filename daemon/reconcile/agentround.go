@@ -140,7 +140,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
 			seen.Sandbox = agent.SandboxStopping // its work is saved before
 		}
-		if seen.Gone = sb.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String(); seen.Gone {
+		if seen.Gone = sb.Missing(); seen.Gone {
 			seen.Busy, seen.Kept = l.companions(a)
 		}
 		seen.Full = sb.ErrorReason == agboxv1.ErrorReason_FILE_SYSTEM_FULL.String()

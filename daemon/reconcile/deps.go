@@ -102,6 +102,9 @@ type Links interface {
 	Fail(sandboxID string, why error)
 	// Lives reports whether the supervisor of the newest link is known to run.
 	Lives(sandboxID string) bool
+	// End ends that supervisor, and with it everything in its container, although the engine
+	// does not have the container.
+	End(ctx context.Context, sandboxID string, grace time.Duration) error
 	// CheckLogs returns an error that says what to do if the log folder of a linked sandbox
 	// was removed on the host.
 	CheckLogs(sandboxID string) error

@@ -38,6 +38,7 @@ type guests struct {
 	mu     sync.Mutex // guards the fields below
 	up     map[string]bool
 	linked map[string]bool
+	strays map[string]bool // whose processes live whatever the engine says
 	drops  int
 	failed error  // of the last call of Fail
 	lost   error  // why nobody answers, instead of the usual error
@@ -76,10 +77,21 @@ func (g *guests) Fail(_ string, why error) {
 	g.failed = why
 }
 
-func (g *guests) Lives(string) bool {
+// Lives: without a simulated socket, the supervisor of the newest link lives unless it ended.
+func (g *guests) Lives(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.ended
+	return g.strays[id] || g.lost != nil && !g.ended
+}
+
+func (g *guests) End(_ context.Context, id string, _ time.Duration) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.strays[id] {
+		g.strays[id], g.up[id] = false, false
+		g.did = append(g.did, "end "+id)
+	}
+	return nil
 }
 
 func (g *guests) CheckLogs(string) error {
@@ -216,7 +228,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 		t.Fatal(err)
 	}
 	l := &life{t: t, engine: engine, dir: dir, ledger: book}
-	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}}
+	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}, strays: map[string]bool{}}
 	l.room = room.New(room.Options{Ledger: book, Paths: install, Stopped: func(id string) { l.loop.Interrupt(id) }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	o := Options{
 		Room: l.room, MaxSandboxLog: 1 << 20, MaxFolderFiles: 20,

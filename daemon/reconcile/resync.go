@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/agbox/agbox/daemon/machine"
@@ -147,10 +148,19 @@ func (l *Loop) needsLook(r machine.Record, inv runtime.Inventory) bool {
 	defer l.mu.Unlock()
 	w := l.sandboxes[r.ID]
 	switch {
+	case r.Missing() && isBack(r, inv):
+		return !l.workers.Busy(sandboxKey(r.ID))
 	case r.State == machine.Stopped || r.State == machine.Failed && r.WasReady:
 		return false
 	case w == nil || w.looked.IsZero() || w.trouble != "":
 		return true
 	}
 	return !l.workers.Busy(sandboxKey(r.ID)) && digestOf(ours(inv, r.Nonce)) != w.seen
+}
+
+// isBack reports whether a primary runs that was missing.
+func isBack(r machine.Record, inv runtime.Inventory) bool {
+	return slices.ContainsFunc(inv.Containers, func(c runtime.Container) bool {
+		return c.Role == runtime.RolePrimary && c.State == runtime.StateRunning && c.Nonce == r.Nonce
+	})
 }

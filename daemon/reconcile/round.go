@@ -119,10 +119,14 @@ func (l *Loop) cleanupTTL(sb ledger.Sandbox) time.Duration {
 	if ttl <= 0 || sb.State != machine.Stopped || l.now().Before(sb.StateChangedAt.Add(ttl)) {
 		return ttl
 	}
-	if slices.ContainsFunc(l.ledger.AgentsIn(sb.ID), func(a ledger.Agent) bool { return !a.Over() }) {
+	if l.hasLivingAgent(sb.ID) {
 		return 0
 	}
 	return ttl
+}
+
+func (l *Loop) hasLivingAgent(sandboxID string) bool {
+	return slices.ContainsFunc(l.ledger.AgentsIn(sandboxID), func(a ledger.Agent) bool { return !a.Over() })
 }
 
 // apply executes one step and writes its results to o.

@@ -24,6 +24,9 @@ import (
 // a look that shows no container, it must still be there. An engine that is not the
 // install's is treated like one that does not answer: nothing is changed in it, and nothing
 // is concluded from what it says.
+//
+// The engine of the install may lose containers too, or be adopted without them. So a primary
+// counts as running while its first process lives (findStray).
 
 // Identities keeps the identity of the install's engine.
 type Identities interface {
@@ -47,12 +50,16 @@ const (
 
 // judge judges an engine without the mark. known is the identity of the install's engine, or
 // nil before the first contact. has means that the engine has a container of a sandbox of
-// the install, expected is how many sandboxes must have one.
-func judge(known *storev1.Engine, info runtime.EngineInfo, has bool, expected int) judgement {
+// the install, expected is how many sandboxes must have one, and atStake how many of these
+// run something or have agents that go on.
+func judge(known *storev1.Engine, info runtime.EngineInfo, has bool, expected, atStake int) judgement {
+	same := known != nil && known.GetId() == info.ID && known.GetRoot() == info.Root
 	switch {
 	case known == nil && has, expected == 0:
 		return engineNew
-	case has && known.GetId() == info.ID && known.GetRoot() == info.Root:
+	case same && (has || atStake == 0):
+		// Somebody removed all that no container and no process uses. If it has lost its data
+		// instead, sandboxes at rest stay as they are until somebody starts them.
 		return engineSame
 	}
 	// An engine of the past may still have our containers: they are no proof.
@@ -147,7 +154,7 @@ func (l *Loop) identifyUnmarked(ctx context.Context, all *runtime.Inventory) err
 	if err != nil {
 		return err
 	}
-	nonces, expected := l.expected(known)
+	nonces, expected, atStake := l.expected(known)
 	if all == nil && expected > 0 {
 		inv, err := l.engine.Inventory(ctx, l.installID)
 		if err != nil {
@@ -159,7 +166,7 @@ func (l *Loop) identifyUnmarked(ctx context.Context, all *runtime.Inventory) err
 		nonce, living := nonces[c.SandboxID]
 		return living && nonce == c.Nonce
 	})
-	switch judge(known, info, has, expected) {
+	switch judge(known, info, has, expected, atStake) {
 	case engineSame:
 		l.log.Warn("the mark of the install was removed from the engine; it is made again", "mark", known.GetMark())
 		return l.mark(ctx, known.GetMark())
@@ -169,17 +176,21 @@ func (l *Loop) identifyUnmarked(ctx context.Context, all *runtime.Inventory) err
 	return l.another(known, info, expected)
 }
 
-// expected returns the nonces of all sandboxes by id, and how many of these must have a
-// container.
-func (l *Loop) expected(known *storev1.Engine) (nonces map[string]string, expected int) {
+// expected returns the nonces of all sandboxes by id, how many of these must have a
+// container, and how many of those lose something if the engine does not have it.
+func (l *Loop) expected(known *storev1.Engine) (nonces map[string]string, expected, atStake int) {
 	nonces = make(map[string]string)
 	for _, sb := range l.ledger.Sandboxes() {
 		nonces[sb.ID] = sb.Nonce
-		if l.mustHaveContainer(sb, known) {
-			expected++
+		if !l.mustHaveContainer(sb, known) {
+			continue
+		}
+		expected++
+		if sb.State == machine.Pending || sb.State == machine.Ready || l.hasLivingAgent(sb.ID) {
+			atStake++
 		}
 	}
-	return nonces, expected
+	return nonces, expected, atStake
 }
 
 // mustHaveContainer reports whether the engine must have a container of a sandbox, unless
@@ -189,7 +200,7 @@ func (l *Loop) mustHaveContainer(sb ledger.Sandbox, known *storev1.Engine) bool 
 		// Before the first contact no container was made, unless by a daemon without this check.
 		return sb.WasReady || sb.Furnished || known != nil && sb.Inherited > 0 || len(l.remembered(sb)) > 0
 	}
-	return sb.WasReady
+	return sb.WasReady && !sb.Missing() // that it is missing was concluded when the engine was known
 }
 
 // another is the error for an engine that is not the install's.

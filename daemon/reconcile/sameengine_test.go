@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,19 +26,22 @@ func TestWhatAnEngineWithoutTheMarkIs(t *testing.T) {
 		id, root string
 		has      bool
 		expected int
+		atStake  int
 		want     judgement
 	}{
-		"first contact": {nil, "A", "/data", false, 0, engineNew},
-		"first contact with the containers of an older daemon": {nil, "A", "/data", true, 2, engineNew},
-		"first contact, and the containers are missing":        {nil, "A", "/data", false, 1, engineAnother},
-		"another engine, nothing to lose":                      {home, "B", "/data", false, 0, engineNew},
-		"another engine":                                       {home, "B", "/data", false, 1, engineAnother},
-		"the volumes were pruned":                              {home, "A", "/data", true, 1, engineSame},
-		"lost data, same id":                                   {home, "A", "/data", false, 1, engineAnother},
-		"an engine of the past with containers of ours":        {home, "B", "/data", true, 1, engineAnother},
-		"a second engine of the host with the same id":         {home, "A", "/other", true, 1, engineAnother},
+		"first contact": {nil, "A", "/data", false, 0, 0, engineNew},
+		"first contact with the containers of an older daemon": {nil, "A", "/data", true, 2, 2, engineNew},
+		"first contact, and the containers are missing":        {nil, "A", "/data", false, 1, 1, engineAnother},
+		"another engine, nothing to lose":                      {home, "B", "/data", false, 0, 0, engineNew},
+		"another engine":                                       {home, "B", "/data", false, 1, 1, engineAnother},
+		"the volumes were pruned":                              {home, "A", "/data", true, 1, 1, engineSame},
+		"lost data, same id":                                   {home, "A", "/data", false, 1, 1, engineAnother},
+		"all was pruned, and nothing ran":                      {home, "A", "/data", false, 2, 0, engineSame},
+		"another engine while nothing ran":                     {home, "B", "/data", false, 2, 0, engineAnother},
+		"an engine of the past with containers of ours":        {home, "B", "/data", true, 1, 1, engineAnother},
+		"a second engine of the host with the same id":         {home, "A", "/other", true, 1, 1, engineAnother},
 	} {
-		if got := judge(c.known, runtime.EngineInfo{ID: c.id, Root: c.root}, c.has, c.expected); got != c.want {
+		if got := judge(c.known, runtime.EngineInfo{ID: c.id, Root: c.root}, c.has, c.expected, c.atStake); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -224,4 +228,92 @@ func TestOneOfManyAdoptsTheEngine(t *testing.T) {
 		}
 		l.end()
 	}
+}
+
+// TestProcessesWithoutTheirContainerGoOn: an engine that lost its data, or was adopted, does
+// not have the container. Its first process lives, so no command is lost and nothing takes
+// its place.
+func TestProcessesWithoutTheirContainerGoOn(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.create("b", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.await("b", machine.Ready)
+	l.accept("a", "job")
+	l.engine.Become("other")
+	l.wantAnother("a")
+	l.guests.mu.Lock()
+	l.guests.strays["a"], l.guests.strays["b"] = true, true
+	l.guests.mu.Unlock()
+	if err := l.loop.AdoptEngine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb, _ := l.ledger.Sandbox("a")
+	l.until("it is said that they run on", func() bool { return strings.Contains(l.loop.Condition(sb).Degraded, "its processes run on") })
+	if sb, _ = l.ledger.Sandbox("a"); sb.State != machine.Ready || len(sb.Execs) != 1 {
+		t.Errorf("the sandbox is %v with the execs %v, want it READY with its exec", sb.State, sb.Execs)
+	}
+	if left := l.objects(); !left.Empty() {
+		t.Errorf("the engine was given %v", left)
+	}
+	l.stop("a")
+	l.await("a", machine.Stopped)
+	l.want(l.ledger.RequestDelete, "b")
+	l.until("the end", func() bool { _, living := l.ledger.Sandbox("b"); return !living })
+	l.guests.mu.Lock()
+	defer l.guests.mu.Unlock()
+	if !slices.Contains(l.guests.did, "end a") || !slices.Contains(l.guests.did, "end b") {
+		t.Errorf("done was %v, want the processes of both ended", l.guests.did)
+	}
+}
+
+// TestAPrimaryThatWasMissingAndIsBackIsStopped: its commands were recorded as lost, and an
+// agent may have its next incarnation elsewhere.
+func TestAPrimaryThatWasMissingAndIsBackIsStopped(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.engine.Become("other")
+	l.wantAnother("a")
+	l.guests.set("a", false)
+	if err := l.loop.AdoptEngine(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.await("a", machine.Failed)
+	l.engine.Become("")
+	l.until("the engine of before has its container and is taken again", func() bool { return len(l.objects().Containers) == 1 && l.loop.engineKnown() })
+	l.until("it is stopped", func() bool { return l.objects().Containers[0].State != runtime.StateRunning })
+}
+
+// TestAPrunedMarkParksNoInstall: somebody removed all unused volumes while the only sandbox
+// is one whose primary is known to be missing, or that has failed before.
+func TestAPrunedMarkParksNoInstall(t *testing.T) {
+	t.Parallel()
+	for name, exits := range map[string]bool{"missing": false, "exited": true} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); pruneAfter(t, exits) })
+	}
+}
+
+func pruneAfter(t *testing.T, exits bool) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.until("a full look", func() bool { return l.loop.engineKnown() })
+	primary := l.objects().Containers[0].ID
+	if exits {
+		l.engine.Kill(primary, 1)
+	} else {
+		l.engine.Vanish(primary)
+	}
+	l.guests.set("a", false)
+	l.await("a", machine.Failed)
+	if exits {
+		l.engine.Vanish(primary)
+	}
+	l.engine.Prune()
+	l = l.next()
+	l.create("b", runtimetest.FakeImage)
+	l.await("b", machine.Ready)
 }

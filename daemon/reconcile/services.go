@@ -371,6 +371,7 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 			o.Services[c.Service] = machine.ServiceSeen{Container: &c}
 		}
 	}
+	l.findStray(sandboxID, o)
 	return nil
 }
 

@@ -14,6 +14,8 @@ func restTrouble(o machine.Observation, unlinked, logs error, network string) st
 	switch {
 	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
 		return "The primary container is paused; unpause it with the engine's own tools."
+	case o.Stray:
+		return "The engine does not have the primary container, but its processes run on, and commands work. They end when the sandbox is stopped or removed."
 	case o.ConnectFailed && unlinked != nil:
 		return unlinked.Error()
 	case o.ConnectFailed:

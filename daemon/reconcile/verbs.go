@@ -72,6 +72,22 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	return nil
 }
 
+// findStray looks for the first process of a primary that the engine does not have, or says
+// has ended: an engine that lost its data, or one that was adopted in place of another, does
+// not know of processes that run on. Their commands are not lost.
+func (l *Loop) findStray(sandboxID string, o *machine.Observation) {
+	o.Stray = (o.Primary == nil || ended(*o.Primary)) && l.links.Lives(sandboxID)
+	if !o.Stray {
+		return
+	}
+	var c runtime.Container
+	if o.Primary != nil {
+		c = *o.Primary
+	}
+	c.State = runtime.StateRunning
+	o.Primary = &c
+}
+
 // ours removes objects with our install's label but not the sandbox's nonce.
 func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
 	var kept runtime.Inventory
@@ -255,7 +271,12 @@ func (l *Loop) stop(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	if sb.StopReason != "" {
 		grace = 0 // every second makes it worse
 	}
-	err := l.stopContainer(ctx, o.Primary.ID, grace)
+	var err error
+	if o.Stray {
+		err = l.links.End(ctx, sb.ID, grace)
+	} else {
+		err = l.stopContainer(ctx, o.Primary.ID, grace)
+	}
 	o.Looked, w.since = false, l.now()
 	if err == nil {
 		l.cleaned(sb.ID, l.tidy(ctx, sb))
@@ -301,6 +322,9 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 		return left
 	}
 	err = removeEach(ctx, l, l.engine.RemoveContainer, inv.Containers, func(c runtime.Container) string { return c.ID })
+	if err == nil {
+		err = l.links.End(ctx, sb.ID, removeGrace) // if the engine did not have the primary
+	}
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/agbox/agbox/e2e/internal/engine"
 	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/internal/ids"
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // lasting is a job that outlives what these tests do, about eight seconds.
@@ -96,22 +95,30 @@ func TestAnEngineWithoutItsDataIsNotBelieved(t *testing.T) {
 	w.check(t)
 }
 
+// TestAnAdoptedEngineTakesTheInstall: processes of a sandbox that the engine does not have run
+// on until the sandbox ends.
 func TestAnAdoptedEngineTakesTheInstall(t *testing.T) {
 	t.Parallel()
 	p := engine.New(t, nil)
 	in := harness.New(t)
-	box := in.Create(t, "demo", harness.ImageBusybox)
-	c := in.Client(t)
+	w := newWitness(t, in)
+	box, other := w.box(t), in.Create(t, "other", harness.ImageBusybox)
 	in.Bin = flagged(t, "--engine", p.Host(), "--resync", "1s")
 	in.Must(t, "daemon", "stop")
 	in.Must(t, "daemon", "start")
-	awaitDegraded(t, c, box)
+	wantRefusedEngine(t, in, p, awaitDegraded(t, w.c, box))
 	in.Agbox(t, "doctor", "--adopt-engine")
-	awaitState(t, c, box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
-	// The engine before has its container still, and is adopted again to remove it.
+	awaitStray(t, w.c, box)
+	wantRun(t, in, box)
+	in.Must(t, "stop", other)
 	in.Must(t, "daemon", "stop")
 	in.Bin = flagged(t, "--engine", harness.DockerAPI.DaemonHost(), "--resync", "1s")
 	in.Must(t, "daemon", "start")
 	in.Agbox(t, "doctor", "--adopt-engine")
-	in.Must(t, "rm", "--force", box)
+	awaitWell(t, w.c, box)
+	in.Must(t, "start", other)
+	wantRun(t, in, box)
+	wantRun(t, in, other)
+	in.Must(t, "rm", "--force", other)
+	w.check(t)
 }

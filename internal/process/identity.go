@@ -2,9 +2,14 @@ package process
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +36,58 @@ func Identify(pid int) Identity {
 		id.Start = startTime(raw)
 	}
 	return id
+}
+
+// Alive reports whether the process exists and will continue to run. It is false for one that
+// /proc hides.
+func (id Identity) Alive() bool {
+	return id.Start != 0 && Identify(id.PID) == id && Lives(id.PID)
+}
+
+// endLook is the pause between two looks whether a process has ended: it is not a child of
+// ours, so nothing reports its end.
+const endLook = 20 * time.Millisecond
+
+// End ends the process with SIGTERM, and with SIGKILL after the grace. It returns when the
+// process has ended, and nil too if it had ended before.
+func (id Identity) End(ctx context.Context, grace time.Duration) error {
+	// Where the kernel has pidfds, p stays this process, also if its pid is used again.
+	p, err := os.FindProcess(id.PID)
+	if err != nil || !id.Alive() {
+		return nil
+	}
+	defer func() { _ = p.Release() }()
+	kill := time.After(grace)
+	err = p.Signal(syscall.SIGTERM)
+	for !id.over() {
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("process %d cannot be ended: %w", id.PID, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-kill:
+			err = p.Signal(syscall.SIGKILL)
+		case <-time.After(endLook):
+		}
+	}
+	return nil
+}
+
+// over reports whether nothing of the process runs. The first process of a PID namespace is
+// not over before all others of the namespace are.
+func (id Identity) over() bool {
+	if Identify(id.PID) != id {
+		return true
+	}
+	dir := "/proc/" + strconv.Itoa(id.PID)
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return true
+	}
+	state, _ := readStat(stat)
+	tasks, err := os.ReadDir(dir + "/task")
+	return err != nil || state == 'Z' && len(tasks) <= 1
 }
 
 // startTime reads field 22. See readStat about the fields before it.

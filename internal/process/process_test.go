@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,6 +168,43 @@ func TestTheStartTimeIsFoundBehindAnyName(t *testing.T) {
 	} {
 		if ticks := startTime([]byte(stat)); ticks != want {
 			t.Errorf("%q gives %d", stat, ticks)
+		}
+	}
+}
+
+// TestEndEndsOneProcess: it gets SIGTERM first, and another process with its pid gets nothing.
+func TestEndEndsOneProcess(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		grace  time.Duration
+		want   string
+	}{
+		{"trap 'exit 7' TERM; echo; while :; do sleep 0.01; done", time.Minute, "exit status 7"},
+		{"echo; exec sleep 60", time.Minute, "signal: terminated"},
+		{"trap '' TERM; echo; while :; do sleep 0.01; done", 0, "signal: killed"},
+	} {
+		cmd := exec.Command("sh", "-c", c.script)
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		id := Identify(cmd.Process.Pid)
+		other := id
+		other.Start++
+		if err := other.End(t.Context(), 0); err != nil || !id.Alive() || other.Alive() {
+			t.Errorf("the end of a process of the past gives %v, and this one lives: %v", err, id.Alive())
+		}
+		if err := id.End(t.Context(), c.grace); err != nil || id.Alive() {
+			t.Errorf("End gives %v, and it lives: %v", err, id.Alive())
+		}
+		if err := cmd.Wait(); err == nil || err.Error() != c.want {
+			t.Errorf("it ended with %v, want %s", err, c.want)
 		}
 	}
 }

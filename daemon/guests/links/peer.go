@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -61,7 +62,22 @@ func (l *Links) Verify(ctx context.Context, sandboxID string, pid int) error {
 // runs. It is false if that is not known, as in a daemon that does not see its processes.
 func (l *Links) Lives(sandboxID string) bool {
 	known, err := readIdentity(l.paths.GuestInit(sandboxID))
-	return err == nil && known.Start != 0 && process.Identify(known.PID) == known
+	return err == nil && known.Alive()
+}
+
+// End ends the supervisor of the newest link, and with it everything in its container: it gets
+// SIGTERM, and SIGKILL after the grace. It is for a container that the engine does not have.
+func (l *Links) End(ctx context.Context, sandboxID string, grace time.Duration) error {
+	known, err := readIdentity(l.paths.GuestInit(sandboxID))
+	if err != nil || !known.Alive() {
+		return nil
+	}
+	if err := known.End(ctx, grace); err != nil {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_ENGINE_FAILED,
+			"The engine does not have the container of sandbox %s, and the daemon cannot end its processes: end them as root with \"kill -9 %d\".",
+			sandboxID, known.PID).Because(err).With("sandbox_id", sandboxID)
+	}
+	return nil
 }
 
 // unseen decides about a listener without a pid here. A daemon that sees all processes

@@ -32,6 +32,8 @@ type Private struct {
 	netns string
 	// flags are passed to dockerd, besides those that isolate it from the machine's.
 	flags []string
+	// socket is the name of the daemon's socket in root.
+	socket string
 	// remaps means that both daemons run in a mount namespace with files of their own in
 	// place of /etc/subuid and /etc/subgid.
 	remaps     bool
@@ -71,7 +73,7 @@ func New(t testing.TB, images []string, options ...Option) *Private {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Private{root: root, netns: filepath.Base(root)}
+	p := &Private{root: root, netns: filepath.Base(root), socket: "docker.sock"}
 	for _, option := range options {
 		option(p)
 	}
@@ -90,20 +92,28 @@ func New(t testing.TB, images []string, options ...Option) *Private {
 	if err := os.WriteFile(p.path("containerd.toml"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p.api, err = client.NewClientWithOpts(client.WithHost(p.Host()), client.WithVersion("1.41")); err != nil {
-		t.Fatal(err)
-	}
+	p.connect(t)
 	p.startContainerd(t)
 	p.Start(t)
 	p.load(t, images)
 	return p
 }
 
+// connect makes the client of the engine.
+func (p *Private) connect(t testing.TB) {
+	t.Helper()
+	api, err := client.NewClientWithOpts(client.WithHost(p.Host()), client.WithVersion("1.41"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.api = api
+}
+
 // Host returns the engine's address in the form of DOCKER_HOST.
 func (p *Private) Host() string { return "unix://" + p.Socket() }
 
 // Socket returns the path of the engine's socket.
-func (p *Private) Socket() string { return p.path("docker.sock") }
+func (p *Private) Socket() string { return p.path(p.socket) }
 
 // API returns a client of the engine.
 func (p *Private) API() *client.Client { return p.api }
@@ -208,6 +218,16 @@ func (p *Private) FindData(t testing.TB) {
 	t.Helper()
 	p.Kill(t)
 	p.run(t, "umount", "--recursive", "--lazy", p.path("data"))
+	p.Start(t)
+}
+
+// Move kills the daemon and starts it again with its data, at another address.
+func (p *Private) Move(t testing.TB) {
+	t.Helper()
+	p.Kill(t)
+	_ = p.api.Close()
+	p.socket = "moved.sock"
+	p.connect(t)
 	p.Start(t)
 }
 
