@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/e2e/internal/robot"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -74,4 +76,86 @@ func TestAFullDiskRefusesACheckpointAndLosesNone(t *testing.T) {
 	if got.GetWord() != "COMPLETED" || got.GetCheckpoint().GetStep() != 5 || !strings.Contains(said, "The report cannot be written down") || !strings.Contains(said, `"n":5`) {
 		t.Errorf("the agent is %s (%s), its checkpoint %v; it said\n%s", got.GetWord(), got.GetMessage(), got.GetCheckpoint(), said)
 	}
+}
+
+// TestAFullDiskUnderTheLogsStartsNoAgentAndCountsNothing: more starts in a row cannot be
+// written down than crashes would open the breaker of the class, or end an agent.
+func TestAFullDiskUnderTheLogsStartsNoAgentAndCountsNothing(t *testing.T) {
+	t.Parallel()
+	const number = 6
+	Row(t, 70, "no space for the start of an agent", number)
+	in := harness.New(t)
+	dir := filepath.Join(in.Home, "data", "exec-logs")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	harness.SmallDisk(t, dir, 32)
+	w := newWitness(t, in)
+	shop := newWorkshop(t, w)
+	release := fill(t, dir)
+	var ids []string
+	for i := range number {
+		id := fmt.Sprintf("r-%d", i)
+		err := shop.spawn(harness.Bounded(t), id, robot.Plan{Steps: 2, Seed: 3}, func(spec *agboxv1.AgentSpec) {
+			spec.Class, spec.Retry = "coder", &agboxv1.AgentRetry{Attempts: 1, Delays: []*durationpb.Duration{durationpb.New(0)}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		harness.Eventually(t, "two starts of agent "+id+" cannot be written down", func() bool { return unstarted(t, w, id) >= 2 })
+	}
+	for _, id := range ids {
+		a, err := w.c.GetAgent(harness.Bounded(t), id)
+		waits := a.GetState() == agboxv1.AgentState_AGENT_STATE_PENDING || a.GetState() == agboxv1.AgentState_AGENT_STATE_PAUSED
+		if err != nil || !waits || a.GetCrashes() != 0 {
+			t.Errorf("agent %s is %v with %d crashes (%v); want it to wait for room", id, a.GetState(), a.GetCrashes(), err)
+		}
+	}
+	wantNoBreaker(t, w)
+	release()
+	for _, id := range ids {
+		if err := shop.await(harness.Bounded(t), id, agboxv1.AgentState_AGENT_STATE_COMPLETED); err != nil {
+			t.Fatal(err)
+		}
+		shop.completed(t, id, robot.Plan{Steps: 2, Seed: 3}, 0)
+	}
+	told := make(map[string]int)
+	for m, err := range w.c.Inbox(harness.Bounded(t), "init") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(m.GetText(), "cannot be started") {
+			told[m.GetFrom()]++
+		}
+	}
+	for _, id := range ids {
+		if told[id] != 1 {
+			t.Errorf("init was told of agent %s %d times; want once", id, told[id])
+		}
+	}
+	w.check(t)
+}
+
+// unstarted counts the incarnations of an agent that were never started.
+func unstarted(t *testing.T, w *witness, id string) (times int) {
+	t.Helper()
+	a, err := w.c.GetAgent(harness.Bounded(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev, err := range w.c.WatchAgents(harness.Bounded(t), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.GetEnd().GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED {
+			times++
+		}
+		if ev.GetSequence() >= a.GetLastSequence() {
+			return times
+		}
+	}
+	return times
 }
