@@ -8,7 +8,9 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,8 +244,15 @@ func (l *Loop) Interrupt(sandboxID string) { l.workers.Interrupt(sandboxKey(sand
 
 func sandboxKey(id string) workers.Key { return workers.Key{Kind: workers.Sandbox, ID: id} }
 
-// round runs one round of whatever the turn is about.
-func (l *Loop) round(ctx context.Context, turn *workers.Turn) time.Time {
+// round runs one round of whatever the turn is about. A panic, for example over a record that
+// no rule expects, stops only this one: a daemon that ended with it would end again at once.
+func (l *Loop) round(ctx context.Context, turn *workers.Turn) (wake time.Time) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.roundPanicked(turn, fmt.Sprintf("%v\n%s", r, debug.Stack()))
+			wake = l.now().Add(retryMax)
+		}
+	}()
 	switch turn.Kind {
 	case workers.Sandbox:
 		defer l.enqueueAgentsOf(turn.ID)
@@ -252,6 +261,19 @@ func (l *Loop) round(ctx context.Context, turn *workers.Turn) time.Time {
 		return l.agentRound(ctx, turn.ID)
 	}
 	return time.Time{}
+}
+
+// roundPanicked tells of the panic of a round.
+func (l *Loop) roundPanicked(turn *workers.Turn, what string) {
+	const said = "a round panicked; the others go on, and it is repeated"
+	const trouble = "The daemon cannot go on with it because of a defect of agbox, which \"agbox daemon logs\" describes; it is tried again."
+	if turn.Kind == workers.Agent {
+		l.log.Error(said, "agent_id", turn.ID, "error", what)
+		l.setAgentTrouble(l.agentWork(turn.ID), trouble)
+		return
+	}
+	l.log.Error(said, "sandbox_id", turn.ID, "error", what)
+	l.setTrouble(l.begin(turn), trouble)
 }
 
 // sandboxWork is the loop's state of one sandbox. Loop.mu guards its fields, except those

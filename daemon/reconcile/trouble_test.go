@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
@@ -136,4 +137,21 @@ func TestTheSocketOfASupervisorThatHasEndedWasNotRemoved(t *testing.T) {
 	set(false)
 	l.loop.Enqueue("a")
 	l.until("the removal to be shown", func() bool { return strings.HasPrefix(l.loop.Condition(sb).Degraded, "Files in ") })
+}
+
+// TestAPanicOfARoundStopsOnlyThatRound: a daemon that ended with it would end again at once.
+func TestAPanicOfARoundStopsOnlyThatRound(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.guests.copy = func(context.Context) error { panic("a defect") }
+	l.createSpec("a", copying(t))
+	var sb ledger.Sandbox
+	l.until("the panic is shown", func() bool {
+		sb, _ = l.ledger.Sandbox("a")
+		return strings.Contains(l.loop.Condition(sb).Degraded, "a defect of agbox")
+	})
+	l.create("b", runtimetest.FakeImage)
+	l.await("b", machine.Ready)
+	l.want(l.ledger.RequestDelete, "a")
+	l.await("a", machine.Deleted)
 }
