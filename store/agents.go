@@ -56,12 +56,18 @@ func (t *Tx) PutAgentWork(agentID string, work []byte) error {
 	if !ids.Valid(agentID) {
 		return invalidID("agent", agentID)
 	}
-	return t.put(bucketAgentWork, []byte(agentID), work)
+	return t.putFramed(bucketAgentWork, []byte(agentID), work)
 }
 
-// AgentWork returns the work of an agent. It is empty if the agent has none.
-func (t *Tx) AgentWork(agentID string) []byte {
-	return slices.Clone(t.get(bucketAgentWork, []byte(agentID)))
+// AgentWork returns the work of an agent, which is empty if the agent has none, or a
+// *RecordError.
+func (t *Tx) AgentWork(agentID string) ([]byte, error) {
+	work := new(storev1.AgentWork)
+	err := t.message(bucketAgentWork, []byte(agentID), work)
+	if errdefs.IsNotFound(err) {
+		err = nil
+	}
+	return work.GetContent(), err
 }
 
 // AgentIDs lists all agents that have a config, in byte order. It decodes no records.

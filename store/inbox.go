@@ -1,14 +1,17 @@
 package store
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
 // keptKeys is how many of the newest messages of an inbox have their keys remembered, also
@@ -45,7 +48,7 @@ func (t *Tx) PutMessage(agentID string, m *agboxv1.AgentMessage) error {
 	digest := messageDigest(m)
 	return errors.Join(
 		t.put(bucketInboxKeys(agentID), digest, number(m.GetSeq())),
-		t.put(bucketInboxDigests(agentID), number(m.GetSeq()), digest),
+		t.putFramed(bucketInboxDigests(agentID), number(m.GetSeq()), digest),
 		t.forgetKeys(agentID, m.GetSeq()))
 }
 
@@ -53,11 +56,13 @@ func (t *Tx) PutMessage(agentID string, m *agboxv1.AgentMessage) error {
 func (t *Tx) forgetKeys(agentID string, seq uint64) error {
 	var old []uint64
 	var digests [][]byte
-	t.eachNumber(bucketInboxDigests(agentID), 0, func(n uint64, _, digest []byte) bool {
+	t.eachNumber(bucketInboxDigests(agentID), 0, func(n uint64, _, raw []byte) bool {
 		if n+keptKeys > seq {
 			return false
 		}
-		old, digests = append(old, n), append(digests, bytes.Clone(digest))
+		key := new(storev1.MessageKey)
+		_ = proto.Unmarshal(raw, key) // of a damaged one only the other entry stays
+		old, digests = append(old, n), append(digests, []byte(key.GetDigest()))
 		return true
 	})
 	for i, n := range old {
@@ -95,8 +100,8 @@ func ownKind(m *agboxv1.AgentMessage) bool {
 	return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT
 }
 
-// messageDigest identifies sender, stream and key, and the kind of agbox's own messages, with a
-// fixed length.
+// messageDigest identifies sender, stream and key, and the kind of agbox's own messages, as text
+// of a fixed length.
 func messageDigest(m *agboxv1.AgentMessage) []byte {
 	if ownKind(m) {
 		return keyDigest(m.GetFrom(), m.GetStream(), m.GetKey(), m.GetKind().String())
@@ -110,7 +115,7 @@ func keyDigest(parts ...string) []byte {
 		text = append(binary.BigEndian.AppendUint32(text, uint32(len(part))), part...)
 	}
 	sum := sha256.Sum256(text)
-	return sum[:]
+	return hex.AppendEncode(nil, sum[:])
 }
 
 // Messages returns up to limit messages of an inbox after a seq, of at most maxBytes, but

@@ -17,7 +17,7 @@ func (t *Tx) PutSandboxKey(sandboxID, key string, digest []byte) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
 	}
-	if err := t.put(bucketSandboxKeys, []byte(key), []byte(sandboxID)); err != nil {
+	if err := t.putFramed(bucketSandboxKeys, []byte(key), []byte(sandboxID)); err != nil {
 		return err
 	}
 	request := &storev1.Request{Key: key, Digest: digest}
@@ -41,7 +41,17 @@ func (t *Tx) putRequest(sandboxID string, request *storev1.Request) error {
 // SandboxOfKey returns the id of the sandbox that was created with a request key; empty
 // if there is none.
 func (t *Tx) SandboxOfKey(key string) (sandboxID string) {
-	return string(t.get(bucketSandboxKeys, []byte(key)))
+	return t.ownerOf(bucketSandboxKeys, key)
+}
+
+// ownerOf returns what a request key has created; empty if it has created nothing, or the
+// record is damaged.
+func (t *Tx) ownerOf(bucket []byte, key string) (id string) {
+	owner := new(storev1.KeyOwner)
+	if t.message(bucket, []byte(key), owner) != nil {
+		return ""
+	}
+	return owner.GetId()
 }
 
 // SameSandboxRequest reports whether a request with a key has created a sandbox. It is
@@ -88,14 +98,14 @@ func (t *Tx) PutExecKey(execID, key string) error {
 	if key == execID {
 		return nil
 	}
-	return t.put(bucketExecKeys, []byte(key), []byte(execID))
+	return t.putFramed(bucketExecKeys, []byte(key), []byte(execID))
 }
 
 // ExecOfKey returns the id of the exec that was created with a request key; empty if
 // there is none.
 func (t *Tx) ExecOfKey(key string) (execID string) {
-	if id := t.get(bucketExecKeys, []byte(key)); id != nil {
-		return string(id)
+	if id := t.ownerOf(bucketExecKeys, key); id != "" {
+		return id
 	}
 	if _, reserved := t.ExecReserved(key); !reserved {
 		return ""

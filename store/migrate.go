@@ -28,6 +28,7 @@ type migration struct {
 var migrations = []migration{
 	{1, "index the events of a database with only the published buckets", indexSeedDatabase},
 	{2, "encrypt the values of secret variables", hideSecrets},
+	{3, "make messages of values that were text or bytes", frameValues},
 }
 
 // migrate runs the missing migrations in one transaction and returns the meta

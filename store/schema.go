@@ -4,14 +4,19 @@ import (
 	"encoding/binary"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
 // SchemaVersion is the newest schema that this build reads and writes. A
 // database with a higher number is refused.
-const SchemaVersion uint32 = 2
+const SchemaVersion uint32 = 3
 
 // The bucket tree. Keys are ids (UTF-8) or numbers (8 bytes, big-endian).
-// Values are protobuf messages or numbers (8 bytes, big-endian).
+// Values are protobuf messages or numbers (8 bytes, big-endian), as valuesOf declares.
 //
 //	sandbox-ids                      reserved sandbox ids, never removed
 //	  {sandbox_id}                   -> int64, UnixNano of the reservation
@@ -26,15 +31,15 @@ const SchemaVersion uint32 = 2
 //	exec-config:{sandbox_id}
 //	  {exec_id}                      -> agbox.v1.CreateExecRequest, without secrets
 //	sandbox-secrets                  what sandbox-config has without
-//	  {sandbox_id}                   -> store.v1.Secrets, encrypted
+//	  {sandbox_id}                   -> store.v1.Sealed, with store.v1.Secrets
 //	exec-secrets:{sandbox_id}        what exec-config has without
-//	  {exec_id}                      -> store.v1.Secrets, encrypted
+//	  {exec_id}                      -> store.v1.Sealed, with store.v1.Secrets
 //	sandbox-keys                     request keys of sandboxes
-//	  {request_key}                  -> sandbox id (UTF-8)
+//	  {request_key}                  -> store.v1.KeyOwner
 //	sandbox-requests                 sandboxes that were created with a request key
 //	  {sandbox_id}                   -> store.v1.Request
 //	exec-keys                        request keys of execs that are not their ids; exec-config has all
-//	  {request_key}                  -> exec id (UTF-8)
+//	  {request_key}                  -> store.v1.KeyOwner
 //	exec-last-event:{sandbox_id}     index: newest event of each exec
 //	  {exec_id}                      -> uint64, sequence in events:{sandbox_id}
 //	event-order                      index: all events of all sandboxes in order
@@ -49,15 +54,15 @@ const SchemaVersion uint32 = 2
 //	agent-config                     one per agent that has a history
 //	  {agent_id}                     -> agbox.v1.AgentSpec, resolved
 //	agent-work                       of agents that were spawned with one
-//	  {agent_id}                     -> the content of AgentSpec.work at that time
+//	  {agent_id}                     -> store.v1.AgentWork
 //	agent-events:{agent_id}          history of one agent
 //	  {sequence}                     -> agbox.v1.AgentEvent
 //	agent-inbox:{agent_id}           messages that were not acknowledged
 //	  {seq}                          -> agbox.v1.AgentMessage
 //	agent-inbox-keys:{agent_id}      keys of the newest messages, also of acknowledged ones
-//	  {digest}                       -> uint64, seq; the digest is that of sender, stream and key
+//	  {digest}                       -> uint64, seq; the digest of sender, stream and key, in hexadecimal
 //	agent-inbox-digests:{agent_id}   the same the other way round
-//	  {seq}                          -> digest
+//	  {seq}                          -> store.v1.MessageKey
 //	agent-event-order                index: all events of all agents in order
 //	  {position}                     -> store.v1.AgentEventRef
 //	meta
@@ -104,6 +109,34 @@ const (
 	prefixInboxKeys     = "agent-inbox-keys:"
 	prefixInboxDigests  = "agent-inbox-digests:"
 )
+
+// valuesOf declares the values of each bucket, or of all whose names begin with the prefix: the
+// message that they are, or nil for numbers.
+var valuesOf = map[string]proto.Message{
+	string(bucketSandboxIDs):      nil,
+	string(bucketExecIDs):         nil,
+	string(bucketSandboxConfig):   (*agboxv1.CreateSpec)(nil),
+	string(bucketSandboxDeleted):  nil,
+	prefixEvents:                  (*agboxv1.SandboxEvent)(nil),
+	prefixExecConfig:              (*agboxv1.CreateExecRequest)(nil),
+	string(bucketSandboxSecrets):  (*storev1.Sealed)(nil),
+	prefixExecSecrets:             (*storev1.Sealed)(nil),
+	string(bucketSandboxKeys):     (*storev1.KeyOwner)(nil),
+	string(bucketSandboxRequests): (*storev1.Request)(nil),
+	string(bucketExecKeys):        (*storev1.KeyOwner)(nil),
+	prefixExecLastEvent:           nil,
+	string(bucketEventOrder):      (*storev1.EventRef)(nil),
+	string(bucketEventsTrimmed):   (*storev1.Trimmed)(nil),
+	string(bucketAgentIDs):        nil,
+	string(bucketAgentConfig):     (*agboxv1.AgentSpec)(nil),
+	string(bucketAgentWork):       (*storev1.AgentWork)(nil),
+	prefixAgentEvents:             (*agboxv1.AgentEvent)(nil),
+	prefixInbox:                   (*agboxv1.AgentMessage)(nil),
+	prefixInboxKeys:               nil,
+	prefixInboxDigests:            (*storev1.MessageKey)(nil),
+	string(bucketAgentOrder):      (*storev1.AgentEventRef)(nil),
+	string(bucketMeta):            (*storev1.Meta)(nil),
+}
 
 func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }

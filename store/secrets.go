@@ -51,22 +51,24 @@ func (t *Tx) seal(bucket, key []byte, sandboxID, about string, values *storev1.S
 	if err != nil {
 		return fmt.Errorf("encode %s for %s: %w", keyText(key), bucket, err)
 	}
-	return t.put(bucket, key, k.Seal(raw, about))
+	return t.putFramed(bucket, key, k.Seal(raw, about))
 }
 
 // unseal decrypts a record; nil if there is none. The error is a fault
 // SECRETS_UNREADABLE.
 func (t *Tx) unseal(bucket, key []byte, sandboxID, about string) (*storev1.Secrets, error) {
-	sealed := t.get(bucket, key)
-	if sealed == nil {
+	if t.get(bucket, key) == nil {
 		return nil, nil
 	}
 	k, err := t.secretKeys.Get(sandboxID)
 	if err != nil {
 		return nil, err
 	}
-	values := new(storev1.Secrets)
-	raw, err := k.Open(sealed, about)
+	sealed, values := new(storev1.Sealed), new(storev1.Secrets)
+	if err := t.message(bucket, key, sealed); err != nil {
+		return nil, secrets.Unreadable(sandboxID, err)
+	}
+	raw, err := k.Open(sealed.GetBox(), about)
 	if err == nil {
 		err = proto.Unmarshal(raw, values)
 	}
@@ -139,7 +141,8 @@ func (t *Tx) EraseSecrets(sandboxID string) error {
 // hideSecrets is the migration to schema 2. Deleted sandboxes lose their secrets. Free pages
 // can have those of sandboxes whose records are gone, too.
 func hideSecrets(t *Tx) error {
-	t.rewrite = true
+	t.rewrite, t.unframed = true, true
+	defer func() { t.unframed = false }()
 	for _, id := range t.SandboxIDs() {
 		spec, err := t.SandboxConfig(id)
 		if err != nil {

@@ -21,6 +21,8 @@ type Tx struct {
 	secretKeys secrets.Keys
 	// rewrite: after this migration, free pages may have secrets in plain text.
 	rewrite bool
+	// unframed: the migration to schema 2 stores texts and bytes as that schema has them.
+	unframed bool
 	// changes counts the changes that a rollback would have to undo.
 	changes  int
 	onCommit []func()

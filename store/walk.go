@@ -8,9 +8,6 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
 // walk reads every record and returns an error for each that does not decode, up
@@ -34,40 +31,18 @@ func walk(b *bolt.Tx) []error {
 
 // verifierOf returns the check for values of the bucket.
 func verifierOf(bucket string) func(value []byte) error {
-	kind, _, _ := strings.Cut(bucket, ":")
-	switch kind + ":" {
-	case prefixEvents:
-		return decodes(&agboxv1.SandboxEvent{})
-	case prefixExecConfig:
-		return decodes(&agboxv1.CreateExecRequest{})
-	case prefixExecLastEvent:
-		return isNumber
-	case prefixAgentEvents:
-		return decodes(&agboxv1.AgentEvent{})
-	case prefixInbox:
-		return decodes(&agboxv1.AgentMessage{})
-	case prefixInboxKeys:
+	kind, _, many := strings.Cut(bucket, ":")
+	if many {
+		kind += ":"
+	}
+	message, known := valuesOf[kind]
+	switch {
+	case !known:
+		return readBytes
+	case message == nil:
 		return isNumber
 	}
-	switch bucket {
-	case string(bucketSandboxIDs), string(bucketExecIDs), string(bucketSandboxDeleted), string(bucketAgentIDs):
-		return isNumber
-	case string(bucketSandboxConfig):
-		return decodes(&agboxv1.CreateSpec{})
-	case string(bucketAgentConfig):
-		return decodes(&agboxv1.AgentSpec{})
-	case string(bucketAgentOrder):
-		return decodes(&storev1.AgentEventRef{})
-	case string(bucketEventOrder):
-		return decodes(&storev1.EventRef{})
-	case string(bucketEventsTrimmed):
-		return decodes(&storev1.Trimmed{})
-	case string(bucketSandboxRequests):
-		return decodes(&storev1.Request{})
-	case string(bucketMeta):
-		return decodes(&storev1.Meta{})
-	}
-	return readBytes
+	return decodes(message.ProtoReflect().New().Interface())
 }
 
 func decodes(m proto.Message) func([]byte) error {

@@ -9,8 +9,8 @@ import (
 // AgentWork returns the work of an agent as it was when the agent was spawned.
 func (l *Ledger) AgentWork(ctx context.Context, id string) (work []byte, err error) {
 	err = l.store.View(ctx, func(tx *store.Tx) error {
-		work = tx.AgentWork(id)
-		return nil
+		work, err = tx.AgentWork(id)
+		return err
 	})
 	return work, err
 }

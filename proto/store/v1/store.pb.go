@@ -332,6 +332,188 @@ func (x *Trimmed) GetCount() uint64 {
 	return 0
 }
 
+// KeyOwner is what a request key has created: a sandbox or an exec.
+type KeyOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyOwner) Reset() {
+	*x = KeyOwner{}
+	mi := &file_store_v1_store_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyOwner) ProtoMessage() {}
+
+func (x *KeyOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
+func (*KeyOwner) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *KeyOwner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// Sealed is a record of Secrets, encrypted with the key of its sandbox.
+type Sealed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nonce and ciphertext.
+	Box           []byte `protobuf:"bytes,1,opt,name=box,proto3" json:"box,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sealed) Reset() {
+	*x = Sealed{}
+	mi := &file_store_v1_store_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sealed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sealed) ProtoMessage() {}
+
+func (x *Sealed) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
+func (*Sealed) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Sealed) GetBox() []byte {
+	if x != nil {
+		return x.Box
+	}
+	return nil
+}
+
+// AgentWork is the content of the file AgentSpec.work when the agent was spawned.
+type AgentWork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Content       []byte                 `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentWork) Reset() {
+	*x = AgentWork{}
+	mi := &file_store_v1_store_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentWork) ProtoMessage() {}
+
+func (x *AgentWork) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentWork.ProtoReflect.Descriptor instead.
+func (*AgentWork) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AgentWork) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+// MessageKey identifies the sender, the stream and the key of a message.
+type MessageKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 in hexadecimal.
+	Digest        string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageKey) Reset() {
+	*x = MessageKey{}
+	mi := &file_store_v1_store_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageKey) ProtoMessage() {}
+
+func (x *MessageKey) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageKey.ProtoReflect.Descriptor instead.
+func (*MessageKey) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MessageKey) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
 // Request identifies the request that created a sandbox.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -347,7 +529,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_store_v1_store_proto_msgTypes[5]
+	mi := &file_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +541,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[5]
+	mi := &file_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +554,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Request) GetKey() string {
@@ -410,7 +592,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_store_v1_store_proto_msgTypes[6]
+	mi := &file_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +604,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[6]
+	mi := &file_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +617,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Secrets) GetEnvs() map[string]string {
@@ -478,7 +660,16 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"4\n" +
 	"\aTrimmed\x12\x13\n" +
 	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05count\"I\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"\x1a\n" +
+	"\bKeyOwner\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x1a\n" +
+	"\x06Sealed\x12\x10\n" +
+	"\x03box\x18\x01 \x01(\fR\x03box\"%\n" +
+	"\tAgentWork\x12\x18\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\"$\n" +
+	"\n" +
+	"MessageKey\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\"I\n" +
 	"\aRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x14\n" +
@@ -505,30 +696,34 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*Engine)(nil),                // 1: store.v1.Engine
 	(*EventRef)(nil),              // 2: store.v1.EventRef
 	(*AgentEventRef)(nil),         // 3: store.v1.AgentEventRef
 	(*Trimmed)(nil),               // 4: store.v1.Trimmed
-	(*Request)(nil),               // 5: store.v1.Request
-	(*Secrets)(nil),               // 6: store.v1.Secrets
-	nil,                           // 7: store.v1.Secrets.EnvsEntry
-	nil,                           // 8: store.v1.Secrets.ServicesEntry
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*KeyOwner)(nil),              // 5: store.v1.KeyOwner
+	(*Sealed)(nil),                // 6: store.v1.Sealed
+	(*AgentWork)(nil),             // 7: store.v1.AgentWork
+	(*MessageKey)(nil),            // 8: store.v1.MessageKey
+	(*Request)(nil),               // 9: store.v1.Request
+	(*Secrets)(nil),               // 10: store.v1.Secrets
+	nil,                           // 11: store.v1.Secrets.EnvsEntry
+	nil,                           // 12: store.v1.Secrets.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	9, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
-	1, // 1: store.v1.Meta.engine:type_name -> store.v1.Engine
-	7, // 2: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
-	8, // 3: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
-	6, // 4: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	13, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	1,  // 1: store.v1.Meta.engine:type_name -> store.v1.Engine
+	11, // 2: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
+	12, // 3: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
+	10, // 4: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
+	5,  // [5:5] is the sub-list for method output_type
+	5,  // [5:5] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_store_v1_store_proto_init() }
@@ -542,7 +737,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
