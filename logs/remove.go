@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/trees"
 )
@@ -30,6 +33,40 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Slim deletes the files of an ended exec of a deleted sandbox but those with its output: its
+// record has the rest, and nobody can ask for more. Of one that wrote nothing, no file stays.
+// The status goes last, so ExecIDs lists what an interrupted Slim has left.
+func (d *Dir) Slim(ctx context.Context, execID string) error {
+	if err := checkID(execID); err != nil {
+		return err
+	}
+	names := []string{JournalName(execID), BeatName(execID), checkpointTemp(execID), statusTemp(execID)}
+	for _, suffix := range checkpointSuffixes {
+		names = append(names, execID+suffix)
+	}
+	output := []string{StdoutName(execID), StderrName(execID), IndexName(execID)}
+	if !slices.ContainsFunc(output, d.hasContent) {
+		names = append(names, output...)
+	}
+	for _, name := range append(names, StatusName(execID)) {
+		if err := d.removeEntry(ctx, name); err != nil {
+			return d.describe(name, err)
+		}
+	}
+	return nil
+}
+
+// hasContent reports whether a name is a file that is not empty, or anything else than a file.
+func (d *Dir) hasContent(name string) (has bool) {
+	err := d.at(func(dirfd int) error {
+		var st unix.Stat_t
+		err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		has = err == nil && (st.Size > 0 || st.Mode&unix.S_IFMT != unix.S_IFREG)
+		return err
+	})
+	return has || err != nil && !errors.Is(err, unix.ENOENT)
 }
 
 // RemoveAll deletes the log directory of a sandbox beneath root, with everything that its

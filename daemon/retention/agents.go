@@ -141,6 +141,9 @@ func (k *Keeper) dropAgent(ctx context.Context, id string) (due time.Time, err e
 		return time.Time{}, err
 	}
 	if due := a.EndedAt.Add(k.rules.KeepAgents); k.now().Before(due) {
+		if k.checked[a.SandboxID].lastSequence == 0 {
+			delete(k.checked, a.SandboxID) // of a deleted sandbox less has to stay now
+		}
 		return due, nil
 	}
 	return time.Time{}, k.ledger.DropAgent(ctx, id)

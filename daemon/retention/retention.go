@@ -17,12 +17,16 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // Logs removes log files. Missing files are not an error.
 type Logs interface {
 	// RemoveExec removes the logs of one exec.
 	RemoveExec(ctx context.Context, sandboxID, execID string) error
+	// SlimSandbox removes the files of a deleted sandbox that nobody can ask for any more, but
+	// those of execs that keep names. It costs little if there are none.
+	SlimSandbox(ctx context.Context, sandboxID string, keep func(execID string) bool) error
 	// RemoveSandbox removes all logs of a sandbox.
 	RemoveSandbox(ctx context.Context, sandboxID string) error
 	// RemoveAgent removes the checkpoints of an agent.
@@ -194,7 +198,11 @@ func (k *Keeper) drop(ctx context.Context, id string) (due time.Time, err error)
 		return time.Time{}, err
 	}
 	if due := at.Add(k.rules.KeepDeleted); k.now().Before(due) {
-		return due, nil
+		return due, k.logs.SlimSandbox(ctx, id, func(execID string) bool {
+			agentID, _ := agent.OfExec(execID)
+			_, kept := k.ledger.Agent(agentID) // it has its journal there
+			return kept
+		})
 	}
 	if err := k.logs.RemoveSandbox(ctx, id); err != nil {
 		return time.Time{}, err

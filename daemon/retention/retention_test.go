@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -354,4 +355,77 @@ type removalSignal struct {
 func (s removalSignal) RemoveExec(ctx context.Context, sandboxID, execID string) error {
 	close(s.removed)
 	return s.Logs.RemoveExec(ctx, sandboxID, execID)
+}
+
+// write makes the files of an exec with the suffixes.
+func (b *box) write(id, execID, content string, names ...string) {
+	b.t.Helper()
+	b.must(os.MkdirAll(b.install.SandboxLogs(id), 0o700))
+	for _, name := range names {
+		b.must(os.WriteFile(filepath.Join(b.install.SandboxLogs(id), execID+name), []byte(content), 0o600))
+	}
+}
+
+// names lists the files of a sandbox.
+func (b *box) names(id string) string {
+	b.t.Helper()
+	entries, err := os.ReadDir(b.install.SandboxLogs(id))
+	b.must(err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestOfADeletedSandboxOnlyOutputStays: the rest of what is known of its execs is in the
+// database. The journal of an agent stays as long as the agent has a record.
+func TestOfADeletedSandboxOnlyOutputStays(t *testing.T) {
+	b := newBox(t)
+	b.ready("a")
+	b.spawn("g", "a")
+	b.endAgent("g")
+	b.write("a", "said", "x", ".stdout.log", ".index", ".status")
+	b.write("a", "said", "", ".stderr.log")
+	b.write("a", "silent", "", ".stdout.log", ".stderr.log", ".index")
+	b.write("a", "silent", "x", ".status", ".beat")
+	b.write("a", "agent-g-1", "", ".stdout.log", ".stderr.log", ".index")
+	b.write("a", "agent-g-1", "x", ".status", ".journal.jsonl", ".ckpt-0.json", ".ckpt-5.json")
+	b.write("a", "agent-none-1", "x", ".status", ".journal.jsonl")
+	all := b.names("a")
+	b.pass(0)
+	b.want("files of a living sandbox", b.names("a"), all)
+	b.remove("a")
+	b.pass(0)
+	said, journal := "said.index said.stderr.log said.stdout.log", ""
+	for _, name := range strings.Fields(all) {
+		if strings.HasPrefix(name, "agent-g-1") {
+			journal += name + " "
+		}
+	}
+	b.want("files while the agent has a record", b.names("a"), journal+said)
+	b.restart()
+	b.pass(0)
+	b.want("files after a restart", b.names("a"), journal+said)
+	_, err := b.book.DeleteAgent(t.Context(), "g")
+	b.must(err)
+	b.pass(0)
+	b.want("files in the end", b.names("a"), said)
+}
+
+// TestASlimmingInterruptedAnywhereIsFinished: the status of an exec goes last, and tells the
+// next pass what is left.
+func TestASlimmingInterruptedAnywhereIsFinished(t *testing.T) {
+	for left := range 4 {
+		b := newBox(t)
+		b.ready("a")
+		b.remove("a")
+		b.write("a", "x", "x", append([]string{".beat", ".journal.jsonl", ".stdout.log"}[:left], ".status")...)
+		b.pass(0)
+		want := ""
+		if left == 3 {
+			want = "x.stdout.log"
+		}
+		b.want(fmt.Sprintf("what stays of the status and %d files", left), b.names("a"), want)
+	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -508,6 +509,17 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 // derives the same id again, and an exec id is run at most once.
 func ExecID(agentID string, incarnation uint32) string {
 	return fmt.Sprintf("agent-%s-%d", agentID, incarnation)
+}
+
+// OfExec returns the agent whose incarnation has an exec id; ok is false if the id is none of
+// ExecID. Users may choose such ids too.
+func OfExec(execID string) (agentID string, ok bool) {
+	rest, ok := strings.CutPrefix(execID, "agent-")
+	end := strings.LastIndexByte(rest, '-')
+	if !ok || end <= 0 {
+		return "", false
+	}
+	return rest[:end], true
 }
 
 func emit(event *agboxv1.AgentEvent, why string) Step { return Step{Do: Emit, Event: event, Why: why} }
