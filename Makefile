@@ -84,7 +84,7 @@ test-faults: images build ## Inject every fault of e2e/FAULTS.md and print a tab
 .PHONY: test-agent-kills
 test-agent-kills: images build ## Kill the daemon, supervisors and robots at every boundary of what agents do; takes 10 minutes and needs root
 	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -v -timeout=30m \
-		-run 'BoundariesOf(TheLifeOfAnAgent|AKillOfAnAgent|ADrainOfAnAgent|APause|ADenial|Holds|AnAdoption|ACascade)|AnAgentDiesAtEachReport|AnAgentGoesOnWhenItsSupervisorDies'
+		-run 'BoundariesOf(TheLifeOfAnAgent|AKillOfAnAgent|ADrainOfAnAgent|APause|ADenial|Holds|AnAdoption|ACascade|AChildsOwnSandbox)|AnAgentDiesAtEachReport|AnAgentGoesOnWhenItsSupervisorDies'
 
 .PHONY: test-review
 test-review: images build ## Kill agbox apply, and the daemon that keeps bases, at every change of a file; needs root

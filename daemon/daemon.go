@@ -295,6 +295,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Lifetimes: cfg.Lifetimes, Log: cfg.Log,
 	})
 	incarnations.AdmitChildren(admits.ChildIn)
+	incarnations.SandboxesOfChildren(agents.ChildSandboxes{Admit: admits.Derived, Enqueue: r.loop.Enqueue})
 	incarnations.LifetimeOfChildren(cmp.Or(cfg.ChildLifetime, agboxv1.AgentLifetime_AGENT_LIFETIME_HELD))
 	r.server, err = server.New(server.Options{
 		Rules:     rules,

@@ -99,6 +99,8 @@ func (r *resolver) builds() {
 // ImageName names the image of a sandbox for people, for example "build of web".
 func ImageName(s *agboxv1.CreateSpec) string {
 	switch {
+	case s.GetDerived().GetParent() != "" && s.GetImage() == "":
+		return "image of agent " + s.GetDerived().GetParent()
 	case s.GetBuild() == nil:
 		return s.GetImage()
 	case s.GetBuild().GetImage() != "":

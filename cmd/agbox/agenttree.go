@@ -81,9 +81,21 @@ func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]stri
 	return a.printTable(out, treeColumns, rows)
 }
 
-// treeNote begins with who holds a child, if that is not as with most: its parent alone. Nobody
-// must hold one that is detached.
+// treeNote begins with the stack of which an agent is the root, and what its border does.
 func treeNote(g *agboxv1.Agent) string {
+	switch note := heldNote(g); g.GetBorder() {
+	case agboxv1.StackBorder_STACK_BORDER_ORDERS:
+		return strings.TrimSuffix(fmt.Sprintf("stack %s, whose border orders and does not protect; %s", g.GetStack(), note), "; -")
+	case agboxv1.StackBorder_STACK_BORDER_PROTECTS:
+		return strings.TrimSuffix(fmt.Sprintf("stack %s; %s", g.GetStack(), note), "; -")
+	default:
+		return note
+	}
+}
+
+// heldNote begins with who holds a child, if that is not as with most: its parent alone. Nobody
+// must hold one that is detached.
+func heldNote(g *agboxv1.Agent) string {
 	held := g.GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
 	isChild := g.GetParent() != "" && g.GetParent() != "init"
 	if g.GetEndedAt() != nil || !isChild && !held || g.GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_UNSPECIFIED {

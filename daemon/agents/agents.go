@@ -65,6 +65,8 @@ type Runner struct {
 	checkpoints *checkpoints.Store
 	// admit checks the spec of a child, see AdmitChildren.
 	admit Admit
+	// sandboxes is what SandboxesOfChildren sets.
+	sandboxes ChildSandboxes
 	// childLifetime is what LifetimeOfChildren sets.
 	childLifetime agboxv1.AgentLifetime
 }

@@ -37,8 +37,20 @@ const (
 	maxKey  = 256
 )
 
-// spawnFields is what a parent may say about a child. It runs in the sandbox of its parent.
-// What is not here is as for the parent, or as in a new agent.
+// ChildSandboxes accepts the sandboxes of children that have one of their own.
+type ChildSandboxes struct {
+	// Admit checks the spec of a sandbox that was derived from another one, by the rules for
+	// sources and the operator's policy as they are now. The error has all problems.
+	Admit func(derived *agboxv1.CreateSpec) error
+	// Enqueue schedules a round of a sandbox. It must not block.
+	Enqueue func(sandboxID string)
+}
+
+// SandboxesOfChildren sets what accepts them. It must be called before the first request.
+func (r *Runner) SandboxesOfChildren(s ChildSandboxes) { r.sandboxes = s }
+
+// spawnFields is what a parent may say about a child. It runs in the sandbox of its parent, or
+// in one with at most what that has. What is not here is as for the parent, or as in a new agent.
 type spawnFields struct {
 	Key     string            `json:"key"`
 	Name    string            `json:"name"`
@@ -59,6 +71,14 @@ type spawnFields struct {
 	Budget *budgetField `json:"budget"`
 	// Stack makes the child the root of a stack.
 	Stack *stackField `json:"stack"`
+	// Sandbox is new or shared. Empty means new for the root of a stack, else shared.
+	Sandbox string `json:"sandbox"`
+	sandboxFields
+}
+
+// own reports whether the child gets a sandbox of its own.
+func (f spawnFields) own() bool {
+	return f.Sandbox == ownSandbox || f.Sandbox == "" && f.Stack != nil
 }
 
 type stackField struct {
@@ -94,6 +114,11 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 	if f.Work != nil {
 		n.Work = []byte(*f.Work)
 	}
+	if f.own() {
+		if err := r.ownSandbox(ctx, a, rules, f, &n); err != nil {
+			return nil, false, err
+		}
+	}
 	for _, ref := range f.After {
 		other, err := r.descendant(a, ref)
 		if err != nil {
@@ -105,7 +130,7 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 		if f.Lifetime == "" { // it was decided then
 			n.Spec.Lifetime = known.Spec.GetLifetime()
 		}
-		return spawned(known, n)
+		return r.spawned(known, n)
 	}
 	if f.Lifetime == "" {
 		n.Spec.Lifetime = r.lifetimeBelow(a)
@@ -120,8 +145,11 @@ func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, boo
 	if err != nil {
 		return nil, false, err
 	}
+	if n.Own != nil {
+		r.sandboxes.Enqueue(made.SandboxID)
+	}
 	r.enqueue(made.ID)
-	return childOf(made), false, nil
+	return r.answerSpawn(made)
 }
 
 // lifetimeBelow is the lifetime of the children of an agent that are spawned without one: that
@@ -150,14 +178,14 @@ func childID(a ledger.Agent, key string, q request) string {
 }
 
 // spawned answers a request whose child exists.
-func spawned(known ledger.Agent, n ledger.NewAgent) (any, bool, error) {
+func (r *Runner) spawned(known ledger.Agent, n ledger.NewAgent) (any, bool, error) {
 	before, now := proto.CloneOf(known.Spec), proto.CloneOf(n.Spec)
 	before.Budget, now.Budget = nil, nil // it was decided from what was left then
-	if known.Name != n.Name || !proto.Equal(before, now) {
+	if known.Name != n.Name || !proto.Equal(before, now) || known.Owned != (n.Own != nil) || r.ownDiffers(known, n) {
 		return nil, false, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
 			"The key was used to spawn agent %s, which is another one: use a new key.", known.ID).With("agent_id", known.ID)
 	}
-	return childOf(known), false, nil
+	return r.answerSpawn(known)
 }
 
 // spawnFieldsOf reads a request. Fields that a child may not have are refused.
@@ -166,11 +194,12 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 	if err := q.decode(&all); err != nil {
 		return f, err
 	}
-	allowed := []string{"key", "name", "class", "title", "command", "model", "envs", "work", "ready", "lifetime", "after", "stack", "budget"}
+	allowed := []string{"key", "name", "class", "title", "command", "model", "envs", "work", "ready", "lifetime", "after", "stack", "budget",
+		"sandbox", "workspace", "limits", "share_mounts", "share_tools", "allow_host"}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !slices.Contains(allowed, name) {
 			return f, fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_SPAWN_NOT_ALLOWED,
-				"A child runs in the sandbox of its parent, as its parent does, so %.64q cannot be given. These can: %s.", name, strings.Join(allowed, ", ")).With("agent_id", a.ID)
+				"A child has at most what its parent has, so %.64q cannot be given. These can: %s.", name, strings.Join(allowed, ", ")).With("agent_id", a.ID)
 		}
 	}
 	in := json.NewDecoder(bytes.NewReader(q.body))
@@ -191,6 +220,16 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 		return f, q.invalid("ready is start or report, not %.32q.", f.Ready)
 	case f.Lifetime != "" && lifetimes[f.Lifetime] == 0:
 		return f, q.invalid("lifetime is detached or held, not %.32q.", f.Lifetime)
+	case f.Sandbox != "" && f.Sandbox != ownSandbox && f.Sandbox != sharedSandbox:
+		return f, q.invalid("sandbox is new or shared, not %.32q.", f.Sandbox)
+	case !f.own() && !f.unset():
+		return f, q.invalid("workspace, limits, share_mounts, share_tools and allow_host are of a sandbox of the child's own: give the sandbox \"new\", or leave them out.")
+	case !slices.Contains([]string{"", workspaceCopy, workspaceBranch, workspaceShared, workspaceNone}, f.Workspace):
+		return f, q.invalid("workspace is copy, branch, shared or none, not %.32q.", f.Workspace)
+	case f.Workspace == workspaceBranch && badBranch(f.Name):
+		return f, q.invalid("The name %.64q is no name for a branch of git: use one without \"..\" that does not end in a point or in .lock.", f.Name)
+	case len(f.Mounts)+len(f.Tools) > maxNamed:
+		return f, q.invalid("share_mounts and share_tools name %d things and may name %d: leave some out.", len(f.Mounts)+len(f.Tools), maxNamed)
 	case f.Stack != nil && f.Stack.ChildLifetime != "" && lifetimes[f.Stack.ChildLifetime] == 0:
 		return f, q.invalid("child_lifetime is detached or held, not %.32q.", f.Stack.ChildLifetime)
 	}
@@ -258,10 +297,16 @@ func (r *Runner) admitChild(n ledger.NewAgent, f spawnFields) (*agboxv1.AgentSpe
 		wanted = &agboxv1.AgentBudget{InputTokens: f.Budget.InputTokens, CostUsd: f.Budget.CostUSD}
 	}
 	sb, exists := r.ledger.Sandbox(n.SandboxID)
-	if !exists {
-		return nil, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "The sandbox is being removed.")
+	if !exists && n.Own == nil {
+		return nil, parentRemoved()
 	}
 	spec := proto.CloneOf(n.Spec)
 	spec.Budget = wanted
+	if n.Own != nil {
+		if err := r.sandboxes.Admit(n.Own); err != nil {
+			return nil, err
+		}
+		return r.admit(n.Own, spec)
+	}
 	return r.admit(sb.Spec, spec)
 }

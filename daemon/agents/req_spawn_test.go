@@ -19,13 +19,22 @@ type requests struct {
 	*bench
 	to     *answers
 	number uint64
+	// refused is what the check of a child's own sandbox says, and sandboxes those that were
+	// scheduled.
+	refused   error
+	sandboxes []string
 }
 
 func asking(t testing.TB, spec *agboxv1.AgentSpec) *requests {
 	b, to := newBench(t, spec), new(answers)
 	b.execs = to
 	b.AdmitChildren(func(_ *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) { return a, nil })
-	return &requests{bench: b, to: to}
+	r := &requests{bench: b, to: to}
+	b.SandboxesOfChildren(ChildSandboxes{
+		Admit:   func(*agboxv1.CreateSpec) error { return r.refused },
+		Enqueue: func(id string) { r.sandboxes = append(r.sandboxes, id) },
+	})
+	return r
 }
 
 // make asks for something. The result is nil if there is none yet, and code is that of a

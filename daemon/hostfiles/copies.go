@@ -48,6 +48,9 @@ type Copy struct {
 	// Added is set if Content is added to the end of the file at Target, unless the file has
 	// it. A file that cannot be changed stays as it is.
 	Added bool
+	// FromAgent is set if the copy is of the folder Target of the sandbox of that agent, From. Its
+	// user FromUser must be able to read it; empty means that of execs.
+	FromAgent, From, FromUser string
 	// Force allows a source that is otherwise refused. Tool is set if a built-in tool
 	// brings the copy in.
 	Force, Tool bool
@@ -62,6 +65,9 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 			Field: "workspace", Source: w.GetSource(), Target: cmp.Or(w.GetTarget(), spec.DefaultWorkspace),
 			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true, Base: true, Foreign: otherTargets(s), Force: force,
 		})
+	}
+	if d := s.GetDerived(); d.GetWorkspace() != "" {
+		all = append(all, Copy{Field: "workspace", FromAgent: d.GetParent(), FromUser: d.GetUser(), Target: d.GetWorkspace()})
 	}
 	for i, c := range s.GetCopies() {
 		all = append(all, Copy{
@@ -245,7 +251,11 @@ func Folders(w io.Writer, names []string, owner archive.Owner) error {
 
 // Failed adds the name of the copy to an error that does not have it.
 func (one Copy) Failed(err error) error {
-	what := fmt.Sprintf("Copying %s to %s (%s) failed: ", cmp.Or(one.Source, "a file of agbox"), one.Target, one.Field)
+	source := cmp.Or(one.Source, "a file of agbox")
+	if one.FromAgent != "" {
+		source = "the workspace of agent " + one.FromAgent
+	}
+	what := fmt.Sprintf("Copying %s to %s (%s) failed: ", source, one.Target, one.Field)
 	if f := fault.Of(err); f != nil {
 		return fault.New(f.Class, f.Reason, "%s%s", what, f.Message).With("field", one.Field).Because(err)
 	}

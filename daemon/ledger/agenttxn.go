@@ -171,6 +171,9 @@ type NewAgent struct {
 	// MaxChildren bounds the children of the parent that have not ended, with this one. 0 means
 	// only the bound of all agents.
 	MaxChildren int
+	// MaxSandboxes bounds the sandboxes that were made for agents of its tree, with its own if
+	// that is Derived.
+	MaxSandboxes int
 	// Spec has the budget that is wanted. A child of an agent gets a part of the budget of that.
 	Spec *agboxv1.AgentSpec
 	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
@@ -209,7 +212,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err := errors.Join(t.mayspawn(n), t.mayHaveChild(n)); err != nil {
 			return err
 		}
-		if err := t.mayJoinStacks(n); err != nil {
+		if err := errors.Join(t.mayJoinStacks(n), t.mayHaveSandbox(n)); err != nil {
 			return err
 		}
 		spec, err := t.allot(n)
@@ -245,6 +248,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 				Lifetime: n.Spec.GetLifetime(),
 				Depth:    t.l.agentIn(t.tx, n.Parent).Depth + 1,
 				Stack:    stack, StackRoots: roots,
+				Tree: t.treeOf(n),
 			}},
 		})
 		if err == nil && n.Holder != "" {
@@ -252,6 +256,9 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		}
 		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
 		t.tx.SetValue(spawnOverlay{}, append(spawned[:len(spawned):len(spawned)], t.a))
+		if err == nil {
+			t.countSandbox(n)
+		}
 		return err
 	})
 }

@@ -36,6 +36,8 @@ type Ledger struct {
 	mu sync.RWMutex
 	// sandboxes has every sandbox that is not DELETED.
 	sandboxes map[string]Sandbox
+	// byTree has those that agents have asked for from inside, by the trees of these agents.
+	byTree agentSets
 	// names maps the names of living sandboxes to their ids.
 	names map[string]string
 	// running maps running execs to their sandboxes.
@@ -84,6 +86,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		log:        log,
 		unreadable: make(map[string]error),
 		sandboxes:  make(map[string]Sandbox),
+		byTree:     make(agentSets),
 		names:      make(map[string]string),
 		running:    make(map[string]runningExec),
 		changed:    make(map[string]chan struct{}),
@@ -150,6 +153,7 @@ func (l *Ledger) admit(sb Sandbox) {
 }
 
 func (l *Ledger) admitLocked(sb Sandbox) {
+	l.growTreeLocked(sb)
 	if sb.Over() {
 		delete(l.sandboxes, sb.ID)
 		if l.names[sb.Name] == sb.ID {

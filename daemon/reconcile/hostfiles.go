@@ -190,7 +190,11 @@ func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	l.announce(ctx, sb, "copy", "")
 	said, field := l.now(), ""
 	var files, bytes int64
-	err := l.files.CopyIn(ctx, sb.ID, l.hostOf(sb), hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
+	copies, err := l.copiesOf(sb)
+	if err != nil {
+		return err
+	}
+	err = l.files.CopyIn(ctx, sb.ID, l.hostOf(sb), copies, func(one hostfiles.Copy, moreFiles, moreBytes int64) {
 		if one.Field != field {
 			field, files, bytes = one.Field, 0, 0
 		}
@@ -214,6 +218,7 @@ func (l *Loop) afterCopy(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.San
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_FILES_COPIED {
 		return nil
 	}
+	l.enqueueSpawners(sb)
 	err := l.execs.Release(ctx, sb.ID)
 	if err != nil {
 		l.links.Drop(sb.ID) // the next link repeats the release

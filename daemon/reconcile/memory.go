@@ -32,14 +32,21 @@ func (d MemoryDefault) Of(host int64) int64 {
 	return min(host*int64(d.Percent)/100, max(host-hostReserve, host/2))
 }
 
-// limitMemory sets the limit of a container whose spec says nothing about memory.
-func (l *Loop) limitMemory(ctx context.Context, c *runtime.ContainerSpec, asked string) error {
-	if asked != "" {
+// limitMemory sets the limit of a container whose spec says nothing about memory. It bounds that
+// of a derived one, too: the sandbox of the parent may have had no other bound.
+func (l *Loop) limitMemory(ctx context.Context, c *runtime.ContainerSpec, asked string, derived bool) error {
+	if asked != "" && (!derived || c.Limits.Memory == 0) {
 		return nil
 	}
 	host, err := l.hostMemory(ctx)
 	if err != nil {
 		return err
+	}
+	if most := l.memoryDefault.Of(host); asked != "" {
+		if most > 0 {
+			c.Limits.Memory = min(c.Limits.Memory, most)
+		}
+		return nil
 	}
 	c.Limits.Memory = l.memoryDefault.Of(host)
 	c.Limits.MemoryByDefault = c.Limits.Memory > 0

@@ -198,7 +198,7 @@ func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, asked conta
 	if err != nil {
 		return "", err
 	}
-	if err := l.limitMemory(ctx, &spec, asked.GetMemoryLimit()); err != nil {
+	if err := l.limitMemory(ctx, &spec, asked.GetMemoryLimit(), sb.Spec.GetDerived() != nil); err != nil {
 		return "", err
 	}
 	for _, v := range asked.GetVolumes() {

@@ -42,7 +42,7 @@ func TestAStolenTokenSpeaksForNobody(t *testing.T) {
 	parent := in.Must(t, "agent", "spawn", "parent", "--in", "box", "--may-spawn", "worker", "--agent-env", "THIEF="+thief, "--", "sh", "-c", `
 		victim=$(agbox-agent spawn --class worker --name victim -- sleep 1000)
 		until cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep -q AGBOX_AGENT_ID=$victim; do sleep 0.01; done
-		thief=$(agbox-agent spawn --class worker --name thief --stack den -- bash -c "$THIEF")
+		thief=$(agbox-agent spawn --class worker --name thief --stack den --sandbox shared -- bash -c "$THIEF")
 		agbox-agent wait $thief >/dev/null; agbox-agent kill $victim >/dev/null; agbox-agent done complete`)
 	in.Must(t, "agent", "wait", parent)
 	// Of the parent, its other child and the neighbour, three refusals each.

@@ -85,8 +85,12 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
   agbox-agent spawn [--name NAME] [--class CLASS] [--title TEXT] [--model MODEL] [--env NAME=VALUE] [--work FILE]
-                    [--ready start|report] [--lifetime detached|held] [--after AGENT] [--stack NAME] [--input-tokens N] [--cost USD] [--key KEY] -- COMMAND ARGS...
-                                          spawn an agent in this sandbox, and print its id. A request with the same key
+                    [--ready start|report] [--lifetime detached|held] [--after AGENT] [--stack NAME] [--input-tokens N] [--cost USD] [--key KEY]
+                    [--sandbox new|shared] [--workspace copy|branch|shared|none] [--cpu N] [--memory SIZE] [--pids N]
+                    [--share-mount TARGET[:rw]] [--share-tool TOOL] [--allow-host] -- COMMAND ARGS...
+                                          spawn an agent and print its id. It runs in this sandbox, or with --sandbox new, as
+                                          with --stack, in one of its own with at most what this one has: then the command
+                                          returns when the workspace is copied. A request with the same key
                                           makes no other one, also from a later incarnation. --after: it begins when that
                                           agent, which this one has spawned, is COMPLETED
   agbox-agent wait [--any] [AGENT...]     wait until these agents, or all children, have ended, and print them as children
@@ -178,8 +182,12 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		return exitReplan
 	}
 	if got.OK {
-		if args[0] == "turn" && got.Result.Notice != "" {
+		switch {
+		case got.Result.Notice == "":
+		case args[0] == "turn":
 			_, _ = fmt.Fprintln(stdout, got.Result.Notice)
+		case args[0] == "spawn": // its output is the id
+			_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Result.Notice)
 		}
 		if stored := got.Result.Stored; args[0] == "turn" && stored != nil && *stored == 0 {
 			_, _ = fmt.Fprintln(stderr, "agbox-agent: The turn is counted. No checkpoint came with it (turn --checkpoint FILE), so the next incarnation goes on from the newest one before.")

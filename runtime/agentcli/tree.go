@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -37,6 +38,7 @@ func parseSpawn(args []string) (map[string]any, error) {
 	var after []string
 	f.Func("after", "", func(text string) error { after = append(after, text); return nil })
 	f.Func("stack", "", func(text string) error { request["stack"] = map[string]any{"name": text}; return nil })
+	sandboxFlags(f, request)
 	work := f.String("work", "", "")
 	tokens, cost := f.Int64("input-tokens", -1, ""), f.String("cost", "", "")
 	if err := f.Parse(args); err != nil {
@@ -73,6 +75,41 @@ func parseSpawn(args []string) (map[string]any, error) {
 		request["budget"] = budget
 	}
 	return request, nil
+}
+
+// sandboxFlags are about a sandbox of the child's own.
+func sandboxFlags(f *flag.FlagSet, request map[string]any) {
+	for _, name := range [...]string{"sandbox", "workspace"} {
+		f.Func(name, "", func(text string) error { request[name] = text; return nil })
+	}
+	limit := func(name string, value any) {
+		limits, _ := request["limits"].(map[string]any)
+		if limits == nil {
+			limits = map[string]any{}
+			request["limits"] = limits
+		}
+		limits[name] = value
+	}
+	for _, name := range [...]string{"cpu", "memory"} {
+		f.Func(name, "", func(text string) error { limit(name, text); return nil })
+	}
+	f.Func("pids", "", func(text string) error {
+		n, err := strconv.ParseUint(text, 10, 32)
+		limit("pids", n)
+		return err
+	})
+	f.Func("share-mount", "", func(text string) error {
+		target, writable := strings.CutSuffix(text, ":rw")
+		mounts, _ := request["share_mounts"].([]map[string]any)
+		request["share_mounts"] = append(mounts, map[string]any{"target": target, "writable": writable})
+		return nil
+	})
+	f.Func("share-tool", "", func(text string) error {
+		tools, _ := request["share_tools"].([]string)
+		request["share_tools"] = append(tools, text)
+		return nil
+	})
+	f.BoolFunc("allow-host", "", func(string) error { request["allow_host"] = true; return nil })
 }
 
 // readWork reads the file that says what to do.

@@ -24,7 +24,7 @@ type Reader struct {
 const durationName = protoreflect.FullName("google.protobuf.Duration")
 
 // filledIn are fields that only the daemon sets.
-var filledIn = []protoreflect.Name{"tool_projections", "sources_resolved", "published", "reference"}
+var filledIn = []protoreflect.Name{"tool_projections", "sources_resolved", "published", "derived", "reference"}
 
 // FilledIn reports whether only the daemon sets the field.
 func FilledIn(field protoreflect.Name) bool { return slices.Contains(filledIn, field) }

@@ -75,6 +75,9 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 	if err != nil {
 		return err
 	}
+	if one.From != "" {
+		return c.fromSandbox(ctx, one, target, progress)
+	}
 	if one.Added {
 		return c.add(ctx, target, one.Content)
 	}

@@ -42,6 +42,9 @@ type Record struct {
 	// roots of all stacks that it is in, outermost first. Adoption does not change them.
 	Stack      string
 	StackRoots []string
+	// Tree is the id of the agent at the top of its tree when it was spawned. Adoption does not
+	// change it. It is empty for an agent that an older daemon has spawned.
+	Tree string
 	// SandboxID is where its incarnations run. An owned sandbox was made for the agent.
 	SandboxID string
 	Owned     bool

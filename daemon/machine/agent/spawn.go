@@ -4,12 +4,19 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/gate"
 )
 
-const defaultChildren = 16
+const (
+	defaultChildren = 16
+	// defaultSandboxes bounds the sandboxes of a tree. Each may use as much memory as that of the
+	// parent, so there are few.
+	defaultSandboxes = 8
+)
 
 // SpawnRules are what an agent may spawn from inside its sandbox.
 type SpawnRules struct {
@@ -18,6 +25,9 @@ type SpawnRules struct {
 	Children int
 	// Depth is that of the tree of its descendants, from 1.
 	Depth uint32
+	// Sandboxes is the number of sandboxes that were made for agents of its tree that were
+	// spawned from inside.
+	Sandboxes int
 }
 
 // SpawnRulesOf returns the rules with their defaults. It returns false if the agent may spawn
@@ -27,7 +37,11 @@ func SpawnRulesOf(spec *agboxv1.AgentSpec) (SpawnRules, bool) {
 	if s == nil {
 		return SpawnRules{}, false
 	}
-	return SpawnRules{Classes: s.GetClasses(), Children: int(or(s.GetChildren(), defaultChildren)), Depth: or(s.GetDepth(), 1)}, true
+	rules := SpawnRules{Classes: s.GetClasses(), Children: int(or(s.GetChildren(), defaultChildren)), Depth: or(s.GetDepth(), 1), Sandboxes: defaultSandboxes}
+	if s.Sandboxes != nil {
+		rules.Sandboxes = int(s.GetSandboxes())
+	}
+	return rules, true
 }
 
 // Allows reports whether a child may have that class.
@@ -43,7 +57,7 @@ func (r SpawnRules) OfChild() *agboxv1.AgentMaySpawn {
 	if r.Depth <= 1 {
 		return nil
 	}
-	return &agboxv1.AgentMaySpawn{Classes: r.Classes, Children: uint32(r.Children), Depth: r.Depth - 1}
+	return &agboxv1.AgentMaySpawn{Classes: r.Classes, Children: uint32(r.Children), Depth: r.Depth - 1, Sandboxes: proto.Uint32(uint32(r.Sandboxes))}
 }
 
 // Taken is what a child takes of the budget of its parent: its own budget until it has ended,

@@ -32,6 +32,18 @@ func (r Record) StackRoot() string {
 	return r.StackRoots[len(r.StackRoots)-1]
 }
 
+// BorderOf says what the border of the stack does of which the agent is the root. It is
+// unspecified for all others.
+func (r Record) BorderOf() agboxv1.StackBorder {
+	switch {
+	case r.StackRoot() != r.ID || r.ID == "":
+		return agboxv1.StackBorder_STACK_BORDER_UNSPECIFIED
+	case r.Owned:
+		return agboxv1.StackBorder_STACK_BORDER_PROTECTS
+	}
+	return agboxv1.StackBorder_STACK_BORDER_ORDERS
+}
+
 // Reaches reports whether an agent may send to another one: in its own stack, and besides
 // its parent, which is the nearest that has not ended, and its children.
 func (r Record) Reaches(to Record, parent string) bool {

@@ -1398,6 +1398,59 @@ func (MessageKind) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
+// StackBorder says what the border of a stack does.
+type StackBorder int32
+
+const (
+	StackBorder_STACK_BORDER_UNSPECIFIED StackBorder = 0
+	// It orders: messages, holds and leases end there. The root shares its container with agents
+	// that are not in the stack, or may, and nothing protects these and the stack from each other.
+	StackBorder_STACK_BORDER_ORDERS StackBorder = 1
+	// It orders, and the sandbox that was made for the root is between the stack and others.
+	StackBorder_STACK_BORDER_PROTECTS StackBorder = 2
+)
+
+// Enum value maps for StackBorder.
+var (
+	StackBorder_name = map[int32]string{
+		0: "STACK_BORDER_UNSPECIFIED",
+		1: "STACK_BORDER_ORDERS",
+		2: "STACK_BORDER_PROTECTS",
+	}
+	StackBorder_value = map[string]int32{
+		"STACK_BORDER_UNSPECIFIED": 0,
+		"STACK_BORDER_ORDERS":      1,
+		"STACK_BORDER_PROTECTS":    2,
+	}
+)
+
+func (x StackBorder) Enum() *StackBorder {
+	p := new(StackBorder)
+	*p = x
+	return p
+}
+
+func (x StackBorder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StackBorder) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[20].Descriptor()
+}
+
+func (StackBorder) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[20]
+}
+
+func (x StackBorder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StackBorder.Descriptor instead.
+func (StackBorder) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+}
+
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
 // unset has the default that its comment names.
 type AgentSpec struct {
@@ -1858,7 +1911,7 @@ func (x *AgentStack) GetChildLifetime() AgentLifetime {
 }
 
 // AgentMaySpawn bounds what an agent may spawn from inside its sandbox. Its children run in the
-// same sandbox, and have no more of the host than it has.
+// same sandbox, or in one that has no more of the host than that.
 type AgentMaySpawn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Classes of its children. Empty means that they have none.
@@ -1867,7 +1920,10 @@ type AgentMaySpawn struct {
 	Children uint32 `protobuf:"varint,2,opt,name=children,proto3" json:"children,omitempty"`
 	// How deep the tree of its descendants may be. 1, as 0, means that its children may spawn
 	// none; with more, they may spawn the same classes.
-	Depth         uint32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth uint32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
+	// The number of sandboxes that were made for agents of its tree that were spawned from inside,
+	// all together, until they are removed. Unset means 8, and with 0 there are none.
+	Sandboxes     *uint32 `protobuf:"varint,4,opt,name=sandboxes,proto3,oneof" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1919,6 +1975,13 @@ func (x *AgentMaySpawn) GetChildren() uint32 {
 func (x *AgentMaySpawn) GetDepth() uint32 {
 	if x != nil {
 		return x.Depth
+	}
+	return 0
+}
+
+func (x *AgentMaySpawn) GetSandboxes() uint32 {
+	if x != nil && x.Sandboxes != nil {
+		return *x.Sandboxes
 	}
 	return 0
 }
@@ -3166,7 +3229,9 @@ type AgentSpawned struct {
 	Stack      string   `protobuf:"bytes,10,opt,name=stack,proto3" json:"stack,omitempty"`
 	StackRoots []string `protobuf:"bytes,13,rep,name=stack_roots,json=stackRoots,proto3" json:"stack_roots,omitempty"`
 	// 1 for a child of init, and 1 more than the parent for all others.
-	Depth         uint32 `protobuf:"varint,11,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth uint32 `protobuf:"varint,11,opt,name=depth,proto3" json:"depth,omitempty"`
+	// Id of the agent at the top of its tree when it was spawned: itself, if a user has spawned it.
+	Tree          string `protobuf:"bytes,14,opt,name=tree,proto3" json:"tree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3290,6 +3355,13 @@ func (x *AgentSpawned) GetDepth() uint32 {
 		return x.Depth
 	}
 	return 0
+}
+
+func (x *AgentSpawned) GetTree() string {
+	if x != nil {
+		return x.Tree
+	}
+	return ""
 }
 
 // AgentReparented is the adoption of an agent.
@@ -5019,7 +5091,9 @@ type Agent struct {
 	// ("heapUsedMb"). Unset if none has said so, or its supervisor cannot be asked.
 	HeapUsedMb *uint64 `protobuf:"varint,46,opt,name=heap_used_mb,json=heapUsedMb,proto3,oneof" json:"heap_used_mb,omitempty"`
 	// Whether it goes on without a holder.
-	Lifetime      AgentLifetime `protobuf:"varint,47,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
+	Lifetime AgentLifetime `protobuf:"varint,47,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
+	// Of the root of a stack: what the border of the stack does.
+	Border        StackBorder `protobuf:"varint,48,opt,name=border,proto3,enum=agbox.v1.StackBorder" json:"border,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5348,6 +5422,13 @@ func (x *Agent) GetLifetime() AgentLifetime {
 	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
+func (x *Agent) GetBorder() StackBorder {
+	if x != nil {
+		return x.Border
+	}
+	return StackBorder_STACK_BORDER_UNSPECIFIED
+}
+
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
@@ -5403,11 +5484,14 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"inboxBytes\x12#\n" +
 	"\rjournal_bytes\x18\x04 \x01(\x04R\fjournalBytes\x12@\n" +
 	"\bcost_usd\x18\x05 \x01(\tB%\xbaH\"r 2\x1e^$|^[0-9]{1,9}(\\.[0-9]{1,6})?$R\acostUsd\x12H\n" +
-	"\x0echild_lifetime\x18\x06 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\rchildLifetime\"\x99\x01\n" +
+	"\x0echild_lifetime\x18\x06 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\rchildLifetime\"\xd4\x01\n" +
 	"\rAgentMaySpawn\x12C\n" +
 	"\aclasses\x18\x01 \x03(\tB)\xbaH&\x92\x01#\x10@\"\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\aclasses\x12$\n" +
 	"\bchildren\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02R\bchildren\x12\x1d\n" +
-	"\x05depth\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18\bR\x05depth\"\xa3\x01\n" +
+	"\x05depth\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18\bR\x05depth\x12+\n" +
+	"\tsandboxes\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02H\x00R\tsandboxes\x88\x01\x01B\f\n" +
+	"\n" +
+	"_sandboxes\"\xa3\x01\n" +
 	"\vAgentProbes\x120\n" +
 	"\bliveness\x18\x01 \x01(\v2\x14.agbox.v1.AgentProbeR\bliveness\x122\n" +
 	"\treadiness\x18\x02 \x01(\v2\x14.agbox.v1.AgentProbeR\treadiness\x12.\n" +
@@ -5511,7 +5595,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05moved\x12/\n" +
 	"\x06signal\x18$ \x01(\v2\x15.agbox.v1.AgentSignalH\x00R\x06signal\x12H\n" +
 	"\x0fformer_children\x18' \x01(\v2\x1d.agbox.v1.AgentFormerChildrenH\x00R\x0eformerChildrenB\t\n" +
-	"\adetails\"\xa0\x03\n" +
+	"\adetails\"\xb4\x03\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -5531,7 +5615,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	" \x01(\tR\x05stack\x12\x1f\n" +
 	"\vstack_roots\x18\r \x03(\tR\n" +
 	"stackRoots\x12\x14\n" +
-	"\x05depth\x18\v \x01(\rR\x05depth\"=\n" +
+	"\x05depth\x18\v \x01(\rR\x05depth\x12\x12\n" +
+	"\x04tree\x18\x0e \x01(\tR\x04tree\"=\n" +
 	"\x0fAgentReparented\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\"\x80\x01\n" +
@@ -5679,7 +5764,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05tries\x18\t \x01(\rR\x05tries\x12\x19\n" +
 	"\bgiven_up\x18\n" +
-	" \x01(\bR\agivenUp\"\xfd\f\n" +
+	" \x01(\bR\agivenUp\"\xac\r\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5728,7 +5813,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0fchildren_budget\x18- \x01(\v2\x14.agbox.v1.AgentUsageR\x0echildrenBudget\x12%\n" +
 	"\fheap_used_mb\x18. \x01(\x04H\x01R\n" +
 	"heapUsedMb\x88\x01\x01\x123\n" +
-	"\blifetime\x18/ \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetimeB\b\n" +
+	"\blifetime\x18/ \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetime\x12-\n" +
+	"\x06border\x180 \x01(\x0e2\x15.agbox.v1.StackBorderR\x06borderB\b\n" +
 	"\x06_readyB\x0f\n" +
 	"\r_heap_used_mb*\xae\x02\n" +
 	"\n" +
@@ -5900,7 +5986,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x18MESSAGE_KIND_DEAD_LETTER\x10\n" +
 	"\x12\x17\n" +
 	"\x13MESSAGE_KIND_BUDGET\x10\v\x12\x18\n" +
-	"\x14MESSAGE_KIND_BREAKER\x10\fB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x14MESSAGE_KIND_BREAKER\x10\f*_\n" +
+	"\vStackBorder\x12\x1c\n" +
+	"\x18STACK_BORDER_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13STACK_BORDER_ORDERS\x10\x01\x12\x19\n" +
+	"\x15STACK_BORDER_PROTECTS\x10\x02B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_agent_proto_rawDescOnce sync.Once
@@ -5914,7 +6004,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 20)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 21)
 var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
@@ -5937,182 +6027,184 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(LeaseMode)(0),                // 17: agbox.v1.LeaseMode
 	(LeaseVerdict)(0),             // 18: agbox.v1.LeaseVerdict
 	(MessageKind)(0),              // 19: agbox.v1.MessageKind
-	(*AgentSpec)(nil),             // 20: agbox.v1.AgentSpec
-	(*AgentTells)(nil),            // 21: agbox.v1.AgentTells
-	(*AgentStack)(nil),            // 22: agbox.v1.AgentStack
-	(*AgentMaySpawn)(nil),         // 23: agbox.v1.AgentMaySpawn
-	(*AgentProbes)(nil),           // 24: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 25: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 26: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 27: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 28: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 29: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 30: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 31: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 32: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 33: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 34: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 35: agbox.v1.AgentSpawned
-	(*AgentReparented)(nil),       // 36: agbox.v1.AgentReparented
-	(*AgentHold)(nil),             // 37: agbox.v1.AgentHold
-	(*AgentSignal)(nil),           // 38: agbox.v1.AgentSignal
-	(*AgentFormerChildren)(nil),   // 39: agbox.v1.AgentFormerChildren
-	(*AgentMoved)(nil),            // 40: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 41: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 42: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 43: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 44: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 45: agbox.v1.AgentWake
-	(*AgentResume)(nil),           // 46: agbox.v1.AgentResume
-	(*AgentPicture)(nil),          // 47: agbox.v1.AgentPicture
-	(*AgentCheckpoint)(nil),       // 48: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 49: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 50: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 51: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 52: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 53: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 54: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 55: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 56: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 57: agbox.v1.Agent
-	nil,                           // 58: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 59: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 60: agbox.v1.AgentCalls.ToolsEntry
-	nil,                           // 61: agbox.v1.AgentPicture.ServicesEntry
-	nil,                           // 62: agbox.v1.AgentPicture.LimitsEntry
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(StackBorder)(0),              // 20: agbox.v1.StackBorder
+	(*AgentSpec)(nil),             // 21: agbox.v1.AgentSpec
+	(*AgentTells)(nil),            // 22: agbox.v1.AgentTells
+	(*AgentStack)(nil),            // 23: agbox.v1.AgentStack
+	(*AgentMaySpawn)(nil),         // 24: agbox.v1.AgentMaySpawn
+	(*AgentProbes)(nil),           // 25: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 26: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 27: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 28: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 29: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 30: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 31: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 32: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 33: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 34: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 35: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 36: agbox.v1.AgentSpawned
+	(*AgentReparented)(nil),       // 37: agbox.v1.AgentReparented
+	(*AgentHold)(nil),             // 38: agbox.v1.AgentHold
+	(*AgentSignal)(nil),           // 39: agbox.v1.AgentSignal
+	(*AgentFormerChildren)(nil),   // 40: agbox.v1.AgentFormerChildren
+	(*AgentMoved)(nil),            // 41: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 42: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 43: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 44: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 45: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 46: agbox.v1.AgentWake
+	(*AgentResume)(nil),           // 47: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 48: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 49: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 50: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 51: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 52: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 53: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 54: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 55: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 56: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 57: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 58: agbox.v1.Agent
+	nil,                           // 59: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 60: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 61: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 62: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 63: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 65: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	13,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	14,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	58,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	26,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	27,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	28,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	29,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	31,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	33,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	24,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	32,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	63,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	63,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	22,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
+	59,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	27,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	28,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	29,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	30,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	32,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	34,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	25,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	33,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	64,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	64,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	23,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
 	12,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
-	23,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
-	63,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	21,  // 17: agbox.v1.AgentSpec.tells:type_name -> agbox.v1.AgentTells
+	24,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
+	64,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	22,  // 17: agbox.v1.AgentSpec.tells:type_name -> agbox.v1.AgentTells
 	11,  // 18: agbox.v1.AgentSpec.wake_on:type_name -> agbox.v1.AgentWakeOn
 	10,  // 19: agbox.v1.AgentTells.parent:type_name -> agbox.v1.AgentNews
 	10,  // 20: agbox.v1.AgentTells.init:type_name -> agbox.v1.AgentNews
 	12,  // 21: agbox.v1.AgentStack.child_lifetime:type_name -> agbox.v1.AgentLifetime
-	25,  // 22: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	25,  // 23: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	25,  // 24: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	63,  // 25: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	63,  // 26: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	63,  // 27: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	63,  // 28: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	63,  // 29: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	63,  // 30: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	63,  // 31: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	63,  // 32: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	63,  // 33: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	63,  // 34: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	63,  // 35: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	63,  // 36: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	63,  // 37: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	30,  // 38: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	59,  // 39: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	63,  // 40: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	63,  // 41: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	63,  // 42: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	63,  // 43: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	63,  // 44: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	60,  // 45: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	63,  // 46: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	63,  // 47: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	26,  // 22: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	26,  // 23: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	26,  // 24: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	64,  // 25: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	64,  // 26: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	64,  // 27: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	64,  // 28: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	64,  // 29: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	64,  // 30: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	64,  // 31: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	64,  // 32: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	64,  // 33: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	64,  // 34: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	64,  // 35: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	64,  // 36: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	64,  // 37: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	31,  // 38: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	60,  // 39: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	64,  // 40: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	64,  // 41: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	64,  // 42: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	64,  // 43: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	64,  // 44: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	61,  // 45: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	64,  // 46: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	64,  // 47: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	15,  // 48: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	64,  // 49: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	65,  // 49: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 50: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	47,  // 51: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
-	35,  // 52: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	41,  // 53: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	43,  // 54: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	44,  // 55: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	45,  // 56: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	46,  // 57: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	48,  // 58: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	49,  // 59: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	51,  // 60: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	37,  // 61: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	52,  // 62: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	53,  // 63: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	36,  // 64: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	54,  // 65: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	55,  // 66: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	40,  // 67: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	38,  // 68: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
-	39,  // 69: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
-	48,  // 70: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	48,  // 51: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	36,  // 52: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	42,  // 53: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	44,  // 54: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	45,  // 55: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	46,  // 56: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	47,  // 57: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	49,  // 58: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	50,  // 59: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	52,  // 60: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	38,  // 61: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	53,  // 62: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	54,  // 63: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	37,  // 64: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	55,  // 65: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	56,  // 66: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	41,  // 67: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	39,  // 68: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
+	40,  // 69: agbox.v1.AgentEvent.former_children:type_name -> agbox.v1.AgentFormerChildren
+	49,  // 70: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
 	12,  // 71: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	63,  // 72: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	64,  // 72: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
 	19,  // 73: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
-	42,  // 74: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
+	43,  // 74: agbox.v1.AgentFormerChildren.used:type_name -> agbox.v1.AgentUsage
 	9,   // 75: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	42,  // 76: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	43,  // 76: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
 	2,   // 77: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
 	1,   // 78: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	64,  // 79: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
-	63,  // 80: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
+	65,  // 79: agbox.v1.IncarnationEnd.ended_at:type_name -> google.protobuf.Timestamp
+	64,  // 80: agbox.v1.IncarnationEnd.retry_after:type_name -> google.protobuf.Duration
 	1,   // 81: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	64,  // 82: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	65,  // 82: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
 	16,  // 83: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	64,  // 84: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	61,  // 85: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	62,  // 86: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	50,  // 87: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	65,  // 84: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	62,  // 85: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	63,  // 86: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	51,  // 87: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
 	8,   // 88: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	42,  // 89: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	42,  // 90: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	42,  // 91: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	43,  // 89: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	43,  // 90: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	43,  // 91: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
 	17,  // 92: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	50,  // 93: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	51,  // 93: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
 	18,  // 94: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	50,  // 95: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
+	51,  // 95: agbox.v1.AgentLeases.lost:type_name -> agbox.v1.AgentLease
 	5,   // 96: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
 	6,   // 97: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
 	7,   // 98: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
 	4,   // 99: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
 	3,   // 100: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	63,  // 101: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	64,  // 102: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	64,  // 101: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	65,  // 102: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
 	19,  // 103: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	64,  // 104: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	65,  // 104: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
 	0,   // 105: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
 	1,   // 106: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	64,  // 107: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	64,  // 108: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	64,  // 109: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	64,  // 110: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	49,  // 111: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	48,  // 112: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	65,  // 107: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	65,  // 108: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	65,  // 109: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	65,  // 110: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	50,  // 111: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	49,  // 112: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
 	3,   // 113: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
 	4,   // 114: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
 	2,   // 115: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	64,  // 116: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	65,  // 116: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
 	16,  // 117: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	50,  // 118: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	20,  // 119: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	43,  // 120: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	42,  // 121: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
+	51,  // 118: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	21,  // 119: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	44,  // 120: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	43,  // 121: agbox.v1.Agent.children_budget:type_name -> agbox.v1.AgentUsage
 	12,  // 122: agbox.v1.Agent.lifetime:type_name -> agbox.v1.AgentLifetime
-	63,  // 123: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	124, // [124:124] is the sub-list for method output_type
-	124, // [124:124] is the sub-list for method input_type
-	124, // [124:124] is the sub-list for extension type_name
-	124, // [124:124] is the sub-list for extension extendee
-	0,   // [0:124] is the sub-list for field type_name
+	20,  // 123: agbox.v1.Agent.border:type_name -> agbox.v1.StackBorder
+	64,  // 124: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	125, // [125:125] is the sub-list for method output_type
+	125, // [125:125] is the sub-list for method input_type
+	125, // [125:125] is the sub-list for extension type_name
+	125, // [125:125] is the sub-list for extension extendee
+	0,   // [0:125] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -6120,6 +6212,7 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
+	file_agbox_v1_agent_proto_msgTypes[3].OneofWrappers = []any{}
 	file_agbox_v1_agent_proto_msgTypes[11].OneofWrappers = []any{}
 	file_agbox_v1_agent_proto_msgTypes[14].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
@@ -6149,7 +6242,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      20,
+			NumEnums:      21,
 			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -448,7 +448,10 @@ type CreateSpec struct {
 	SourcesResolved bool `protobuf:"varint,69,opt,name=sources_resolved,json=sourcesResolved,proto3" json:"sources_resolved,omitempty"`
 	// A client of the published contract has created the sandbox: its services are started
 	// before it is READY. Filled in by the daemon.
-	Published     bool `protobuf:"varint,71,opt,name=published,proto3" json:"published,omitempty"`
+	Published bool `protobuf:"varint,71,opt,name=published,proto3" json:"published,omitempty"`
+	// The sandbox was made for an agent that another agent has spawned from inside. Set by the
+	// daemon; a request must not set it.
+	Derived       *DerivedSpec `protobuf:"bytes,72,opt,name=derived,proto3" json:"derived,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -749,6 +752,88 @@ func (x *CreateSpec) GetPublished() bool {
 	return false
 }
 
+func (x *CreateSpec) GetDerived() *DerivedSpec {
+	if x != nil {
+		return x.Derived
+	}
+	return nil
+}
+
+// DerivedSpec says what a sandbox has of the sandbox of the agent that asked for it.
+type DerivedSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the parent agent. The image is that of the container in which that runs when the
+	// sandbox is made.
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Id of the agent at the top of their tree, which bounds the number of such sandboxes.
+	Tree string `protobuf:"bytes,2,opt,name=tree,proto3" json:"tree,omitempty"`
+	// Folder of the parent's sandbox whose content is copied, to the same path. Empty if none is.
+	Workspace string `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	// The user of the parent's program, who must be able to read what is copied. Empty means the
+	// user of execs.
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DerivedSpec) Reset() {
+	*x = DerivedSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DerivedSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DerivedSpec) ProtoMessage() {}
+
+func (x *DerivedSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DerivedSpec.ProtoReflect.Descriptor instead.
+func (*DerivedSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DerivedSpec) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *DerivedSpec) GetTree() string {
+	if x != nil {
+		return x.Tree
+	}
+	return ""
+}
+
+func (x *DerivedSpec) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *DerivedSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 // BuildSpec builds an image with the engine when the sandbox is made. An image that was
 // built before from the same content is used again. The commands of a Dockerfile run in
 // containers of the engine: without the rules that protect this machine from sandboxes.
@@ -776,7 +861,7 @@ type BuildSpec struct {
 
 func (x *BuildSpec) Reset() {
 	*x = BuildSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	mi := &file_agbox_v1_spec_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +873,7 @@ func (x *BuildSpec) String() string {
 func (*BuildSpec) ProtoMessage() {}
 
 func (x *BuildSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	mi := &file_agbox_v1_spec_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +886,7 @@ func (x *BuildSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildSpec.ProtoReflect.Descriptor instead.
 func (*BuildSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *BuildSpec) GetContext() string {
@@ -874,7 +959,7 @@ type FeatureSpec struct {
 
 func (x *FeatureSpec) Reset() {
 	*x = FeatureSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	mi := &file_agbox_v1_spec_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +971,7 @@ func (x *FeatureSpec) String() string {
 func (*FeatureSpec) ProtoMessage() {}
 
 func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	mi := &file_agbox_v1_spec_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +984,7 @@ func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureSpec.ProtoReflect.Descriptor instead.
 func (*FeatureSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FeatureSpec) GetSource() string {
@@ -957,7 +1042,7 @@ type ToolProjection struct {
 
 func (x *ToolProjection) Reset() {
 	*x = ToolProjection{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	mi := &file_agbox_v1_spec_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1054,7 @@ func (x *ToolProjection) String() string {
 func (*ToolProjection) ProtoMessage() {}
 
 func (x *ToolProjection) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	mi := &file_agbox_v1_spec_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1067,7 @@ func (x *ToolProjection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolProjection.ProtoReflect.Descriptor instead.
 func (*ToolProjection) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ToolProjection) GetTool() string {
@@ -1050,7 +1135,7 @@ type WorkspaceSpec struct {
 
 func (x *WorkspaceSpec) Reset() {
 	*x = WorkspaceSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	mi := &file_agbox_v1_spec_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1147,7 @@ func (x *WorkspaceSpec) String() string {
 func (*WorkspaceSpec) ProtoMessage() {}
 
 func (x *WorkspaceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	mi := &file_agbox_v1_spec_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1160,7 @@ func (x *WorkspaceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSpec.ProtoReflect.Descriptor instead.
 func (*WorkspaceSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WorkspaceSpec) GetSource() string {
@@ -1135,7 +1220,7 @@ type TmpfsSpec struct {
 
 func (x *TmpfsSpec) Reset() {
 	*x = TmpfsSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	mi := &file_agbox_v1_spec_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1232,7 @@ func (x *TmpfsSpec) String() string {
 func (*TmpfsSpec) ProtoMessage() {}
 
 func (x *TmpfsSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	mi := &file_agbox_v1_spec_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1245,7 @@ func (x *TmpfsSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TmpfsSpec.ProtoReflect.Descriptor instead.
 func (*TmpfsSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TmpfsSpec) GetTarget() string {
@@ -1200,7 +1285,7 @@ type VolumeSpec struct {
 
 func (x *VolumeSpec) Reset() {
 	*x = VolumeSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[6]
+	mi := &file_agbox_v1_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1297,7 @@ func (x *VolumeSpec) String() string {
 func (*VolumeSpec) ProtoMessage() {}
 
 func (x *VolumeSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[6]
+	mi := &file_agbox_v1_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1310,7 @@ func (x *VolumeSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeSpec.ProtoReflect.Descriptor instead.
 func (*VolumeSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *VolumeSpec) GetName() string {
@@ -1264,7 +1349,7 @@ type UlimitSpec struct {
 
 func (x *UlimitSpec) Reset() {
 	*x = UlimitSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[7]
+	mi := &file_agbox_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1361,7 @@ func (x *UlimitSpec) String() string {
 func (*UlimitSpec) ProtoMessage() {}
 
 func (x *UlimitSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[7]
+	mi := &file_agbox_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1374,7 @@ func (x *UlimitSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UlimitSpec.ProtoReflect.Descriptor instead.
 func (*UlimitSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UlimitSpec) GetName() string {
@@ -1352,7 +1437,7 @@ type SecuritySpec struct {
 
 func (x *SecuritySpec) Reset() {
 	*x = SecuritySpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[8]
+	mi := &file_agbox_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1449,7 @@ func (x *SecuritySpec) String() string {
 func (*SecuritySpec) ProtoMessage() {}
 
 func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[8]
+	mi := &file_agbox_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1462,7 @@ func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecuritySpec.ProtoReflect.Descriptor instead.
 func (*SecuritySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SecuritySpec) GetCapAdd() []string {
@@ -1466,7 +1551,7 @@ type MountSpec struct {
 
 func (x *MountSpec) Reset() {
 	*x = MountSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[9]
+	mi := &file_agbox_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1563,7 @@ func (x *MountSpec) String() string {
 func (*MountSpec) ProtoMessage() {}
 
 func (x *MountSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[9]
+	mi := &file_agbox_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1576,7 @@ func (x *MountSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountSpec.ProtoReflect.Descriptor instead.
 func (*MountSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MountSpec) GetSource() string {
@@ -1534,7 +1619,7 @@ type CopySpec struct {
 
 func (x *CopySpec) Reset() {
 	*x = CopySpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[10]
+	mi := &file_agbox_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1631,7 @@ func (x *CopySpec) String() string {
 func (*CopySpec) ProtoMessage() {}
 
 func (x *CopySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[10]
+	mi := &file_agbox_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1644,7 @@ func (x *CopySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopySpec.ProtoReflect.Descriptor instead.
 func (*CopySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CopySpec) GetSource() string {
@@ -1608,7 +1693,7 @@ type PortMapping struct {
 
 func (x *PortMapping) Reset() {
 	*x = PortMapping{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[11]
+	mi := &file_agbox_v1_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1705,7 @@ func (x *PortMapping) String() string {
 func (*PortMapping) ProtoMessage() {}
 
 func (x *PortMapping) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[11]
+	mi := &file_agbox_v1_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1718,7 @@ func (x *PortMapping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortMapping.ProtoReflect.Descriptor instead.
 func (*PortMapping) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PortMapping) GetContainerPort() uint32 {
@@ -1687,7 +1772,7 @@ type HealthcheckConfig struct {
 
 func (x *HealthcheckConfig) Reset() {
 	*x = HealthcheckConfig{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[12]
+	mi := &file_agbox_v1_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1784,7 @@ func (x *HealthcheckConfig) String() string {
 func (*HealthcheckConfig) ProtoMessage() {}
 
 func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[12]
+	mi := &file_agbox_v1_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +1797,7 @@ func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthcheckConfig.ProtoReflect.Descriptor instead.
 func (*HealthcheckConfig) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HealthcheckConfig) GetTest() []string {
@@ -1829,7 +1914,7 @@ type ServiceSpec struct {
 
 func (x *ServiceSpec) Reset() {
 	*x = ServiceSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[13]
+	mi := &file_agbox_v1_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1926,7 @@ func (x *ServiceSpec) String() string {
 func (*ServiceSpec) ProtoMessage() {}
 
 func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[13]
+	mi := &file_agbox_v1_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1939,7 @@ func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceSpec.ProtoReflect.Descriptor instead.
 func (*ServiceSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServiceSpec) GetName() string {
@@ -2059,7 +2144,7 @@ type ServiceDependency struct {
 
 func (x *ServiceDependency) Reset() {
 	*x = ServiceDependency{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[14]
+	mi := &file_agbox_v1_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2156,7 @@ func (x *ServiceDependency) String() string {
 func (*ServiceDependency) ProtoMessage() {}
 
 func (x *ServiceDependency) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[14]
+	mi := &file_agbox_v1_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2169,7 @@ func (x *ServiceDependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceDependency.ProtoReflect.Descriptor instead.
 func (*ServiceDependency) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ServiceDependency) GetName() string {
@@ -2105,7 +2190,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xf0\x10\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa1\x11\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -2159,13 +2244,19 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x05build\x18_ \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
 	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x12\x1c\n" +
-	"\tpublished\x18G \x01(\bR\tpublished\x1a9\n" +
+	"\tpublished\x18G \x01(\bR\tpublished\x12/\n" +
+	"\aderived\x18H \x01(\v2\x15.agbox.v1.DerivedSpecR\aderived\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"k\n" +
+	"\vDerivedSpec\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
+	"\x04tree\x18\x02 \x01(\tR\x04tree\x12\x1c\n" +
+	"\tworkspace\x18\x03 \x01(\tR\tworkspace\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\"\xc9\x03\n" +
 	"\tBuildSpec\x12.\n" +
 	"\acontext\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
 	"^[^\\x00]*$R\acontext\x124\n" +
@@ -2368,7 +2459,7 @@ func file_agbox_v1_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agbox_v1_spec_proto_goTypes = []any{
 	(ProjectionKind)(0),         // 0: agbox.v1.ProjectionKind
 	(PullPolicy)(0),             // 1: agbox.v1.PullPolicy
@@ -2377,78 +2468,80 @@ var file_agbox_v1_spec_proto_goTypes = []any{
 	(PortProtocol)(0),           // 4: agbox.v1.PortProtocol
 	(DependencyCondition)(0),    // 5: agbox.v1.DependencyCondition
 	(*CreateSpec)(nil),          // 6: agbox.v1.CreateSpec
-	(*BuildSpec)(nil),           // 7: agbox.v1.BuildSpec
-	(*FeatureSpec)(nil),         // 8: agbox.v1.FeatureSpec
-	(*ToolProjection)(nil),      // 9: agbox.v1.ToolProjection
-	(*WorkspaceSpec)(nil),       // 10: agbox.v1.WorkspaceSpec
-	(*TmpfsSpec)(nil),           // 11: agbox.v1.TmpfsSpec
-	(*VolumeSpec)(nil),          // 12: agbox.v1.VolumeSpec
-	(*UlimitSpec)(nil),          // 13: agbox.v1.UlimitSpec
-	(*SecuritySpec)(nil),        // 14: agbox.v1.SecuritySpec
-	(*MountSpec)(nil),           // 15: agbox.v1.MountSpec
-	(*CopySpec)(nil),            // 16: agbox.v1.CopySpec
-	(*PortMapping)(nil),         // 17: agbox.v1.PortMapping
-	(*HealthcheckConfig)(nil),   // 18: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),         // 19: agbox.v1.ServiceSpec
-	(*ServiceDependency)(nil),   // 20: agbox.v1.ServiceDependency
-	nil,                         // 21: agbox.v1.CreateSpec.LabelsEntry
-	nil,                         // 22: agbox.v1.CreateSpec.EnvsEntry
-	nil,                         // 23: agbox.v1.BuildSpec.ArgsEntry
-	nil,                         // 24: agbox.v1.FeatureSpec.OptionsEntry
-	nil,                         // 25: agbox.v1.FeatureSpec.EnvsEntry
-	nil,                         // 26: agbox.v1.ToolProjection.EnvsEntry
-	nil,                         // 27: agbox.v1.ServiceSpec.EnvsEntry
-	(*durationpb.Duration)(nil), // 28: google.protobuf.Duration
-	(*AgentSpec)(nil),           // 29: agbox.v1.AgentSpec
+	(*DerivedSpec)(nil),         // 7: agbox.v1.DerivedSpec
+	(*BuildSpec)(nil),           // 8: agbox.v1.BuildSpec
+	(*FeatureSpec)(nil),         // 9: agbox.v1.FeatureSpec
+	(*ToolProjection)(nil),      // 10: agbox.v1.ToolProjection
+	(*WorkspaceSpec)(nil),       // 11: agbox.v1.WorkspaceSpec
+	(*TmpfsSpec)(nil),           // 12: agbox.v1.TmpfsSpec
+	(*VolumeSpec)(nil),          // 13: agbox.v1.VolumeSpec
+	(*UlimitSpec)(nil),          // 14: agbox.v1.UlimitSpec
+	(*SecuritySpec)(nil),        // 15: agbox.v1.SecuritySpec
+	(*MountSpec)(nil),           // 16: agbox.v1.MountSpec
+	(*CopySpec)(nil),            // 17: agbox.v1.CopySpec
+	(*PortMapping)(nil),         // 18: agbox.v1.PortMapping
+	(*HealthcheckConfig)(nil),   // 19: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),         // 20: agbox.v1.ServiceSpec
+	(*ServiceDependency)(nil),   // 21: agbox.v1.ServiceDependency
+	nil,                         // 22: agbox.v1.CreateSpec.LabelsEntry
+	nil,                         // 23: agbox.v1.CreateSpec.EnvsEntry
+	nil,                         // 24: agbox.v1.BuildSpec.ArgsEntry
+	nil,                         // 25: agbox.v1.FeatureSpec.OptionsEntry
+	nil,                         // 26: agbox.v1.FeatureSpec.EnvsEntry
+	nil,                         // 27: agbox.v1.ToolProjection.EnvsEntry
+	nil,                         // 28: agbox.v1.ServiceSpec.EnvsEntry
+	(*durationpb.Duration)(nil), // 29: google.protobuf.Duration
+	(*AgentSpec)(nil),           // 30: agbox.v1.AgentSpec
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
-	15, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	16, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	19, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
-	21, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	22, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	28, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	17, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
+	16, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	17, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	20, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
+	22, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	23, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	29, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	18, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
 	3,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
-	10, // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
-	11, // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	12, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	11, // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
+	12, // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	13, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	1,  // 11: agbox.v1.CreateSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	13, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	14, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	14, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	15, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
 	2,  // 14: agbox.v1.CreateSpec.idle_action:type_name -> agbox.v1.IdleAction
-	28, // 15: agbox.v1.CreateSpec.cleanup_ttl:type_name -> google.protobuf.Duration
-	29, // 16: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
-	7,  // 17: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
-	9,  // 18: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
-	23, // 19: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
-	8,  // 20: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
-	24, // 21: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
-	25, // 22: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
-	0,  // 23: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
-	26, // 24: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
-	4,  // 25: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	28, // 26: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	28, // 27: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	28, // 28: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	28, // 29: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	27, // 30: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	18, // 31: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	17, // 32: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
-	12, // 33: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	11, // 34: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	20, // 35: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
-	13, // 36: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	14, // 37: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
-	1,  // 38: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	7,  // 39: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
-	16, // 40: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
-	5,  // 41: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	29, // 15: agbox.v1.CreateSpec.cleanup_ttl:type_name -> google.protobuf.Duration
+	30, // 16: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
+	8,  // 17: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
+	10, // 18: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	7,  // 19: agbox.v1.CreateSpec.derived:type_name -> agbox.v1.DerivedSpec
+	24, // 20: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
+	9,  // 21: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
+	25, // 22: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
+	26, // 23: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
+	0,  // 24: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	27, // 25: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	4,  // 26: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	29, // 27: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	29, // 28: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	29, // 29: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	29, // 30: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	28, // 31: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	19, // 32: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	18, // 33: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	13, // 34: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	12, // 35: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	21, // 36: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	14, // 37: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	15, // 38: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 39: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	8,  // 40: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
+	17, // 41: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
+	5,  // 42: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -2457,10 +2550,10 @@ func file_agbox_v1_spec_proto_init() {
 		return
 	}
 	file_agbox_v1_agent_proto_init()
-	file_agbox_v1_spec_proto_msgTypes[4].OneofWrappers = []any{}
-	file_agbox_v1_spec_proto_msgTypes[7].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
 	file_agbox_v1_spec_proto_msgTypes[8].OneofWrappers = []any{}
-	file_agbox_v1_spec_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[9].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
@@ -2468,7 +2561,7 @@ func file_agbox_v1_spec_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,82 @@
+package reconcile
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
+)
+
+// sandboxOfParent is the sandbox in which the agent runs that asked for a sandbox from inside.
+// It may have been made again since.
+func (l *Loop) sandboxOfParent(agentID string) (ledger.Sandbox, error) {
+	if parent, exists := l.ledger.Agent(agentID); exists {
+		if sb, exists := l.ledger.Sandbox(parent.SandboxID); exists && sb.Want != machine.WantDeleted {
+			return sb, nil
+		}
+	}
+	return ledger.Sandbox{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
+		"The sandbox was to have the image, and perhaps the workspace, of agent %s, whose sandbox is removed: spawn the agent from another one.", agentID).With("agent_id", agentID)
+}
+
+// imageOfParent returns the image of the container of the parent: not what has its name by now,
+// and nothing is pulled or built because a program in a sandbox wants it.
+func (l *Loop) imageOfParent(ctx context.Context, agentID string, want runtime.ImageRequest) (runtime.Image, error) {
+	parent, err := l.sandboxOfParent(agentID)
+	if err != nil {
+		return runtime.Image{}, err
+	}
+	inv, err := l.engine.SandboxInventory(ctx, l.installID, parent.ID)
+	if err != nil {
+		return runtime.Image{}, err
+	}
+	made, err := runtime.Description{}, error(errdefs.ErrNotFound)
+	for _, c := range ours(inv, parent.Nonce).Containers {
+		if c.Role == runtime.RolePrimary {
+			made, err = l.engine.DescribeContainer(ctx, c.ID)
+		}
+	}
+	if errdefs.IsNotFound(err) {
+		return runtime.Image{}, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+			"The container of agent %s, whose image this sandbox gets, is not there; it is tried again.", agentID).Because(err)
+	}
+	if err != nil {
+		return runtime.Image{}, err
+	}
+	want.Ref, want.Policy = made.ImageID, runtime.PullNever
+	return l.engine.EnsureImage(ctx, want, nil)
+}
+
+// copiesOf returns what is copied into a new sandbox, and from where.
+func (l *Loop) copiesOf(sb ledger.Sandbox) ([]hostfiles.Copy, error) {
+	copies := hostfiles.Copies(sb.Spec)
+	for i := range copies {
+		if copies[i].FromAgent == "" {
+			continue
+		}
+		from, err := l.sandboxOfParent(copies[i].FromAgent)
+		if err != nil {
+			return nil, err
+		}
+		copies[i].From = from.ID
+	}
+	return copies, nil
+}
+
+// enqueueSpawners schedules the agents whose requests for agents in a sandbox may be answered,
+// because the workspace is copied.
+func (l *Loop) enqueueSpawners(sb ledger.Sandbox) {
+	if sb.Spec.GetDerived() == nil {
+		return
+	}
+	for _, a := range l.ledger.AgentsIn(sb.ID) {
+		l.EnqueueAgent(a.Parent)
+	}
+}

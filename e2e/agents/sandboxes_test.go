@@ -1,0 +1,147 @@
+package agents
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// household makes a project folder whose agent may spawn others, with a file.
+func household(t *testing.T, image, more string) string {
+	t.Helper()
+	if image != "" {
+		more += "image: " + image + "\n"
+	}
+	dir := project(t, "memory_limit: 512m\npids_limit: 500\nagent: {may_spawn: {depth: 2}, cleanup_after: 0s, retry: {attempts: 1}}\n"+more)
+	if err := os.WriteFile(filepath.Join(dir, "task"), []byte("of the host\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestAChildWorksInASandboxOfItsOwn copies the workspace as it is in the container of the parent
+// when spawn returns: what either changes afterwards is not the other's.
+func TestAChildWorksInASandboxOfItsOwn(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := household(t, harness.ImageBusybox, "workspace: {source: .}\nenvs: {API_KEY: canary}\n")
+	id := spawn(t, in, `set -e
+		echo mine > task; mkdir sub; ln -s /etc/hostname sub/link; mkfifo pipe; echo x > '-odd name'
+		child=$(agbox-agent spawn --name child --sandbox new --memory 256m --pids 50 --key 1 -- sh -c '
+			[ "$(cat task)" = mine ] && [ "$(readlink sub/link)" = /etc/hostname ] && [ "$(cat ./-odd\ name)" = x ] && [ ! -e pipe ] || exit 90
+			[ ! -e /tmp/of-parent ] && [ $API_KEY = canary ] || exit 91
+			echo theirs > task
+			agbox-agent send parent ready; agbox-agent done complete')
+		echo later > task
+		agbox-agent wait "$child"; [ "$(cat task)" = later ]
+		agbox-agent done complete`, "boss", "-f", filepath.Join(dir, "agbox.yaml"))
+	boss := await(t, in, id, "COMPLETED")
+	child := await(t, in, "child", "COMPLETED")
+	if !child.GetOwned() || child.GetSandboxId() == boss.GetSandboxId() || child.GetSandboxId() != "agent-"+child.GetAgentId() {
+		t.Errorf("the child ran in %s, its parent in %s", child.GetSandboxId(), boss.GetSandboxId())
+	}
+	for _, id := range []string{child.GetSandboxId(), boss.GetSandboxId()} {
+		if err := in.Client(t).WaitDeleted(harness.Bounded(t), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTheBorderOfAStackIsShown: by default it protects, and where it only orders, the answer, the
+// tree and inspect say so.
+func TestTheBorderOfAStackIsShown(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `
+		agbox-agent spawn --class worker --name walled --stack a -- sleep 1000 2> /tmp/walled || exit 90
+		agbox-agent spawn --class worker --name open --stack b --sandbox shared -- sleep 1000 2> /tmp/open || exit 91
+		[ ! -s /tmp/walled ] && grep -q "orders and does not protect" /tmp/open || exit 92
+		echo up; sleep 1000`, "boss", "--in", "demo", "--may-spawn", "worker")
+	harness.Eventually(t, "both are spawned", func() bool { return strings.Contains(in.Agbox(t, "agent", "logs", id).Stdout, "up") })
+	for name, border := range map[string]agboxv1.StackBorder{
+		"walled": agboxv1.StackBorder_STACK_BORDER_PROTECTS, "open": agboxv1.StackBorder_STACK_BORDER_ORDERS, "boss": 0,
+	} {
+		a, err := in.Client(t).GetAgent(harness.Bounded(t), in.AgentID(t, name))
+		if err != nil || a.GetBorder() != border || a.GetOwned() != (name == "walled") {
+			t.Errorf("%s: %v, owned %v, %v", name, a.GetBorder(), a.GetOwned(), err)
+		}
+	}
+	if tree := in.Must(t, "agent", "tree"); strings.Count(tree, "orders and does not protect") != 1 {
+		t.Errorf("the tree is\n%s", tree)
+	}
+	in.Must(t, "agent", "kill", "--tree", "--now", id)
+	await(t, in, "walled", "ABORTED")
+}
+
+// withGit makes a folder with the git of this machine, for an image: the test images have none.
+func withGit(t *testing.T, dir string) {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("this machine has no git")
+	}
+	libs, err := exec.CommandContext(t.Context(), "ldd", git).Output()
+	if err != nil {
+		t.Skip("the git of this machine has no libraries of its own: ", err)
+	}
+	files := map[string]string{git: "bin/git"}
+	for _, word := range strings.Fields(string(libs)) {
+		if strings.HasPrefix(word, "/") && strings.Contains(word, ".so") && !strings.Contains(word, "libc.so") && !strings.Contains(word, "ld-linux") {
+			files[word] = "lib/x86_64-linux-gnu/" + filepath.Base(word)
+		}
+	}
+	for from, to := range files {
+		content, err := os.ReadFile(from)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(dir, to)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, to), content, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAChildWorksOnABranch has a repository with uncommitted work.
+func TestAChildWorksOnABranch(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := household(t, "", "workspace: {source: ., exclude_patterns: [/git]}\nbuild: {context: ./git, dockerfile_inline: 'FROM "+harness.ImageDebian+"\n\n  COPY . /usr/'}\n")
+	withGit(t, filepath.Join(dir, "git"))
+	id := spawn(t, in, `set -e
+		export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+		git init -q -b main . ; git add task; git commit -qm one; echo work > task
+		agbox-agent spawn --name part-1 --sandbox new --workspace branch -- sh -c '
+			set -e; [ "$(git branch --show-current)" = agbox/part-1 ]; [ "$(cat task)" = work ]; [ "$(git status --porcelain -uno)" = " M task" ]
+			git -c user.name=a -c user.email=a@b commit -qam two; [ "$(git log --oneline | wc -l)" = 2 ]; agbox-agent done complete'
+		agbox-agent wait part-1; [ "$(git branch --show-current)" = main ]; [ "$(git log --oneline | wc -l)" = 1 ]
+		agbox-agent done complete`, "boss", "--trust", "-f", filepath.Join(dir, "agbox.yaml"))
+	await(t, in, id, "COMPLETED")
+	await(t, in, "part-1", "COMPLETED")
+}
+
+// TestAChildSharesAMountedWorkspace, and a mount, as far as its parent may write there.
+func TestAChildSharesAMountedWorkspace(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := household(t, harness.ImageBusybox, "")
+	id := spawn(t, in, `
+		agbox-agent spawn --name child --sandbox new --workspace shared --share-mount /data -- sh -c '
+			echo shared > task && [ -e /data/x ] && ! touch /data/y && agbox-agent done complete' || exit 90
+		agbox-agent wait child; [ "$(cat task)" = shared ] && [ ! -e /data/y ] && agbox-agent done complete`,
+		"boss", "-f", filepath.Join(dir, "agbox.yaml"), "--mount", data+":/data:rw", "--mount-workspace", dir)
+	await(t, in, id, "COMPLETED")
+	await(t, in, "child", "COMPLETED")
+}
