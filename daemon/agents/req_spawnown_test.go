@@ -3,6 +3,8 @@ package agents
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -219,5 +221,23 @@ func TestASpawnIsAnsweredWhenTheWorkspaceIsCopied(t *testing.T) {
 		if _, pending, err := r.answerSpawn(a); pending || err != nil {
 			t.Errorf("%s: %v, %v", name, pending, err)
 		}
+	}
+}
+
+// TestARefusedSpawnLeavesNoKey: a sandbox with secret variables has a key on disk, and a program
+// may ask for any number of sandboxes that it does not get.
+func TestARefusedSpawnLeavesNoKey(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{Sandboxes: proto.Uint32(1)}})
+	for i, want := range []string{"", "AGENT_LIMIT", "AGENT_LIMIT"} {
+		id := fmt.Sprint("c", i)
+		own := &agboxv1.CreateSpec{Image: "x", Envs: map[string]string{"API_KEY": "canary"}, Derived: &agboxv1.DerivedSpec{Parent: "x", Tree: "x"}}
+		_, err := r.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, Parent: "x", SandboxID: "agent-" + id, Own: own, MaxSandboxes: 1, Spec: new(agboxv1.AgentSpec)})
+		if got := fault.ReasonOf(err).String(); want != "" && got != want || want == "" && err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	keys, err := os.ReadDir(filepath.Join(filepath.Dir(r.Install.Database()), "secret-keys"))
+	if err != nil || len(keys) != 1 || keys[0].Name() != "agent-c0" {
+		t.Errorf("the keys are %v, %v", keys, err)
 	}
 }

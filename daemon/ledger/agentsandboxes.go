@@ -1,6 +1,10 @@
 package ledger
 
 import (
+	"maps"
+	"slices"
+	"time"
+
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -81,7 +85,56 @@ func (l *Ledger) growTreeLocked(sb Sandbox) {
 	case tree == "":
 	case sb.Over():
 		l.byTree.remove(tree, sb.ID)
+		l.gone.add(tree, sb.ID)
+		l.goneAt[sb.ID] = goneSandbox{tree, sb.StateChangedAt}
 	default:
 		l.byTree.add(tree, sb.ID)
 	}
+}
+
+// goneSandbox is a deleted sandbox that an agent of a tree had asked for.
+type goneSandbox struct {
+	tree string
+	at   time.Time
+}
+
+// Surplus returns the deleted sandboxes that agents had asked for from inside but for the newest
+// of each tree. The bound of a tree counts only sandboxes that exist, so a program can have made
+// and left any number, each with logs.
+func (l *Ledger) Surplus(keep int) map[string]bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	surplus := make(map[string]bool)
+	for _, ids := range l.gone {
+		if len(ids) <= keep {
+			continue
+		}
+		oldest := slices.SortedFunc(maps.Keys(ids), func(a, b string) int { return l.goneAt[a].at.Compare(l.goneAt[b].at) })
+		for _, id := range oldest[:len(oldest)-keep] {
+			surplus[id] = true
+		}
+	}
+	return surplus
+}
+
+// dropped forgets a deleted sandbox.
+func (l *Ledger) dropped(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g, known := l.goneAt[id]; known {
+		l.gone.remove(g.tree, id)
+		delete(l.goneAt, id)
+	}
+}
+
+// unmake erases the key of a derived sandbox that was refused. Nobody else makes one with that
+// id at the same time: the requests of its parent are decided one after the other.
+func (l *Ledger) unmake(n NewAgent, refused error) error {
+	if n.Own.GetDerived() == nil || fault.Of(refused) == nil {
+		return nil
+	}
+	if _, exists := l.Sandbox(n.SandboxID); exists {
+		return nil
+	}
+	return l.store.Keys().Erase(n.SandboxID)
 }

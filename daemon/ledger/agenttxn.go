@@ -205,7 +205,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 	if ofInit(n) {
 		n.Spec = agent.WithinStack(n.Spec)
 	}
-	return l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
+	a, err := l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
 		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
 		}
@@ -261,6 +261,10 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		}
 		return err
 	})
+	if err != nil {
+		return a, errors.Join(err, l.unmake(n, err))
+	}
+	return a, nil
 }
 
 // sameAgent decides about an id that is taken.

@@ -38,6 +38,9 @@ type Ledger struct {
 	sandboxes map[string]Sandbox
 	// byTree has those that agents have asked for from inside, by the trees of these agents.
 	byTree agentSets
+	// gone has the deleted ones whose records are kept, by tree, and goneAt when that was.
+	gone   agentSets
+	goneAt map[string]goneSandbox
 	// names maps the names of living sandboxes to their ids.
 	names map[string]string
 	// running maps running execs to their sandboxes.
@@ -87,6 +90,8 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		unreadable: make(map[string]error),
 		sandboxes:  make(map[string]Sandbox),
 		byTree:     make(agentSets),
+		gone:       make(agentSets),
+		goneAt:     make(map[string]goneSandbox),
 		names:      make(map[string]string),
 		running:    make(map[string]runningExec),
 		changed:    make(map[string]chan struct{}),
@@ -110,6 +115,8 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		case !sb.Over() && sb.Exists():
 			sb.Inherited = sb.LastSequence
 			l.admit(sb)
+		case sb.Over():
+			l.growTreeLocked(sb) // nobody else uses the ledger yet
 		}
 	}
 	return l, l.openAgents(ctx)

@@ -106,7 +106,11 @@ func (l *Ledger) Drop(ctx context.Context, id string) error {
 		return err
 	}
 	defer l.past.drop(id)
-	return l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropSandbox(id) })
+	err := l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropSandbox(id) })
+	if err == nil {
+		l.dropped(id)
+	}
+	return err
 }
 
 // Owns reports whether an engine object with this sandbox id and nonce belongs to a

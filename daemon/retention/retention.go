@@ -69,6 +69,10 @@ type checkResult struct {
 // an event that one can wait for; a delay of a minute does no harm.
 const passEvery = time.Minute
 
+// keptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
+// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
+const keptOfTree = 8
+
 // page bounds the execs that are removed in one transaction, because other transactions
 // wait for it.
 const page = 64
@@ -110,6 +114,7 @@ func (k *Keeper) Pass(ctx context.Context) {
 		due, err := k.trim(ctx, sb.ID)
 		checked[sb.ID] = checkResult{lastSequence: sb.LastSequence, due: due, failure: k.report(ctx, sb.ID, before.failure, err)}
 	}
+	surplus := k.ledger.Surplus(keptOfTree)
 	past, err := k.ledger.PastIDs(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -119,11 +124,11 @@ func (k *Keeper) Pass(ctx context.Context) {
 	}
 	for _, id := range past {
 		before, known := k.checked[id]
-		if known && before.lastSequence == 0 && before.failure == "" && k.now().Before(before.due) {
+		if known && !surplus[id] && before.lastSequence == 0 && before.failure == "" && k.now().Before(before.due) {
 			checked[id] = before
 			continue
 		}
-		due, err := k.drop(ctx, id)
+		due, err := k.drop(ctx, id, surplus[id])
 		if failure := k.report(ctx, id, before.failure, err); failure != "" || !due.IsZero() {
 			checked[id] = checkResult{due: due, failure: failure}
 		}
@@ -190,14 +195,14 @@ func (k *Keeper) forget(ctx context.Context, id string, parts []machine.TrimPart
 	return errors.Join(failed, ctx.Err())
 }
 
-// drop removes a deleted sandbox if it was kept long enough; otherwise it returns when
-// that will be. due is zero if the sandbox was removed or is not deleted.
-func (k *Keeper) drop(ctx context.Context, id string) (due time.Time, err error) {
+// drop removes a deleted sandbox if it was kept long enough or there are too many of its kind;
+// otherwise it returns when that will be. due is zero if the sandbox was removed or is not deleted.
+func (k *Keeper) drop(ctx context.Context, id string, surplus bool) (due time.Time, err error) {
 	at, deleted, err := k.ledger.DeletedAt(ctx, id)
 	if err != nil || !deleted {
 		return time.Time{}, err
 	}
-	if due := at.Add(k.rules.KeepDeleted); k.now().Before(due) {
+	if due := at.Add(k.rules.KeepDeleted); !surplus && k.now().Before(due) {
 		return due, k.logs.SlimSandbox(ctx, id, func(execID string) bool {
 			agentID, _ := agent.OfExec(execID)
 			_, kept := k.ledger.Agent(agentID) // it has its journal there

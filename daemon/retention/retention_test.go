@@ -429,3 +429,59 @@ func TestASlimmingInterruptedAnywhereIsFinished(t *testing.T) {
 		b.want(fmt.Sprintf("what stays of the status and %d files", left), b.names("a"), want)
 	}
 }
+
+// TestOfATreeOnlyTheNewestDeletedSandboxesAreKept: a program that spawns agents with sandboxes in
+// a loop fills no disk with their logs, also across a restart; what users have made stays.
+func TestOfATreeOnlyTheNewestDeletedSandboxesAreKept(t *testing.T) {
+	b := newBox(t)
+	gone := func(id, tree string) {
+		t.Helper()
+		spec := &agboxv1.CreateSpec{Image: "x"}
+		if tree != "" {
+			spec.Derived = &agboxv1.DerivedSpec{Parent: tree, Tree: tree}
+		}
+		_, err := b.book.Create(t.Context(), id, spec)
+		b.must(err)
+		b.must(os.MkdirAll(b.install.SandboxLogs(id), 0o700))
+		_, err = b.book.RequestDelete(t.Context(), id)
+		b.must(err)
+		sb, _ := b.book.Sandbox(id)
+		_, err = b.book.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETED})
+		b.must(err)
+		b.now = b.now.Add(time.Second)
+	}
+	kept := func() (ids []string) {
+		t.Helper()
+		b.keeper.Pass(t.Context())
+		ids, err := b.book.PastIDs(t.Context())
+		b.must(err)
+		for _, id := range ids {
+			if _, err := os.Stat(b.install.SandboxLogs(id)); err != nil {
+				t.Errorf("the logs of %s: %v", id, err)
+			}
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	gone("user", "")
+	gone("other", "tree-2")
+	for i := range keptOfTree + 2 {
+		gone(string(rune('z'-i)), "tree-1") // by its id, the newest would be the first
+	}
+	want := []string{"other", "q", "r", "s", "t", "u", "v", "w", "x", "user"}
+	slices.Sort(want)
+	if got := kept(); !slices.Equal(got, want) {
+		t.Errorf("kept are %v; want %v", got, want)
+	}
+	b.restart()
+	gone("late", "tree-1")
+	want = append(slices.DeleteFunc(want, func(id string) bool { return id == "x" }), "late")
+	slices.Sort(want)
+	if got := kept(); !slices.Equal(got, want) {
+		t.Errorf("after a restart, kept are %v; want %v", got, want)
+	}
+	b.now = b.now.Add(rules.KeepDeleted)
+	if got := kept(); len(got) != 0 {
+		t.Errorf("after the time, kept are %v", got)
+	}
+}

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // household makes a project folder whose agent may spawn others, with a file.
@@ -144,4 +147,48 @@ func TestAChildSharesAMountedWorkspace(t *testing.T) {
 		"boss", "-f", filepath.Join(dir, "agbox.yaml"), "--mount", data+":/data:rw", "--mount-workspace", dir)
 	await(t, in, id, "COMPLETED")
 	await(t, in, "child", "COMPLETED")
+}
+
+// TestAChildsLostSandboxIsMadeAgain from what the parent has then. Without the sandbox of the
+// parent the child goes on, and only if it loses its own, it ends.
+func TestAChildsLostSandboxIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "task"), []byte("first\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in.Create(t, "demo", harness.ImageBusybox, "--workspace", dir)
+	id := spawn(t, in, `agbox-agent spawn --class worker --name child --lifetime detached --sandbox new -- sh -c 'cat task; sleep 1000' || exit 90
+		echo second > task; sleep 1000`, "boss", "--in", "demo", "--may-spawn", "worker")
+	says := func(what string) {
+		t.Helper()
+		harness.Eventually(t, "the child says "+what, func() bool { return strings.HasSuffix(in.Agbox(t, "agent", "logs", "child").Stdout, what+"\n") })
+	}
+	child := awaitNamed(t, in, "child")
+	says("first")
+	lose := func() {
+		t.Helper()
+		a, err := in.Client(t).GetAgent(harness.Bounded(t), child)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), runtime.PrimaryName(a.GetSandboxId()), container.RemoveOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, "the parent has its answer", func() bool {
+		return strings.TrimSpace(in.Agbox(t, "exec", "demo", "--", "cat", "/workspace/task").Stdout) == "second"
+	})
+	lose()
+	says("second")
+	in.Must(t, "rm", "-f", "--now", "demo")
+	await(t, in, id, "FAILED")
+	if a, err := in.Client(t).GetAgent(harness.Bounded(t), child); err != nil || a.GetWord() != "EXECUTING" || a.GetParent() != "init" {
+		t.Errorf("without its parent the child is %v, %v", a, err)
+	}
+	lose()
+	if a := await(t, in, "child", "FAILED"); !strings.Contains(a.GetMessage(), "whose sandbox is removed") {
+		t.Errorf("it says %q", a.GetMessage())
+	}
 }

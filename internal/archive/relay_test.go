@@ -135,3 +135,27 @@ func TestARelayKeepsTheErrorOfItsSource(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestARelayKeepsTheErrorOfItsDestination, which says more than what a reader of half a file would.
+func TestARelayKeepsTheErrorOfItsDestination(t *testing.T) {
+	full := errors.New("full")
+	for n := range 4 {
+		err := Relay(t.Context(), &failsAt{n, full}, bytes.NewReader(tarOf(t, dir("copy"), "copy/a")), "copy", plenty, func(int64, int64) {})
+		if !errors.Is(err, full) {
+			t.Errorf("write %d: %v", n, err)
+		}
+	}
+}
+
+// failsAt is a writer that takes so many writes.
+type failsAt struct {
+	left int
+	err  error
+}
+
+func (f *failsAt) Write(p []byte) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, f.err
+	}
+	return len(p), nil
+}
