@@ -38,7 +38,7 @@ func TestKillAtManyBoundariesOfAChildsOwnSandbox(t *testing.T) {
 	id := func(n int) string { return fmt.Sprintf("boss-%d", n) }
 	kills, calls := sweep(t, w.witness, operation{
 		name: "child's own sandbox",
-		step: 6, // of about 50
+		step: 9, // of about 110
 		run: func(ctx context.Context, n int) error {
 			spec := &agboxv1.AgentSpec{
 				Command: []string{"sh", "-c", outsourcing}, MaySpawn: &agboxv1.AgentMaySpawn{}, CleanupAfter: durationpb.New(0),
