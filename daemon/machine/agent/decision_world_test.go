@@ -172,7 +172,7 @@ func TestAQuestionOutlastsWhateverMakesAnAgentPause(t *testing.T) {
 		x := &asker{world: &world{t: t, rules: rules(), now: t0, sandbox: SandboxMaking, accepted: map[string]bool{}}}
 		x.rules.ReadyStart = rapid.Bool().Draw(t, "ready at start")
 		x.rules.Retry.Attempts, x.rules.Retry.SameError = 1000, 1000
-		x.rules.Revival = Revival(rapid.SampledFrom([]Revival{Revive, Ask}).Draw(t, "revival"))
+		x.rules.Revival = rapid.SampledFrom([]Revival{Revive, Ask}).Draw(t, "revival")
 		x.emit(&agboxv1.AgentEvent{AgentId: "a", Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
 			SandboxId: "s", Parent: "p", Lifetime: agboxv1.AgentLifetime(rapid.IntRange(1, 2).Draw(t, "lifetime")),
 		}}})
