@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,14 +13,18 @@ import (
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
-// rounds does what rounds of agents do until all rest. What is to end ends at once.
-func rounds(t *testing.T, l *Ledger, sandbox agent.Sandbox, ids ...string) {
+// rounds does what rounds of agents do until all rest. What is to end ends at once. The sandboxes
+// of homeless agents were deleted.
+func rounds(t *testing.T, l *Ledger, homeless []string, ids ...string) {
 	t.Helper()
 	for range 20 {
 		rest := true
 		for _, id := range ids {
 			a := now(t, l, id)
-			seen := agent.Seen{Sandbox: sandbox, Kin: l.Kin(a), PauseMark: a.PauseMark()}
+			seen := agent.Seen{Sandbox: agent.SandboxReady, Kin: l.Kin(a), PauseMark: a.PauseMark()}
+			if slices.Contains(homeless, id) {
+				seen.Sandbox = agent.SandboxMissing
+			}
 			if a.Incarnation != nil {
 				seen.Exec = agent.ExecRunning
 			}
@@ -41,35 +46,37 @@ func rounds(t *testing.T, l *Ledger, sandbox agent.Sandbox, ids ...string) {
 
 // endings are what can become of a parent, as the document says it, in its order.
 var endings = []struct {
-	name    string
-	sandbox agent.Sandbox
-	do      func(*testing.T, *Ledger, string)
+	name string
+	do   func(*testing.T, *Ledger, string)
+	// homeless are those whose sandbox was deleted.
+	homeless []string
 }{
-	{"COMPLETED", agent.SandboxReady, endsAs(agent.Completed)},
-	{"ABORTED, as it has reported", agent.SandboxReady, endsAs(agent.Aborted)},
-	{"FAILED, as it has reported", agent.SandboxReady, endsAs(agent.Failed)},
-	{"FAILED, because its budget is used up", agent.SandboxReady, func(t *testing.T, l *Ledger, id string) {
+	{"COMPLETED", endsAs(agent.Completed), nil},
+	{"ABORTED, as it has reported", endsAs(agent.Aborted), nil},
+	{"FAILED, as it has reported", endsAs(agent.Failed), nil},
+	{"FAILED, because its budget is used up", func(t *testing.T, l *Ledger, id string) {
 		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET})
-	}},
-	{"DEAD_LETTER", agent.SandboxReady, endsAs(agent.DeadLetter)},
-	{"`agbox agent kill`", agent.SandboxReady, killedWith(agboxv1.KillCascade_KILL_CASCADE_UNSPECIFIED)},
-	{"`agbox agent kill --tree`, or `--cascade`", agent.SandboxReady, killedWith(agboxv1.KillCascade_KILL_CASCADE_TREE)},
-	{"`agbox agent kill --no-cascade`", agent.SandboxReady, killedWith(agboxv1.KillCascade_KILL_CASCADE_NONE)},
-	{"FAILED, because the sandbox was deleted in which they run, too", agent.SandboxMissing, func(t *testing.T, l *Ledger, id string) {
-		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST})
-	}},
-	{"RETRYING after a crash", agent.SandboxReady, func(t *testing.T, l *Ledger, id string) {
+	}, nil},
+	{"DEAD_LETTER", endsAs(agent.DeadLetter), nil},
+	{"`agbox agent kill`", killedWith(agboxv1.KillCascade_KILL_CASCADE_UNSPECIFIED), nil},
+	{"`agbox agent kill --tree`, or `--cascade`", killedWith(agboxv1.KillCascade_KILL_CASCADE_TREE), nil},
+	{"`agbox agent kill --no-cascade`", killedWith(agboxv1.KillCascade_KILL_CASCADE_NONE), nil},
+	{"FAILED, because the sandbox was deleted in which they run, too", nothing, []string{"g", "p", "alone", "shared", "detached"}},
+	{"FAILED, because its sandbox was deleted, and they have others", nothing, []string{"p"}},
+	{"RETRYING after a crash", func(t *testing.T, l *Ledger, id string) {
 		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 1})
-	}},
-	{"PAUSED: drained, IDLE, waiting or SUSPENDED", agent.SandboxReady, func(t *testing.T, l *Ledger, id string) {
+	}, nil},
+	{"PAUSED: drained, IDLE, waiting or SUSPENDED", func(t *testing.T, l *Ledger, id string) {
 		for _, reason := range []agboxv1.PauseReason{forIdle, forUnheld, forApproval, agboxv1.PauseReason_PAUSE_REASON_CONFLICT} {
 			pausedBy(t, l, now(t, l, id), reason)
 		}
 		if _, err := l.RequestDrain(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-	}},
+	}, nil},
 }
+
+func nothing(*testing.T, *Ledger, string) {}
 
 func endsAs(state agboxv1.AgentState) func(*testing.T, *Ledger, string) {
 	return func(t *testing.T, l *Ledger, id string) {
@@ -114,14 +121,12 @@ func TestWhatBecomesOfChildrenIsAsTheDocumentSays(t *testing.T) {
 			spawn(t, l, n)
 		}
 		all := append([]string{"g", "p"}, children...)
-		rounds(t, l, agent.SandboxReady, all...)
+		rounds(t, l, nil, all...)
 		row.do(t, l, "p")
-		if row.sandbox == agent.SandboxMissing {
-			for _, id := range append([]string{"g"}, children...) {
-				endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST})
-			}
+		for _, id := range row.homeless {
+			endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST})
 		}
-		rounds(t, l, row.sandbox, all...)
+		rounds(t, l, row.homeless, all...)
 		for _, id := range children {
 			fmt.Fprintf(&b, " %s |", became(now(t, l, id)))
 		}
