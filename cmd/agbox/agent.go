@@ -129,7 +129,7 @@ DEAD_LETTER.`,
 	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
 	f.StringVar(&o.stack, "stack", "", "make the agent and its descendants the stack `NAME`, which only it and its parent reach across")
-	f.StringSliceVar(&o.maySpawn, "may-spawn", nil, "allow the program to spawn agents of this `CLASS` in its sandbox (repeatable)")
+	f.StringSliceVar(&o.maySpawn, "may-spawn", nil, "allow the program to spawn agents of this `CLASS`, in its sandbox or in ones made from that (repeatable)")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
 	f.DurationSliceVar(&o.delays, "retry-delay", nil, "`TIME` before the first, second, ... retry (default 5s,1m,5m,30m)")
