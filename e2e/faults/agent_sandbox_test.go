@@ -24,7 +24,7 @@ const outsourcing = `cd /workspace; echo before > $AGBOX_AGENT_ID
 
 func TestKillAtManyBoundariesOfAChildsOwnSandbox(t *testing.T) {
 	t.Parallel()
-	row := Row(t, 65, "SIGKILL at boundaries of a spawn with a sandbox of its own, its copy of the workspace and its end", 0)
+	row := Row(t, 72, "SIGKILL at boundaries of a spawn with a sandbox of its own, its copy of the workspace and its end", 0)
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "many"), 0o700); err != nil {
 		t.Fatal(err)
