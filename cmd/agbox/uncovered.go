@@ -35,6 +35,6 @@ func (a *app) tellUncovered(ctx context.Context, c *client.Client, id string) {
 		}
 	}
 	for _, p := range u.NotSearched {
-		a.say("Only a part of %s was searched for repositories of git, because it is too large.", printable(p))
+		a.say("Only a part of %s was searched for repositories of git, because it is too large, or agboxd may not read all of it.", printable(p))
 	}
 }

@@ -13,9 +13,13 @@ import (
 func (c *Controller) Derived(derived *agboxv1.CreateSpec) error {
 	var problems []*agboxv1.SpecProblem
 	check, bound := c.host, c.host.Bound()
-	check.Resolved = derived.GetSourcesResolved()
+	check.Resolved, check.Thorough = derived.GetSourcesResolved(), true
 	for _, p := range check.Spec(derived) {
-		problems = append(problems, &agboxv1.SpecProblem{Field: fieldName(p.Path), Message: p.Err.Message})
+		// The program may not learn what the paths of the host are by now.
+		c.log.Warn("a program has asked for a sandbox with a mount that is refused", "field", fieldName(p.Path), "error", p.Err)
+		problems = append(problems, &agboxv1.SpecProblem{
+			Field: fieldName(p.Path), Message: "This is refused by now: leave it out, or see the log of the daemon.",
+		})
 	}
 	for _, field := range bound.Forbidden(derived.GetSecurity(), derived.GetGpus()) {
 		problems = append(problems, &agboxv1.SpecProblem{

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,7 @@ func TestADerivedSandboxIsAdmittedByThePresentRules(t *testing.T) {
 		Image: "x", SourcesResolved: true, Derived: &agboxv1.DerivedSpec{Parent: "x"},
 		Mounts: []*agboxv1.MountSpec{{Source: mounted, Target: "/data"}}, Security: &agboxv1.SecuritySpec{AllowHost: proto.Bool(true)},
 	}
-	c := &Controller{host: hostfiles.Checker{Host: spec.Host{Home: root}}}
+	c := &Controller{log: slog.New(slog.DiscardHandler), host: hostfiles.Checker{Host: spec.Host{Home: root}}}
 	if err := c.Derived(derived); err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +41,8 @@ func TestADerivedSandboxIsAdmittedByThePresentRules(t *testing.T) {
 	if err := os.Symlink(other, filepath.Join(root, "project")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Derived(derived); err == nil || !strings.Contains(err.Error(), "mounts[0].source") {
-		t.Errorf("through a link: %v", err)
+	if err := c.Derived(derived); err == nil || !strings.Contains(err.Error(), "mounts[0].source") || strings.Contains(err.Error(), root) {
+		t.Errorf("through a link, of which the program may not learn: %v", err)
 	}
 	bound := policy.None()
 	bound.HostAccess = false

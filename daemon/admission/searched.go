@@ -7,8 +7,8 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// repositoriesSearched adds a notice for each folder that is mounted writable and is too
-// large to find all repositories of git in it.
+// repositoriesSearched adds a notice for each folder that is mounted writable and in which not all
+// repositories of git can be found.
 func repositoriesSearched(check hostfiles.Checker, result *spec.Result, resolved *agboxv1.CreateSpec) {
 	if resolved.GetSecurity().GetWritableConfig() {
 		return
@@ -23,7 +23,7 @@ func repositoriesSearched(check hostfiles.Checker, result *spec.Result, resolved
 		}
 		defer held.Close()
 		if !check.Searched(held) {
-			result.Notice(path, "repositories of git deep in %s may not be protected from the sandbox, because it has too many folders to look at: mount a smaller folder, or copy it in", source)
+			result.Notice(path, "repositories of git deep in %s may not be protected from the sandbox, because it has more folders than are looked at, or some that agboxd may not read: mount a smaller folder, or copy it in", source)
 		}
 	}
 	for i, m := range resolved.GetMounts() {

@@ -89,7 +89,7 @@ func (d derivation) spec() (*agboxv1.CreateSpec, error) {
 		SourcesResolved: true,
 		Derived:         proto.CloneOf(d.from),
 	}
-	for _, step := range []func(own, p *agboxv1.CreateSpec) error{d.workspace, d.limits, d.mounts, d.tools} {
+	for _, step := range []func(own, p *agboxv1.CreateSpec) error{d.workspace, d.limits, d.mounts, d.tools, d.shown} {
 		if err := step(own, p); err != nil {
 			return nil, err
 		}
@@ -141,7 +141,7 @@ func badBranch(name string) bool {
 }
 
 // branchHook is a command that puts a copied repository on the branch agbox/NAME, without
-// touching its files and without running hooks of the repository.
+// touching its files, and without running hooks or fetching objects as the repository wants.
 func branchHook(where, name string) string {
 	cd := notation.ShellLine([]string{where})
 	if rest, home := strings.CutPrefix(where, "~"); home {
@@ -149,6 +149,7 @@ func branchHook(where, name string) string {
 	}
 	return fmt.Sprintf(`set -e; cd %s; [ -e .git ] || exit 0
 command -v git > /dev/null || { echo "The image has no git, which the workspace \"branch\" needs: ask for \"copy\"." >&2; exit 1; }
+export GIT_ALLOW_PROTOCOL=none GIT_NO_LAZY_FETCH=1
 g() { git -c safe.directory='*' -c core.hooksPath=/dev/null "$@"; }
 if at=$(g rev-parse -q --verify HEAD); then g update-ref refs/heads/agbox/%[2]s "$at"; fi
 g symbolic-ref HEAD refs/heads/agbox/%[2]s`, cd, name)
@@ -250,6 +251,58 @@ func (d derivation) tools(own, p *agboxv1.CreateSpec) error {
 		}
 	}
 	return nil
+}
+
+// shown refuses a folder of the host without what the parent has mounted below it: that may protect
+// a part of the folder, or hide it.
+func (d derivation) shown(own, p *agboxv1.CreateSpec) error {
+	has := mountedAt(own)
+	for above := range has {
+		for at, name := range mountedAt(p) {
+			if _, too := has[at]; !too && below(at, above, p.GetEnvs()["HOME"]) {
+				return refused("The parent has %s in %.200q, which may protect or hide a part of that: ask for it too, or leave %.200q out.", name, above, above)
+			}
+		}
+	}
+	return nil
+}
+
+// mountedAt returns the paths at which a sandbox has something of the host, with what to call it.
+func mountedAt(s *agboxv1.CreateSpec) map[string]string {
+	at := make(map[string]string)
+	for _, t := range s.GetToolProjections() {
+		at[path.Clean(t.GetTarget())] = fmt.Sprintf("the tool %.80q", t.GetTool())
+	}
+	for _, m := range s.GetMounts() {
+		at[path.Clean(m.GetTarget())] = fmt.Sprintf("the mount %.200q", m.GetTarget())
+	}
+	if s.GetWorkspace().GetMount() {
+		at[path.Clean(workspaceOf(s))] = "its workspace"
+	}
+	return at
+}
+
+// below reports whether a path is below another one, or may be. Where "~" is depends on the image:
+// it is home, if that is set, or a usual place.
+func below(at, above, home string) bool {
+	homes := []string{home, "/root"}
+	for _, p := range []string{at, above} {
+		if parts := strings.Split(p, "/"); len(parts) > 1 && parts[1] == "home" {
+			homes = append(homes, "/home/"+cmp.Or(strings.Join(parts[2:min(len(parts), 3)], ""), "user"))
+		}
+	}
+	for _, home := range homes {
+		expand := func(p string) string {
+			if rest, inHome := strings.CutPrefix(p, "~"); inHome {
+				return home + rest
+			}
+			return p
+		}
+		if rest, inside := strings.CutPrefix(expand(at), strings.TrimSuffix(expand(above), "/")+"/"); inside && rest != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // security is never looser than that of the parent: what weakens the isolation is left out. A

@@ -187,6 +187,42 @@ func TestWhatAParentMayAskForASandbox(t *testing.T) {
 		{"to share a copied workspace", func(p *agboxv1.CreateSpec, f *sandboxFields) {
 			p.Workspace.Mount, f.Workspace = nil, workspaceShared
 		}, "ask for the workspace \"copy\""},
+		{"a workspace without the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts[0].Target, f.Workspace = "/workspace/ci", workspaceShared
+		}, "the mount \"/workspace/ci\" in \"/workspace\""},
+		{"a workspace with the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts[0].Target, f.Workspace, f.Mounts = "/workspace/ci", workspaceShared, []mountField{{Target: "/workspace/ci"}}
+		}, ""},
+		{"a mount without the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts = append(p.Mounts, &agboxv1.MountSpec{Target: "/data/private"})
+			f.Mounts = []mountField{{Target: "/data"}}
+		}, "the mount \"/data/private\""},
+		{"a mount without the workspace in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Workspace.Target, f.Mounts, f.Workspace = "/data/app", []mountField{{Target: "/data"}}, workspaceNone
+		}, "its workspace"},
+		{"a mount beside the other", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts = append(p.Mounts, &agboxv1.MountSpec{Target: "/data2"})
+			f.Mounts = []mountField{{Target: "/data"}}
+		}, ""},
+		{"the whole system without what is mounted in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts[0].Target, f.Mounts, f.Workspace = "/", []mountField{{Target: "/"}}, workspaceNone
+		}, "its workspace"},
+		{"a home without the tool in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts[0].Target, p.ToolProjections[0].Target = "/home/me", "~/.gitconfig"
+			f.Mounts = []mountField{{Target: "/home/me"}}
+		}, "the tool \"git\""},
+		{"a home that a variable names, without the tool in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Envs, p.Mounts[0].Target, p.ToolProjections[0].Target = map[string]string{"HOME": "/opt/me"}, "/opt", "~/.gitconfig"
+			f.Mounts = []mountField{{Target: "/opt"}}
+		}, "the tool \"git\""},
+		{"a mount that is no home, without the tool", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.ToolProjections[0].Target, f.Mounts = "~/.gitconfig", []mountField{{Target: "/data"}}
+		}, ""},
+		{"a part of the home without the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts[0].Target = "~/x"
+			p.Mounts = append(p.Mounts, &agboxv1.MountSpec{Target: "/root/x/private"})
+			f.Mounts = []mountField{{Target: "~/x"}}
+		}, "the mount \"/root/x/private\""},
 		{"to copy what is not there", func(p *agboxv1.CreateSpec, f *sandboxFields) { p.Workspace, f.Workspace = nil, workspaceCopy }, "no workspace"},
 	} {
 		d := derivation{parent: richParent(), from: new(agboxv1.DerivedSpec)}
@@ -267,4 +303,33 @@ func TestTheBranchOfAChildChangesNoFiles(t *testing.T) {
 		t.Errorf("the work is %q", got)
 	}
 	run(t.TempDir())
+}
+
+// TestTheBranchOfAChildRunsNoProgramOfTheRepository: a partial clone lacks the commit that HEAD
+// names, and says how to get it.
+func TestTheBranchOfAChildRunsNoProgramOfTheRepository(t *testing.T) {
+	dir, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	evil := filepath.Join(t.TempDir(), "evil")
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch '"+ran+"'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"init", "-q"},
+		{"config", "core.repositoryFormatVersion", "1"},
+		{"config", "extensions.partialClone", "origin"},
+		{"config", "remote.origin.promisor", "true"},
+		{"config", "remote.origin.url", "ssh://x/y"},
+		{"config", "core.sshCommand", evil},
+	} {
+		if out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".git", "HEAD"), []byte(strings.Repeat("1", 40)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", branchHook(dir, "part-1")).CombinedOutput()
+	if _, statErr := os.Stat(ran); err == nil || !os.IsNotExist(statErr) {
+		t.Errorf("the hook has run the program (%v), or not missed the commit: %v\n%s", statErr, err, out)
+	}
 }

@@ -43,6 +43,8 @@ func (c Checker) Covers(held *Source) ([]Cover, error) {
 		return nil, refusal("Mounting %s writable is refused, because it has more than %d repositories, submodules and worktrees of git, which cannot all be protected: copy it in, or give the flag --writable-config if you mean it.", held.Path, maxGitFolders)
 	case len(w.links) > 0:
 		return nil, refusal("Mounting %s writable is refused, because %s in it is a symbolic link, which cannot be protected: replace the link by what it leads to, or give the flag --writable-config if you mean it.", held.Path, w.links[0])
+	case c.Thorough && !w.searched:
+		return nil, refusal("Mounting %s writable is refused, because it could not be searched for repositories of git as a whole: it has more than %d folders, or some that agboxd may not read. Mount it read-only, or copy it in.", held.Path, maxFolders)
 	}
 	return w.all, nil
 }
@@ -138,12 +140,13 @@ func (w *coverWalk) put(name string, readOnly bool) {
 // worktrees of its own folder of git, and in all repositories below it.
 func (w *coverWalk) gitNames(git string) (names []string) {
 	n := nestedWalk{held: w.held, most: maxFolders}
-	w.searched = n.look(git)
+	whole := n.look(git)
 	g := gitWalk{held: w.held, found: n.repositories}
 	for _, folder := range append([]string{git}, n.repositories...) {
 		g.folders(path.Join(folder, "modules"), 0, true)
 		g.folders(path.Join(folder, "worktrees"), maxGitDepth, false)
 	}
+	w.searched = whole && !n.unread && !g.unread
 	w.repositories = len(g.found) + len(n.files)
 	for _, folder := range g.found {
 		for _, name := range covers.GitNames {
@@ -157,6 +160,8 @@ func (w *coverWalk) gitNames(git string) (names []string) {
 type gitWalk struct {
 	held  *Source
 	found []string
+	// unread means that a folder could not be read.
+	unread bool
 }
 
 // folders finds the folders of git below a folder. A folder of git has a file HEAD.
@@ -182,10 +187,12 @@ func (g *gitWalk) folders(below string, depth int, deeper bool) {
 func (g *gitWalk) list(folder string) []string {
 	dir, err := os.Open(g.held.again() + "/" + folder)
 	if err != nil {
+		g.unread = g.unread || !isGone(err)
 		return nil
 	}
 	defer dir.Close() // only read
-	names, _ := dir.Readdirnames(-1)
+	names, err := dir.Readdirnames(-1)
+	g.unread = g.unread || err != nil && !isGone(err)
 	slices.Sort(names)
 	return names
 }

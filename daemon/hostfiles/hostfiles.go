@@ -39,6 +39,9 @@ type Checker struct {
 	Policy *policy.Policy
 	// Resolved refuses sources that lead through a symbolic link, except those of tools.
 	Resolved bool
+	// Thorough refuses to mount a folder writable if not all of it can be searched for what is to
+	// be covered. Otherwise that is only told: a person knows the folder.
+	Thorough bool
 }
 
 // Bound returns the operator's policy, which bounds nothing if there is none.

@@ -1,6 +1,7 @@
 package hostfiles
 
 import (
+	"errors"
 	"os"
 	"path"
 	"slices"
@@ -26,6 +27,8 @@ type nestedWalk struct {
 	most int
 	// repositories are folders of git, and files are .git files, relative to the folder.
 	repositories, files []string
+	// unread means that a folder could not be read, so that it may have more.
+	unread bool
 }
 
 // look looks at all folders, those near the top first. It passes over the folder's own
@@ -71,6 +74,13 @@ func bare(entries []os.DirEntry) bool {
 	return found == 3
 }
 
+// isGone reports whether an error means that a folder does not exist, or has been replaced by
+// something that is none. Whoever can write in a mount could otherwise hide a repository from
+// the search by its mode.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
 // list returns the entries of a folder by name; none if it cannot be read or has been
 // replaced by a link.
 func (n *nestedWalk) list(dir string) []os.DirEntry {
@@ -78,11 +88,13 @@ func (n *nestedWalk) list(dir string) []os.DirEntry {
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
+		n.unread = n.unread || !isGone(err)
 		return nil
 	}
 	file := os.NewFile(uintptr(fd), dir)
 	defer file.Close() // only read
-	entries, _ := file.ReadDir(-1)
+	entries, err := file.ReadDir(-1)
+	n.unread = n.unread || err != nil && !isGone(err)
 	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries
 }

@@ -1,12 +1,16 @@
 package hostfiles
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // covered returns the names of the read-only covers of a folder, and all of them.
@@ -137,4 +141,65 @@ func TestTheSearchForRepositoriesIsBoundedAndSaysSo(t *testing.T) {
 			t.Errorf("%d folders: %v, %v", most, all, n.files)
 		}
 	}
+}
+
+// TestAFolderThatCannotBeReadIsNotSearched: who can write in a mount can take the right to read a
+// folder away from the daemon, with the repository in it.
+func TestAFolderThatCannotBeReadIsNotSearched(t *testing.T) {
+	h := newHost(t)
+	top := h.repo(t, "people/me/app")
+	h.repo(t, "people/me/app/lib")
+	h.write(t, "people/me/app/.git/modules/sub/HEAD", "x")
+	asNobody(t, h.path("."))
+	for _, hidden := range []string{"", "lib", ".git/modules"} {
+		if hidden != "" {
+			if err := os.Chmod(filepath.Join(top, hidden), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held, err := Again(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, usual := h.Covers(held)
+		h.Thorough = true
+		_, thorough := h.Covers(held)
+		h.Thorough = false
+		searched := h.Searched(held)
+		held.Close()
+		if whole := hidden == ""; usual != nil || searched != whole || (thorough == nil) != whole {
+			t.Errorf("with %q unreadable: %v, searched %v; a thorough search: %v", hidden, usual, searched, thorough)
+		}
+		if hidden != "" {
+			if err := os.Chmod(filepath.Join(top, hidden), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// asNobody lets the test, if it is root, use the files below a folder as a user for whom
+// permissions hold.
+func asNobody(t *testing.T, folder string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	const nobody = 65534
+	err := filepath.WalkDir(folder, func(name string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(name, nobody, nobody))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	if err := unix.Setfsuid(nobody); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setfsuid(0); err != nil {
+			t.Error(err)
+		}
+		runtime.UnlockOSThread()
+	})
 }

@@ -7,8 +7,8 @@ import (
 
 // Uncovered returns what Covers would make read-only if a sandbox were made now, and that
 // is not among covered: the absolute paths of the read-only covers that a sandbox has. Of a
-// repository of git without covers it returns only the folder .git. all is false if the
-// folder is too large to find everything.
+// repository of git without covers it returns only the folder .git. all is false if not
+// everything could be searched.
 func (c Checker) Uncovered(held *Source, covered map[string]bool) (found []string, all bool, err error) {
 	w, err := c.walk(held)
 	if err != nil || w.inside {

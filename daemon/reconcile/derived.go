@@ -70,6 +70,17 @@ func (l *Loop) copiesOf(sb ledger.Sandbox) ([]hostfiles.Copy, error) {
 	return copies, nil
 }
 
+// untold returns the error that a program may see which has asked for a sandbox: what the paths
+// of the host are by now is not its business.
+func (l *Loop) untold(sb ledger.Sandbox, err error) error {
+	f := fault.Of(err)
+	if sb.Spec.GetDerived() == nil || f == nil {
+		return err
+	}
+	l.log.Warn("what the sandbox of a child was to mount cannot be mounted", "sandbox_id", sb.ID, "error", err)
+	return fault.New(f.Class, f.Reason, "What it was to mount cannot be mounted by now: the log of the daemon says why.").Because(err)
+}
+
 // enqueueSpawners schedules the agents whose requests for agents in a sandbox may be answered,
 // because the workspace is copied.
 func (l *Loop) enqueueSpawners(sb ledger.Sandbox) {

@@ -21,6 +21,8 @@ func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook
 	}
 	return l.execs.RunHook(ctx, &agboxv1.CreateExecRequest{
 		SandboxId: sb.ID, ExecId: hookExecID(sb, hook), Command: []string{"sh", "-c", commands[hook.Index]},
+		// A hook in what a program has copied has no more rights than that program.
+		User: sb.Spec.GetDerived().GetUser(),
 	}, hook)
 }
 

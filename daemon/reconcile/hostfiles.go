@@ -42,6 +42,7 @@ type hostMount struct {
 func (l *Loop) hostOf(sb ledger.Sandbox) hostfiles.Checker {
 	host := l.host
 	host.Resolved = sb.Spec.GetSourcesResolved()
+	host.Thorough = sb.Spec.GetDerived() != nil // a program chose the time, and could prepare the folder
 	return host
 }
 

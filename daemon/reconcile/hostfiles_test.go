@@ -179,3 +179,30 @@ func TestWhatThePrimaryMounts(t *testing.T) {
 		t.Errorf("the environment is %v, want %v", env, want)
 	}
 }
+
+// TestASandboxThatAProgramAskedForGainsAndTellsNothing: its hook has the user of that program, and
+// the reason why something cannot be mounted is for the operator.
+func TestASandboxThatAProgramAskedForGainsAndTellsNothing(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir(), func(o *Options) { o.Agents = idleAgents{} })
+	l.createSpec("box", new(agboxv1.CreateSpec))
+	l.await("box", machine.Ready)
+	if _, err := l.ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "parent", SandboxID: "box", Spec: &agboxv1.AgentSpec{Command: []string{"x"}}}); err != nil {
+		t.Fatal(err)
+	}
+	derived := &agboxv1.DerivedSpec{Parent: "parent", Tree: "parent", User: "worker"}
+	l.createSpec("child", &agboxv1.CreateSpec{Derived: derived, PostCreate: []string{"true"}})
+	l.await("child", machine.Ready)
+	if hooks := l.guests.hooks; len(hooks) != 1 || hooks[0].GetUser() != "worker" {
+		t.Errorf("the hooks are %v", hooks)
+	}
+	for spec, thorough := range map[*agboxv1.CreateSpec]bool{{Derived: derived}: true, {}: false} {
+		if got := l.loop.hostOf(ledger.Sandbox{Spec: spec}).Thorough; got != thorough {
+			t.Errorf("a thorough search of %v: %v", spec, got)
+		}
+	}
+	gone := filepath.Join(t.TempDir(), "gone")
+	l.createSpec("other", &agboxv1.CreateSpec{Derived: derived, SourcesResolved: true, Mounts: []*agboxv1.MountSpec{{Source: gone, Target: "/data"}}})
+	if r := l.await("other", machine.Failed); strings.Contains(r.ErrorMessage, gone) || !strings.Contains(r.ErrorMessage, "the log of the daemon") {
+		t.Errorf("it failed with %q", r.ErrorMessage)
+	}
+}

@@ -63,7 +63,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 	}
 	mounts, err := l.hostMounts(sb)
 	if err != nil {
-		return c, err
+		return c, l.untold(sb, err)
 	}
 	if mounts, err = expanded(mounts, home); err != nil {
 		return c, err

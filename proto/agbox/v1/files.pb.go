@@ -2619,7 +2619,7 @@ type ListUncoveredResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute, on the host. A folder .git stands for a repository without any cover.
 	Paths [][]byte `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
-	// Mounts that are too large to find everything: 50,000 folders or 64 repositories of git.
+	// Mounts in which not everything can be found: more than 50,000 folders or 64 repositories of git, or folders that agboxd may not read.
 	NotSearched   [][]byte `protobuf:"bytes,2,rep,name=not_searched,json=notSearched,proto3" json:"not_searched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
