@@ -42,7 +42,7 @@ func (d *Dir) Slim(ctx context.Context, execID string) error {
 	if err := checkID(execID); err != nil {
 		return err
 	}
-	names := []string{JournalName(execID), BeatName(execID), checkpointTemp(execID), statusTemp(execID)}
+	names := []string{JournalName(execID), BeatName(execID), ResultsName(execID), checkpointTemp(execID), statusTemp(execID)}
 	for _, suffix := range checkpointSuffixes {
 		names = append(names, execID+suffix)
 	}
