@@ -128,9 +128,10 @@ func (l *Ledger) dropped(id string) {
 }
 
 // unmake erases the key of a derived sandbox that was refused. Nobody else makes one with that
-// id at the same time: the requests of its parent are decided one after the other.
+// id at the same time: the requests of its parent are decided one after the other. An error of
+// the database refuses nothing: the sandbox may be stored, and SweepKeys decides later.
 func (l *Ledger) unmake(n NewAgent, refused error) error {
-	if n.Own.GetDerived() == nil || fault.Of(refused) == nil {
+	if n.Own.GetDerived() == nil || fault.Of(refused) == nil || errdefs.IsUnavailable(refused) {
 		return nil
 	}
 	if _, exists := l.Sandbox(n.SandboxID); exists {

@@ -95,10 +95,18 @@ func (l *Ledger) eraseKey(seen machine.Record, ev *agboxv1.SandboxEvent) error {
 const unusedKeyAge = 10 * time.Minute
 
 // SweepKeys removes the keys that no sandbox needs: of creations that were refused or
-// that a crash ended.
+// that a crash ended. After a failed sync to the disk, a sandbox may be stored whose creation has
+// failed, so what is stored counts too.
 func (l *Ledger) SweepKeys() error {
 	return l.store.Keys().Sweep(l.now().Add(-unusedKeyAge), func(id string) bool {
-		_, living := l.Sandbox(id)
-		return living || l.unreadable[id] != nil
+		if _, living := l.Sandbox(id); living || l.unreadable[id] != nil {
+			return true
+		}
+		stored := false
+		err := l.store.View(context.Background(), func(tx *store.Tx) error {
+			stored = tx.HasSecrets(id)
+			return nil
+		})
+		return stored || err != nil
 	})
 }

@@ -7,11 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/secrets"
+	"github.com/agbox/agbox/store"
 )
 
 func secretSpec() *agboxv1.CreateSpec {
@@ -211,5 +214,59 @@ func TestKeysOfRefusedCreationsAreSwept(t *testing.T) {
 	}
 	if _, err := l.store.Keys().Get("a"); err != nil {
 		t.Errorf("the key of a sandbox: %v", err)
+	}
+}
+
+// TestAnErrorOfTheDatabaseErasesNoKey: after a failed sync to the disk, a sandbox may be stored
+// whose creation has failed. A refusal erases the key at once.
+func TestAnErrorOfTheDatabaseErasesNoKey(t *testing.T) {
+	l := fresh(t)
+	own := &agboxv1.CreateSpec{Image: "img", Envs: map[string]string{"API_TOKEN": "x"}, Derived: &agboxv1.DerivedSpec{Parent: "p", Tree: "p"}}
+	has := func(id string) bool {
+		t.Helper()
+		_, err := l.store.Keys().Get(id)
+		if err != nil && !errors.Is(err, secrets.ErrNoKey) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	for _, row := range []struct {
+		class error
+		left  bool
+	}{{errdefs.ErrUnavailable, true}, {errdefs.ErrResourceExhausted, false}} {
+		n := NewAgent{ID: "c", SandboxID: "agent-c", Own: own}
+		if _, err := l.hide(t.Context(), n.SandboxID, n.Own); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.unmake(n, fault.New(row.class, agboxv1.ErrorReason_STORE_FAILED, "No.")); err != nil || has(n.SandboxID) != row.left {
+			t.Errorf("%v: %v, there is a key: %v", row.class, err, has(n.SandboxID))
+		}
+	}
+}
+
+// TestTheKeyOfWhatIsStoredIsNotSwept, also if the records do not have that sandbox: its creation
+// was answered with an error, and has reached the disk.
+func TestTheKeyOfWhatIsStoredIsNotSwept(t *testing.T) {
+	l := fresh(t)
+	for _, id := range []string{"stored", "refused"} {
+		spec := &agboxv1.CreateSpec{Image: "img", Envs: map[string]string{"API_TOKEN": "x"}}
+		if _, err := l.hide(t.Context(), id, spec); err != nil {
+			t.Fatal(err)
+		}
+		if id == "stored" {
+			if err := l.store.Update(t.Context(), func(tx *store.Tx) error { return tx.PutSandboxConfig(id, spec) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.now = func() time.Time { return time.Now().Add(2 * unusedKeyAge) }
+	if err := l.SweepKeys(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.Keys().Get("stored"); err != nil {
+		t.Errorf("of what is stored: %v", err)
+	}
+	if _, err := l.store.Keys().Get("refused"); !errors.Is(err, secrets.ErrNoKey) {
+		t.Errorf("of what is not: %v", err)
 	}
 }
