@@ -44,7 +44,8 @@ func (r Record) idles() bool {
 
 // drainedNow reports whether an agent is paused because others wanted its program to end: a
 // user, its sandbox that stops, or those who do not hold it any more. SIGTERM from outside, after
-// which it goes on at once, is no such wish.
+// which it goes on at once, is no such wish, and neither is a start that agbox could not write
+// down: Last is then the end of an incarnation before it.
 func (r Record) drainedNow() bool {
 	if r.State != Paused || r.Pause.Woken {
 		return false
@@ -53,7 +54,7 @@ func (r Record) drainedNow() bool {
 	case agboxv1.PauseReason_PAUSE_REASON_REQUEST, agboxv1.PauseReason_PAUSE_REASON_UNHELD:
 		return true
 	case agboxv1.PauseReason_PAUSE_REASON_DRAINED:
-		return r.Last.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
+		return r.Unstarted == 0 && r.Last.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
 	}
 	return false
 }

@@ -42,6 +42,13 @@ func TestAChangeTellsOneThing(t *testing.T) {
 		{"its sandbox stops", working(t), func(h *history) { h.ending(drained, agboxv1.PauseReason_PAUSE_REASON_DRAINED) }, "DRAIN"},
 		{"nobody holds it", working(t), func(h *history) { h.add(suspended()) }, "DRAIN"},
 		{"nobody holds it, and a user had drained it", working(t).ending(drained, agboxv1.PauseReason_PAUSE_REASON_REQUEST), func(h *history) { h.add(suspended()) }, ""},
+		{"a start that cannot be written down after a drain", working(t).ending(drained, agboxv1.PauseReason_PAUSE_REASON_DRAINED).begun().goOn(), func(h *history) {
+			h.endWith(&agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED, ErrorMessage: "No room."})
+			h.add(Next(h.r, Seen{Sandbox: SandboxReady}, rules(), h.at).Event)
+			if h.r.State != Paused || h.r.Pause.Message != "No room." {
+				t.Errorf("after that it is %+v", h.r)
+			}
+		}, ""},
 		{"SIGTERM from outside", working(t), func(h *history) {
 			h.endWith(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: 143})
 			h.add(Ending(h.r, rules()))
@@ -62,6 +69,14 @@ func TestAChangeTellsOneThing(t *testing.T) {
 			t.Errorf("%s: it is told twice", row.name)
 		}
 	}
+}
+
+// goOn goes on after a pause as an agent does that is ready at the start.
+func (h *history) goOn() *history {
+	h.t.Helper()
+	atOnce := rules()
+	atOnce.ReadyStart = true
+	return h.add(entered(h.r, Seen{Exec: ExecRunning}, atOnce))
 }
 
 // ending ends the incarnation by a drain, and answers that.
