@@ -49,13 +49,17 @@ func parentRemoved() error {
 }
 
 // ownDiffers reports whether the sandbox of a child that exists was made by another request. One
-// that is gone tells nothing.
+// that is gone tells nothing, and neither does one that was adopted after the loss of the
+// database: its spec is made of its container, which does not say what was asked for.
 func (r *Runner) ownDiffers(known ledger.Agent, n ledger.NewAgent) bool {
 	sb, exists := r.ledger.Sandbox(known.SandboxID)
-	if n.Own == nil || !exists {
+	if n.Own == nil || !exists || sb.Spec.GetDerived() == nil {
 		return false
 	}
-	shown, _ := secrets.HideSpec(n.Own)
+	asked := proto.CloneOf(n.Own)
+	asked.Derived = proto.CloneOf(sb.Spec.GetDerived()) // the rest of it follows from the parent
+	asked.Derived.Workspace = n.Own.GetDerived().GetWorkspace()
+	shown, _ := secrets.HideSpec(asked)
 	return !proto.Equal(sb.Spec, shown)
 }
 

@@ -110,6 +110,37 @@ func TestAKeyStandsForOneSandbox(t *testing.T) {
 	}
 }
 
+// TestAKeyStandsForItsChildAfterAnAdoption: the database was lost, and the spec of the sandbox is
+// made of its container. What a request does not say may also have been written otherwise by an
+// older daemon. Other fields of the agent are still another request.
+func TestAKeyStandsForItsChildAfterAnAdoption(t *testing.T) {
+	const spawn = `{"command":["x"],"key":"k","sandbox":"new","limits":{"pids":10}`
+	lost := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{}})
+	got, code := lost.make("spawn", spawn+`}`)
+	lost.want("a child", code, "")
+	known := lost.child(got["agent_id"].(string))
+	sb, _ := lost.Ledger.Sandbox(known.SandboxID)
+	older := proto.CloneOf(sb.Spec)
+	older.Derived.Tree = "older"
+	for name, spec := range map[string]*agboxv1.CreateSpec{"adopted": {Image: "sha256:1"}, "of an older daemon": older} {
+		r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{}})
+		if _, err := r.Ledger.Create(t.Context(), known.SandboxID, spec); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Ledger.AdoptAgent(t.Context(), ledger.AdoptedAgent{
+			ID: known.ID, Parent: "x", Depth: known.Depth, Tree: known.Tree, Spec: known.Spec, SandboxID: known.SandboxID, Owned: true,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		got, code = r.make("spawn", spawn+`}`)
+		if r.want(name+": the same request", code, ""); got["agent_id"] != known.ID {
+			t.Errorf("%s: it is answered with %v", name, got)
+		}
+		_, code = r.make("spawn", spawn+`,"title":"another"}`)
+		r.want(name+": another agent", code, "REQUEST_KEY_REUSED")
+	}
+}
+
 // TestATreeHasABoundedNumberOfSandboxes: those of all agents of the tree count, also when those
 // above have ended and init has adopted them, until the sandboxes are removed.
 func TestATreeHasABoundedNumberOfSandboxes(t *testing.T) {
