@@ -24,8 +24,10 @@ const (
 	handoffCalls, handoffTools, handoffTexts = 32, 32, 16
 	// handoffText bounds each text, and handoffWork the work, in bytes. As JSON they may be longer.
 	handoffText, handoffWork = 1 << 10, 8 << 10
-	// handoffBack is how many incarnations are looked at.
-	handoffBack = 5
+	// handoffBack is how many incarnations are looked at that have reported anything, and
+	// handoffLooks how many at all: those whose start could not be written down have reported
+	// nothing, and while a disk is full there is one each minute.
+	handoffBack, handoffLooks = 5, 4096
 )
 
 // handoff is what agbox knows of the work of an incarnation whose context was used up, for the
@@ -91,8 +93,9 @@ type handedText struct {
 // over: it may have had such a record itself.
 func (r *Runner) handoff(ctx context.Context, a ledger.Agent) ([]byte, error) {
 	began := r.now()
-	for n, back := a.Incarnation.N-1, 0; n > 0 && back < handoffBack && r.now().Sub(began) < tailWithin; n, back = n-1, back+1 {
-		made, saved, err := r.handed(a, n)
+	n, back := a.Incarnation.N-1, 0
+	for looks := 0; n > 0 && back < handoffBack && looks < handoffLooks && r.now().Sub(began) < tailWithin; looks++ {
+		made, saved, reported, err := r.handed(a, n)
 		switch {
 		case err != nil:
 			return nil, err
@@ -102,23 +105,27 @@ func (r *Runner) handoff(ctx context.Context, a ledger.Agent) ([]byte, error) {
 			return json.Marshal(made)
 		case saved:
 			return nil, nil
+		case reported:
+			back++
 		}
+		n--
 	}
 	return nil, nil
 }
 
 // handed reads the journal of one incarnation. It returns nil if the context had room, or the
-// program has saved a checkpoint since; saved means that it has saved any.
-func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved bool, err error) {
+// program has saved a checkpoint since; saved means that it has saved any, and reported that
+// there are any rows.
+func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved, reported bool, err error) {
 	rows := handedRows{calls: make(map[string]int), all: []handedCall{}, tools: []handedText{}, said: []handedText{}, sent: []handedText{}}
 	at, err := readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), rows.add)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, false, err
+		return nil, false, false, err
 	}
 	sum := at.Sum
 	mark := sum.Checkpoints.Newest()
 	if sum.Context == gate.Healthy || rows.agedAndSaved {
-		return nil, mark.Seq > 0, nil
+		return nil, mark.Seq > 0, sum.Rows > 0, nil
 	}
 	h = &handoff{
 		MadeBy: "agbox", Agent: a.ID, Title: a.Spec.GetTitle(), Incarnation: n, Context: sum.Context, ContextPercent: sum.Percent,
@@ -131,7 +138,7 @@ func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved bool, err e
 	if a.Last.GetExecId() == agent.ExecID(a.ID, n) {
 		end := agent.Told(a.Last)
 		if h.Ended, err = (protojson.MarshalOptions{UseProtoNames: true}).Marshal(end); err != nil {
-			return nil, false, err
+			return nil, false, true, err
 		}
 	}
 	for _, lease := range a.Holds {
@@ -140,7 +147,7 @@ func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved bool, err e
 	for _, lease := range a.Wants {
 		h.Wants = append(h.Wants, lease.Resource)
 	}
-	return h, mark.Seq > 0, nil
+	return h, mark.Seq > 0, true, nil
 }
 
 // handedWork is the beginning of the work of an agent. Without it the record is still of use.

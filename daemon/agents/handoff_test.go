@@ -74,7 +74,8 @@ func TestWhoeverSavesNothingIsHandedOn(t *testing.T) {
 		{"the one after it crashed at once", [][]journal.Row{{step, dead}, {}}, 1},
 		{"the one after it saved its work", [][]journal.Row{{step, dead}, {mark(1)}}, 0},
 		{"both", [][]journal.Row{{dead}, {step, dead}}, 2},
-		{"too long ago", [][]journal.Row{{dead}, {}, {}, {}, {}, {}}, 0},
+		{"too long ago", [][]journal.Row{{dead}, {step}, {step}, {step}, {step}, {step}}, 0},
+		{"many starts could not be written down since", append([][]journal.Row{{dead}, {step}}, make([][]journal.Row, 50)...), 1},
 		{"no journals", nil, 0},
 	} {
 		b := newBench(t, &agboxv1.AgentSpec{Title: "Mend it"})
