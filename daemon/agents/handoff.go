@@ -118,7 +118,7 @@ func (r *Runner) handoff(ctx context.Context, a ledger.Agent) ([]byte, error) {
 // there are any rows.
 func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved, reported bool, err error) {
 	rows := handedRows{calls: make(map[string]int), all: []handedCall{}, tools: []handedText{}, said: []handedText{}, sent: []handedText{}}
-	at, err := readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), rows.add)
+	at, err := r.readPast(a, n, rows.add)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, false, err
 	}

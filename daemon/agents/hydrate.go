@@ -66,7 +66,7 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 	var long []longResult
 	optional := map[string]func() ([]byte, error){
 		"AGBOX_PREVIOUS": func() ([]byte, error) { return previous(a.Record) },
-		"AGBOX_JOURNAL":  func() ([]byte, error) { lines, l, err := r.tail(a, c); long = l; return lines, err },
+		"AGBOX_JOURNAL":  func() ([]byte, error) { lines, l, err := r.tail(ctx, a, c); long = l; return lines, err },
 		"AGBOX_HANDOFF":  func() ([]byte, error) { return r.handoff(ctx, a) },
 	}
 	names := map[string]string{"AGBOX_PREVIOUS": "previous.json", "AGBOX_JOURNAL": "journal.jsonl", "AGBOX_HANDOFF": "handoff.json"}
@@ -90,10 +90,7 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 
 // placeLong places the long results of calls, to which the rows of the journal point.
 func (r *Runner) placeLong(ctx context.Context, a ledger.Agent, long []longResult, env map[string]string) error {
-	from, done, err := r.readLong(a.SandboxID, long)
-	if err != nil {
-		return err
-	}
+	from, done := r.readLong(long)
 	defer done()
 	at, err := r.place(ctx, a, "results", from)
 	if err == nil {

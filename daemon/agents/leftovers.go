@@ -19,16 +19,25 @@ func (r *Runner) RemoveLeft(a ledger.Agent) (removed int, err error) {
 	if had {
 		removed++
 	}
-	d, opened := logs.OpenDir(r.paths.SandboxLogs(a.SandboxID))
-	if errors.Is(opened, logs.ErrNotExist) {
-		return removed, err
+	for _, s := range a.Stays() {
+		beats, failed := r.removeBeats(a.ID, s)
+		removed, err = removed+beats, errors.Join(err, failed)
 	}
-	if opened != nil {
-		return removed, errors.Join(err, opened)
+	return removed, err
+}
+
+// removeBeats removes the newest beats of the incarnations that ran in a sandbox.
+func (r *Runner) removeBeats(agentID string, s agent.Stay) (removed int, err error) {
+	d, err := logs.OpenDir(r.paths.SandboxLogs(s.SandboxID))
+	if errors.Is(err, logs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
 	}
 	defer func() { _ = d.Close() }()
-	for n := range a.Incarnations {
-		had, failed := d.RemoveBeat(agent.ExecID(a.ID, n+1))
+	for n := s.First; n <= s.Last; n++ {
+		had, failed := d.RemoveBeat(agent.ExecID(agentID, n))
 		if errors.Is(failed, logs.ErrTampered) {
 			failed = nil // root in the sandbox has put it there, and it goes with the folder
 		}

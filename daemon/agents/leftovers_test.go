@@ -32,6 +32,15 @@ func TestWhatAnEndedAgentHasLeftIsRemovedOnce(t *testing.T) {
 			t.Errorf("%d files are removed, %v; want %d", removed, err, want)
 		}
 	}
+	// In a sandbox that the agent has left.
+	a.Moves = []agent.Stay{{First: 1, Last: 3, SandboxID: "a"}}
+	a.SandboxID = "moved"
+	if err := os.WriteFile(filepath.Join(folder, logs.BeatName(agent.ExecID("x", 1))), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := b.RemoveLeft(a); removed != 1 || err != nil {
+		t.Errorf("after a move %d files are removed, %v", removed, err)
+	}
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func (r *Runner) seenBefore(a ledger.Agent) (*journal.Seen, error) {
 func (r *Runner) readSeenBefore(a ledger.Agent) (newest *journal.Seen, err error) {
 	began, paused := r.now(), a.AwaySince.UnixMilli()
 	for n := a.Incarnations; n > 0 && n+maxBack > a.Incarnations && newest == nil && r.now().Sub(began) < tailWithin; n-- {
-		_, err := readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), func(row journal.Row, _ journal.Summary) {
+		_, err := r.readPast(a, n, func(row journal.Row, _ journal.Summary) {
 			if row.Op == journal.Picture && row.Seen != nil && row.At <= paused && len(row.Seen.Files) <= maxLooked {
 				newest = row.Seen
 			}

@@ -3,6 +3,7 @@ package agents
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 
 	"google.golang.org/protobuf/proto"
@@ -81,6 +82,15 @@ func (r *Runner) reports(a ledger.Agent) reports {
 		found.events = append([]*agboxv1.AgentEvent{event}, found.events...)
 	}
 	return found
+}
+
+// readPast reads the journal of an earlier incarnation, in the sandbox in which that ran.
+func (r *Runner) readPast(a ledger.Agent, n uint32, each func(journal.Row, journal.Summary)) (journal.Tail, error) {
+	in := a.SandboxOf(n)
+	if in == "" {
+		return journal.Beginning(), fmt.Errorf("the sandbox of incarnation %d is not known any more: %w", n, logs.ErrNotExist)
+	}
+	return readJournal(r.paths.SandboxLogs(in), agent.ExecID(a.ID, n), journal.Beginning(), each)
 }
 
 // readJournal reads the journal of an exec from a place on; one that does not exist is

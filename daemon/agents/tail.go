@@ -1,6 +1,8 @@
 package agents
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -27,25 +29,27 @@ const (
 )
 
 // tail returns the rows of earlier incarnations from the row of a checkpoint on: that row
-// and those of calls. It is nil if that row is not found: the checkpoint alone is enough to
-// go on. Without a checkpoint, they are the rows from the first incarnation on.
-func (r *Runner) tail(a ledger.Agent, c *agboxv1.AgentCheckpoint) ([]byte, []longResult, error) {
-	began := r.now()
+// and those of calls. Without a checkpoint, or if the agent was spawned with it, they are the rows
+// from the first incarnation on. It is nil if not all of them are found: the checkpoint alone is
+// enough to go on, but whether a call was made is not known then. If there were no calls, it is
+// empty.
+func (r *Runner) tail(ctx context.Context, a ledger.Agent, c *agboxv1.AgentCheckpoint) ([]byte, []longResult, error) {
+	began, whole := r.now(), c == nil || spawnedWith(a, c)
 	var parts []tailRows
 	for n, size, room := a.Incarnation.N-1, 0, maxResults; n > 0 && r.now().Sub(began) < tailWithin; n-- {
-		rows, found, err := r.calls(a, n, c, room)
+		rows, found, err := r.calls(ctx, a, n, c, room)
 		if err != nil {
 			return nil, nil, err
 		}
-		rows.execID = agent.ExecID(a.ID, n)
+		rows.sandboxID, rows.execID = a.SandboxOf(n), agent.ExecID(a.ID, n)
 		parts, room = append(parts, rows), room-rows.results
 		if size += rows.size; size > maxTail {
 			return nil, nil, nil
 		}
-		if found || c == nil && n == 1 {
+		if found || whole && n == 1 {
 			long := placeLong(parts)
 			slices.Reverse(parts)
-			var all []byte
+			all := []byte{}
 			for _, part := range parts {
 				all = append(all, part.encode()...)
 			}
@@ -55,10 +59,21 @@ func (r *Runner) tail(a ledger.Agent, c *agboxv1.AgentCheckpoint) ([]byte, []lon
 	return nil, nil, nil
 }
 
+// spawnedWith reports whether a checkpoint is that of another agent, whose work the agent
+// continues. No journal of the agent has its row.
+func spawnedWith(a ledger.Agent, c *agboxv1.AgentCheckpoint) bool {
+	for i, kept := range a.Checkpoints {
+		if kept.GetSeq() == c.GetSeq() {
+			return a.CheckpointEvents[i] == 0
+		}
+	}
+	return false
+}
+
 // longResult is a result in the file of an exec.
 type longResult struct {
-	execID   string
-	at, size int64
+	sandboxID, execID string
+	at, size          int64
 }
 
 // placeLong chooses the long results that are handed on, the newest first, and gives them their
@@ -74,7 +89,7 @@ func placeLong(parts []tailRows) (long []longResult) {
 				room = 0 // and none that is older
 			default:
 				room -= *row.ResultBytes
-				long = append(long, longResult{part.execID, int64(f.At), int64(*row.ResultBytes)})
+				long = append(long, longResult{part.sandboxID, part.execID, int64(f.At), int64(*row.ResultBytes)})
 			}
 		}
 	}
@@ -99,25 +114,14 @@ func placeLong(parts []tailRows) (long []longResult) {
 
 // readLong reads long results one after the other, as far as they are there: what is missing is
 // zeros, and the checksums in the journal tell.
-func (r *Runner) readLong(sandboxID string, long []longResult) (from io.Reader, done func(), err error) {
-	dir, err := logs.OpenDir(r.paths.SandboxLogs(sandboxID))
-	if err != nil {
-		return nil, nil, err
-	}
+func (r *Runner) readLong(long []longResult) (from io.Reader, done func()) {
 	files := make(map[string]*os.File)
-	done = func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-		_ = dir.Close()
-	}
 	var all []io.Reader
 	for _, l := range long {
 		f, opened := files[l.execID]
 		if !opened {
-			if f, err = dir.OpenResults(l.execID); err == nil {
-				files[l.execID] = f
-			}
+			f = r.openResults(l)
+			files[l.execID] = f
 		}
 		result := io.Reader(zeros{})
 		if f != nil {
@@ -125,7 +129,25 @@ func (r *Runner) readLong(sandboxID string, long []longResult) (from io.Reader, 
 		}
 		all = append(all, io.LimitReader(result, l.size))
 	}
-	return io.MultiReader(all...), done, nil
+	return io.MultiReader(all...), func() {
+		for _, f := range files {
+			_ = f.Close() // nil is refused
+		}
+	}
+}
+
+// openResults opens the file that has a long result, or returns nil.
+func (r *Runner) openResults(l longResult) *os.File {
+	dir, err := logs.OpenDir(r.paths.SandboxLogs(l.sandboxID))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	f, err := dir.OpenResults(l.execID)
+	if err != nil {
+		return nil
+	}
+	return f
 }
 
 // zeros are as many as one reads.
@@ -138,9 +160,9 @@ func (zeros) Read(p []byte) (int, error) {
 
 // tailRows are rows of one journal. size is in bytes and without results, which have results.
 type tailRows struct {
-	execID        string
-	rows          []journal.Row
-	size, results int
+	sandboxID, execID string
+	rows              []journal.Row
+	size, results     int
 	// dropped is the number of the first rows that have lost their results.
 	dropped int
 }
@@ -174,9 +196,10 @@ func (t *tailRows) encode() (lines []byte) {
 }
 
 // calls returns the rows of an incarnation's calls, and of the checkpoint with those after
-// it if found. Too many are cut. room is for results.
-func (r *Runner) calls(a ledger.Agent, n uint32, c *agboxv1.AgentCheckpoint, room int) (rows tailRows, found bool, err error) {
-	_, err = readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), func(row journal.Row, _ journal.Summary) {
+// it if found. Too many are cut. room is for results. It is an error if the journal was removed
+// with the record of its exec; an incarnation that reported nothing has none.
+func (r *Runner) calls(ctx context.Context, a ledger.Agent, n uint32, c *agboxv1.AgentCheckpoint, room int) (rows tailRows, found bool, err error) {
+	at, err := r.readPast(a, n, func(row journal.Row, _ journal.Summary) {
 		switch {
 		case row.Op == journal.Checkpoint && c != nil && row.Mark.ID == c.GetCheckpointId():
 			rows, found = tailRows{}, true
@@ -185,5 +208,11 @@ func (r *Runner) calls(a ledger.Agent, n uint32, c *agboxv1.AgentCheckpoint, roo
 		}
 		rows.add(row, room)
 	})
+	if err == nil && at.Offset == 0 {
+		gone := false
+		if gone, err = r.ledger.ExecForgotten(ctx, a.SandboxOf(n), agent.ExecID(a.ID, n)); gone {
+			err = fmt.Errorf("the journal of incarnation %d is not kept any more", n)
+		}
+	}
 	return rows, found, err
 }

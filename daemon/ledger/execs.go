@@ -186,6 +186,17 @@ func (l *Ledger) Exec(ctx context.Context, sandboxID, execID string) (*agboxv1.E
 	return status, err
 }
 
+// ExecForgotten reports whether an exec was accepted in a sandbox and its record is not kept any
+// more. Its logs are gone then too.
+func (l *Ledger) ExecForgotten(ctx context.Context, sandboxID, execID string) (forgotten bool, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		_, used := tx.ExecReserved(execID)
+		forgotten = used && !tx.HasExec(sandboxID, execID)
+		return nil
+	})
+	return forgotten, err
+}
+
 // Execs returns a page of the execs of a sandbox, ordered by id.
 func (l *Ledger) Execs(ctx context.Context, sandboxID, after string, limit int) ([]*agboxv1.ExecStatus, error) {
 	var page []*agboxv1.ExecStatus

@@ -128,6 +128,28 @@ func TestAToolThatWasCalledOnceIsNotRunAgain(t *testing.T) {
 			t.Errorf("the supervisor was asked %q", s.asked)
 		}
 	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, row := range map[string]struct {
+		env  []string
+		code int
+	}{
+		"the first incarnation":                    {nil, exitOK},
+		"a later one without calls before":         {[]string{"AGBOX_PREVIOUS_EXIT_CODE=1", "AGBOX_JOURNAL=" + empty}, exitOK},
+		"a later one, and the calls are not known": {[]string{"AGBOX_PREVIOUS_EXIT_CODE=1"}, exitRefused},
+	} {
+		s := &supervisor{hold: make(chan struct{})}
+		env := append(s.start(t), row.env...)
+		code, _, errs := run(t, env, "tool", "--once", "--id", "1", "pay", "--", "touch", ran)
+		if err := os.Remove(ran); code != row.code || (err == nil) != (code == exitOK) || strings.Contains(errs, "ask the system") != (code != exitOK) {
+			t.Errorf("%s: %d, %q, %v", what, code, errs, err)
+		}
+		if code, _, _ := run(t, env, "tool", "--id", "1", "pay", "--", "touch", ran); code != exitOK || os.Remove(ran) != nil {
+			t.Errorf("%s: without --once: %d", what, code)
+		}
+	}
 	if code, _, _ := run(t, []string{"AGBOX_AGENT_SOCKET=x", "AGBOX_TOKEN=x"}, "tool", "--once", "pay", "--", "true"); code != exitFailed {
 		t.Errorf("--once without an id: %d", code)
 	}

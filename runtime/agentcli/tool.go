@@ -138,8 +138,11 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 // result. known is false if the tool is to be run.
 func (c *toolCall) recall(env []string) (code int, known bool) {
 	name := variable(env, "AGBOX_JOURNAL")
-	if !c.once || name == "" {
+	switch {
+	case !c.once, name == "" && variable(env, "AGBOX_PREVIOUS_EXIT_CODE") == "": // the first incarnation has no such calls
 		return 0, false
+	case name == "":
+		return c.say(exitRefused, "The calls of earlier incarnations are not known, so it is not known whether the call %q was made: ask the system that it went to. Without --once it is made in any case.", c.id), true
 	}
 	var h hydrated
 	if err := h.calls(name, variable(env, "AGBOX_RESULTS")); err != nil {

@@ -31,10 +31,12 @@ func (r *Runner) journalBytes(a ledger.Agent) uint64 {
 
 // journalsOf is the size of the journals of an agent, in bytes.
 func (r *Runner) journalsOf(a ledger.Agent) (size uint64) {
-	for n := range a.Incarnations {
-		name := filepath.Join(r.paths.SandboxLogs(a.SandboxID), logs.JournalName(agent.ExecID(a.ID, n+1)))
-		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
-			size += uint64(info.Size())
+	for _, s := range a.Stays() {
+		for n := s.First; n <= s.Last; n++ {
+			name := filepath.Join(r.paths.SandboxLogs(s.SandboxID), logs.JournalName(agent.ExecID(a.ID, n)))
+			if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
+				size += uint64(info.Size())
+			}
 		}
 	}
 	return size

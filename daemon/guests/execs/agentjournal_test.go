@@ -45,6 +45,21 @@ func TestAnIncarnationBeginsWithWhatTheJournalsOfItsStackLeave(t *testing.T) {
 			t.Errorf("with %d bytes of the root, %d are left for the child; want %d", row.size, got, row.left)
 		}
 	}
+	// What the root has reported counts also after a move.
+	for _, ev := range []*agboxv1.AgentEvent{
+		{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1, Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{
+			Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED,
+		}}},
+		{Type: agboxv1.AgentEventType_AGENT_MOVED, Details: &agboxv1.AgentEvent_Moved{Moved: &agboxv1.AgentMoved{SandboxId: "remade"}}},
+	} {
+		root, _ = b.ledger.Agent("root")
+		if _, err := b.ledger.EmitAgent(t.Context(), root.Record, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.runner.journalBytes(child); got != leastJournal {
+		t.Errorf("after a move of the root, %d bytes are left for the child", got)
+	}
 	if got := b.runner.journalBytes(other); got != 0 {
 		t.Errorf("outside of the stack: %d", got)
 	}

@@ -126,7 +126,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_BEGUN:
 		r = foldBegun(r, ev)
 	case agboxv1.AgentEventType_AGENT_MOVED:
-		r.SandboxID, r.Settled = ev.GetMoved().GetSandboxId(), false
+		r = r.moved(ev.GetMoved().GetSandboxId())
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		r = foldIncarnationEnded(r, ev)
 	case agboxv1.AgentEventType_AGENT_PHASE:

@@ -50,6 +50,9 @@ type Record struct {
 	Owned     bool
 	// Settled means that an incarnation has begun in that sandbox.
 	Settled bool
+	// Moves are the sandboxes in which its incarnations ran before, oldest first: the newest
+	// KeptMoves.
+	Moves []Stay
 	// FromAgent and FromCheckpoint are the work that it continues; "" and 0 if none.
 	FromAgent      string
 	FromCheckpoint uint64
@@ -150,6 +153,49 @@ type Record struct {
 
 	// Breakers has the circuit breakers by class. Only Init has any.
 	Breakers map[string]Breaker
+}
+
+// Stay says in which sandbox the incarnations from First to Last ran.
+type Stay struct {
+	First, Last uint32
+	SandboxID   string
+}
+
+// KeptMoves is of how many sandboxes a record knows that the agent has left: the newest.
+const KeptMoves = 16
+
+// Stays says where the incarnations ran that have begun, oldest first. Those before the first one
+// ran in sandboxes that are not known any more.
+func (r Record) Stays() []Stay {
+	first := uint32(1)
+	if n := len(r.Moves); n > 0 {
+		first = r.Moves[n-1].Last + 1
+	}
+	if first > r.Incarnations {
+		return r.Moves
+	}
+	return append(slices.Clone(r.Moves), Stay{first, r.Incarnations, r.SandboxID})
+}
+
+// SandboxOf is the id of the sandbox in which an incarnation ran that has begun. It is empty if
+// that is not known any more.
+func (r Record) SandboxOf(incarnation uint32) string {
+	for _, s := range r.Moves {
+		if incarnation < s.First {
+			return ""
+		}
+		if incarnation <= s.Last {
+			return s.SandboxID
+		}
+	}
+	return r.SandboxID
+}
+
+// moved returns the record of an agent that has another sandbox.
+func (r Record) moved(sandboxID string) Record {
+	stays := r.Stays()
+	r.Moves, r.SandboxID, r.Settled = stays[max(0, len(stays)-KeptMoves):], sandboxID, false
+	return r
 }
 
 // Called is what people call the agent: its name, or its id if it has none.
