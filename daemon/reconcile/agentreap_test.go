@@ -129,21 +129,56 @@ func TestAResyncLooksAtSoManyAgentsInTurn(t *testing.T) {
 	}
 }
 
+// linked has a link to each sandbox.
+type linked struct{ Links }
+
+func (linked) Connected(string) bool { return true }
+
+// rounds counts which agents get rounds from a loop whose rounds do nothing.
+type rounds struct {
+	*Loop
+	t    *testing.T
+	done chan string
+}
+
+func countRounds(t *testing.T, b *guesttest.Bench, l Links) *rounds {
+	done := make(chan string, 100)
+	pool := workers.New(time.Now, func(_ context.Context, turn *workers.Turn) time.Time {
+		done <- turn.ID
+		return time.Time{}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(pool.Wait)
+	t.Cleanup(stop)
+	pool.Begin(ctx)
+	return &rounds{&Loop{ledger: b.Ledger, links: l, log: b.Log, workers: pool, sandboxes: make(map[string]*sandboxWork)}, t, done}
+}
+
+// want compares the agents that have got rounds with those that should have. all are the agents.
+func (r *rounds) want(what string, all []string, want ...string) {
+	r.t.Helper()
+	var got []string
+	for _, id := range all {
+		for r.workers.Busy(agentKey(id)) {
+			runtime.Gosched()
+		}
+	}
+	for len(r.done) > 0 {
+		got = append(got, <-r.done)
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		r.t.Errorf("%s: rounds of %v, want those of %v", what, got, want)
+	}
+}
+
 // TestARoundOfAReadySandboxLeavesThoseThatWait: a round follows each exec, and hundreds of agents
 // may wait there.
 func TestARoundOfAReadySandboxLeavesThoseThatWait(t *testing.T) {
 	b := guesttest.New(t)
-	rounds := make(chan string, 100)
-	pool := workers.New(time.Now, func(_ context.Context, turn *workers.Turn) time.Time {
-		rounds <- turn.ID
-		return time.Time{}
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	defer pool.Wait()
-	defer stop()
-	pool.Begin(ctx)
-	l := &Loop{ledger: b.Ledger, links: unlinked{}, log: b.Log, workers: pool, sandboxes: map[string]*sandboxWork{"a": {id: "a"}}}
-	for _, id := range []string{"waits-1", "waits-2", "works"} {
+	l := countRounds(t, b, unlinked{})
+	l.sandboxes["a"] = &sandboxWork{id: "a"}
+	all := []string{"waits-1", "waits-2", "works"}
+	for _, id := range all {
 		a, err := b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, SandboxID: "a", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
 		if err == nil && id == "works" {
 			_, err = b.Ledger.EmitAgent(t.Context(), a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
@@ -156,20 +191,8 @@ func TestARoundOfAReadySandboxLeavesThoseThatWait(t *testing.T) {
 	round := func(what string, want ...string) {
 		t.Helper()
 		l.enqueueAgentsOf("a")
-		var got []string
-		for _, id := range []string{"waits-1", "waits-2", "works"} {
-			for l.workers.Busy(agentKey(id)) {
-				runtime.Gosched()
-			}
-		}
-		for len(rounds) > 0 {
-			got = append(got, <-rounds)
-		}
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%s: rounds of %v, want those of %v", what, got, want)
-		}
+		l.want(what, all, want...)
 	}
-	all := []string{"waits-1", "waits-2", "works"}
 	round("the first round", all...)
 	round("nothing has happened", "works")
 	if _, err := b.Ledger.RequestStop(t.Context(), "a", ""); err != nil {
@@ -177,4 +200,30 @@ func TestARoundOfAReadySandboxLeavesThoseThatWait(t *testing.T) {
 	}
 	round("it is to stop", all...)
 	round("it is being stopped", all...)
+}
+
+// TestThoseThatWaitLearnThatTheirSandboxIsReady: it was connected in an earlier round, after which
+// a hook or a service took its time.
+func TestThoseThatWaitLearnThatTheirSandboxIsReady(t *testing.T) {
+	b := guesttest.New(t)
+	l := countRounds(t, b, linked{})
+	l.sandboxes["late"] = &sandboxWork{id: "late"}
+	sb, err := b.Ledger.Create(t.Context(), "late", new(agboxv1.CreateSpec))
+	if err == nil {
+		_, err = b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "waits", SandboxID: "late", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	round := func(what string, want ...string) {
+		t.Helper()
+		l.enqueueAgentsOf("late")
+		l.want(what, []string{"waits"}, want...)
+	}
+	round("it is being made", "waits")
+	if _, err := b.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}); err != nil {
+		t.Fatal(err)
+	}
+	round("it is READY", "waits")
+	round("nothing has happened")
 }

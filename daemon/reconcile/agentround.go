@@ -324,11 +324,12 @@ func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
 	})
 }
 
-// shown is what agents without an incarnation see of their READY sandbox.
+// shown is what agents without an incarnation see of their sandbox. It may be connected for
+// several rounds before it is READY.
 type shown struct {
-	pending   uint64
-	want      machine.Want
-	connected bool
+	pending          uint64
+	want             machine.Want
+	connected, ready bool
 }
 
 // enqueueAgentsOf schedules the agents of a sandbox about which something may be left to do,
@@ -336,10 +337,10 @@ type shown struct {
 // follows each exec, and hundreds may wait.
 func (l *Loop) enqueueAgentsOf(sandboxID string) {
 	sb, _ := l.ledger.Sandbox(sandboxID)
-	now := shown{sb.PendingSequence, sb.Want, l.links.Connected(sandboxID)}
+	now := shown{sb.PendingSequence, sb.Want, l.links.Connected(sandboxID), sandboxState(sb) == agent.SandboxReady}
 	l.mu.Lock()
 	w := l.sandboxes[sandboxID]
-	same := w != nil && w.shown == now && sandboxState(sb) == agent.SandboxReady
+	same := w != nil && w.shown == now && now.ready
 	if w != nil {
 		w.shown = now
 	}
