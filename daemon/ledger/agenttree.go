@@ -37,6 +37,19 @@ func (l *Ledger) Children(id string) []Agent {
 	return l.agents.among(l.agents.children, id)
 }
 
+// Ancestors returns the ancestors of an agent that are not removed, its parent first, without
+// init. A tree is at most so deep, so damaged records that name each other end too.
+func (l *Ledger) Ancestors(id string) (list []Agent) {
+	a, exists := l.Agent(id)
+	for exists && len(list) < maxDepth {
+		if a, exists = l.Agent(a.Parent); !exists || a.ID == agent.Init {
+			break
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
 // Followers returns the agents that an agent must be COMPLETED for before they begin, oldest
 // first.
 func (l *Ledger) Followers(id string) []Agent {

@@ -227,3 +227,22 @@ func TestThoseThatWaitLearnThatTheirSandboxIsReady(t *testing.T) {
 	round("it is READY", "waits")
 	round("nothing has happened")
 }
+
+// TestTheAncestorsOfAnAgentThatHasEndedGetRounds: one may wait for it in another sandbox.
+func TestTheAncestorsOfAnAgentThatHasEndedGetRounds(t *testing.T) {
+	b := guesttest.New(t)
+	l := countRounds(t, b, linked{})
+	all, parent := []string{"top", "middle", "parent", "ends", "other"}, ""
+	for _, id := range all {
+		if id == "other" {
+			parent = "top"
+		}
+		n := ledger.NewAgent{ID: id, Parent: parent, SandboxID: "a", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}}
+		if _, err := b.Ledger.SpawnAgent(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		parent = id
+	}
+	l.enqueueKin("ends")
+	l.want("it has ended", all, "middle", "parent", "top")
+}

@@ -352,9 +352,10 @@ func (l *Loop) enqueueAgentsOf(sandboxID string) {
 	enqueueEach(l, l.ledger.BusyIn(sandboxID))
 }
 
-// enqueueKin schedules the agents for which something follows from the end of an agent.
+// enqueueKin schedules the agents for which something follows from the end of an agent. Each of
+// its ancestors may wait for it.
 func (l *Loop) enqueueKin(id string) {
-	for _, a := range slices.Concat(l.ledger.LivingChildren(id), l.ledger.Followers(id), l.ledger.Held(agent.AgentHolder(id))) {
+	for _, a := range slices.Concat(l.ledger.LivingChildren(id), l.ledger.Followers(id), l.ledger.Held(agent.AgentHolder(id)), l.ledger.Ancestors(id)) {
 		l.EnqueueAgent(a.ID)
 	}
 }
