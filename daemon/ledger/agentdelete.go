@@ -17,8 +17,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// DeleteAgent removes an agent that has ended. Its id stays taken. One that has children, or
-// that another agent is to follow, is refused.
+// DeleteAgent removes an agent that has ended, and the sandbox that was made for it. Its id stays
+// taken. One that has children, that another agent is to follow, or in whose sandbox another agent
+// runs on is refused.
 func (l *Ledger) DeleteAgent(ctx context.Context, id string) (Agent, error) {
 	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.delete(id) })
 }
@@ -83,7 +84,7 @@ func (t *agentTxn) delete(id string) error {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", t.a.Called(), t.a.Word(), t.a.Called()).With("agent_id", id)
 	}
-	if err := errors.Join(t.hasNoChildren(id), t.hasNoFollowers(id)); err != nil {
+	if err := errors.Join(t.hasNoChildren(id), t.hasNoFollowers(id), t.hasNoGuests(id)); err != nil {
 		return err
 	}
 	if t.a.Owned {
@@ -128,6 +129,21 @@ func (t *agentTxn) hasNoFollowers(id string) error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 		"Agent %s is followed by agents that have not begun: %s. Wait for them, or end them with \"agbox agent kill\".",
 		t.a.Called(), naming(followers)).With("agent_id", id)
+}
+
+// hasNoGuests refuses the removal of an agent whose own sandbox would go with it while other
+// agents there have not ended. They end anyway with one that is being removed.
+func (t *agentTxn) hasNoGuests(id string) error {
+	if sb, exists := t.l.sandboxIn(t.tx, t.a.SandboxID); !t.a.Owned || !exists || wantsDeleted(sb.Record) {
+		return nil
+	}
+	guests := t.l.agentsIn(t.tx, t.a.SandboxID)
+	if len(guests) == 0 {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
+		"In sandbox %s, which was made for agent %s, there are agents that have not ended: %s. Wait for them, or end them with \"agbox agent kill\".",
+		t.a.SandboxID, t.a.Called(), naming(guests)).With("agent_id", id)
 }
 
 // naming lists agents by name or id, at most 10 of them.

@@ -1,11 +1,14 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
@@ -129,6 +132,66 @@ func TestAParentIsNotRemovedBeforeItsChildren(t *testing.T) {
 		t.Errorf("removed %v, %v", got, err)
 	}
 	if _, err := l.DeleteAgent(t.Context(), "c"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnAgentIsNotRemovedWithASandboxInWhichOthersRun: they may be its children no more, because its
+// parent has adopted them.
+func TestAnAgentIsNotRemovedWithASandboxInWhichOthersRun(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	spawn(t, l, agentOf("p", "", "s"))
+	owner := agentOf("owner", "", "agent-owner")
+	owner.Parent, owner.Own = "p", &agboxv1.CreateSpec{Image: "img"}
+	spawn(t, l, owner)
+	for _, id := range []string{"guest", "second"} {
+		n := agentOf(id, "", "agent-owner")
+		n.Parent = "owner"
+		spawn(t, l, n)
+	}
+	end(t, l, "owner", agent.Completed)
+	for _, id := range []string{"guest", "second"} {
+		a, _ := l.Agent(id)
+		emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
+			Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
+			Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: "p", From: "owner"}},
+		})
+	}
+	end(t, l, "second", agent.Completed)
+	_, single := l.DeleteAgent(t.Context(), "owner")
+	_, tree := l.DeleteAgentTree(t.Context(), "owner")
+	for _, err := range []error{single, tree} {
+		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS)
+		if !strings.Contains(fmt.Sprint(err), "not ended: guest. Wait") {
+			t.Errorf("the refusal is %v", err)
+		}
+	}
+	if sb, _ := l.Sandbox("agent-owner"); sb.Want == machine.WantDeleted {
+		t.Error("the sandbox is to be removed")
+	}
+	end(t, l, "guest", agent.Completed) // the remedy
+	if _, err := l.DeleteAgent(t.Context(), "owner"); err != nil {
+		t.Error(err)
+	}
+	if sb, _ := l.Sandbox("agent-owner"); sb.Want != machine.WantDeleted {
+		t.Error("the sandbox stays without agents")
+	}
+}
+
+// TestAnAgentIsRemovedWhoseSandboxIsGoing: the others there end with it, whatever becomes of the
+// record.
+func TestAnAgentIsRemovedWhoseSandboxIsGoing(t *testing.T) {
+	l := fresh(t)
+	owner := agentOf("owner", "", "agent-owner")
+	owner.Own = &agboxv1.CreateSpec{Image: "img"}
+	spawn(t, l, owner)
+	spawn(t, l, agentOf("guest", "", "agent-owner"))
+	end(t, l, "owner", agent.Completed)
+	if _, err := l.RequestDelete(t.Context(), "agent-owner"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.DeleteAgent(t.Context(), "owner"); err != nil {
 		t.Error(err)
 	}
 }

@@ -81,10 +81,11 @@ type AgentServiceClient interface {
 	// CloseHold ends a hold at once. It does nothing if there is no such hold.
 	CloseHold(ctx context.Context, in *CloseHoldRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
-	// does so by itself every few seconds.
+	// does so by itself every few seconds, with some of them in turn.
 	ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken. One that has children is
-	// refused with AGENT_HAS_CHILDREN, unless the request includes them.
+	// refused with AGENT_HAS_CHILDREN, unless the request includes them; one in whose own sandbox
+	// other agents have not ended, with SANDBOX_HAS_AGENTS.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
@@ -432,10 +433,11 @@ type AgentServiceServer interface {
 	// CloseHold ends a hold at once. It does nothing if there is no such hold.
 	CloseHold(context.Context, *CloseHoldRequest) (*GetAgentResponse, error)
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
-	// does so by itself every few seconds.
+	// does so by itself every few seconds, with some of them in turn.
 	ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken. One that has children is
-	// refused with AGENT_HAS_CHILDREN, unless the request includes them.
+	// refused with AGENT_HAS_CHILDREN, unless the request includes them; one in whose own sandbox
+	// other agents have not ended, with SANDBOX_HAS_AGENTS.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000

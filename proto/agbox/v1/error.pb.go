@@ -223,7 +223,8 @@ const (
 	// Of an exec: it is an incarnation of an agent, which was asked to save its work and to
 	// exit.
 	ErrorReason_EXEC_DRAINED ErrorReason = 136
-	// Agents in the sandbox have not ended, and the request asked to spare them.
+	// Agents in the sandbox have not ended, and the request asked to spare them, or is to remove
+	// the agent for which the sandbox was made.
 	// FAILED_PRECONDITION.
 	ErrorReason_SANDBOX_HAS_AGENTS ErrorReason = 134
 	// agbox has ended the incarnation of an agent, which is to be replaced: it was silent for
