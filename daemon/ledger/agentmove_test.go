@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"testing"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -85,4 +86,25 @@ func TestTheAgentsOfALostSandboxMoveTogether(t *testing.T) {
 	named(t, l, "demo", "remade-2-a") // also after the removal of the old sandbox
 	_, err := l.Create(t.Context(), "third", &agboxv1.CreateSpec{Image: "img", Name: "demo"})
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+}
+
+// TestAnEndFromBeforeAMoveIsDropped: a round has read the agent, and then sees that its old sandbox
+// is to go.
+func TestAnEndFromBeforeAMoveIsDropped(t *testing.T) {
+	l := fresh(t)
+	n := agentOf("a", "", "agent-a")
+	n.Own = &agboxv1.CreateSpec{Image: "img"}
+	a, b := spawn(t, l, n), spawn(t, l, agentOf("b", "", "agent-a"))
+	a = emitAgent(t, l, a.Record, begun(1))
+	a = emitAgent(t, l, a.Record, neverStarted(1))
+	if moved, err := l.MoveAgent(t.Context(), a); err != nil || moved.SandboxID != "remade-2-a" {
+		t.Fatalf("it moved to %s, %v", moved.SandboxID, err)
+	}
+	step := agent.Next(b.Record, agent.Seen{Sandbox: agent.SandboxMissing}, agent.RulesOf(b.Spec), time.Unix(0, 0))
+	if step.Do != agent.Emit || step.Event.GetState() != agent.Failed {
+		t.Fatalf("the step is %v %v", step.Do, step.Event)
+	}
+	if after := emitAgent(t, l, b.Record, step.Event); after.Over() || after.SandboxID != "remade-2-a" {
+		t.Errorf("it is %s in %s", after.Word(), after.SandboxID)
+	}
 }

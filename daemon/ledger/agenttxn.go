@@ -372,14 +372,15 @@ func (t *agentTxn) appendAll(agentID string, events []*agboxv1.AgentEvent) error
 	return nil
 }
 
-// decision is what the next step of an agent depends on besides observations.
+// decision is what the next step of an agent depends on besides observations. Those are of the
+// sandbox that the record names.
 type decision struct {
 	state                       agboxv1.AgentState
 	begun, running              uint32
 	undecided, kill, done, woke bool
 	unheld, asked               bool
 	pause, paused               agboxv1.PauseReason
-	parent                      string
+	parent, sandbox             string
 	leased                      uint64
 }
 
@@ -388,7 +389,7 @@ func (a Agent) decided() decision { return decidedFrom(a.Record) }
 func decidedFrom(r agent.Record) decision {
 	d := decision{
 		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil, leased: r.LeaseSeq,
-		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent,
+		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent, sandbox: r.SandboxID,
 		unheld: r.Unheld(), asked: r.AwaitsApproval(),
 	}
 	if r.Incarnation != nil {
