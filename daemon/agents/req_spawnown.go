@@ -34,7 +34,7 @@ func (r *Runner) ownSandbox(ctx context.Context, a ledger.Agent, rules agent.Spa
 	}
 	n.Own, err = derivation{
 		parent: sb.Spec, fields: f.sandboxFields, branch: cmp.Or(f.Name, n.ID),
-		from: &agboxv1.DerivedSpec{Parent: a.ID, Tree: r.ledger.TreeOf(a), User: a.Spec.GetUser()},
+		from: &agboxv1.DerivedSpec{Parent: a.ID, ParentSandbox: n.SandboxID, Tree: r.ledger.TreeOf(a), User: a.Spec.GetUser()},
 	}.spec()
 	n.SandboxID, n.MaxSandboxes = "agent-"+n.ID, rules.Sandboxes
 	n.Spec.CleanupAfter = a.Spec.GetCleanupAfter()

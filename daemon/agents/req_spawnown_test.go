@@ -44,7 +44,7 @@ func TestAStackGetsASandboxOfItsOwn(t *testing.T) {
 			}
 			if a.Owned {
 				sb, _ := r.Ledger.Sandbox(a.SandboxID)
-				if d := sb.Spec.GetDerived(); d.GetParent() != "x" || d.GetTree() != "x" || d.GetUser() != "1000" || a.Tree != "x" {
+				if d := sb.Spec.GetDerived(); d.GetParent() != "x" || d.GetParentSandbox() != "a" || d.GetTree() != "x" || d.GetUser() != "1000" || a.Tree != "x" {
 					t.Errorf("its sandbox is derived as %v, its tree is %s", d, a.Tree)
 				}
 				if a.Spec.GetRetry().GetReduced().GetWithoutServices() != nil {
@@ -138,6 +138,23 @@ func TestAKeyStandsForItsChildAfterAnAdoption(t *testing.T) {
 		}
 		_, code = r.make("spawn", spawn+`,"title":"another"}`)
 		r.want(name+": another agent", code, "REQUEST_KEY_REUSED")
+	}
+}
+
+// TestAKeyStandsForItsSandboxAfterAMove: the parent, whose sandbox was lost, asks again from another.
+func TestAKeyStandsForItsSandboxAfterAMove(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{}})
+	got, code := r.make("spawn", `{"command":["x"],"key":"k","sandbox":"new"}`)
+	r.want("a child", code, "")
+	made := r.child(got["agent_id"].(string))
+	sb, _ := r.Ledger.Sandbox(made.SandboxID)
+	n := ledger.NewAgent{Own: proto.CloneOf(sb.Spec)}
+	n.Own.Derived.ParentSandbox = "remade-2-x"
+	if r.ownDiffers(made, n) || n.Own.GetDerived().GetParentSandbox() != "remade-2-x" {
+		t.Errorf("after the move it is another request, of %v", n.Own.GetDerived())
+	}
+	if n.Own.PidsLimit++; !r.ownDiffers(made, n) {
+		t.Error("another request counts as the same")
 	}
 }
 

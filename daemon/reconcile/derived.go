@@ -15,21 +15,24 @@ import (
 )
 
 // sandboxOfParent is the sandbox in which the agent runs that asked for a sandbox from inside.
-// It may have been made again since.
-func (l *Loop) sandboxOfParent(agentID string) (ledger.Sandbox, error) {
-	if parent, exists := l.ledger.Agent(agentID); exists {
-		if sb, exists := l.ledger.Sandbox(parent.SandboxID); exists && sb.Want != machine.WantDeleted {
-			return sb, nil
-		}
+// It may have been made again since. Without a record of the agent it is the one of the request.
+func (l *Loop) sandboxOfParent(from *agboxv1.DerivedSpec) (ledger.Sandbox, error) {
+	parent, known := l.ledger.Agent(from.GetParent())
+	where := from.GetParentSandbox()
+	if known {
+		where = parent.SandboxID
+	}
+	if sb, exists := l.ledger.Sandbox(where); exists && sb.Want != machine.WantDeleted {
+		return sb, nil
 	}
 	return ledger.Sandbox{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-		"The sandbox was to have the image, and perhaps the workspace, of agent %s, whose sandbox is removed: spawn the agent from another one.", agentID).With("agent_id", agentID)
+		"The sandbox was to have the image, and perhaps the workspace, of agent %s, whose sandbox is removed: spawn the agent from another one.", from.GetParent()).With("agent_id", from.GetParent())
 }
 
 // imageOfParent returns the image of the container of the parent: not what has its name by now,
 // and nothing is pulled or built because a program in a sandbox wants it.
-func (l *Loop) imageOfParent(ctx context.Context, agentID string, want runtime.ImageRequest) (runtime.Image, error) {
-	parent, err := l.sandboxOfParent(agentID)
+func (l *Loop) imageOfParent(ctx context.Context, from *agboxv1.DerivedSpec, want runtime.ImageRequest) (runtime.Image, error) {
+	parent, err := l.sandboxOfParent(from)
 	if err != nil {
 		return runtime.Image{}, err
 	}
@@ -45,7 +48,7 @@ func (l *Loop) imageOfParent(ctx context.Context, agentID string, want runtime.I
 	}
 	if errdefs.IsNotFound(err) {
 		return runtime.Image{}, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
-			"The container of agent %s, whose image this sandbox gets, is not there; it is tried again.", agentID).Because(err)
+			"The container of agent %s, whose image this sandbox gets, is not there; it is tried again.", from.GetParent()).Because(err)
 	}
 	if err != nil {
 		return runtime.Image{}, err
@@ -61,7 +64,7 @@ func (l *Loop) copiesOf(sb ledger.Sandbox) ([]hostfiles.Copy, error) {
 		if copies[i].FromAgent == "" {
 			continue
 		}
-		from, err := l.sandboxOfParent(copies[i].FromAgent)
+		from, err := l.sandboxOfParent(sb.Spec.GetDerived())
 		if err != nil {
 			return nil, err
 		}

@@ -65,3 +65,27 @@ func TestADerivedSandboxHasTheImageOfItsParentsContainer(t *testing.T) {
 		t.Errorf("left is %v", left)
 	}
 }
+
+// TestADerivedSandboxOutlivesTheRecordOfItsParent: that has ended, and is removed, while others use
+// its sandbox. A child whose container is lost then gets another one.
+func TestADerivedSandboxOutlivesTheRecordOfItsParent(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir(), func(o *Options) { o.Agents = idleAgents{} })
+	l.create("box", runtimetest.FakeImage)
+	l.await("box", machine.Ready)
+	derived := func(where string) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{Derived: &agboxv1.DerivedSpec{Parent: "removed", ParentSandbox: where, Tree: "removed", Workspace: "/work"}}
+	}
+	l.createSpec("again", derived("box"))
+	l.await("again", machine.Ready)
+	again, _ := l.ledger.Sandbox("again")
+	copies, err := l.loop.copiesOf(again)
+	if err != nil || len(copies) != 1 || copies[0].From != "box" {
+		t.Errorf("copied is %+v, %v", copies, err)
+	}
+	for id, where := range map[string]string{"older": "", "late": "other"} {
+		l.createSpec(id, derived(where))
+		if r := l.await(id, machine.Failed); !strings.Contains(r.ErrorMessage, "whose sandbox is removed") {
+			t.Errorf("%s: %s", id, r.ErrorMessage)
+		}
+	}
+}

@@ -23,8 +23,8 @@ type imaged interface {
 // empty name means the primary.
 func (l *Loop) image(ctx, pull context.Context, sb ledger.Sandbox, spec imaged, service string) (runtime.Image, error) {
 	want := imageRequest(spec)
-	if parent := sb.Spec.GetDerived().GetParent(); parent != "" {
-		return l.imageOfParent(ctx, parent, want)
+	if from := sb.Spec.GetDerived(); from.GetParent() != "" {
+		return l.imageOfParent(ctx, from, want)
 	}
 	if spec.GetBuild() == nil {
 		return l.engine.EnsureImage(pull, want, l.pullProgress(ctx, sb, service))

@@ -771,7 +771,10 @@ type DerivedSpec struct {
 	Workspace string `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	// The user of the parent's program, who must be able to read what is copied. Empty means the
 	// user of execs.
-	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	User string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	// Id of the sandbox in which the parent ran when it asked. It counts once there is no record
+	// of the parent any more.
+	ParentSandbox string `protobuf:"bytes,5,opt,name=parent_sandbox,json=parentSandbox,proto3" json:"parent_sandbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +833,13 @@ func (x *DerivedSpec) GetWorkspace() string {
 func (x *DerivedSpec) GetUser() string {
 	if x != nil {
 		return x.User
+	}
+	return ""
+}
+
+func (x *DerivedSpec) GetParentSandbox() string {
+	if x != nil {
+		return x.ParentSandbox
 	}
 	return ""
 }
@@ -2251,12 +2261,13 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"k\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x92\x01\n" +
 	"\vDerivedSpec\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
 	"\x04tree\x18\x02 \x01(\tR\x04tree\x12\x1c\n" +
 	"\tworkspace\x18\x03 \x01(\tR\tworkspace\x12\x12\n" +
-	"\x04user\x18\x04 \x01(\tR\x04user\"\xc9\x03\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12%\n" +
+	"\x0eparent_sandbox\x18\x05 \x01(\tR\rparentSandbox\"\xc9\x03\n" +
 	"\tBuildSpec\x12.\n" +
 	"\acontext\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
 	"^[^\\x00]*$R\acontext\x124\n" +
