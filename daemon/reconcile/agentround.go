@@ -188,10 +188,14 @@ func (l *Loop) companions(a ledger.Agent) (busy, kept bool) {
 			continue
 		}
 		busy = busy || other.Incarnation != nil || other.Undecided
-		kept = kept || other.Owned && other.Settled && other.Kill == nil
+		kept = kept || moves(other)
 	}
 	return busy, kept
 }
+
+// moves reports whether an agent gets a new sandbox, once it is to go on, if the container of its
+// own is gone.
+func moves(a ledger.Agent) bool { return a.Owned && a.Settled && a.Kill == nil }
 
 // sandboxState is the state of a sandbox as its agents see it.
 func sandboxState(sb ledger.Sandbox) agent.Sandbox {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 
 	"github.com/containerd/errdefs"
 
@@ -22,8 +23,12 @@ func (l *Loop) sandboxOfParent(from *agboxv1.DerivedSpec) (ledger.Sandbox, error
 	if known {
 		where = parent.SandboxID
 	}
-	if sb, exists := l.ledger.Sandbox(where); exists && sb.Want != machine.WantDeleted {
+	sb, exists := l.ledger.Sandbox(where)
+	if exists && sb.Want != machine.WantDeleted {
 		return sb, nil
+	}
+	if known && exists && !parent.Over() {
+		return ledger.Sandbox{}, noContainerYet(from) // its owner may have moved a moment ago, and takes it along
 	}
 	return ledger.Sandbox{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
 		"The sandbox was to have the image, and perhaps the workspace, of agent %s, whose sandbox is removed: spawn the agent from another one.", from.GetParent()).With("agent_id", from.GetParent())
@@ -47,14 +52,35 @@ func (l *Loop) imageOfParent(ctx context.Context, from *agboxv1.DerivedSpec, wan
 		}
 	}
 	if errdefs.IsNotFound(err) {
-		return runtime.Image{}, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
-			"The container of agent %s, whose image this sandbox gets, is not there; it is tried again.", from.GetParent()).Because(err)
+		return runtime.Image{}, l.noContainer(from, parent)
 	}
 	if err != nil {
 		return runtime.Image{}, err
 	}
 	want.Ref, want.Policy = made.ImageID, runtime.PullNever
 	return l.engine.EnsureImage(ctx, want, nil)
+}
+
+// noContainer says what follows if the parent has no container in the sandbox that was looked at.
+// One that gets no other container must not be waited for: its program may wait for the answer to
+// its request, with processes of which the engine does not know.
+func (l *Loop) noContainer(from *agboxv1.DerivedSpec, looked ledger.Sandbox) error {
+	stray := looked.State == machine.Ready && l.links.Lives(looked.ID)
+	kept := slices.ContainsFunc(l.ledger.LivingIn(looked.ID), moves)
+	now, err := l.sandboxOfParent(from) // only now: if an owner has moved, the sandbox is another one, or is to go
+	switch {
+	case err != nil:
+		return err
+	case stray, now.Missing() && !kept:
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+			"The container of agent %s, whose image this sandbox gets, is gone: spawn the agent with the sandbox \"shared\", or from an agent in another sandbox.", from.GetParent()).With("agent_id", from.GetParent())
+	}
+	return noContainerYet(from)
+}
+
+func noContainerYet(from *agboxv1.DerivedSpec) error {
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+		"The container of agent %s, whose image this sandbox gets, is not there; it is tried again.", from.GetParent()).With("agent_id", from.GetParent())
 }
 
 // copiesOf returns what is copied into a new sandbox, and from where.

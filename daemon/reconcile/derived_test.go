@@ -11,8 +11,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -88,4 +90,74 @@ func TestADerivedSandboxOutlivesTheRecordOfItsParent(t *testing.T) {
 			t.Errorf("%s: %s", id, r.ErrorMessage)
 		}
 	}
+}
+
+// strays has sandboxes whose processes live, whatever the engine says.
+type strays struct {
+	Links
+	live map[string]bool
+}
+
+func (s strays) Lives(id string) bool { return s.live[id] }
+
+// TestASandboxWaitsForAParentsContainerThatComesBackOnly: the parent waits for the answer to its
+// request meanwhile.
+func TestASandboxWaitsForAParentsContainerThatComesBackOnly(t *testing.T) {
+	b, live := guesttest.New(t), map[string]bool{}
+	l := &Loop{ledger: b.Ledger, links: strays{live: live}, engine: runtimetest.NewFake(), log: b.Log, installID: "i"}
+	from := &agboxv1.DerivedSpec{Parent: "parent"}
+	want := func(what string, is func(error) bool) {
+		t.Helper()
+		if _, err := l.imageOfParent(t.Context(), from, runtime.ImageRequest{}); !is(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	emit := func(r machine.Record, ev *agboxv1.SandboxEvent) {
+		t.Helper()
+		if _, err := b.Ledger.Emit(t.Context(), r, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event := func(a ledger.Agent, ev *agboxv1.AgentEvent) ledger.Agent {
+		t.Helper()
+		after, err := b.Ledger.EmitAgent(t.Context(), a.Record, ev)
+		if err != nil || after.LastSequence == a.LastSequence {
+			t.Fatalf("%v is not recorded: %v", ev, err)
+		}
+		return after
+	}
+	spec := &agboxv1.AgentSpec{Command: []string{"x"}}
+	owner, err := b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "owner", SandboxID: "box", Own: new(agboxv1.CreateSpec), Spec: spec})
+	if err == nil {
+		_, err = b.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "parent", SandboxID: "box", Spec: spec})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner = event(owner, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{SandboxId: "box", ExecId: "x"}}})
+	owner = event(owner, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED, ExecId: "x"}}})
+	want("it may be started at this moment", errdefs.IsUnavailable)
+	live["box"] = true
+	want("its supervisor has begun a moment ago", errdefs.IsUnavailable)
+	sb, _ := b.Ledger.Sandbox("box")
+	emit(sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
+	want("the engine has lost it, and its processes live", errdefs.IsFailedPrecondition)
+	delete(live, "box")
+	want("nobody has noticed the loss yet", errdefs.IsUnavailable)
+	sb, _ = b.Ledger.Sandbox("box")
+	emit(sb.Record, machine.Failure(agboxv1.ErrorReason_PRIMARY_MISSING, "It is gone."))
+	want("its owner moves soon, and takes it along", errdefs.IsUnavailable)
+	if owner, err = b.Ledger.RequestKill(t.Context(), "owner", new(agboxv1.AgentKill)); err != nil {
+		t.Fatal(err)
+	}
+	want("it stays without a container", errdefs.IsFailedPrecondition)
+	if _, err := b.Ledger.RequestDelete(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	want("its owner may have moved at this moment, and takes it along", errdefs.IsUnavailable)
+	parent, _ := b.Ledger.Agent("parent")
+	event(parent, agent.Reaped("test"))
+	want("it has ended", errdefs.IsFailedPrecondition)
 }
