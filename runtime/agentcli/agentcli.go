@@ -53,7 +53,7 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           ask whether a model may be called that will use so many tokens, and money
   agbox-agent tool [--id ID] [--once] [--final] NAME -- COMMAND ARGS...
                                           run a tool. It is ended if it takes longer than tools with that name may. --once: record
-                                          what it prints, at most 44 KiB. If an earlier incarnation has made the call with that ID since
+                                          what it prints, at most 8 MiB. If an earlier incarnation has made the call with that ID since
                                           the checkpoint, print that, and do not run it. Exits with 4 if that is not known
   agbox-agent drained                     ask whether to save the work and exit: exits with 75, and prints for how many
                                           milliseconds the step under way may go on

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -153,6 +154,9 @@ func (h *hydrated) checkpoint(name string) error {
 // calls reads which calls were made after the checkpoint. long is the file with the results that
 // are too long for rows, if there is one; without it, their beginnings are known.
 func (h *hydrated) calls(name, long string) error {
+	if name == "" {
+		return errors.New("the journals of earlier incarnations are not there as a whole")
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return err

@@ -102,6 +102,8 @@ func TestAToolThatWasCalledOnceIsNotRunAgain(t *testing.T) {
 	name, ran := filepath.Join(dir, "journal"), filepath.Join(dir, "ran")
 	rows := `{"op":"call","phase":"begin","kind":"tool","invocation":"done","name":"pay"}
 {"op":"call","phase":"end","kind":"tool","invocation":"done","name":"pay","result":"cmVjZWlwdAo=","result_bytes":8}
+{"op":"call","phase":"begin","kind":"tool","invocation":"silent","name":"pay"}
+{"op":"call","phase":"end","kind":"tool","invocation":"silent","name":"pay","result_bytes":0}
 {"op":"call","phase":"begin","kind":"tool","invocation":"long","name":"pay"}
 {"op":"call","phase":"end","kind":"tool","invocation":"long","name":"pay","result":"cmVjZWlwdAo=","result_bytes":80000}
 {"op":"call","phase":"begin","kind":"tool","invocation":"open","name":"pay"}
@@ -115,7 +117,7 @@ func TestAToolThatWasCalledOnceIsNotRunAgain(t *testing.T) {
 		out  string
 		runs bool
 	}{
-		{"done", exitOK, "receipt\n", false}, {"long", exitRefused, "", false}, {"open", exitRefused, "", false}, {"new", exitOK, "paid\n", true},
+		{"done", exitOK, "receipt\n", false}, {"silent", exitOK, "", false}, {"long", exitRefused, "", false}, {"open", exitRefused, "", false}, {"new", exitOK, "paid\n", true},
 	} {
 		s := &supervisor{hold: make(chan struct{})}
 		env := append(s.start(t), "AGBOX_JOURNAL="+name)

@@ -229,7 +229,8 @@ func (c *toolCall) end(ctx context.Context, why string) {
 		if len(kept) > journal.MaxResult && uint64(len(kept)) == c.result.size {
 			request["bytes"], body = len(kept), kept
 		} else {
-			request["result_base64"] = kept[:min(len(kept), journal.MaxResult)]
+			// Not nil: a tool that prints nothing has a result, too.
+			request["result_base64"] = append([]byte{}, kept[:min(len(kept), journal.MaxResult)]...)
 		}
 	}
 	got, _, err := c.askWith(ctx, request, body)

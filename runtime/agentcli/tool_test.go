@@ -58,8 +58,8 @@ func (s *supervisor) answer(c net.Conn) {
 	}
 	var req struct {
 		Op, Call, Error, Tool, Name, Invocation string
-		ResultBase64                            string `json:"result_base64"`
-		ResultBytes                             uint64 `json:"result_bytes"`
+		ResultBase64                            *string `json:"result_base64"`
+		ResultBytes                             uint64  `json:"result_bytes"`
 		Bytes                                   int64
 	}
 	_ = json.Unmarshal(line, &req)
@@ -77,8 +77,8 @@ func (s *supervisor) answer(c net.Conn) {
 		s.asked = append(s.asked, strings.TrimSpace(strings.Join([]string{about, req.Tool + req.Name, req.Invocation, req.Error}, " ")))
 		if req.Bytes > 0 {
 			s.asked = append(s.asked, fmt.Sprintf("body of %d bytes of %d, %x", len(body), req.ResultBytes, crc32.ChecksumIEEE(body)))
-		} else if req.ResultBytes > 0 {
-			s.asked = append(s.asked, fmt.Sprintf("%s   0 %d %s", about, req.ResultBytes, req.ResultBase64))
+		} else if req.ResultBase64 != nil {
+			s.asked = append(s.asked, fmt.Sprintf("%s   0 %d %s", about, req.ResultBytes, *req.ResultBase64))
 		}
 		s.mu.Unlock()
 	}
@@ -128,6 +128,7 @@ func TestTool(t *testing.T) {
 // TestALongOutputIsSentAsAWhole, unless it is beyond what is kept: then its beginning is.
 func TestALongOutputIsSentAsAWhole(t *testing.T) {
 	for size, want := range map[int]string{
+		0:                         "end   0 0 ",
 		journal.MaxResult + 1:     fmt.Sprintf("body of %d bytes of %d, %x", journal.MaxResult+1, journal.MaxResult+1, crc32.ChecksumIEEE(make([]byte, journal.MaxResult+1))),
 		journal.MaxResultFile:     fmt.Sprintf("body of %d bytes of %d, %x", journal.MaxResultFile, journal.MaxResultFile, crc32.ChecksumIEEE(make([]byte, journal.MaxResultFile))),
 		journal.MaxResult:         fmt.Sprintf("end   0 %d %s", journal.MaxResult, base64.StdEncoding.EncodeToString(make([]byte, journal.MaxResult))),
