@@ -141,6 +141,7 @@ func TestRefusals(t *testing.T) {
 		{`{"op":"usage","cost_usd":"-1","token":"` + a.token + `"}`, codeBad},
 		{`{"op":"usage","cost_usd":"0.1234567","token":"` + a.token + `"}`, codeBad},
 		{`{"op":"state","state":"EXECUTING","token":"` + a.token + `"}`, codeReport},
+		{`{"op":"step","steps":0,"token":"` + a.token + `"}`, codeReport},
 		{`{"op":"send","text":"x","token":"` + a.token + `"}`, codeReport},
 		{`{"op":"send","to":"x","text":"` + strings.Repeat("\u2028", 15<<10) + `","token":"` + a.token + `"}`, codeReport},
 		{`{"op":"done","outcome":"maybe","token":"` + a.token + `"}`, codeReport},

@@ -27,8 +27,8 @@ type request struct {
 	OutputTokens uint64 `json:"output_tokens"`
 	// CostUSD is a decimal with at most six places, as text.
 	CostUSD string `json:"cost_usd"`
-	// Steps is for the op step: how many steps are complete. 0 means one more.
-	Steps uint64 `json:"steps"`
+	// Steps is for the op step: how many steps are complete. nil means one more.
+	Steps *uint64 `json:"steps"`
 	// Observation is for the op observed.
 	Observation uint64 `json:"observation"`
 	// Text is for the ops say and send. To, Stream and Key are for the op send.
@@ -312,7 +312,12 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		}
 		row.Used = &journal.Used{InputTokens: req.InputTokens, OutputTokens: req.OutputTokens, CostMicroUSD: cost}
 	case journal.Step:
-		row.Steps = req.Steps
+		if req.Steps != nil && *req.Steps == 0 {
+			return req, row, &refusal{codeReport, "Before the first step is complete, there is nothing to report: the number is 1 or more, and without it one more step is complete."}
+		}
+		if req.Steps != nil {
+			row.Steps = *req.Steps
+		}
 	case journal.Say:
 		row.Text = req.Text
 	case journal.Error:
