@@ -209,8 +209,8 @@ func (r *Runner) calls(ctx context.Context, a ledger.Agent, n uint32, c *agboxv1
 		rows.add(row, room)
 	})
 	if err == nil && at.Offset == 0 {
-		gone := false
-		if gone, err = r.ledger.ExecForgotten(ctx, a.SandboxOf(n), agent.ExecID(a.ID, n)); gone {
+		gone, unknown := r.ledger.ExecForgotten(ctx, a.SandboxOf(n), agent.ExecID(a.ID, n))
+		if err = unknown; gone {
 			err = fmt.Errorf("the journal of incarnation %d is not kept any more", n)
 		}
 	}

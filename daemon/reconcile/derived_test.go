@@ -136,7 +136,7 @@ func TestASandboxWaitsForAParentsContainerThatComesBackOnly(t *testing.T) {
 	}
 	owner = event(owner, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
 		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{SandboxId: "box", ExecId: "x"}}})
-	owner = event(owner, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1,
+	event(owner, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1,
 		Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED, ExecId: "x"}}})
 	want("it may be started at this moment", errdefs.IsUnavailable)
 	live["box"] = true
@@ -149,7 +149,7 @@ func TestASandboxWaitsForAParentsContainerThatComesBackOnly(t *testing.T) {
 	sb, _ = b.Ledger.Sandbox("box")
 	emit(sb.Record, machine.Failure(agboxv1.ErrorReason_PRIMARY_MISSING, "It is gone."))
 	want("its owner moves soon, and takes it along", errdefs.IsUnavailable)
-	if owner, err = b.Ledger.RequestKill(t.Context(), "owner", new(agboxv1.AgentKill)); err != nil {
+	if _, err = b.Ledger.RequestKill(t.Context(), "owner", new(agboxv1.AgentKill)); err != nil {
 		t.Fatal(err)
 	}
 	want("it stays without a container", errdefs.IsFailedPrecondition)
