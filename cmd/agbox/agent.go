@@ -91,10 +91,11 @@ The sandbox file may describe the agent as well, in its block agent: name, comma
 and limits. NAME, COMMAND and flags override that block. With --in, the block is that
 of the file from which the sandbox was made.
 
-A program that exits with 0 has completed the agent. Any other end is a crash: agbox
-starts it again after 5 seconds, then after 1, 5 and 30 minutes. The fifth crash, the
-third with the same error, or the second for lack of memory ends the agent as
-DEAD_LETTER.`,
+A program that reports nothing and exits with 0 has completed the agent; one that uses
+agbox-agent says "agbox-agent done complete" first. Exit code 143 is no crash. Any other
+end is one: agbox starts the program again after 5 seconds, then after 1, 5 and 30
+minutes. The fifth crash, the third with the same error, or the second for lack of
+memory ends the agent as DEAD_LETTER.`,
 		Example: `  agbox agent spawn fixer --in demo -- sh -c ./work.sh
   agbox agent spawn --image my/agent --class coder -- agent --task 12
   agbox agent spawn                      # what ./agbox.yaml describes`,

@@ -20,8 +20,9 @@ func (a *app) agentKillCommand() *cobra.Command {
 		Use:   "kill AGENT... [flags]",
 		Short: "End agents",
 		Long: `End agents: SIGTERM goes to the process group of the program and, 5 seconds later,
-SIGKILL to every process that it has started. No further incarnation is begun. The
-children of an agent are adopted by its nearest ancestor that has not ended.
+SIGKILL to every process that it has started. No further incarnation is begun. Its
+children that only it holds are ended too; the others are adopted by its nearest
+ancestor that has not ended.
 
 With --graceful the program gets a message of the kind SIGTERM instead, and ends when it
 wants to; the command does not wait for that. If it has not acknowledged the message after

@@ -23,6 +23,9 @@ Ctrl-C ends the hold at once. If the connection is lost, the hold stays for the 
 --linger. A restart or an upgrade of the daemon does not end it.`,
 		Args: arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if h.Linger < 0 {
+				return usagef("--linger takes a time that is not negative.")
+			}
 			var err error
 			if h.Agent, err = a.agent(ctx, c, args[0], changes); err != nil {
 				return err
@@ -31,7 +34,6 @@ Ctrl-C ends the hold at once. If the connection is lost, the hold stays for the 
 		}),
 	}
 	cmd.Flags().DurationVar(&h.Linger, "linger", 0, "`TIME` that the hold stays after the connection was lost (default 30s)")
-	cmd.Flags().Lookup("linger").DefValue = ""
 	return cmd
 }
 

@@ -90,7 +90,7 @@ func ChildBudget(parent, left Budget, shares int, wanted *agboxv1.AgentBudget) (
 			child.InputTokens = min(child.InputTokens, share(left.InputTokens))
 		}
 		if child.InputTokens == 0 || child.InputTokens > left.InputTokens {
-			return nil, fmt.Sprintf("%d input tokens of its budget are left: ask for at most so many, or wait until a child has ended.", left.InputTokens)
+			return nil, fmt.Sprintf("%d input tokens are left: ask for at most so many and not for 0, which is no bound, or wait until a child has ended.", left.InputTokens)
 		}
 	}
 	if parent.CostMicroUSD > 0 {
@@ -98,7 +98,7 @@ func ChildBudget(parent, left Budget, shares int, wanted *agboxv1.AgentBudget) (
 			child.CostMicroUSD = min(child.CostMicroUSD, share(left.CostMicroUSD))
 		}
 		if child.CostMicroUSD == 0 || child.CostMicroUSD > left.CostMicroUSD {
-			return nil, fmt.Sprintf("%s USD of its budget are left: ask for at most so much, or wait until a child has ended.", dollars(left.CostMicroUSD))
+			return nil, fmt.Sprintf("%s USD are left: ask for at most so much and not for 0, which is no bound, or wait until a child has ended.", dollars(left.CostMicroUSD))
 		}
 	}
 	return &agboxv1.AgentBudget{InputTokens: &child.InputTokens, CostUsd: dollars(child.CostMicroUSD)}, ""

@@ -1455,7 +1455,7 @@ func (StackBorder) EnumDescriptor() ([]byte, []int) {
 // unset has the default that its comment names.
 type AgentSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, unique among living agents. It can be used again after the agent is removed.
+	// Name, unique among living agents. It can be used again once the agent has ended.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Class. Agents of the same class share a circuit breaker. Empty means none.
 	Class string `protobuf:"bytes,2,opt,name=class,proto3" json:"class,omitempty"`
