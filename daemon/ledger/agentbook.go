@@ -24,6 +24,10 @@ type agentBook struct {
 	// children has the children of each agent, and followers those that it must be COMPLETED
 	// for before they begin.
 	children, followers agentSets
+	// ended has the agents that have ended, in the order of their ends.
+	ended []ending
+	// touched has the agents with events that retention has not looked at.
+	touched map[string]struct{}
 	// leased has under the key all the agents that hold or ask for resources.
 	leased agentSets
 	// streams has the ids of the agents that have each stream open.
@@ -43,6 +47,7 @@ type agentBook struct {
 func (b *agentBook) init() {
 	b.all, b.index, b.spent = make(map[string]Agent), newAgentIndex(), newSpentBudgets()
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
+	b.touched = make(map[string]struct{})
 	b.leased = make(agentSets)
 	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
 }
@@ -57,6 +62,7 @@ func (b *agentBook) putLocked(a Agent) {
 	}
 	b.subscribeLocked(before, a)
 	b.index.put(before, a)
+	b.endLocked(before, a)
 	if before.Incarnation != nil {
 		delete(b.running, before.Incarnation.ExecID)
 	}
@@ -129,6 +135,7 @@ func (l *Ledger) publishAgent(a Agent, position uint64) {
 	defer book.mu.Unlock()
 	book.published = max(book.published, position)
 	book.putLocked(a)
+	book.touched[a.ID] = struct{}{}
 	if a.Deleted {
 		l.mail.forget(a)
 	}

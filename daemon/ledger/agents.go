@@ -33,6 +33,7 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 		return fmt.Errorf("list agents: %w", err)
 	}
 	for _, id := range ids {
+		l.agents.touched[id] = struct{}{}
 		a, err := l.loadAgent(ctx, id)
 		switch {
 		case errors.Is(err, context.Canceled):

@@ -87,6 +87,7 @@ func (l *Ledger) growTreeLocked(sb Sandbox) {
 		l.byTree.remove(tree, sb.ID)
 		l.gone.add(tree, sb.ID)
 		l.goneAt[sb.ID] = goneSandbox{tree, sb.StateChangedAt}
+		l.crowdLocked(tree)
 	default:
 		l.byTree.add(tree, sb.ID)
 	}
@@ -98,19 +99,30 @@ type goneSandbox struct {
 	at   time.Time
 }
 
+// KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
+// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
+const KeptOfTree = 8
+
+// crowdLocked follows a change of the deleted sandboxes of a tree.
+func (l *Ledger) crowdLocked(tree string) {
+	if len(l.gone[tree]) > KeptOfTree {
+		l.crowded.add(all, tree)
+	} else {
+		l.crowded.remove(all, tree)
+	}
+}
+
 // Surplus returns the deleted sandboxes that agents had asked for from inside but for the newest
 // of each tree. The bound of a tree counts only sandboxes that exist, so a program can have made
 // and left any number, each with logs.
-func (l *Ledger) Surplus(keep int) map[string]bool {
+func (l *Ledger) Surplus() map[string]bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	surplus := make(map[string]bool)
-	for _, ids := range l.gone {
-		if len(ids) <= keep {
-			continue
-		}
+	for tree := range l.crowded[all] {
+		ids := l.gone[tree]
 		oldest := slices.SortedFunc(maps.Keys(ids), func(a, b string) int { return l.goneAt[a].at.Compare(l.goneAt[b].at) })
-		for _, id := range oldest[:len(oldest)-keep] {
+		for _, id := range oldest[:len(oldest)-KeptOfTree] {
 			surplus[id] = true
 		}
 	}
@@ -121,9 +133,11 @@ func (l *Ledger) Surplus(keep int) map[string]bool {
 func (l *Ledger) dropped(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.touched, id)
 	if g, known := l.goneAt[id]; known {
 		l.gone.remove(g.tree, id)
 		delete(l.goneAt, id)
+		l.crowdLocked(g.tree)
 	}
 }
 

@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"time"
-
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
@@ -52,8 +50,6 @@ type agentIndex struct {
 	// undone has the ended agents among active, by sandbox, and busy those and the ones that
 	// have an incarnation.
 	undone, busy agentSets
-	// over has under the key all the ended agents.
-	over agentSets
 	// untidy has under the key all the ended agents of which this daemon does not know that
 	// they have left no files.
 	untidy agentSets
@@ -65,7 +61,7 @@ const all = "all"
 func newAgentIndex() agentIndex {
 	return agentIndex{
 		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
-		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
+		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
 	}
 }
 
@@ -84,10 +80,8 @@ func (x agentIndex) put(before, after Agent) {
 	x.named.move(before.Name, after.Name, id)
 	switch {
 	case after.Over() && !before.Over():
-		x.over.add(all, id)
 		x.untidy.add(all, id)
 	case !after.Over() && before.Over():
-		x.over.remove(all, id)
 		x.untidy.remove(all, id)
 	}
 	for _, h := range before.Holders {
@@ -198,22 +192,6 @@ func (l *Ledger) LivingChildren(id string) []Agent {
 
 // Held returns the agents that a holder holds and that have not ended, oldest first.
 func (l *Ledger) Held(holder string) []Agent { return l.agents.among(l.agents.index.heldBy, holder) }
-
-// EndedBefore returns the agents that ended at a time or before, oldest first, and how many
-// have ended in all.
-func (l *Ledger) EndedBefore(at time.Time) (list []Agent, count int) {
-	b := &l.agents
-	b.mu.RLock()
-	for id := range b.index.over[all] {
-		if a := b.all[id]; !a.EndedAt.After(at) {
-			list = append(list, a)
-		}
-	}
-	count = len(b.index.over[all])
-	b.mu.RUnlock()
-	b.copied.Add(uint64(len(list)))
-	return oldestFirst(list), count
-}
 
 // Untidy returns the ended agents that were not told to Tidied, oldest first.
 func (l *Ledger) Untidy() []Agent { return l.agents.among(l.agents.index.untidy, all) }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -25,6 +26,7 @@ func anAgent(r *rand.Rand, id int) Agent {
 		a.Parent = fmt.Sprint("a-", r.IntN(id)) // no agent is below itself
 	}
 	a.State = []agboxv1.AgentState{agent.Pending, agent.Executing, agent.Completed, agent.Failed}[r.IntN(4)]
+	a.EndedAt = time.Unix(r.Int64N(5), 0)
 	a.Owned, a.Deleted = r.IntN(4) == 0, r.IntN(8) == 0
 	if r.IntN(3) == 0 {
 		a.Incarnation = &agent.Incarnation{N: 1, ExecID: a.ID + "-1", SandboxID: a.SandboxID}
@@ -68,6 +70,9 @@ func TestIndexesAndSumsOfAgentsFollowAnyHistory(t *testing.T) {
 			got.untidy, made.untidy = nil, nil // depends on what was said of files
 			if !reflect.DeepEqual(got, made) {
 				t.Fatalf("seed %d, step %d: the indexes are\n%v; a look at all agents gives\n%v", seed, step, got, made)
+			}
+			if got, want := l.agents.ended, want.agents.ended; !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d: the ends are\n%v; a look at all agents gives\n%v", seed, step, got, want)
 			}
 			for id := range maps.Keys(l.agents.all) {
 				if got, want := l.agents.taken(id), takenOf(l.agents.all, id); got != want {
@@ -129,7 +134,7 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	before := l.agents.copied.Load()
 	l.AgentsIn("s")
 	l.EndedIn("s")
-	l.EndedBefore(ended.EndedAt.Add(-1))
+	l.EndedBeyond(ended.EndedAt.Add(-1), ended.EndedAt, 10_001)
 	l.LivingIn("s")
 	l.Descendants("first")
 	l.Living()

@@ -41,6 +41,10 @@ type Ledger struct {
 	// gone has the deleted ones whose records are kept, by tree, and goneAt when that was.
 	gone   agentSets
 	goneAt map[string]goneSandbox
+	// crowded has under the key all the trees of which more than KeptOfTree are gone.
+	crowded agentSets
+	// touched has the sandboxes with events that retention has not looked at.
+	touched map[string]struct{}
 	// names maps the names of living sandboxes to their ids.
 	names map[string]string
 	// running maps running execs to their sandboxes.
@@ -92,6 +96,8 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		byTree:     make(agentSets),
 		gone:       make(agentSets),
 		goneAt:     make(map[string]goneSandbox),
+		crowded:    make(agentSets),
+		touched:    make(map[string]struct{}),
 		names:      make(map[string]string),
 		running:    make(map[string]runningExec),
 		changed:    make(map[string]chan struct{}),
@@ -105,6 +111,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	for _, id := range ids {
+		l.touched[id] = struct{}{}
 		sb, err := l.load(ctx, id)
 		switch {
 		case errors.Is(err, context.Canceled):
@@ -160,6 +167,7 @@ func (l *Ledger) admit(sb Sandbox) {
 }
 
 func (l *Ledger) admitLocked(sb Sandbox) {
+	l.touched[sb.ID] = struct{}{}
 	l.growTreeLocked(sb)
 	if sb.Over() {
 		delete(l.sandboxes, sb.ID)

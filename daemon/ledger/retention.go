@@ -14,6 +14,25 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// Touched returns the ids of the sandboxes that have new events since the call before; at first,
+// of all that are stored. Only retention calls it.
+func (l *Ledger) Touched() map[string]struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	touched := l.touched
+	l.touched = make(map[string]struct{})
+	return touched
+}
+
+// TouchedAgents is Touched for agents.
+func (l *Ledger) TouchedAgents() map[string]struct{} {
+	l.agents.mu.Lock()
+	defer l.agents.mu.Unlock()
+	touched := l.agents.touched
+	l.agents.touched = make(map[string]struct{})
+	return touched
+}
+
 // History reads what retention needs to know about a sandbox's events, page by page, and
 // which execs have a record. It skips an event that cannot be read; such an event is
 // never removed alone.
@@ -129,23 +148,6 @@ func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
 	return !sb.Over(), nil
 }
 
-// PastAgents lists the deleted agents of which something is stored, and those whose record
-// could not be read.
-func (l *Ledger) PastAgents(ctx context.Context) ([]string, error) {
-	var all []string
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		all = tx.AgentIDs()
-		return nil
-	})
-	past := all[:0]
-	for _, id := range all {
-		if _, exists := l.Agent(id); !exists {
-			past = append(past, id)
-		}
-	}
-	return past, err
-}
-
 // TrimAgent removes events of an agent that its record does not need, except for the newest keep
 // and those since a time, a few in each transaction. It returns how many are left. An
 // event that cannot be read stays, and keeps no other one from being removed.
@@ -215,5 +217,11 @@ func (l *Ledger) DropAgent(ctx context.Context, id string) error {
 	if err != nil || !a.Deleted {
 		return err
 	}
-	return l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropAgent(id) })
+	if err := l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropAgent(id) }); err != nil {
+		return err
+	}
+	l.agents.mu.Lock()
+	defer l.agents.mu.Unlock()
+	delete(l.agents.touched, id)
+	return nil
 }

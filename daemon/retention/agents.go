@@ -2,25 +2,25 @@ package retention
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // passAgents drops the deleted agents that were kept long enough, then deletes those that
 // have ended long enough ago. So whoever watches agents has until the next pass to see a
 // deletion.
 func (k *Keeper) passAgents(ctx context.Context) {
-	k.trimAgents(ctx)
-	k.dropAgents(ctx)
-	due, count := k.ledger.EndedBefore(k.now().Add(-k.rules.KeepAgents))
-	if count > k.rules.MaxAgents {
-		due = k.withExcess(due, count-k.rules.MaxAgents)
+	ids := k.ledger.TouchedAgents()
+	k.agents.take(k.now(), ids)
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		k.agents.set(id, k.checkAgent(ctx, id))
 	}
-	for _, a := range slices.Backward(due) { // children are younger than their parent
+	going := k.ledger.EndedBeyond(k.now().Add(-k.rules.KeepAgents), k.now().Add(-machine.AtLeast), k.rules.MaxAgents)
+	for _, a := range slices.Backward(going) { // children are younger than their parent
 		if k.needed(a) {
 			continue
 		}
@@ -28,6 +28,21 @@ func (k *Keeper) passAgents(ctx context.Context) {
 			k.log.Warn("an agent that has ended cannot be deleted; the next pass retries", "agent_id", a.ID, "error", err)
 		}
 	}
+}
+
+// checkAgent trims an agent that has not ended, or drops a deleted one. It returns when to look
+// at it again even if nothing happens until then.
+func (k *Keeper) checkAgent(ctx context.Context, id string) (due time.Time) {
+	a, exists := k.ledger.Agent(id)
+	switch {
+	case !exists:
+		delete(k.trimmed, id)
+		return k.checkDeleted(ctx, id)
+	case a.Over():
+		delete(k.trimmed, id)
+		return time.Time{}
+	}
+	return k.trimAgent(ctx, a)
 }
 
 // keptOfAgents is the part of MaxEvents that stays whatever it says when an agent has more.
@@ -41,53 +56,29 @@ type agentTrim struct {
 	again       time.Time
 }
 
-// trimAgents removes events of agents that have not ended and have more than MaxEvents. Those of
-// one are read again only once there can be more than that, or a tenth more than must stay.
-func (k *Keeper) trimAgents(ctx context.Context) {
-	trimmed := make(map[string]agentTrim)
-	living := k.ledger.Living()
-	if root, exists := k.ledger.Agent(agent.Init); exists {
-		living = append(living, root)
+// trimAgent removes events of an agent that has not ended and has more than MaxEvents. They are
+// read again only once there can be more than that, or a tenth more than must stay.
+func (k *Keeper) trimAgent(ctx context.Context, a ledger.Agent) (again time.Time) {
+	last, known := k.trimmed[a.ID]
+	if !known {
+		last.above = uint64(k.rules.MaxEvents)
 	}
-	for _, a := range living {
-		last, known := k.trimmed[a.ID]
-		if !known {
-			last.above = uint64(k.rules.MaxEvents)
-		}
-		if a.LastSequence > last.above || !last.again.IsZero() && !k.now().Before(last.again) {
-			last = k.trimAgent(ctx, a, last)
-		}
-		trimmed[a.ID] = last
+	if a.LastSequence <= last.above && (last.again.IsZero() || k.now().Before(last.again)) {
+		return last.again
 	}
-	k.trimmed = trimmed
-}
-
-func (k *Keeper) trimAgent(ctx context.Context, a ledger.Agent, last agentTrim) agentTrim {
 	left, err := k.ledger.TrimAgent(ctx, a.ID, k.rules.MaxEvents/keptOfAgents, k.now().Add(-machine.AtLeast))
 	if err != nil {
 		if ctx.Err() == nil {
 			k.log.Warn("old events of an agent cannot be removed; the next pass retries", "agent_id", a.ID, "error", err)
 		}
-		return last
+		return k.now()
 	}
 	next := agentTrim{seen: a.LastSequence, above: a.LastSequence + uint64(max(k.rules.MaxEvents-left, k.rules.MaxEvents/keptOfAgents, 1))}
 	if left > k.rules.MaxEvents && a.LastSequence != last.seen {
 		next.again = k.now().Add(machine.AtLeast)
 	}
-	return next
-}
-
-// withExcess adds so many of the ended agents to those that are due, if they are not among them:
-// the ones that ended first, but none of the last minute.
-func (k *Keeper) withExcess(due []ledger.Agent, excess int) []ledger.Agent {
-	over, _ := k.ledger.EndedBefore(k.now().Add(-machine.AtLeast))
-	oldest := slices.SortedFunc(slices.Values(over), func(a, b ledger.Agent) int { return a.EndedAt.Compare(b.EndedAt) })
-	going := make(map[string]bool)
-	for _, a := range append(oldest[:min(excess, len(oldest))], due...) {
-		going[a.ID] = true
-	}
-	all, _ := k.ledger.EndedBefore(k.now())
-	return slices.DeleteFunc(all, func(a ledger.Agent) bool { return !going[a.ID] })
+	k.trimmed[a.ID] = next
+	return next.again
 }
 
 // needed reports whether the agent's own sandbox is still to be removed, which is done in
@@ -100,34 +91,19 @@ func (k *Keeper) needed(a ledger.Agent) bool {
 	return a.Owned && exists && sb.Want != machine.WantDeleted
 }
 
-// dropAgents drops the deleted agents that were kept long enough. It reads the record of
-// each only once.
-func (k *Keeper) dropAgents(ctx context.Context) {
-	past, err := k.ledger.PastAgents(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			k.log.Warn("cannot list the deleted agents", "error", err)
-		}
-		return
+// checkDeleted drops an agent that is not in memory if it was deleted and kept long enough;
+// otherwise it returns when that will be.
+func (k *Keeper) checkDeleted(ctx context.Context, id string) (due time.Time) {
+	due, err := k.dropAgent(ctx, id)
+	if err == nil {
+		delete(k.agentFailures, id)
+		return due
 	}
-	checked := make(map[string]checkResult, len(past))
-	for _, id := range past {
-		before, known := k.agents[id]
-		if known && before.failure == "" && k.now().Before(before.due) {
-			checked[id] = before
-			continue
-		}
-		due, err := k.dropAgent(ctx, id)
-		if err != nil && ctx.Err() == nil && err.Error() != before.failure {
-			k.log.Warn("a deleted agent cannot be removed; the next pass retries", "agent_id", id, "error", err)
-		}
-		if err != nil {
-			checked[id] = checkResult{failure: err.Error()}
-		} else if !due.IsZero() {
-			checked[id] = checkResult{due: due}
-		}
+	if ctx.Err() == nil && err.Error() != k.agentFailures[id] {
+		k.log.Warn("a deleted agent cannot be removed; the next pass retries", "agent_id", id, "error", err)
+		k.agentFailures[id] = err.Error()
 	}
-	k.agents = checked
+	return k.now()
 }
 
 // dropAgent removes the files of a deleted agent, and drops it if it was kept long enough;
@@ -141,8 +117,8 @@ func (k *Keeper) dropAgent(ctx context.Context, id string) (due time.Time, err e
 		return time.Time{}, err
 	}
 	if due := a.EndedAt.Add(k.rules.KeepAgents); k.now().Before(due) {
-		if k.checked[a.SandboxID].lastSequence == 0 {
-			delete(k.checked, a.SandboxID) // of a deleted sandbox less has to stay now
+		if _, living := k.ledger.Sandbox(a.SandboxID); !living {
+			k.sandboxes.set(a.SandboxID, k.now()) // of a deleted one less has to stay now
 		}
 		return due, nil
 	}

@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/agbox/agbox/daemon/ledger"
@@ -49,29 +51,18 @@ type Keeper struct {
 	rules  machine.Retention
 	now    func() time.Time
 	log    *slog.Logger
-	// checked has the result of the last check of each sandbox. A sandbox without
-	// new events in which nothing is due is not read again.
-	checked map[string]checkResult
-	// agents has the same for deleted agents.
-	agents map[string]checkResult
-	// trimmed has the same for agents that have not ended.
+	// sandboxes and agents say when something of each becomes due. Those without new events in
+	// which nothing is due are not looked at.
+	sandboxes, agents agenda
+	// failures has the last reported failure of a sandbox, or of an agent that is not in memory.
+	failures, agentFailures map[string]string
+	// trimmed has the result of the last trim of agents that have not ended.
 	trimmed map[string]agentTrim
-}
-
-type checkResult struct {
-	lastSequence uint64
-	due          time.Time // when something becomes due; zero means never
-	// failure is the last reported failure; empty if there was none.
-	failure string
 }
 
 // passEvery is the maximum time between two passes. Passes are timed because age is not
 // an event that one can wait for; a delay of a minute does no harm.
 const passEvery = time.Minute
-
-// keptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
-// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
-const keptOfTree = 8
 
 // page bounds the execs that are removed in one transaction, because other transactions
 // wait for it.
@@ -81,7 +72,7 @@ const page = 64
 func New(o Options) *Keeper {
 	return &Keeper{
 		ledger: o.Ledger, logs: o.Logs, rules: o.Rules, now: o.Now, log: o.Log,
-		checked: make(map[string]checkResult), agents: make(map[string]checkResult),
+		failures: make(map[string]string), agentFailures: make(map[string]string), trimmed: make(map[string]agentTrim),
 	}
 }
 
@@ -100,43 +91,37 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Pass checks every sandbox and every agent once. A failure for one of them is logged once,
-// retried in the next pass, and does not affect the others.
+// Pass looks at the sandboxes and agents that have new events, and at those of which something
+// is due. A failure for one of them is logged once, retried in the next pass, and does not affect
+// the others.
 func (k *Keeper) Pass(ctx context.Context) {
 	k.passAgents(ctx)
-	checked := make(map[string]checkResult, len(k.checked))
-	for _, sb := range k.ledger.Sandboxes() {
-		before := k.checked[sb.ID]
-		if before.lastSequence == sb.LastSequence && before.failure == "" && (before.due.IsZero() || k.now().Before(before.due)) {
-			checked[sb.ID] = before
-			continue
-		}
-		due, err := k.trim(ctx, sb.ID)
-		checked[sb.ID] = checkResult{lastSequence: sb.LastSequence, due: due, failure: k.report(ctx, sb.ID, before.failure, err)}
+	surplus := k.ledger.Surplus()
+	ids := k.ledger.Touched()
+	k.sandboxes.take(k.now(), ids)
+	for id := range surplus {
+		ids[id] = struct{}{}
 	}
-	surplus := k.ledger.Surplus(keptOfTree)
-	past, err := k.ledger.PastIDs(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			k.log.Warn("cannot list the deleted sandboxes", "error", err)
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		due, err := k.check(ctx, id, surplus[id])
+		if failure := k.report(ctx, id, k.failures[id], err); failure != "" {
+			k.failures[id], due = failure, k.now()
+		} else {
+			delete(k.failures, id)
 		}
-		return
+		k.sandboxes.set(id, due)
 	}
-	for _, id := range past {
-		before, known := k.checked[id]
-		if known && !surplus[id] && before.lastSequence == 0 && before.failure == "" && k.now().Before(before.due) {
-			checked[id] = before
-			continue
-		}
-		due, err := k.drop(ctx, id, surplus[id])
-		if failure := k.report(ctx, id, before.failure, err); failure != "" || !due.IsZero() {
-			checked[id] = checkResult{due: due, failure: failure}
-		}
-	}
-	k.checked = checked
 	if err := k.ledger.SweepKeys(); err != nil {
 		k.log.Warn("unused keys of secret variables cannot be removed; the next pass retries", "error", err)
 	}
+}
+
+// check removes what is due of one sandbox, and returns when more will be.
+func (k *Keeper) check(ctx context.Context, id string, surplus bool) (due time.Time, err error) {
+	if _, living := k.ledger.Sandbox(id); living {
+		return k.trim(ctx, id)
+	}
+	return k.drop(ctx, id, surplus)
 }
 
 // report logs a failure unless it is the same as before, and returns its text.

@@ -465,7 +465,7 @@ func TestOfATreeOnlyTheNewestDeletedSandboxesAreKept(t *testing.T) {
 	}
 	gone("user", "")
 	gone("other", "tree-2")
-	for i := range keptOfTree + 2 {
+	for i := range ledger.KeptOfTree + 2 {
 		gone(string(rune('z'-i)), "tree-1") // by its id, the newest would be the first
 	}
 	want := []string{"other", "q", "r", "s", "t", "u", "v", "w", "x", "user"}
