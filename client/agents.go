@@ -155,20 +155,3 @@ func (c *Client) WatchAgents(ctx context.Context, agent string, after uint64) it
 		}
 	}
 }
-
-// WaitAgent waits until an agent has ended, and returns it.
-func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, error) {
-	a, err := c.GetAgent(ctx, agent)
-	if err != nil || a.GetEndedAt() != nil {
-		return a, err
-	}
-	for ev, err := range c.WatchAgents(ctx, a.GetAgentId(), 0) {
-		if err != nil {
-			return nil, err
-		}
-		if ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED || ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED {
-			break
-		}
-	}
-	return c.GetAgent(ctx, a.GetAgentId())
-}

@@ -2,47 +2,53 @@ package client
 
 import (
 	"context"
-	"errors"
+
+	"google.golang.org/grpc"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
+
+// WaitAgent waits until an agent has ended, and returns it.
+func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, error) {
+	var ended *agboxv1.Agent
+	err := c.waitAgent(ctx, &agboxv1.WaitAgentRequest{AgentId: agent}, func(a *agboxv1.Agent) error {
+		ended = a
+		return nil
+	})
+	if err == nil && ended == nil {
+		return c.GetAgent(ctx, agent) // which says that it was removed
+	}
+	return ended, err
+}
 
 // WaitAgentTree waits until an agent and all agents below it have ended, also those that are
 // spawned meanwhile, and those that others adopt. It calls each with every one of them when it
 // has ended, a parent not necessarily after its children. An agent that was removed is left out.
 // It ends with the first error, also of each.
 func (c *Client) WaitAgentTree(ctx context.Context, agent string, each func(*agboxv1.Agent) error) error {
-	root, err := c.GetAgent(ctx, agent)
-	if err != nil {
-		return err
-	}
-	// Events come in the order of commits. So the spawn of a child comes before the end of its
-	// parent, and once all known ones have ended there are no others.
-	living, known := 0, make(map[string]bool)
-	for ev, err := range c.WatchAgents(ctx, "", 0) {
-		if err != nil {
-			return err
-		}
-		id := ev.GetAgentId()
-		if s := ev.GetSpawned(); s != nil && !known[id] && (id == root.GetAgentId() || known[s.GetParent()]) {
-			known[id] = true
-			living++
-		}
-		if !known[id] || ev.GetType() != agboxv1.AgentEventType_AGENT_ENDED {
-			continue
-		}
-		a, err := c.GetAgent(ctx, id)
-		if err == nil {
-			if err := each(a); err != nil {
-				return err
+	return c.waitAgent(ctx, &agboxv1.WaitAgentRequest{AgentId: agent, Tree: true}, each)
+}
+
+// waitAgent calls each with every agent of a wait once.
+func (c *Client) waitAgent(ctx context.Context, in *agboxv1.WaitAgentRequest, each func(*agboxv1.Agent) error) error {
+	told := make(map[string]bool) // a stream that is opened again begins anew
+	f := feed[agboxv1.WaitAgentResponse]{
+		closes: true,
+		open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WaitAgentResponse], error) {
+			api, err := c.agents()
+			if err != nil {
+				return nil, err
 			}
-		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		if living--; living == 0 {
-			return nil
-		}
+			return api.WaitAgent(ctx, in)
+		},
+		take: func(m *agboxv1.WaitAgentResponse) (bool, error) {
+			id := m.GetAgent().GetAgentId()
+			if told[id] {
+				return false, nil
+			}
+			told[id] = true
+			return false, each(m.GetAgent())
+		},
 	}
-	return ctx.Err()
+	return f.run(ctx, c)
 }

@@ -313,9 +313,6 @@ meanwhile, and prints name and state of each when it has ended.`,
 // waitTree waits for an agent and all below it. The error is about the first that is not
 // COMPLETED.
 func (a *app) waitTree(ctx context.Context, c *client.Client, ref string) error {
-	if ref == "init" {
-		return usagef("Agent init never ends: name an agent below it.")
-	}
 	var failed error
 	err := c.WaitAgentTree(ctx, ref, func(g *agboxv1.Agent) error {
 		failed = cmp.Or(failed, agentOutcome(g))

@@ -35,6 +35,8 @@ type agentBook struct {
 	// changed has a channel for each agent that somebody waits for. The next commit closes
 	// it. The key "" is for any agent.
 	changed map[string]chan struct{}
+	// waits are told of agents that end.
+	waits map[*AgentWait]struct{}
 	// published is the position of the newest event that the maps include.
 	published uint64
 
@@ -48,7 +50,7 @@ func (b *agentBook) init() {
 	b.all, b.index, b.spent = make(map[string]Agent), newAgentIndex(), newSpentBudgets()
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
 	b.touched = make(map[string]struct{})
-	b.leased = make(agentSets)
+	b.leased, b.waits = make(agentSets), make(map[*AgentWait]struct{})
 	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
 }
 
@@ -136,6 +138,9 @@ func (l *Ledger) publishAgent(a Agent, position uint64) {
 	book.published = max(book.published, position)
 	book.putLocked(a)
 	book.touched[a.ID] = struct{}{}
+	for w := range book.waits {
+		w.followLocked(a)
+	}
 	if a.Deleted {
 		l.mail.forget(a)
 	}

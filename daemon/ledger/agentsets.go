@@ -47,6 +47,8 @@ type agentIndex struct {
 	// named has the agents with each name, and members those of each stack by its root,
 	// ended ones too.
 	named, members agentSets
+	// offspring has the agents that each agent has spawned, ended ones too.
+	offspring agentSets
 	// undone has the ended agents among active, by sandbox, and busy those and the ones that
 	// have an incarnation.
 	undone, busy agentSets
@@ -61,7 +63,7 @@ const all = "all"
 func newAgentIndex() agentIndex {
 	return agentIndex{
 		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
-		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
+		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
 	}
 }
 
@@ -78,6 +80,7 @@ func (x agentIndex) put(before, after Agent) {
 	x.livingIn.move(ifLiving(before, before.SandboxID), ifLiving(after, after.SandboxID), id)
 	x.livingOf.move(ifLiving(before, before.Parent), ifLiving(after, after.Parent), id)
 	x.named.move(before.Name, after.Name, id)
+	x.offspring.move(before.Origin, after.Origin, id)
 	switch {
 	case after.Over() && !before.Over():
 		x.untidy.add(all, id)

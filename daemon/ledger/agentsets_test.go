@@ -26,6 +26,7 @@ func anAgent(r *rand.Rand, id int) Agent {
 		a.Parent = fmt.Sprint("a-", r.IntN(id)) // no agent is below itself
 	}
 	a.State = []agboxv1.AgentState{agent.Pending, agent.Executing, agent.Completed, agent.Failed}[r.IntN(4)]
+	a.Origin = []string{agent.Init, "a-0", "a-1"}[r.IntN(3)]
 	a.EndedAt = time.Unix(r.Int64N(5), 0)
 	a.Owned, a.Deleted = r.IntN(4) == 0, r.IntN(8) == 0
 	if r.IntN(3) == 0 {

@@ -212,7 +212,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	s := ev.GetSpawned()
 	r.ID, r.Name, r.Class, r.Parent = ev.GetAgentId(), s.GetName(), s.GetClass(), s.GetParent()
-	r.SandboxID, r.Owned, r.Depth = s.GetSandboxId(), s.GetOwned(), s.GetDepth()
+	r.Origin, r.SandboxID, r.Owned, r.Depth = s.GetParent(), s.GetSandboxId(), s.GetOwned(), s.GetDepth()
 	r.Stack, r.StackRoots, r.Tree = s.GetStack(), s.GetStackRoots(), s.GetTree()
 	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
 	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()

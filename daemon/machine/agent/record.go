@@ -33,8 +33,10 @@ type Record struct {
 	Name string
 	// Class groups agents for the circuit breaker and for defaults. It may be empty.
 	Class string
-	// Parent is the id of the agent that spawned it, or Init.
+	// Parent is the id of the agent that spawned it, or Init, or of the one that adopted it.
 	Parent string
+	// Origin is the id of the agent that spawned it, or Init.
+	Origin string
 	// Depth is 1 for an agent that a user has spawned, and 1 more than that of its parent for
 	// one that an agent has spawned. Adoption does not change it.
 	Depth uint32

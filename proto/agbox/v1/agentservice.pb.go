@@ -456,6 +456,105 @@ func (x *ListAgentsResponse) GetAgents() []*Agent {
 	return nil
 }
 
+type WaitAgentRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Also send each agent that it has spawned, that those have spawned, and so on, also meanwhile,
+	// and those that others have adopted. The stream closes when all have ended.
+	Tree          bool `protobuf:"varint,2,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitAgentRequest) Reset() {
+	*x = WaitAgentRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitAgentRequest) ProtoMessage() {}
+
+func (x *WaitAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitAgentRequest.ProtoReflect.Descriptor instead.
+func (*WaitAgentRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *WaitAgentRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *WaitAgentRequest) GetTree() bool {
+	if x != nil {
+		return x.Tree
+	}
+	return false
+}
+
+// WaitAgentResponse has an agent that has ended. One that was removed is left out.
+type WaitAgentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agent         *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitAgentResponse) Reset() {
+	*x = WaitAgentResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitAgentResponse) ProtoMessage() {}
+
+func (x *WaitAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitAgentResponse.ProtoReflect.Descriptor instead.
+func (*WaitAgentResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *WaitAgentResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type KillAgentRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -468,7 +567,7 @@ type KillAgentRequest struct {
 
 func (x *KillAgentRequest) Reset() {
 	*x = KillAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[6]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +579,7 @@ func (x *KillAgentRequest) String() string {
 func (*KillAgentRequest) ProtoMessage() {}
 
 func (x *KillAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[6]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +592,7 @@ func (x *KillAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillAgentRequest.ProtoReflect.Descriptor instead.
 func (*KillAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *KillAgentRequest) GetAgentId() string {
@@ -531,7 +630,7 @@ type DrainAgentsRequest struct {
 
 func (x *DrainAgentsRequest) Reset() {
 	*x = DrainAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +642,7 @@ func (x *DrainAgentsRequest) String() string {
 func (*DrainAgentsRequest) ProtoMessage() {}
 
 func (x *DrainAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +655,7 @@ func (x *DrainAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainAgentsRequest.ProtoReflect.Descriptor instead.
 func (*DrainAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DrainAgentsRequest) GetAgentIds() []string {
@@ -589,7 +688,7 @@ type DrainAgentsResponse struct {
 
 func (x *DrainAgentsResponse) Reset() {
 	*x = DrainAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +700,7 @@ func (x *DrainAgentsResponse) String() string {
 func (*DrainAgentsResponse) ProtoMessage() {}
 
 func (x *DrainAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +713,7 @@ func (x *DrainAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainAgentsResponse.ProtoReflect.Descriptor instead.
 func (*DrainAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DrainAgentsResponse) GetAgents() []*Agent {
@@ -635,7 +734,7 @@ type PauseAgentRequest struct {
 
 func (x *PauseAgentRequest) Reset() {
 	*x = PauseAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +746,7 @@ func (x *PauseAgentRequest) String() string {
 func (*PauseAgentRequest) ProtoMessage() {}
 
 func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +759,7 @@ func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
 func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PauseAgentRequest) GetAgentId() string {
@@ -689,7 +788,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +800,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +813,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResumeAgentRequest) GetAgentId() string {
@@ -749,7 +848,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +860,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +873,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -808,7 +907,7 @@ type SendMessageRequest struct {
 
 func (x *SendMessageRequest) Reset() {
 	*x = SendMessageRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +919,7 @@ func (x *SendMessageRequest) String() string {
 func (*SendMessageRequest) ProtoMessage() {}
 
 func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +932,7 @@ func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessageRequest.ProtoReflect.Descriptor instead.
 func (*SendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SendMessageRequest) GetAgentId() string {
@@ -883,7 +982,7 @@ type SendMessageResponse struct {
 
 func (x *SendMessageResponse) Reset() {
 	*x = SendMessageResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +994,7 @@ func (x *SendMessageResponse) String() string {
 func (*SendMessageResponse) ProtoMessage() {}
 
 func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1007,7 @@ func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessageResponse.ProtoReflect.Descriptor instead.
 func (*SendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SendMessageResponse) GetSeq() uint64 {
@@ -941,7 +1040,7 @@ type StreamRecipient struct {
 
 func (x *StreamRecipient) Reset() {
 	*x = StreamRecipient{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1052,7 @@ func (x *StreamRecipient) String() string {
 func (*StreamRecipient) ProtoMessage() {}
 
 func (x *StreamRecipient) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1065,7 @@ func (x *StreamRecipient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRecipient.ProtoReflect.Descriptor instead.
 func (*StreamRecipient) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StreamRecipient) GetAgentId() string {
@@ -1017,7 +1116,7 @@ type ReadInboxRequest struct {
 
 func (x *ReadInboxRequest) Reset() {
 	*x = ReadInboxRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1128,7 @@ func (x *ReadInboxRequest) String() string {
 func (*ReadInboxRequest) ProtoMessage() {}
 
 func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1141,7 @@ func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInboxRequest.ProtoReflect.Descriptor instead.
 func (*ReadInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadInboxRequest) GetAgentId() string {
@@ -1078,7 +1177,7 @@ type ReadInboxResponse struct {
 
 func (x *ReadInboxResponse) Reset() {
 	*x = ReadInboxResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1189,7 @@ func (x *ReadInboxResponse) String() string {
 func (*ReadInboxResponse) ProtoMessage() {}
 
 func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1202,7 @@ func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInboxResponse.ProtoReflect.Descriptor instead.
 func (*ReadInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadInboxResponse) GetMessages() []*AgentMessage {
@@ -1131,7 +1230,7 @@ type FollowInboxRequest struct {
 
 func (x *FollowInboxRequest) Reset() {
 	*x = FollowInboxRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1242,7 @@ func (x *FollowInboxRequest) String() string {
 func (*FollowInboxRequest) ProtoMessage() {}
 
 func (x *FollowInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1255,7 @@ func (x *FollowInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowInboxRequest.ProtoReflect.Descriptor instead.
 func (*FollowInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FollowInboxRequest) GetAgentId() string {
@@ -1183,7 +1282,7 @@ type FollowInboxResponse struct {
 
 func (x *FollowInboxResponse) Reset() {
 	*x = FollowInboxResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1294,7 @@ func (x *FollowInboxResponse) String() string {
 func (*FollowInboxResponse) ProtoMessage() {}
 
 func (x *FollowInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1307,7 @@ func (x *FollowInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowInboxResponse.ProtoReflect.Descriptor instead.
 func (*FollowInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FollowInboxResponse) GetMessage() *AgentMessage {
@@ -1231,7 +1330,7 @@ type HoldAgentRequest struct {
 
 func (x *HoldAgentRequest) Reset() {
 	*x = HoldAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1342,7 @@ func (x *HoldAgentRequest) String() string {
 func (*HoldAgentRequest) ProtoMessage() {}
 
 func (x *HoldAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1355,7 @@ func (x *HoldAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldAgentRequest.ProtoReflect.Descriptor instead.
 func (*HoldAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HoldAgentRequest) GetAgentId() string {
@@ -1289,7 +1388,7 @@ type HoldAgentResponse struct {
 
 func (x *HoldAgentResponse) Reset() {
 	*x = HoldAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1400,7 @@ func (x *HoldAgentResponse) String() string {
 func (*HoldAgentResponse) ProtoMessage() {}
 
 func (x *HoldAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1413,7 @@ func (x *HoldAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldAgentResponse.ProtoReflect.Descriptor instead.
 func (*HoldAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HoldAgentResponse) GetAgent() *Agent {
@@ -1334,7 +1433,7 @@ type CloseHoldRequest struct {
 
 func (x *CloseHoldRequest) Reset() {
 	*x = CloseHoldRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1445,7 @@ func (x *CloseHoldRequest) String() string {
 func (*CloseHoldRequest) ProtoMessage() {}
 
 func (x *CloseHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1458,7 @@ func (x *CloseHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseHoldRequest.ProtoReflect.Descriptor instead.
 func (*CloseHoldRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CloseHoldRequest) GetAgentId() string {
@@ -1385,7 +1484,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1496,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1509,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListCheckpointsRequest) GetAgentId() string {
@@ -1429,7 +1528,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1540,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1553,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
@@ -1475,7 +1574,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1586,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1599,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCheckpointRequest) GetAgentId() string {
@@ -1528,7 +1627,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1639,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1652,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
@@ -1582,7 +1681,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1693,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1706,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -1636,7 +1735,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1747,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1760,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -1695,7 +1794,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1806,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1819,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -1765,7 +1864,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1876,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1889,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -1834,7 +1933,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1945,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1958,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -1972,7 +2071,7 @@ type ReadJournalRequest struct {
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2083,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2096,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -2042,7 +2141,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2054,7 +2153,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2067,7 +2166,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -2099,7 +2198,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2210,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2223,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{35}
 }
 
 type ReapAgentsResponse struct {
@@ -2141,7 +2240,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2252,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2265,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -2200,7 +2299,7 @@ type ListLeasesRequest struct {
 
 func (x *ListLeasesRequest) Reset() {
 	*x = ListLeasesRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2311,7 @@ func (x *ListLeasesRequest) String() string {
 func (*ListLeasesRequest) ProtoMessage() {}
 
 func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2324,7 @@ func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesRequest.ProtoReflect.Descriptor instead.
 func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListLeasesRequest) GetAgentId() string {
@@ -2244,7 +2343,7 @@ type ListLeasesResponse struct {
 
 func (x *ListLeasesResponse) Reset() {
 	*x = ListLeasesResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[36]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2355,7 @@ func (x *ListLeasesResponse) String() string {
 func (*ListLeasesResponse) ProtoMessage() {}
 
 func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[36]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2368,7 @@ func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesResponse.ProtoReflect.Descriptor instead.
 func (*ListLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListLeasesResponse) GetLeases() []*LeaseEntry {
@@ -2295,7 +2394,7 @@ type LeaseEntry struct {
 
 func (x *LeaseEntry) Reset() {
 	*x = LeaseEntry{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[37]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2406,7 @@ func (x *LeaseEntry) String() string {
 func (*LeaseEntry) ProtoMessage() {}
 
 func (x *LeaseEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[37]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2419,7 @@ func (x *LeaseEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseEntry.ProtoReflect.Descriptor instead.
 func (*LeaseEntry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LeaseEntry) GetLease() *AgentLease {
@@ -2368,7 +2467,7 @@ type BreakLeaseRequest struct {
 
 func (x *BreakLeaseRequest) Reset() {
 	*x = BreakLeaseRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[38]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2479,7 @@ func (x *BreakLeaseRequest) String() string {
 func (*BreakLeaseRequest) ProtoMessage() {}
 
 func (x *BreakLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[38]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2492,7 @@ func (x *BreakLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakLeaseRequest.ProtoReflect.Descriptor instead.
 func (*BreakLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BreakLeaseRequest) GetAgentId() string {
@@ -2441,7 +2540,13 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x06parent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06parent\x12\x1e\n" +
 	"\x05below\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05below\"=\n" +
 	"\x12ListAgentsResponse\x12'\n" +
-	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"\xa6\x01\n" +
+	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"M\n" +
+	"\x10WaitAgentRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x12\n" +
+	"\x04tree\x18\x02 \x01(\bR\x04tree\":\n" +
+	"\x11WaitAgentResponse\x12%\n" +
+	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"\xa6\x01\n" +
 	"\x10KillAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x120\n" +
@@ -2587,13 +2692,14 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
 	"\x14AGENT_VERDICT_RESUME\x10\x03\x12\x19\n" +
 	"\x15AGENT_VERDICT_APPROVE\x10\x04\x12\x16\n" +
-	"\x12AGENT_VERDICT_DENY\x10\x052\xa9\f\n" +
+	"\x12AGENT_VERDICT_DENY\x10\x052\xf1\f\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
-	"ListAgents\x12\x1b.agbox.v1.ListAgentsRequest\x1a\x1c.agbox.v1.ListAgentsResponse\x12C\n" +
+	"ListAgents\x12\x1b.agbox.v1.ListAgentsRequest\x1a\x1c.agbox.v1.ListAgentsResponse\x12F\n" +
+	"\tWaitAgent\x12\x1a.agbox.v1.WaitAgentRequest\x1a\x1b.agbox.v1.WaitAgentResponse0\x01\x12C\n" +
 	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
 	"\vDrainAgents\x12\x1c.agbox.v1.DrainAgentsRequest\x1a\x1d.agbox.v1.DrainAgentsResponse\x12E\n" +
 	"\n" +
@@ -2630,7 +2736,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -2639,134 +2745,139 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*GetAgentResponse)(nil),        // 4: agbox.v1.GetAgentResponse
 	(*ListAgentsRequest)(nil),       // 5: agbox.v1.ListAgentsRequest
 	(*ListAgentsResponse)(nil),      // 6: agbox.v1.ListAgentsResponse
-	(*KillAgentRequest)(nil),        // 7: agbox.v1.KillAgentRequest
-	(*DrainAgentsRequest)(nil),      // 8: agbox.v1.DrainAgentsRequest
-	(*DrainAgentsResponse)(nil),     // 9: agbox.v1.DrainAgentsResponse
-	(*PauseAgentRequest)(nil),       // 10: agbox.v1.PauseAgentRequest
-	(*ResumeAgentRequest)(nil),      // 11: agbox.v1.ResumeAgentRequest
-	(*DeleteAgentRequest)(nil),      // 12: agbox.v1.DeleteAgentRequest
-	(*SendMessageRequest)(nil),      // 13: agbox.v1.SendMessageRequest
-	(*SendMessageResponse)(nil),     // 14: agbox.v1.SendMessageResponse
-	(*StreamRecipient)(nil),         // 15: agbox.v1.StreamRecipient
-	(*ReadInboxRequest)(nil),        // 16: agbox.v1.ReadInboxRequest
-	(*ReadInboxResponse)(nil),       // 17: agbox.v1.ReadInboxResponse
-	(*FollowInboxRequest)(nil),      // 18: agbox.v1.FollowInboxRequest
-	(*FollowInboxResponse)(nil),     // 19: agbox.v1.FollowInboxResponse
-	(*HoldAgentRequest)(nil),        // 20: agbox.v1.HoldAgentRequest
-	(*HoldAgentResponse)(nil),       // 21: agbox.v1.HoldAgentResponse
-	(*CloseHoldRequest)(nil),        // 22: agbox.v1.CloseHoldRequest
-	(*ListCheckpointsRequest)(nil),  // 23: agbox.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 24: agbox.v1.ListCheckpointsResponse
-	(*GetCheckpointRequest)(nil),    // 25: agbox.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 26: agbox.v1.GetCheckpointResponse
-	(*WatchAgentsRequest)(nil),      // 27: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),     // 28: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),             // 29: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),      // 30: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),     // 31: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),      // 32: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),     // 33: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),       // 34: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),      // 35: agbox.v1.ReapAgentsResponse
-	(*ListLeasesRequest)(nil),       // 36: agbox.v1.ListLeasesRequest
-	(*ListLeasesResponse)(nil),      // 37: agbox.v1.ListLeasesResponse
-	(*LeaseEntry)(nil),              // 38: agbox.v1.LeaseEntry
-	(*BreakLeaseRequest)(nil),       // 39: agbox.v1.BreakLeaseRequest
-	(*AgentSpec)(nil),               // 40: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 41: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 42: agbox.v1.Agent
-	(KillMode)(0),                   // 43: agbox.v1.KillMode
-	(KillCascade)(0),                // 44: agbox.v1.KillCascade
-	(ErrorReason)(0),                // 45: agbox.v1.ErrorReason
-	(*AgentMessage)(nil),            // 46: agbox.v1.AgentMessage
-	(*durationpb.Duration)(nil),     // 47: google.protobuf.Duration
-	(*AgentCheckpoint)(nil),         // 48: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 49: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 50: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 51: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 52: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 53: agbox.v1.LogEnd
-	(*AgentLease)(nil),              // 54: agbox.v1.AgentLease
-	(LeaseVerdict)(0),               // 55: agbox.v1.LeaseVerdict
+	(*WaitAgentRequest)(nil),        // 7: agbox.v1.WaitAgentRequest
+	(*WaitAgentResponse)(nil),       // 8: agbox.v1.WaitAgentResponse
+	(*KillAgentRequest)(nil),        // 9: agbox.v1.KillAgentRequest
+	(*DrainAgentsRequest)(nil),      // 10: agbox.v1.DrainAgentsRequest
+	(*DrainAgentsResponse)(nil),     // 11: agbox.v1.DrainAgentsResponse
+	(*PauseAgentRequest)(nil),       // 12: agbox.v1.PauseAgentRequest
+	(*ResumeAgentRequest)(nil),      // 13: agbox.v1.ResumeAgentRequest
+	(*DeleteAgentRequest)(nil),      // 14: agbox.v1.DeleteAgentRequest
+	(*SendMessageRequest)(nil),      // 15: agbox.v1.SendMessageRequest
+	(*SendMessageResponse)(nil),     // 16: agbox.v1.SendMessageResponse
+	(*StreamRecipient)(nil),         // 17: agbox.v1.StreamRecipient
+	(*ReadInboxRequest)(nil),        // 18: agbox.v1.ReadInboxRequest
+	(*ReadInboxResponse)(nil),       // 19: agbox.v1.ReadInboxResponse
+	(*FollowInboxRequest)(nil),      // 20: agbox.v1.FollowInboxRequest
+	(*FollowInboxResponse)(nil),     // 21: agbox.v1.FollowInboxResponse
+	(*HoldAgentRequest)(nil),        // 22: agbox.v1.HoldAgentRequest
+	(*HoldAgentResponse)(nil),       // 23: agbox.v1.HoldAgentResponse
+	(*CloseHoldRequest)(nil),        // 24: agbox.v1.CloseHoldRequest
+	(*ListCheckpointsRequest)(nil),  // 25: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 26: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 27: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 28: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 29: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 30: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 31: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 32: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 33: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 34: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 35: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 36: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 37: agbox.v1.ReapAgentsResponse
+	(*ListLeasesRequest)(nil),       // 38: agbox.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),      // 39: agbox.v1.ListLeasesResponse
+	(*LeaseEntry)(nil),              // 40: agbox.v1.LeaseEntry
+	(*BreakLeaseRequest)(nil),       // 41: agbox.v1.BreakLeaseRequest
+	(*AgentSpec)(nil),               // 42: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 43: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 44: agbox.v1.Agent
+	(KillMode)(0),                   // 45: agbox.v1.KillMode
+	(KillCascade)(0),                // 46: agbox.v1.KillCascade
+	(ErrorReason)(0),                // 47: agbox.v1.ErrorReason
+	(*AgentMessage)(nil),            // 48: agbox.v1.AgentMessage
+	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
+	(*AgentCheckpoint)(nil),         // 50: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 51: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 52: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 53: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 54: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 55: agbox.v1.LogEnd
+	(*AgentLease)(nil),              // 56: agbox.v1.AgentLease
+	(LeaseVerdict)(0),               // 57: agbox.v1.LeaseVerdict
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	40, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	41, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	42, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	42, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	42, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	43, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	44, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
-	42, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
-	0,  // 8: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	15, // 9: agbox.v1.SendMessageResponse.recipients:type_name -> agbox.v1.StreamRecipient
-	45, // 10: agbox.v1.StreamRecipient.reason:type_name -> agbox.v1.ErrorReason
-	46, // 11: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
-	46, // 12: agbox.v1.FollowInboxResponse.message:type_name -> agbox.v1.AgentMessage
-	47, // 13: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
-	42, // 14: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
-	48, // 15: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	48, // 16: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	49, // 17: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	50, // 18: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	29, // 19: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	29, // 20: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	49, // 21: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	51, // 22: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	52, // 23: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	53, // 24: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	42, // 25: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	42, // 26: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	38, // 27: agbox.v1.ListLeasesResponse.leases:type_name -> agbox.v1.LeaseEntry
-	54, // 28: agbox.v1.LeaseEntry.lease:type_name -> agbox.v1.AgentLease
-	55, // 29: agbox.v1.LeaseEntry.verdict:type_name -> agbox.v1.LeaseVerdict
-	1,  // 30: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 31: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 32: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 33: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 34: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 35: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
-	11, // 36: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	20, // 37: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
-	22, // 38: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
-	34, // 39: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	12, // 40: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	13, // 41: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
-	16, // 42: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
-	18, // 43: agbox.v1.AgentService.FollowInbox:input_type -> agbox.v1.FollowInboxRequest
-	36, // 44: agbox.v1.AgentService.ListLeases:input_type -> agbox.v1.ListLeasesRequest
-	39, // 45: agbox.v1.AgentService.BreakLease:input_type -> agbox.v1.BreakLeaseRequest
-	23, // 46: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	25, // 47: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	27, // 48: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	32, // 49: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	30, // 50: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 51: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 52: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 53: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 54: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 55: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 56: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 57: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	21, // 58: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
-	4,  // 59: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
-	35, // 60: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 61: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	14, // 62: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
-	17, // 63: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
-	19, // 64: agbox.v1.AgentService.FollowInbox:output_type -> agbox.v1.FollowInboxResponse
-	37, // 65: agbox.v1.AgentService.ListLeases:output_type -> agbox.v1.ListLeasesResponse
-	4,  // 66: agbox.v1.AgentService.BreakLease:output_type -> agbox.v1.GetAgentResponse
-	24, // 67: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	26, // 68: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	28, // 69: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	33, // 70: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	31, // 71: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	51, // [51:72] is the sub-list for method output_type
-	30, // [30:51] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	42, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	43, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	44, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	44, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	44, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	44, // 5: agbox.v1.WaitAgentResponse.agent:type_name -> agbox.v1.Agent
+	45, // 6: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	46, // 7: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
+	44, // 8: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	0,  // 9: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
+	17, // 10: agbox.v1.SendMessageResponse.recipients:type_name -> agbox.v1.StreamRecipient
+	47, // 11: agbox.v1.StreamRecipient.reason:type_name -> agbox.v1.ErrorReason
+	48, // 12: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	48, // 13: agbox.v1.FollowInboxResponse.message:type_name -> agbox.v1.AgentMessage
+	49, // 14: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
+	44, // 15: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
+	50, // 16: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	50, // 17: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	51, // 18: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	52, // 19: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	31, // 20: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	31, // 21: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	51, // 22: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	53, // 23: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	54, // 24: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	55, // 25: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	44, // 26: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	44, // 27: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	40, // 28: agbox.v1.ListLeasesResponse.leases:type_name -> agbox.v1.LeaseEntry
+	56, // 29: agbox.v1.LeaseEntry.lease:type_name -> agbox.v1.AgentLease
+	57, // 30: agbox.v1.LeaseEntry.verdict:type_name -> agbox.v1.LeaseVerdict
+	1,  // 31: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 32: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 33: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 34: agbox.v1.AgentService.WaitAgent:input_type -> agbox.v1.WaitAgentRequest
+	9,  // 35: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	10, // 36: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	12, // 37: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
+	13, // 38: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	22, // 39: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
+	24, // 40: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
+	36, // 41: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	14, // 42: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	15, // 43: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	18, // 44: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	20, // 45: agbox.v1.AgentService.FollowInbox:input_type -> agbox.v1.FollowInboxRequest
+	38, // 46: agbox.v1.AgentService.ListLeases:input_type -> agbox.v1.ListLeasesRequest
+	41, // 47: agbox.v1.AgentService.BreakLease:input_type -> agbox.v1.BreakLeaseRequest
+	25, // 48: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	27, // 49: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	29, // 50: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	34, // 51: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	32, // 52: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 53: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 54: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 55: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	8,  // 56: agbox.v1.AgentService.WaitAgent:output_type -> agbox.v1.WaitAgentResponse
+	4,  // 57: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	11, // 58: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 59: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 60: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	23, // 61: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
+	4,  // 62: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
+	37, // 63: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 64: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	16, // 65: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	19, // 66: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	21, // 67: agbox.v1.AgentService.FollowInbox:output_type -> agbox.v1.FollowInboxResponse
+	39, // 68: agbox.v1.AgentService.ListLeases:output_type -> agbox.v1.ListLeasesResponse
+	4,  // 69: agbox.v1.AgentService.BreakLease:output_type -> agbox.v1.GetAgentResponse
+	26, // 70: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	28, // 71: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	30, // 72: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	35, // 73: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	33, // 74: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	53, // [53:75] is the sub-list for method output_type
+	31, // [31:53] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -2778,8 +2889,8 @@ func file_agbox_v1_agentservice_proto_init() {
 	file_agbox_v1_error_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[29].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[30].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[31].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[32].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -2793,7 +2904,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	AgentService_SpawnAgent_FullMethodName      = "/agbox.v1.AgentService/SpawnAgent"
 	AgentService_GetAgent_FullMethodName        = "/agbox.v1.AgentService/GetAgent"
 	AgentService_ListAgents_FullMethodName      = "/agbox.v1.AgentService/ListAgents"
+	AgentService_WaitAgent_FullMethodName       = "/agbox.v1.AgentService/WaitAgent"
 	AgentService_KillAgent_FullMethodName       = "/agbox.v1.AgentService/KillAgent"
 	AgentService_DrainAgents_FullMethodName     = "/agbox.v1.AgentService/DrainAgents"
 	AgentService_PauseAgent_FullMethodName      = "/agbox.v1.AgentService/PauseAgent"
@@ -59,6 +60,8 @@ type AgentServiceClient interface {
 	GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ListAgents returns the agents that the request selects, oldest first.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
+	// WaitAgent sends an agent once it has ended, and closes the stream then.
+	WaitAgent(ctx context.Context, in *WaitAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitAgentResponse], error)
 	// KillAgent ends an agent. It returns once the request is recorded.
 	KillAgent(ctx context.Context, in *KillAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// DrainAgents lets the incarnations of agents save their work and exit. The agents are
@@ -163,6 +166,25 @@ func (c *agentServiceClient) ListAgents(ctx context.Context, in *ListAgentsReque
 	return out, nil
 }
 
+func (c *agentServiceClient) WaitAgent(ctx context.Context, in *WaitAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitAgentResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_WaitAgent_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WaitAgentRequest, WaitAgentResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_WaitAgentClient = grpc.ServerStreamingClient[WaitAgentResponse]
+
 func (c *agentServiceClient) KillAgent(ctx context.Context, in *KillAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetAgentResponse)
@@ -205,7 +227,7 @@ func (c *agentServiceClient) ResumeAgent(ctx context.Context, in *ResumeAgentReq
 
 func (c *agentServiceClient) HoldAgent(ctx context.Context, in *HoldAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HoldAgentResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_HoldAgent_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_HoldAgent_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +296,7 @@ func (c *agentServiceClient) ReadInbox(ctx context.Context, in *ReadInboxRequest
 
 func (c *agentServiceClient) FollowInbox(ctx context.Context, in *FollowInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowInboxResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_FollowInbox_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_FollowInbox_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +345,7 @@ func (c *agentServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckp
 
 func (c *agentServiceClient) GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetCheckpointResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_GetCheckpoint_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_GetCheckpoint_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +364,7 @@ type AgentService_GetCheckpointClient = grpc.ServerStreamingClient[GetCheckpoint
 
 func (c *agentServiceClient) WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_WatchAgents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[4], AgentService_WatchAgents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -361,7 +383,7 @@ type AgentService_WatchAgentsClient = grpc.ServerStreamingClient[WatchAgentsResp
 
 func (c *agentServiceClient) ReadJournal(ctx context.Context, in *ReadJournalRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadJournalResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[4], AgentService_ReadJournal_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[5], AgentService_ReadJournal_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -380,7 +402,7 @@ type AgentService_ReadJournalClient = grpc.ServerStreamingClient[ReadJournalResp
 
 func (c *agentServiceClient) AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[5], AgentService_AttachAgent_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[6], AgentService_AttachAgent_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -411,6 +433,8 @@ type AgentServiceServer interface {
 	GetAgent(context.Context, *GetAgentRequest) (*GetAgentResponse, error)
 	// ListAgents returns the agents that the request selects, oldest first.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
+	// WaitAgent sends an agent once it has ended, and closes the stream then.
+	WaitAgent(*WaitAgentRequest, grpc.ServerStreamingServer[WaitAgentResponse]) error
 	// KillAgent ends an agent. It returns once the request is recorded.
 	KillAgent(context.Context, *KillAgentRequest) (*GetAgentResponse, error)
 	// DrainAgents lets the incarnations of agents save their work and exit. The agents are
@@ -493,6 +517,9 @@ func (UnimplementedAgentServiceServer) GetAgent(context.Context, *GetAgentReques
 }
 func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
+}
+func (UnimplementedAgentServiceServer) WaitAgent(*WaitAgentRequest, grpc.ServerStreamingServer[WaitAgentResponse]) error {
+	return status.Error(codes.Unimplemented, "method WaitAgent not implemented")
 }
 func (UnimplementedAgentServiceServer) KillAgent(context.Context, *KillAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KillAgent not implemented")
@@ -622,6 +649,17 @@ func _AgentService_ListAgents_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _AgentService_WaitAgent_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WaitAgentRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).WaitAgent(m, &grpc.GenericServerStream[WaitAgentRequest, WaitAgentResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_WaitAgentServer = grpc.ServerStreamingServer[WaitAgentResponse]
 
 func _AgentService_KillAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(KillAgentRequest)
@@ -974,6 +1012,11 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WaitAgent",
+			Handler:       _AgentService_WaitAgent_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "HoldAgent",
 			Handler:       _AgentService_HoldAgent_Handler,
