@@ -24,6 +24,8 @@ type agentBook struct {
 	// children has the children of each agent, and followers those that it must be COMPLETED
 	// for before they begin.
 	children, followers agentSets
+	// journals has the sizes of the journals of stacks.
+	journals journalBook
 	// ended has the agents that have ended, in the order of their ends.
 	ended []ending
 	// touched has the agents with events that retention has not looked at.
@@ -50,6 +52,7 @@ func (b *agentBook) init() {
 	b.all, b.index, b.spent = make(map[string]Agent), newAgentIndex(), newSpentBudgets()
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
 	b.touched = make(map[string]struct{})
+	b.journals = newJournalBook()
 	b.leased, b.waits = make(agentSets), make(map[*AgentWait]struct{})
 	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
 }
@@ -65,6 +68,7 @@ func (b *agentBook) putLocked(a Agent) {
 	b.subscribeLocked(before, a)
 	b.index.put(before, a)
 	b.endLocked(before, a)
+	b.journals.put(before, a)
 	if before.Incarnation != nil {
 		delete(b.running, before.Incarnation.ExecID)
 	}

@@ -44,9 +44,8 @@ type agentIndex struct {
 	// living has all living agents under the key all. Of livingIn the keys are sandboxes, of
 	// livingOf parents, of heldBy holders, and of livingUnder the roots of stacks.
 	living, livingIn, livingOf, heldBy, livingUnder agentSets
-	// named has the agents with each name, and members those of each stack by its root,
-	// ended ones too.
-	named, members agentSets
+	// named has the agents with each name, ended ones too.
+	named agentSets
 	// offspring has the agents that each agent has spawned, ended ones too.
 	offspring agentSets
 	// undone has the ended agents among active, by sandbox, and busy those and the ones that
@@ -63,7 +62,7 @@ const all = "all"
 func newAgentIndex() agentIndex {
 	return agentIndex{
 		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
-		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
+		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
 	}
 }
 
@@ -94,11 +93,9 @@ func (x agentIndex) put(before, after Agent) {
 		x.heldBy.move("", ifLiving(after, h.ID), id)
 	}
 	for _, root := range before.StackRoots {
-		x.members.move(root, "", id)
 		x.livingUnder.move(root, "", id)
 	}
 	for _, root := range after.StackRoots {
-		x.members.move("", root, id)
 		x.livingUnder.move("", ifLiving(after, root), id)
 	}
 }

@@ -26,6 +26,7 @@ func anAgent(r *rand.Rand, id int) Agent {
 		a.Parent = fmt.Sprint("a-", r.IntN(id)) // no agent is below itself
 	}
 	a.State = []agboxv1.AgentState{agent.Pending, agent.Executing, agent.Completed, agent.Failed}[r.IntN(4)]
+	a.Incarnations = r.Uint32N(3) + 1
 	a.Origin = []string{agent.Init, "a-0", "a-1"}[r.IntN(3)]
 	a.EndedAt = time.Unix(r.Int64N(5), 0)
 	a.Owned, a.Deleted = r.IntN(4) == 0, r.IntN(8) == 0
@@ -71,6 +72,9 @@ func TestIndexesAndSumsOfAgentsFollowAnyHistory(t *testing.T) {
 			got.untidy, made.untidy = nil, nil // depends on what was said of files
 			if !reflect.DeepEqual(got, made) {
 				t.Fatalf("seed %d, step %d: the indexes are\n%v; a look at all agents gives\n%v", seed, step, got, made)
+			}
+			if got, want := l.agents.journals, want.agents.journals; !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, step %d: of journals is known\n%v; a look at all agents gives\n%v", seed, step, got, want)
 			}
 			if got, want := l.agents.ended, want.agents.ended; !slices.Equal(got, want) {
 				t.Fatalf("seed %d, step %d: the ends are\n%v; a look at all agents gives\n%v", seed, step, got, want)

@@ -45,11 +45,6 @@ func (t *agentTxn) mayJoinStacks(n NewAgent) error {
 	return nil
 }
 
-// members returns the agents of the stack with that root.
-func (l *Ledger) members(root string) []Agent {
-	return l.agents.among(l.agents.index.members, root)
-}
-
 // mayReach refuses a message of an agent that would cross the border of a stack.
 func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
 	recipient := l.agentIn(tx, to)
@@ -92,16 +87,4 @@ func (l *Ledger) InStack(a Agent, name string) bool {
 		r, _ := l.Agent(root)
 		return agent.StackOf(r.Spec).Name == name
 	})
-}
-
-// StackJournals has the bounds of the journals of the stacks that an agent is in, and the
-// members of each.
-func (l *Ledger) StackJournals(a Agent) (bounds []uint64, members [][]Agent) {
-	for _, root := range a.StackRoots {
-		r, _ := l.Agent(root)
-		if most := agent.StackOf(r.Spec).JournalBytes; most > 0 {
-			bounds, members = append(bounds, most), append(members, l.members(root))
-		}
-	}
-	return bounds, members
 }

@@ -75,8 +75,9 @@ func (l *Ledger) RecordedExecs(ctx context.Context, sandboxID string) (map[strin
 // Forget removes parts of a sandbox's history in one transaction, so callers should pass
 // only a few at a time. Data of a running exec is never removed.
 func (l *Ledger) Forget(ctx context.Context, sandboxID string, parts []machine.TrimPart) error {
-	return l.store.Update(ctx, func(tx *store.Tx) error {
-		var execIDs []string
+	var execIDs []string
+	err := l.store.Update(ctx, func(tx *store.Tx) error {
+		execIDs = nil
 		var sequences []uint64
 		for _, part := range parts {
 			if part.ExecID != "" && l.isRunning(part.ExecID) {
@@ -89,6 +90,10 @@ func (l *Ledger) Forget(ctx context.Context, sandboxID string, parts []machine.T
 		}
 		return errors.Join(tx.ForgetExecs(sandboxID, execIDs...), tx.RemoveEvents(sandboxID, sequences...))
 	})
+	if err == nil {
+		l.agents.forgetJournals(execIDs)
+	}
+	return err
 }
 
 func (l *Ledger) isRunning(execID string) bool {

@@ -17,10 +17,13 @@ const leastJournal = 64 << 10
 // that its agent is in. 0 means that they have no bound.
 func (r *Runner) journalBytes(a ledger.Agent) uint64 {
 	var least uint64
-	bounds, members := r.ledger.StackJournals(a)
-	for i, left := range bounds {
-		for _, m := range members[i] {
-			left -= min(left, r.journalsOf(m))
+	for _, m := range r.ledger.UncountedJournals(a) {
+		r.ledger.CountJournals(m, func(n uint32) uint64 { return r.journalOf(m, n) })
+	}
+	for _, stack := range r.ledger.StackJournals(a) {
+		left := stack.Most - min(stack.Most, stack.Ended)
+		for _, m := range stack.Running {
+			left -= min(left, r.journalOf(m, m.Incarnation.N))
 		}
 		if left = max(left, leastJournal); least == 0 || left < least {
 			least = left
@@ -29,15 +32,12 @@ func (r *Runner) journalBytes(a ledger.Agent) uint64 {
 	return least
 }
 
-// journalsOf is the size of the journals of an agent, in bytes.
-func (r *Runner) journalsOf(a ledger.Agent) (size uint64) {
-	for _, s := range a.Stays() {
-		for n := s.First; n <= s.Last; n++ {
-			name := filepath.Join(r.paths.SandboxLogs(s.SandboxID), logs.JournalName(agent.ExecID(a.ID, n)))
-			if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
-				size += uint64(info.Size())
-			}
-		}
+// journalOf is the size of the journal of an incarnation, in bytes.
+func (r *Runner) journalOf(a ledger.Agent, n uint32) uint64 {
+	r.looked.Add(1)
+	name := filepath.Join(r.paths.SandboxLogs(a.SandboxOf(n)), logs.JournalName(agent.ExecID(a.ID, n)))
+	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
+		return uint64(info.Size())
 	}
-	return size
+	return 0
 }

@@ -8,6 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/logs"
 )
@@ -63,4 +64,75 @@ func TestAnIncarnationBeginsWithWhatTheJournalsOfItsStackLeave(t *testing.T) {
 	if got := b.runner.journalBytes(other); got != 0 {
 		t.Errorf("outside of the stack: %d", got)
 	}
+}
+
+// TestAStartLooksAtNoJournalOfItsStackTwice: those of incarnations that have ended do not change.
+func TestAStartLooksAtNoJournalOfItsStackTwice(t *testing.T) {
+	b := newBench(t)
+	spawn := func(id, parent string, stack *agboxv1.AgentStack) ledger.Agent {
+		t.Helper()
+		a, err := b.ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, Parent: parent, SandboxID: "a", Spec: &agboxv1.AgentSpec{Stack: stack}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	emit := func(id string, ev *agboxv1.AgentEvent) {
+		t.Helper()
+		a, _ := b.ledger.Agent(id)
+		if _, err := b.ledger.EmitAgent(t.Context(), a.Record, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := func(id string, n uint32) {
+		t.Helper()
+		execID := agent.ExecID(id, n)
+		emit(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: n,
+			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: execID, SandboxId: "a", Attempt: 1}}})
+		if err := os.WriteFile(filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(execID)), make([]byte, 1000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(id string, n uint32) {
+		t.Helper()
+		emit(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: n, Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{
+			Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED,
+		}}})
+	}
+	want := func(what string, a ledger.Agent, looked, left uint64) {
+		t.Helper()
+		before := b.runner.looked.Load()
+		if got := b.runner.journalBytes(a); got != left {
+			t.Errorf("%s: %d bytes are left; want %d", what, got, left)
+		}
+		if got := b.runner.looked.Load() - before; got != looked {
+			t.Errorf("%s: it looks at %d journals; want %d", what, got, looked)
+		}
+	}
+	spawn("root", "", &agboxv1.AgentStack{Name: "team", JournalBytes: 200_000})
+	nested := spawn("nested", "root", &agboxv1.AgentStack{Name: "crew", JournalBytes: 300_000})
+	for i := range 10 {
+		id := string(rune('a' + i))
+		spawn(id, "nested", nil)
+		begin(id, 1)
+		end(id, 1)
+		if i > 0 {
+			emit(id, agent.Reaped("test"))
+		}
+	}
+	spawn("busy", "nested", nil)
+	begin("busy", 1)
+	want("at first", nested, 11+1, 189_000) // the one that runs counts in both stacks
+	want("again", nested, 2, 189_000)
+	begin("a", 2)
+	end("a", 2)
+	want("after one more incarnation", nested, 3, 188_000)
+	if _, err := b.ledger.DeleteAgent(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	want("after the removal of an agent", nested, 2, 189_000)
+	if err := b.ledger.Forget(t.Context(), "a", []machine.TrimPart{{ExecID: agent.ExecID("a", 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	want("after the removal of a journal", nested, 2, 190_000)
 }

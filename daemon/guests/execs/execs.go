@@ -4,6 +4,7 @@ package execs
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/agbox/agbox/daemon/guests/links"
@@ -18,6 +19,9 @@ type Runner struct {
 	paths  paths.Install
 	now    func() time.Time
 	log    *slog.Logger
+
+	// looked counts the journals whose sizes were read. Tests bound it.
+	looked atomic.Uint64
 }
 
 // New makes a Runner. It receives the reports of all links. It has no goroutines of its

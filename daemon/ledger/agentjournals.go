@@ -1,0 +1,149 @@
+package ledger
+
+import "github.com/agbox/agbox/daemon/machine/agent"
+
+// journalBook has the sizes of the journals of all incarnations in stacks that have ended, so
+// that a start looks at those that run only. A journal does not change after the end.
+type journalBook struct {
+	// counted is by agent, and sums by the root of a stack, in bytes.
+	counted map[string]countedJournals
+	sums    map[string]uint64
+	// running has by root the agents with an incarnation, and uncounted those with incarnations
+	// that have ended and were not counted.
+	running, uncounted agentSets
+}
+
+// countedJournals are those of the incarnations of an agent up to one, by exec.
+type countedJournals struct {
+	upto  uint32
+	sizes map[string]uint64
+}
+
+func newJournalBook() journalBook {
+	return journalBook{make(map[string]countedJournals), make(map[string]uint64), make(agentSets), make(agentSets)}
+}
+
+// put follows the change of an agent.
+func (x journalBook) put(before, after Agent) {
+	for _, root := range before.StackRoots {
+		x.running.remove(root, before.ID)
+		x.uncounted.remove(root, before.ID)
+	}
+	if after.Deleted {
+		for _, size := range x.counted[before.ID].sizes {
+			x.add(before, -size)
+		}
+		delete(x.counted, before.ID)
+		return
+	}
+	for _, root := range after.StackRoots {
+		if after.Incarnation != nil {
+			x.running.add(root, after.ID)
+		}
+		if endedUpto(after) > x.counted[after.ID].upto {
+			x.uncounted.add(root, after.ID)
+		}
+	}
+}
+
+// endedUpto is the newest incarnation of an agent that has ended, or 0.
+func endedUpto(a Agent) uint32 {
+	if a.Incarnation != nil {
+		return a.Incarnation.N - 1
+	}
+	return a.Incarnations
+}
+
+// add adds to the sums of the stacks of an agent. A difference below zero wraps around.
+func (x journalBook) add(a Agent, bytes uint64) {
+	for _, root := range a.StackRoots {
+		if x.sums[root] += bytes; x.sums[root] == 0 {
+			delete(x.sums, root)
+		}
+	}
+}
+
+// forgetJournals follows the removal of execs with their files.
+func (b *agentBook) forgetJournals(execIDs []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, execID := range execIDs {
+		id, _ := agent.OfExec(execID)
+		sizes := b.journals.counted[id].sizes
+		b.journals.add(b.all[id], -sizes[execID])
+		delete(sizes, execID)
+	}
+}
+
+// StackJournals are the journals of the agents in a stack.
+type StackJournals struct {
+	// Most is how many bytes there may be.
+	Most uint64
+	// Ended is how many bytes those have that were counted: of incarnations that have ended.
+	Ended uint64
+	// Running has the agents with an incarnation.
+	Running []Agent
+}
+
+// StackJournals returns the journals of the stacks that an agent is in and that bound them.
+func (l *Ledger) StackJournals(a Agent) (list []StackJournals) {
+	for _, root := range a.StackRoots {
+		s := StackJournals{Most: l.mostJournals(root), Running: l.agents.among(l.agents.journals.running, root)}
+		l.agents.mu.RLock()
+		s.Ended = l.agents.journals.sums[root]
+		l.agents.mu.RUnlock()
+		if s.Most > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// mostJournals is how many bytes the journals of a stack may have. 0 means any number.
+func (l *Ledger) mostJournals(root string) uint64 {
+	r, _ := l.Agent(root)
+	return agent.StackOf(r.Spec).JournalBytes
+}
+
+// UncountedJournals returns the agents in the stacks of StackJournals that have incarnations which
+// have ended and were not told to CountJournals.
+func (l *Ledger) UncountedJournals(a Agent) (list []Agent) {
+	for _, root := range a.StackRoots {
+		if l.mostJournals(root) > 0 {
+			list = append(list, l.agents.among(l.agents.journals.uncounted, root)...)
+		}
+	}
+	return list
+}
+
+// CountJournals counts the journals of the incarnations of an agent that have ended and were not
+// counted before. size returns how many bytes one has.
+func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
+	b := &l.agents
+	b.mu.RLock()
+	from, upto := b.journals.counted[a.ID].upto, endedUpto(a)
+	b.mu.RUnlock()
+	sizes := make(map[string]uint64)
+	for n := from + 1; n <= upto; n++ {
+		if bytes := size(n); bytes > 0 {
+			sizes[agent.ExecID(a.ID, n)] = bytes
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, exists := b.all[a.ID]
+	counted := b.journals.counted[a.ID]
+	if !exists || counted.upto != from {
+		return // removed, or counted by another start
+	}
+	if counted.sizes == nil {
+		counted.sizes = make(map[string]uint64)
+	}
+	for execID, bytes := range sizes {
+		counted.sizes[execID] = bytes
+		b.journals.add(a, bytes)
+	}
+	counted.upto = max(from, upto)
+	b.journals.counted[a.ID] = counted
+	b.journals.put(now, now)
+}
