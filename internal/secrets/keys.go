@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,14 +32,29 @@ var ErrNoKey = errors.New("no key")
 // database, so a copy of the database alone tells no secret, and removing the file of a
 // sandbox makes every copy of its secrets in the database unreadable.
 type Keys struct {
-	dir string
+	dir      string
+	sweeping *sweeping
+}
+
+// sweeping is what Sweep knows, for all copies of a Keys.
+type sweeping struct {
 	// Held across I/O: that a key is old and its removal, or that it exists and its new time, are
 	// one step. Neither waits for anybody.
-	sweeping *sync.Mutex
+	mu sync.Mutex
+	// unsure has the names of files that may not be needed. It is nil before the first sweep,
+	// which looks at all.
+	unsure map[string]struct{}
+}
+
+// madeLocked says that a key was made, so the next sweep looks at it.
+func (s *sweeping) madeLocked(name string) {
+	if s.unsure != nil {
+		s.unsure[name] = struct{}{}
+	}
 }
 
 // NewKeys returns the keys in a directory. The first key makes it.
-func NewKeys(dir string) Keys { return Keys{dir: dir, sweeping: new(sync.Mutex)} }
+func NewKeys(dir string) Keys { return Keys{dir: dir, sweeping: new(sweeping)} }
 
 func (k Keys) file(sandboxID string) string { return filepath.Join(k.dir, sandboxID) }
 
@@ -116,11 +133,12 @@ func (k Keys) Make(sandboxID string) error {
 // renew gives a key that exists a new time: a creation that was refused has left it, and Sweep
 // must not remove it before its repetition is done.
 func (k Keys) renew(sandboxID string) error {
-	k.sweeping.Lock()
-	defer k.sweeping.Unlock()
+	k.sweeping.mu.Lock()
+	defer k.sweeping.mu.Unlock()
 	if _, err := k.read(sandboxID); err != nil {
 		return err
 	}
+	k.sweeping.madeLocked(sandboxID)
 	return os.Chtimes(k.file(sandboxID), time.Time{}, time.Now())
 }
 
@@ -145,6 +163,9 @@ func (k Keys) make(sandboxID string) (err error) {
 	if err := os.Link(f.Name(), k.file(sandboxID)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	k.sweeping.mu.Lock()
+	k.sweeping.madeLocked(sandboxID)
+	k.sweeping.mu.Unlock()
 	return syncDir(k.dir, filepath.Dir(k.dir))
 }
 
@@ -199,31 +220,54 @@ func overwrite(path string) error {
 }
 
 // Sweep removes the keys that were made before a time and that no sandbox needs, for
-// example of a creation that was refused.
+// example of a creation that was refused. After the first call it looks only at those that were
+// made since and were not needed yet: a key is needed until Erase.
 func (k Keys) Sweep(before time.Time, needed func(sandboxID string) bool) error {
-	entries, err := os.ReadDir(k.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var failed error
-	for _, e := range entries {
-		known := ids.Valid(e.Name())
-		if !known && !strings.HasPrefix(e.Name(), tempPrefix) || known && needed(e.Name()) {
+	names, err := k.unsure()
+	for _, name := range names {
+		if ids.Valid(name) && needed(name) {
+			k.sweeping.mu.Lock()
+			delete(k.sweeping.unsure, name)
+			k.sweeping.mu.Unlock()
 			continue
 		}
-		failed = errors.Join(failed, k.eraseOld(e.Name(), before))
+		err = errors.Join(err, k.eraseOld(name, before))
 	}
-	return failed
+	return err
+}
+
+// unsure returns the names of files that may not be needed.
+func (k Keys) unsure() ([]string, error) {
+	k.sweeping.mu.Lock()
+	defer k.sweeping.mu.Unlock()
+	if k.sweeping.unsure == nil {
+		entries, err := os.ReadDir(k.dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		k.sweeping.unsure = make(map[string]struct{})
+		for _, e := range entries {
+			if ids.Valid(e.Name()) || strings.HasPrefix(e.Name(), tempPrefix) {
+				k.sweeping.madeLocked(e.Name())
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(k.sweeping.unsure)), nil
 }
 
 func (k Keys) eraseOld(name string, before time.Time) error {
-	k.sweeping.Lock()
-	defer k.sweeping.Unlock()
-	if info, err := os.Lstat(k.file(name)); err != nil || !info.ModTime().Before(before) {
-		return nil // gone, or used meanwhile
+	k.sweeping.mu.Lock()
+	defer k.sweeping.mu.Unlock()
+	info, err := os.Lstat(k.file(name))
+	if err == nil && !info.ModTime().Before(before) {
+		return nil // used meanwhile
 	}
-	return k.erase(name)
+	if err == nil {
+		err = k.erase(name)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		delete(k.sweeping.unsure, name)
+		return nil
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package secrets
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -231,6 +232,38 @@ func TestSweepingKeepsWhatIsNeededOrNew(t *testing.T) {
 	}
 	if err := NewKeys(filepath.Join(t.TempDir(), "none")).Sweep(time.Now(), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestASweepLooksOnlyAtKeysThatMayNotBeNeeded counts those that it asks about.
+func TestASweepLooksOnlyAtKeysThatMayNotBeNeeded(t *testing.T) {
+	k := NewKeys(t.TempDir())
+	for i := range 100 {
+		if err := k.Make(fmt.Sprint("needed-", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, step := range []struct {
+		make  string
+		after time.Duration
+		asked int
+	}{{"", 0, 100}, {"", 0, 0}, {"refused", 0, 1}, {"needed-3", 0, 2}, {"", time.Hour, 1}, {"", time.Hour, 0}, {"refused", time.Hour, 1}} {
+		if step.make != "" {
+			if err := k.Make(step.make); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := 0
+		err := k.Sweep(time.Now().Add(step.after-time.Minute), func(id string) bool {
+			asked++
+			return id != "refused"
+		})
+		if err != nil || asked != step.asked {
+			t.Errorf("sweep %d asks about %d keys: %v; want %d", i, asked, err, step.asked)
+		}
+	}
+	if _, err := k.Get("refused"); !errors.Is(err, ErrNoKey) {
+		t.Errorf("the key that nobody needs: %v", err)
 	}
 }
 
