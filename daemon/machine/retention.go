@@ -105,6 +105,8 @@ type Trim struct {
 	// Due is when more will be removed even if nothing happens until then. Zero means
 	// never.
 	Due time.Time
+	// Room is how many more events there may be before it is too much.
+	Room int
 }
 
 // TrimPart is a unit of removal.
@@ -172,6 +174,7 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 			trim.Parts = append(trim.Parts, part)
 		}
 	}
+	trim.Room = max(0, min(rules.MaxExecs-records, rules.MaxEvents-events)) // an event ends at most one exec
 	return trim
 }
 

@@ -37,6 +37,14 @@ func (a *agenda) set(id string, at time.Time) {
 	}
 }
 
+// at is when an id is due; zero means never.
+func (a *agenda) at(id string) time.Time {
+	if e, known := a.of[id]; known {
+		return e.at
+	}
+	return time.Time{}
+}
+
 // take adds the ids that are due to a set, and removes them.
 func (a *agenda) take(now time.Time, due map[string]struct{}) {
 	for len(a.queue) > 0 && !now.Before(a.queue[0].at) {

@@ -54,6 +54,8 @@ type Keeper struct {
 	// sandboxes and agents say when something of each becomes due. Those without new events in
 	// which nothing is due are not looked at.
 	sandboxes, agents agenda
+	// full has the sequence of each living sandbox up to which it cannot have too much.
+	full map[string]uint64
 	// failures has the last reported failure of a sandbox, or of an agent that is not in memory.
 	failures, agentFailures map[string]string
 	// trimmed has the result of the last trim of agents that have not ended.
@@ -72,7 +74,7 @@ const page = 64
 func New(o Options) *Keeper {
 	return &Keeper{
 		ledger: o.Ledger, logs: o.Logs, rules: o.Rules, now: o.Now, log: o.Log,
-		failures: make(map[string]string), agentFailures: make(map[string]string), trimmed: make(map[string]agentTrim),
+		full: make(map[string]uint64), failures: make(map[string]string), agentFailures: make(map[string]string), trimmed: make(map[string]agentTrim),
 	}
 }
 
@@ -116,12 +118,23 @@ func (k *Keeper) Pass(ctx context.Context) {
 	}
 }
 
-// check removes what is due of one sandbox, and returns when more will be.
+// check removes what is due of one sandbox, and returns when more will be. What came since it was
+// read is younger than what is due first, so it is read again only then, or if it has too much.
 func (k *Keeper) check(ctx context.Context, id string, surplus bool) (due time.Time, err error) {
-	if _, living := k.ledger.Sandbox(id); living {
-		return k.trim(ctx, id)
+	sb, living := k.ledger.Sandbox(id)
+	if !living {
+		delete(k.full, id)
+		return k.drop(ctx, id, surplus)
 	}
-	return k.drop(ctx, id, surplus)
+	if due := k.sandboxes.at(id); !due.IsZero() && sb.LastSequence <= k.full[id] {
+		return due, nil
+	}
+	trim, err := k.trim(ctx, id)
+	k.full[id] = sb.LastSequence + uint64(trim.Room)
+	if due = k.now().Add(k.rules.KeepExecs); !trim.Due.IsZero() && trim.Due.Before(due) {
+		due = trim.Due
+	}
+	return due, err
 }
 
 // report logs a failure unless it is the same as before, and returns its text.
@@ -135,19 +148,18 @@ func (k *Keeper) report(ctx context.Context, sandboxID, before string, err error
 	return err.Error()
 }
 
-// trim removes what is too old or too much in a sandbox that is not deleted. It returns
-// when more will be due.
-func (k *Keeper) trim(ctx context.Context, id string) (due time.Time, err error) {
+// trim removes what is too old or too much in a sandbox that is not deleted.
+func (k *Keeper) trim(ctx context.Context, id string) (machine.Trim, error) {
 	history, recorded, err := k.ledger.History(ctx, id)
 	if err != nil {
-		return time.Time{}, err
+		return machine.Trim{}, err
 	}
 	trim := history.Trim(k.rules, func(execID string) bool { return recorded[execID] }, k.now())
 	err = k.forget(ctx, id, trim.Parts)
 	if n := len(trim.Parts); n > 0 && err == nil {
 		k.log.Debug("removed old execs and events", "sandbox_id", id, "count", n)
 	}
-	return trim.Due, err
+	return trim, err
 }
 
 // removeLogs removes the logs of each exec. It returns the parts whose records can be
