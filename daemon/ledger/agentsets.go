@@ -1,6 +1,10 @@
 package ledger
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
@@ -41,8 +45,9 @@ type agentIndex struct {
 	// active has by sandbox the agents about which something may be left to do there: those
 	// that have not ended, and ended ones whose incarnation may run or that own the sandbox.
 	active agentSets
-	// living has all living agents under the key all. Of livingIn the keys are sandboxes, of
-	// livingOf parents, of heldBy holders, and of livingUnder the roots of stacks.
+	// living has under atWork the living agents with an incarnation, and under idle those without.
+	// Of livingIn the keys are sandboxes, of livingOf parents, of heldBy holders, and of
+	// livingUnder the roots of stacks.
 	living, livingIn, livingOf, heldBy, livingUnder agentSets
 	// named has the agents with each name, ended ones too.
 	named agentSets
@@ -58,6 +63,9 @@ type agentIndex struct {
 
 // all is the key of sets with only one key.
 const all = "all"
+
+// The keys of agentIndex.living.
+const atWork, idle = "at work", "idle"
 
 func newAgentIndex() agentIndex {
 	return agentIndex{
@@ -75,7 +83,7 @@ func (x agentIndex) put(before, after Agent) {
 	x.active.move(activeIn(before), activeIn(after), id)
 	x.undone.move(undoneIn(before), undoneIn(after), id)
 	x.busy.move(busyIn(before), busyIn(after), id)
-	x.living.move(ifLiving(before, all), ifLiving(after, all), id)
+	x.living.move(livingAs(before), livingAs(after), id)
 	x.livingIn.move(ifLiving(before, before.SandboxID), ifLiving(after, after.SandboxID), id)
 	x.livingOf.move(ifLiving(before, before.Parent), ifLiving(after, after.Parent), id)
 	x.named.move(before.Name, after.Name, id)
@@ -132,23 +140,62 @@ func ifLiving(a Agent, key string) string {
 	return key
 }
 
-// among returns the agents of one set, oldest first.
-func (b *agentBook) among(sets agentSets, key string) []Agent {
+// livingAs is the key of an agent in agentIndex.living, or "".
+func livingAs(a Agent) string {
+	if a.Incarnation != nil {
+		return ifLiving(a, atWork)
+	}
+	return ifLiving(a, idle)
+}
+
+// among returns the agents of some sets, oldest first.
+func (b *agentBook) among(sets agentSets, keys ...string) []Agent {
 	b.mu.RLock()
-	list := make([]Agent, 0, len(sets[key]))
-	for id := range sets[key] {
-		list = append(list, b.all[id])
+	places := b.placesLocked(sets, keys)
+	list := make([]Agent, 0, len(places))
+	for _, p := range places {
+		list = append(list, b.all[p.ID])
 	}
 	b.mu.RUnlock()
 	b.copied.Add(uint64(len(list)))
-	return oldestFirst(list)
+	return list
 }
 
-// count is how many agents a set has.
-func (b *agentBook) count(sets agentSets, key string) int {
+// Place is where an agent stands among others.
+type Place struct {
+	ID string
+	// Position is the agent's age.
+	Position uint64
+}
+
+// placesLocked returns the agents of some sets, oldest first. A record is many times larger.
+func (b *agentBook) placesLocked(sets agentSets, keys []string) []Place {
+	var list []Place
+	for _, key := range keys {
+		list = slices.Grow(list, len(sets[key]))
+		for id := range sets[key] {
+			list = append(list, Place{id, b.all[id].Position})
+		}
+	}
+	slices.SortFunc(list, func(a, b Place) int { return cmp.Compare(a.Position, b.Position) })
+	return list
+}
+
+// places returns the agents of one set, oldest first.
+func (b *agentBook) places(sets agentSets, key string) []Place {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return len(sets[key])
+	return b.placesLocked(sets, []string{key})
+}
+
+// count is how many agents some sets have.
+func (b *agentBook) count(sets agentSets, keys ...string) (n int) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, key := range keys {
+		n += len(sets[key])
+	}
+	return n
 }
 
 // AgentsIn returns the agents of a sandbox about which something may be left to do, oldest
@@ -168,7 +215,28 @@ func (l *Ledger) EndedIn(sandboxID string) []Agent {
 }
 
 // Living returns the agents that have not ended, oldest first, without init.
-func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, all) }
+func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, atWork, idle) }
+
+// AtWork returns where the living agents stand that have an incarnation, oldest first, and Idle
+// those that have none.
+func (l *Ledger) AtWork() []Place { return l.agents.places(l.agents.index.living, atWork) }
+
+// Idle is described at AtWork.
+func (l *Ledger) Idle() []Place { return l.agents.places(l.agents.index.living, idle) }
+
+// Stranded returns the ids of the living agents whose parent has ended, in any order. It looks at
+// parents, which are fewer.
+func (l *Ledger) Stranded() (ids []string) {
+	b := &l.agents
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for parent, children := range b.index.livingOf {
+		if p, exists := b.all[parent]; parent != agent.Init && (!exists || p.Over()) {
+			ids = slices.AppendSeq(ids, maps.Keys(children))
+		}
+	}
+	return ids
+}
 
 // LivingIn returns the agents of a sandbox that have not ended, oldest first.
 func (l *Ledger) LivingIn(sandboxID string) []Agent {

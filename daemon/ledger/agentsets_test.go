@@ -56,6 +56,39 @@ func takenOf(all map[string]Agent, id string) (sum gate.Amount) {
 	return sum
 }
 
+// whoLives has the ids in the lists of living agents.
+func whoLives(l *Ledger) map[string][]string {
+	lists := map[string][]string{"stranded": slices.Sorted(slices.Values(l.Stranded()))}
+	for _, a := range l.Living() {
+		lists["living"] = append(lists["living"], a.ID)
+	}
+	for _, p := range l.AtWork() {
+		lists["at work"] = append(lists["at work"], p.ID)
+	}
+	for _, p := range l.Idle() {
+		lists["idle"] = append(lists["idle"], p.ID)
+	}
+	return lists
+}
+
+// whoLivesByLooking is whoLives by a look at all agents and at the kin of each.
+func whoLivesByLooking(l *Ledger) map[string][]string {
+	lists := map[string][]string{"stranded": nil}
+	add := func(list, id string, yes bool) {
+		if yes {
+			lists[list] = append(lists[list], id)
+		}
+	}
+	for _, a := range l.Agents(func(a Agent) bool { return !a.Over() }) {
+		add("living", a.ID, true)
+		add("at work", a.ID, a.Incarnation != nil)
+		add("idle", a.ID, a.Incarnation == nil)
+		add("stranded", a.ID, l.Kin(a).ParentOver)
+	}
+	slices.Sort(lists["stranded"])
+	return lists
+}
+
 func TestIndexesAndSumsOfAgentsFollowAnyHistory(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -78,6 +111,9 @@ func TestIndexesAndSumsOfAgentsFollowAnyHistory(t *testing.T) {
 			}
 			if got, want := l.agents.ended, want.agents.ended; !slices.Equal(got, want) {
 				t.Fatalf("seed %d, step %d: the ends are\n%v; a look at all agents gives\n%v", seed, step, got, want)
+			}
+			if got, want := whoLives(&l), whoLivesByLooking(&l); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, step %d: the lists of the living are\n%v; a look at all agents gives\n%v", seed, step, got, want)
 			}
 			for id := range maps.Keys(l.agents.all) {
 				if got, want := l.agents.taken(id), takenOf(l.agents.all, id); got != want {

@@ -285,7 +285,7 @@ func (t *agentTxn) mayspawn(n NewAgent) error {
 	}
 	book, index := &t.l.agents, &t.l.agents.index
 	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	living, inSandbox := book.count(index.living, all)+len(spawned), book.count(index.livingIn, n.SandboxID)
+	living, inSandbox := book.count(index.living, atWork, idle)+len(spawned), book.count(index.livingIn, n.SandboxID)
 	for _, a := range spawned {
 		if a.SandboxID == n.SandboxID {
 			inSandbox++

@@ -22,11 +22,11 @@ type rota struct {
 
 // next returns as many of the agents, which are sorted by age, as a resync looks at: those
 // that follow the ones of the last time.
-func (r *rota) next(agents []ledger.Agent) []ledger.Agent {
+func (r *rota) next(agents []ledger.Place) []ledger.Place {
 	if len(agents) <= perResync {
 		return agents
 	}
-	at, _ := slices.BinarySearchFunc(agents, r.after+1, func(a ledger.Agent, p uint64) int { return cmp.Compare(a.Position, p) })
+	at, _ := slices.BinarySearchFunc(agents, r.after+1, func(a ledger.Place, p uint64) int { return cmp.Compare(a.Position, p) })
 	turn := slices.Concat(agents[at:], agents[:at])[:perResync]
 	r.after = turn[perResync-1].Position
 	return turn
@@ -36,8 +36,9 @@ func (r *rota) next(agents []ledger.Agent) []ledger.Agent {
 // have not ended, for which the agents that they follow may have completed, or whose sandbox
 // or time may have come.
 func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
-	waiting := slices.DeleteFunc(l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation != nil })
-	enqueueEach(l, l.dispatched.next(waiting))
+	for _, a := range l.dispatched.next(l.ledger.Idle()) {
+		l.EnqueueAgent(a.ID)
+	}
 	return nil
 }
 
@@ -45,8 +46,9 @@ func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
 // ended, and those that have ended and whose sandbox may have to go, and removes the files
 // that ended agents have left.
 func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
-	running := slices.DeleteFunc(l.ledger.Living(), func(a ledger.Agent) bool { return a.Incarnation == nil })
-	enqueueEach(l, l.cleanedUp.next(running))
+	for _, a := range l.cleanedUp.next(l.ledger.AtWork()) {
+		l.EnqueueAgent(a.ID)
+	}
 	l.enqueueEnded()
 	l.removeAllLeft(false)
 	l.forgetDeleted()
@@ -55,7 +57,9 @@ func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
 
 // reparentAgents is a phase of the resync. It enqueues the agents whose parent has ended.
 func (l *Loop) reparentAgents(context.Context, *fullLook) error {
-	enqueueEach(l, slices.DeleteFunc(l.ledger.Living(), func(a ledger.Agent) bool { return !l.ledger.Kin(a).ParentOver }))
+	for _, id := range l.ledger.Stranded() {
+		l.EnqueueAgent(id)
+	}
 	return nil
 }
 

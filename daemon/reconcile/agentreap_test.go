@@ -93,15 +93,13 @@ func TestFilesOfUnknownAgentsAreLookedForOnce(t *testing.T) {
 // TestAResyncLooksAtSoManyAgentsInTurn: however many wait, it costs the same, and none is left
 // out.
 func TestAResyncLooksAtSoManyAgentsInTurn(t *testing.T) {
-	of := func(positions ...uint64) (list []ledger.Agent) {
+	of := func(positions ...uint64) (list []ledger.Place) {
 		for _, p := range positions {
-			var a ledger.Agent
-			a.Position = p
-			list = append(list, a)
+			list = append(list, ledger.Place{Position: p})
 		}
 		return list
 	}
-	var all []ledger.Agent
+	var all []ledger.Place
 	for p := range uint64(perResync*5/2 + 1) {
 		all = append(all, of(3*p+7)...)
 	}
@@ -115,7 +113,7 @@ func TestAResyncLooksAtSoManyAgentsInTurn(t *testing.T) {
 		for _, a := range turn {
 			looked[a.Position]++
 		}
-		all = slices.DeleteFunc(all, func(a ledger.Agent) bool { return a.Position == r.after }) // it has ended meanwhile
+		all = slices.DeleteFunc(all, func(a ledger.Place) bool { return a.Position == r.after }) // it has ended meanwhile
 	}
 	for _, a := range all {
 		if n := looked[a.Position]; n < 1 || n > 3 {

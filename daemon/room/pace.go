@@ -12,9 +12,9 @@ const (
 	look = time.Second
 	// passEvery is the pause between two counts while the disk does not fill up.
 	passEvery = 10 * time.Second
-	// share and shareFilling bound the part of the time that counting takes: a four-hundredth,
-	// and a tenth while the disk fills up.
-	share, shareFilling = 400, 10
+	// share and shareFilling bound the part of the time that counting takes: a thousandth, and
+	// a tenth while the disk fills up.
+	share, shareFilling = 1000, 10
 	// A disk fills up if it has lost so many bytes or files since the last count.
 	fillingBytes, fillingFiles = 128 << 20, 4096
 )
