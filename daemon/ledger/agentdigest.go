@@ -44,14 +44,13 @@ func (l *Ledger) makeRoom(tx *store.Tx, to string) error {
 	if box.own < maxOwn {
 		return nil
 	}
-	n := box.own - maxOwn + ownRoom
-	fits := l.notNews(tx, to)
-	if to == agent.Init {
-		n, fits = 1, func(m *agboxv1.AgentMessage) bool { return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT }
+	n, fits := 1, func(m *agboxv1.AgentMessage) bool { return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT }
+	if to != agent.Init {
+		n, fits = box.own-maxOwn+ownRoom, l.notNews(tx, to)
 	}
 	var gone []*agboxv1.AgentMessage
 	for page := (store.MessagePage{More: true}); page.More && len(gone) < n; {
-		page = tx.Messages(to, page.Next, messagePage, 0)
+		page = tx.Messages(to, page.Next, min(8*n, messagePage), 0)
 		for _, m := range page.Messages {
 			if len(gone) < n && fits(m) {
 				gone = append(gone, m)

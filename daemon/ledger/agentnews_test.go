@@ -252,3 +252,31 @@ func TestTheNewestWordOutlivesADigest(t *testing.T) {
 		t.Errorf("kept are %q; want %q", kept, want)
 	}
 }
+
+// TestAFullInboxOfInitIsNotReadForEachEnd: an end allocates little more than with an empty one.
+func TestAFullInboxOfInitIsNotReadForEachEnd(t *testing.T) {
+	l := fresh(t)
+	told := 0
+	tell := func(n int) {
+		err := l.store.Update(t.Context(), func(tx *store.Tx) (err error) {
+			for ; n > 0 && err == nil; n-- {
+				told++
+				err = l.deliverNews(tx, agent.Init, &agboxv1.AgentMessage{
+					Kind: agboxv1.MessageKind_MESSAGE_KIND_DEAD_LETTER, From: fmt.Sprint("g", told), Key: "x",
+				}, kinNews{State: "DEAD_LETTER"})
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	empty := testing.AllocsPerRun(20, func() { tell(1) })
+	tell(maxOwn - told)
+	if full := testing.AllocsPerRun(20, func() { tell(1) }); full > 4*empty {
+		t.Errorf("a message to a full inbox allocates %.0f times, and to an empty one %.0f times", full, empty)
+	}
+	if n := l.Unread(agent.Init); n != maxOwn {
+		t.Errorf("%d messages are unread, want %d", n, maxOwn)
+	}
+}
