@@ -163,6 +163,41 @@ func TestABreakerIsToldToAllWhoseAgentsHaveCrashed(t *testing.T) {
 	check("after the canary", map[string][]string{"p": closed, "q": {"init BREAKER_CLOSED 0"}, "other": {"init BREAKER_CLOSED 0"}, agent.Init: closed})
 }
 
+// TestABreakerIsToldToThoseWhomTheAgentsTell: the agents that have crashed say who hears of it.
+func TestABreakerIsToldToThoseWhomTheAgentsTell(t *testing.T) {
+	none := []agboxv1.AgentNews{agboxv1.AgentNews_AGENT_NEWS_NONE}
+	for _, row := range []struct {
+		parent     string
+		tells      *agboxv1.AgentTells
+		told, init bool
+	}{
+		{"p", nil, true, true},
+		{"p", &agboxv1.AgentTells{Parent: none}, false, true},
+		{"p", &agboxv1.AgentTells{Init: none}, true, false},
+		{"p", &agboxv1.AgentTells{Parent: none, Init: none}, false, false},
+		{agent.Init, &agboxv1.AgentTells{Init: none}, false, false},
+		{agent.Init, &agboxv1.AgentTells{Parent: none}, false, true},
+	} {
+		l := fresh(t)
+		ready(t, l, "s")
+		spawn(t, l, agentOf("p", "", "s"))
+		for n := range 3 {
+			a := classed(fmt.Sprint("a", n))
+			a.Parent, a.Spec.Tells = row.parent, row.tells
+			spawn(t, l, a)
+			crashAgain(t, l, a.ID, "no")
+		}
+		if root, _ := l.Agent(agent.Init); !root.Breakers["c"].Open() {
+			t.Fatalf("the breaker is closed")
+		}
+		for id, want := range map[string]bool{"p": row.told, agent.Init: row.init} {
+			if got := slices.Contains(heard(t, l, id), "BREAKER "+agent.Init); got != want {
+				t.Errorf("agents of %s that tell %v: %s was told: %t", row.parent, row.tells, id, got)
+			}
+		}
+	}
+}
+
 // TestACrashLoopFillsNoInbox: of what the recipient has not read, only the newest crash of an agent
 // counts. The wait of another child is not lost among them.
 func TestACrashLoopFillsNoInbox(t *testing.T) {
