@@ -26,12 +26,19 @@ func (s *Supervisor) callerOf(c *net.UnixConn) (execID string, known bool) {
 	case pid == os.Getpid():
 		return "", false
 	}
-	s.callers.do(func() { execID = s.children.execOf(pid) })
+	s.callers.do(func() { execID = s.children.execOfPeer(pid, pidfd) })
+	return execID, true
+}
+
+// execOfPeer is execOf for the process of pidfd, which had that pid when it connected; "" if it
+// has ended.
+func (c *children) execOfPeer(pid, pidfd int) string {
+	execID := c.execOf(pid)
 	// Before this, the process may have ended and another one have its pid.
 	if pidfd >= 0 && errors.Is(unix.PidfdSendSignal(pidfd, 0, nil, 0), unix.ESRCH) {
-		return "", true
+		return ""
 	}
-	return execID, true
+	return execID
 }
 
 // peerOf returns the pid of the process that has made a connection, and a descriptor of that

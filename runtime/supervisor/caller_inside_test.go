@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // asHeir in the environment makes the test binary a program that connects to that socket
@@ -66,10 +68,23 @@ func TestAReusedPidIsNotTheCaller(t *testing.T) {
 	if got, known := s.callerOf(c); got != "victim" || !known {
 		t.Errorf("while it lives, the caller is %q, %v", got, known)
 	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pidfd)
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if got, known := s.callerOf(c); got != "" || !known {
 		t.Errorf("after its end, the caller is %q, %v", got, known)
+	}
+	// A pid is not used again at will, so this process stands for the one that has it now.
+	s.children.live[os.Getpid()] = &child{pid: os.Getpid(), execID: "victim"}
+	if got := s.children.execOfPeer(os.Getpid(), -1); got != "victim" {
+		t.Errorf("the process that has the pid now belongs to %q", got)
+	}
+	if got := s.children.execOfPeer(os.Getpid(), pidfd); got != "" {
+		t.Errorf("the caller whose pid is used again is %q", got)
 	}
 }
