@@ -100,6 +100,23 @@ func TestAPrimaryThatIsKilledBehindOurBackIsShownAndCanBeStarted(t *testing.T) {
 	in.Agbox(t, "logs", job).Want(t, 0).WantOutput(t, "running\n", "")
 }
 
+// TestADockerRestartIsNoStopOfTheSandbox: its command says who ended it, and the sandbox goes on.
+func TestADockerRestartIsNoStopOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	attached := in.Start(t, "exec", "demo", "--", "sh", "-c", "echo running; exec sleep 1000")
+	attached.AwaitOutput(t, "running\n")
+	if err := harness.DockerAPI.ContainerRestart(harness.Bounded(t), in.primary(t, box).ID, container.StopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ended := attached.Wait(t).Want(t, 143)
+	if !strings.Contains(ended.Stderr, "The container of the sandbox was stopped or restarted") {
+		t.Errorf("the command says %q", ended.Stderr)
+	}
+	harness.Eventually(t, "commands run again", func() bool { return in.Agbox(t, "exec", "demo", "--", "true").Code == 0 })
+}
+
 // wantLost checks an exec whose container was lost: it has ended, its output is kept, and
 // its exit code is reported as unknown.
 func wantLost(t *testing.T, in *install, attached *harness.Process, job string) {

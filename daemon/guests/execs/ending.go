@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/agbox/agbox/daemon/machine"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
@@ -15,6 +16,9 @@ import (
 // The cause of the end comes from the supervisor, the limits from the request.
 func (r *Runner) ending(ctx context.Context, sandboxID string, rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 	d := details(rec)
+	if sb, living := r.ledger.Sandbox(sandboxID); d.GetErrorMessage() == stoppedSentence && living && sb.Want == machine.WantRunning {
+		d.ErrorMessage = restartedSentence
+	}
 	if timedOut(d) {
 		req, err := r.ledger.ExecRequest(ctx, sandboxID, rec.GetExecId())
 		if err != nil {
@@ -99,7 +103,11 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 		"The supervisor of the sandbox ended the command, for a reason (%d) that this agboxd does not know.", rec.GetEndCause())
 }
 
-const stoppedSentence = "The sandbox was stopped or removed while the command ran."
+const (
+	stoppedSentence = "The sandbox was stopped or removed while the command ran."
+	// restartedSentence is for a container that ended without a request to end its sandbox.
+	restartedSentence = "The container of the sandbox was stopped or restarted while the command ran, for example by docker restart."
+)
 
 // timeoutSentence names the limit, if the request is known and had one.
 func timeoutSentence(code string, req *agboxv1.CreateExecRequest) string {

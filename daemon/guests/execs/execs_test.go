@@ -485,6 +485,29 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	}
 }
 
+func TestAStopThatNobodyAskedForIsNoStopOfTheSandbox(t *testing.T) {
+	for asked, want := range map[bool]string{true: stoppedSentence, false: restartedSentence} {
+		b := newBench(t)
+		b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+		b.connect()
+		b.create()
+		if asked {
+			if _, err := b.ledger.RequestStop(t.Context(), "a", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rec := exited(143)
+		rec.EndCause = guestv1.EndCause_END_CAUSE_STOP
+		b.leave(rec)
+		if err := b.runner.EndAll(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if st := b.ended(); st.GetError() != want || st.GetErrorCode() != agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String() {
+			t.Errorf("asked for: %t: %s, %q; want %q", asked, st.GetErrorCode(), st.GetError(), want)
+		}
+	}
+}
+
 // leave writes a record as the status file of exec "x".
 func (b *bench) leave(rec *guestv1.ExecRecord) {
 	b.t.Helper()
