@@ -1,13 +1,17 @@
 package agents
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 func TestTheReportedOutcomeDecides(t *testing.T) {
@@ -46,6 +50,45 @@ func TestExitCodeZeroIsNoSuccessOfAProgramThatReports(t *testing.T) {
 	a := await(t, in, id, "DEAD_LETTER")
 	if want := "It exited with 0 without reporting an outcome."; !strings.HasSuffix(a.GetMessage(), want) {
 		t.Errorf("the agent says %q; want %q", a.GetMessage(), want)
+	}
+}
+
+// TestTheTokenOfAnIncarnationIsStoredNowhere has a program make reports and requests with its
+// token, which it prints backwards.
+func TestTheTokenOfAnIncarnationIsStoredNowhere(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `echo "$AGBOX_TOKEN" | rev
+		agbox-agent state HYDRATING && agbox-agent usage 5 5 && agbox-agent say hello && agbox-agent send init hello || exit 90
+		echo '{"messages":[]}' | agbox-agent checkpoint --step 1 && agbox-agent tool one -- true && agbox-agent acquire db || exit 91
+		agbox-agent spawn --class worker --name child -- true && agbox-agent wait child && agbox-agent recv --no-wait || exit 92
+		agbox-agent done complete`, "--in", "demo", "--may-spawn", "worker")
+	await(t, in, id, "COMPLETED")
+	backwards, _, _ := strings.Cut(in.Must(t, "agent", "logs", id), "\n")
+	token := []byte(backwards)
+	slices.Reverse(token)
+	if len(token) < 20 {
+		t.Fatalf("the token is %q", token)
+	}
+	files := 0
+	err := filepath.WalkDir(filepath.Join(in.Home, "data"), func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		files++
+		content, err := os.ReadFile(path)
+		if bytes.Contains(content, token) {
+			t.Errorf("the token is in %s", path)
+		}
+		return err
+	})
+	if err != nil || files < 10 {
+		t.Errorf("%d files, %v", files, err)
+	}
+	c, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), runtime.PrimaryName(box))
+	if err != nil || strings.Contains(fmt.Sprintf("%+v %+v", c.Config, c.HostConfig), string(token)) {
+		t.Errorf("the container has the token, or is not there: %v", err)
 	}
 }
 
