@@ -103,6 +103,28 @@ func TestAnAgentHasABoundedNumberOfStreams(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_LIMIT)
 }
 
+// TestAMessageOnAStreamStaysInTheStackOfItsSender: neither the parent of the stack nor its other
+// child get what is said inside, and the other way round.
+func TestAMessageOnAStreamStaysInTheStackOfItsSender(t *testing.T) {
+	l := fresh(t)
+	family(t, l)
+	root := child("r", "p")
+	root.Spec.Stack = &agboxv1.AgentStack{Name: "deep"}
+	r := spawn(t, l, root)
+	emitAgent(t, l, r.Record, begun(1))
+	spawn(t, l, child("m", "r"))
+	for _, id := range []string{"p", "a", "r", "m"} {
+		stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), id, "news") })
+	}
+	report(t, l, "a", Sent{Row: 1, Stream: "news", Text: "outside"})
+	report(t, l, "r", Sent{Row: 1, Stream: "news", Text: "inside"})
+	for id, want := range map[string][]string{"p": {"1 a outside"}, "a": nil, "r": nil, "m": {"1 r inside"}} {
+		if got := texts(t, l, id); !slices.Equal(got, want) {
+			t.Errorf("%s has %q; want %q", id, got, want)
+		}
+	}
+}
+
 // TestAMessageOfAUserOnAStream: it goes to all that have the stream open in the named stack,
 // once for each key, and one that refuses it does not keep it from the others.
 func TestAMessageOfAUserOnAStream(t *testing.T) {
