@@ -112,13 +112,16 @@ func TestACrashIsRetriedUntilTheSameErrorCameThreeTimes(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	id := spawn(t, in, `echo "run $AGBOX_INCARNATION after $AGBOX_PREVIOUS_EXIT_CODE"; echo "no such file 0x$$" >&2; exit 4`,
+	id := spawn(t, in, `echo "run $AGBOX_INCARNATION after $AGBOX_PREVIOUS_EXIT_CODE"; echo looking >&2; echo "no such file 0x$$" >&2; exit 4`,
 		"--in", "demo", "--retry-delay", "10ms")
 	a := await(t, in, id, "DEAD_LETTER")
 	if a.GetCrashes() != 3 || !strings.HasPrefix(a.GetMessage(), "Deterministic crash: same error on 3 attempts") {
 		t.Errorf("%d crashes: %s", a.GetCrashes(), a.GetMessage())
 	}
 	harness.WantSame(t, "output", in.Must(t, "agent", "logs", id), "run 1 after \nrun 2 after 4\nrun 3 after 4")
+	if end := a.GetLastEnd(); !strings.HasPrefix(end.GetErrorMessage(), "no such file 0x") || end.GetErrorStack() != "looking\n"+end.GetErrorMessage() {
+		t.Errorf("its last end has the error %q and the stack %q", end.GetErrorMessage(), end.GetErrorStack())
+	}
 	in.Agbox(t, "agent", "wait", id).Want(t, 1)
 }
 
