@@ -129,6 +129,12 @@ func (t *Tx) Messages(agentID string, after uint64, limit, maxBytes int) Message
 	return MessagePage{Messages: page.good, Bad: page.bad, Next: page.next, More: page.more}
 }
 
+// CountMessages returns how many messages of an inbox come after a seq.
+func (t *Tx) CountMessages(agentID string, after uint64) (n int) {
+	t.eachNumber(bucketInbox(agentID), after, func(uint64, []byte, []byte) bool { n++; return true })
+	return n
+}
+
 // ReplaceMessage writes a message again that has a seq.
 func (t *Tx) ReplaceMessage(agentID string, m *agboxv1.AgentMessage) error {
 	return t.putMessage(bucketInbox(agentID), number(m.GetSeq()), m)

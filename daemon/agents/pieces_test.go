@@ -80,7 +80,7 @@ func TestManyMessagesAreDeliveredInPieces(t *testing.T) {
 func (b *bench) wantOrder(id string, count int) {
 	b.t.Helper()
 	next, after := 0, uint64(0)
-	for more := true; more; {
+	for left := 1; left > 0; {
 		list, further, err := b.Ledger.Messages(b.t.Context(), id, after, 1<<20)
 		if err != nil {
 			b.t.Fatal(err)
@@ -91,7 +91,7 @@ func (b *bench) wantOrder(id string, count int) {
 			}
 			next, after = next+1, m.GetSeq()
 		}
-		more = further
+		left = further
 	}
 	if next != count {
 		b.t.Errorf("%s has %d messages", id, next)

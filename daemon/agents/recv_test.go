@@ -3,6 +3,7 @@ package agents
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,34 @@ func TestRecvWaitsForAMessageAndAcknowledgesThoseBefore(t *testing.T) {
 	}
 	if got, more := received(t, recv(6, 2)); len(got) != 1 || more {
 		t.Errorf("received %d messages, and more: %v", len(got), more)
+	}
+}
+
+// TestEachMessageSaysHowManyWaitAfterIt: an answer ends before a message that does not fit, and
+// agbox-agent prints nothing but messages.
+func TestEachMessageSaysHowManyWaitAfterIt(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	for _, text := range []string{"one", "two", strings.Repeat("x", recvBytes), "four"} {
+		if _, err := b.Ledger.SendMessage(t.Context(), "init", "x", "", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got [][]int
+	for number, after := range []uint64{0, 2, 3, 4} {
+		b.ask(b.link, &guestv1.AgentRequest{Number: uint64(number + 1), Op: "recv", Json: fmt.Appendf(nil, `{"after":%d,"no_wait":true}`, after)})
+		var answer struct{ Messages []struct{ Left *int } }
+		if err := json.Unmarshal(b.decided(to)[0].GetJson(), &answer); err != nil {
+			t.Fatal(err)
+		}
+		left := []int{}
+		for _, m := range answer.Messages {
+			left = append(left, *m.Left)
+		}
+		got = append(got, left)
+	}
+	if want := [][]int{{3, 2}, {1}, {0}, {}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("after the messages wait %v; want %v", got, want)
 	}
 }
 

@@ -25,6 +25,9 @@ type message struct {
 	// Body has the details of a message of agbox itself.
 	Body json.RawMessage `json:"body,omitempty"`
 	At   string          `json:"at"`
+	// Left is the number of messages in the inbox after this one. Each message has it, because
+	// agbox-agent prints messages only, and an answer may end before the inbox does.
+	Left int `json:"left"`
 }
 
 func messageOf(m *agboxv1.AgentMessage) message {
@@ -61,20 +64,21 @@ func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool
 	if r.ledger.Unread(a.ID) == 0 && !r.ledger.Observes(a.ID) {
 		return map[string]any{"messages": []message{}, "more": false}, !want.NoWait, nil
 	}
-	list, more, err := r.ledger.Messages(ctx, a.ID, want.After, recvBytes)
+	list, left, err := r.ledger.Messages(ctx, a.ID, want.After, recvBytes)
 	if err != nil || len(list) == 0 {
 		return nil, true, err
 	}
 	messages := make([]message, len(list))
 	for i, m := range list {
 		messages[i] = messageOf(m)
+		messages[i].Left = left + len(list) - 1 - i
 		if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION {
 			if messages[i].Body, err = r.observed(ctx, a.ID); err != nil {
 				return nil, false, err
 			}
 		}
 	}
-	return map[string]any{"messages": messages, "more": more}, false, nil
+	return map[string]any{"messages": messages, "more": left > 0}, false, nil
 }
 
 // observed is the body of the message that says what changed while an agent was paused. It is

@@ -149,7 +149,7 @@ func TestTheOwnMessagesOfAnInboxAreBoundedAndNoEndIsLost(t *testing.T) {
 		t.Helper()
 		told := make(map[string]int)
 		others := 0
-		for after, more := uint64(0), true; more; {
+		for after, left := uint64(0), 1; left > 0; {
 			list, next, err := l.Messages(t.Context(), "a", after, 1<<20)
 			if err != nil {
 				t.Fatal(err)
@@ -176,7 +176,7 @@ func TestTheOwnMessagesOfAnInboxAreBoundedAndNoEndIsLost(t *testing.T) {
 					t.Errorf("put together are %v", m)
 				}
 			}
-			more = next
+			left = next
 		}
 		if delete(told, ""); !maps.Equal(told, map[string]int{"COMPLETED": children / 2, "FAILED": children / 2, "IDLE": 1}) || others != 2 {
 			t.Errorf("it was told of %v, and has %d others", told, others)

@@ -180,14 +180,17 @@ func (l *Ledger) SendMessage(ctx context.Context, from, to, key, text string) (s
 const messagePage = 100
 
 // Messages returns the oldest messages in the inbox of an agent after a seq, of at most
-// maxBytes, but at least one. more means that there are further ones.
-func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, maxBytes int) (list []*agboxv1.AgentMessage, more bool, err error) {
+// maxBytes, but at least one. left is the number of further ones.
+func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, maxBytes int) (list []*agboxv1.AgentMessage, left int, err error) {
 	err = l.store.View(ctx, func(tx *store.Tx) error {
 		page := tx.Messages(agentID, after, messagePage, maxBytes)
-		list, more = page.Messages, page.More
+		list = page.Messages
+		if page.More {
+			left = tx.CountMessages(agentID, page.Next)
+		}
 		return nil
 	})
-	return list, more, err
+	return list, left, err
 }
 
 // NewestMessage is the highest seq of a message that an inbox ever had; 0 if it never had any.

@@ -14,10 +14,10 @@ import (
 // texts returns the numbers and texts in the inbox of an agent.
 func texts(t *testing.T, l *Ledger, id string) (list []string) {
 	t.Helper()
-	for after, more := uint64(0), true; more; {
+	for after, left := uint64(0), 1; left > 0; {
 		var page []*agboxv1.AgentMessage
 		var err error
-		if page, more, err = l.Messages(t.Context(), id, after, 1<<10); err != nil {
+		if page, left, err = l.Messages(t.Context(), id, after, 1<<10); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range page {

@@ -258,7 +258,7 @@ func TestTheNewestWordOutlivesADigest(t *testing.T) {
 	}
 	var kept []string
 	sum := 0
-	for after, more := uint64(0), true; more; {
+	for after, left := uint64(0), 1; left > 0; {
 		list, next, err := l.Messages(t.Context(), "p", after, 1<<20)
 		if err != nil {
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func TestTheNewestWordOutlivesADigest(t *testing.T) {
 				kept = append(kept, fmt.Sprint(m.GetKind(), " ", subject(m)))
 			}
 		}
-		more = next
+		left = next
 	}
 	if sum != gone {
 		t.Errorf("it was told of %d ends; want %d", sum, gone)

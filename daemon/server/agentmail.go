@@ -71,11 +71,11 @@ func (s *agentCalls) ReadInbox(ctx context.Context, req *agboxv1.ReadInboxReques
 	if err := s.ledger.Acknowledge(ctx, of, req.GetAck()); err != nil {
 		return nil, err
 	}
-	list, more, err := s.ledger.Messages(ctx, of, req.GetAfter(), inboxBytes)
+	list, left, err := s.ledger.Messages(ctx, of, req.GetAfter(), inboxBytes)
 	if err != nil {
 		return nil, err
 	}
-	return &agboxv1.ReadInboxResponse{Messages: list, More: more}, nil
+	return &agboxv1.ReadInboxResponse{Messages: list, More: left > 0}, nil
 }
 
 // FollowInbox sends the messages of an inbox as they come.
@@ -87,7 +87,7 @@ func (s *agentCalls) FollowInbox(req *agboxv1.FollowInboxRequest, stream grpc.Se
 	}
 	for {
 		changed := s.ledger.InboxChanged(of)
-		list, more, err := s.ledger.Messages(ctx, of, after, inboxBytes)
+		list, left, err := s.ledger.Messages(ctx, of, after, inboxBytes)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (s *agentCalls) FollowInbox(req *agboxv1.FollowInboxRequest, stream grpc.Se
 			}
 			after = m.GetSeq()
 		}
-		if more {
+		if left > 0 {
 			continue
 		}
 		if _, err := s.mailbox(of); errdefs.IsNotFound(err) {

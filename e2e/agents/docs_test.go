@@ -1,6 +1,8 @@
 package agents
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,6 +109,37 @@ func TestTheProgramsOfTheDocumentationEndWhenTheyAreDrained(t *testing.T) {
 		if end := a.GetLastEnd(); a.GetPauseReason() != agboxv1.PauseReason_PAUSE_REASON_DRAINED || end.GetExitCode() != 75 || a.GetCrashes() != 0 {
 			t.Errorf("%s is %s and its end %v", name, a.GetWord(), end)
 		}
+	}
+}
+
+// TestTheLoopOfTheDocumentationReceivesMessagesBeyondOneAnswer: each answer has at most 64 KiB, and
+// the last message of one says how many wait.
+func TestTheLoopOfTheDocumentationReceivesMessagesBeyondOneAnswer(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, "until [ -e /tmp/sent ]; do sleep 0.05; done\n"+snippets(t)["messages"]+`agbox-agent done complete`, "reader", "--in", "demo")
+	var want []string
+	for n, text := range []string{"one", strings.Repeat("x", 64<<10), "three", strings.Repeat("y", 64<<10)} {
+		in.Must(t, "agent", "send", "reader", text)
+		want = append(want, fmt.Sprintf("%d %.5s %d", n+1, text, 3-n))
+	}
+	in.Must(t, "exec", "demo", "--", "touch", "/tmp/sent")
+	await(t, in, id, "COMPLETED")
+	var got []string
+	for _, line := range strings.Split(in.Must(t, "agent", "logs", id), "\n") {
+		var m struct {
+			Seq, Left int
+			Text      string
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%.200s: %v", line, err)
+		}
+		got = append(got, fmt.Sprintf("%d %.5s %d", m.Seq, m.Text, m.Left))
+	}
+	harness.WantSame(t, "the messages", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	if out := in.Must(t, "agent", "inbox", id); strings.Contains(out, "init") {
+		t.Errorf("unread is:\n%s", out)
 	}
 }
 

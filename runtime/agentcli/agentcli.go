@@ -81,7 +81,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           agent:NAME: hold that agent below this one, or no more
   agbox-agent recv [--no-wait|--timeout TIME] [AFTER]
                                           acknowledge the messages up to number AFTER, wait for one after it, and print those that
-                                          there are, as JSON objects, one a line
+                                          there are, as JSON objects, one a line, at most about 64 KiB: if "left" of the last one
+                                          is not 0, acknowledge it to get the next ones
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
   agbox-agent spawn [--name NAME] [--class CLASS] [--title TEXT] [--model MODEL] [--env NAME=VALUE] [--work FILE]
