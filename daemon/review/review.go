@@ -66,21 +66,29 @@ type Options struct {
 	NamesOnly bool
 }
 
-// Open opens the base of a sandbox. Its errors are fault.Errors.
-func (r *Review) Open(sandboxID string) (*bases.Base, error) {
+// Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. Its errors
+// are fault.Errors.
+func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec) (*bases.Base, error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
-	return base, noBase(sandboxID, err)
+	return base, noBase(sandboxID, from, err)
 }
 
 // Begin begins to advance the base of a sandbox. Its errors are fault.Errors, or that of ctx.
-func (r *Review) Begin(ctx context.Context, sandboxID string) (*bases.Advance, error) {
+func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.DerivedSpec) (*bases.Advance, error) {
 	a, err := bases.Begin(ctx, r.paths.GuestBase(sandboxID))
-	return a, noBase(sandboxID, err)
+	return a, noBase(sandboxID, from, err)
 }
 
-func noBase(sandboxID string, err error) error {
+// noBase says why there is no base. What a program copies from the sandbox of its parent gets none:
+// the work of a child is its parent's, which may have changed the same files.
+func noBase(sandboxID string, from *agboxv1.DerivedSpec, err error) error {
 	if !errors.Is(err, bases.ErrNone) {
 		return err
+	}
+	if where := from.GetWorkspace(); where != "" {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE,
+			"The workspace of sandbox %[1]s is a copy of that of its parent, agent %[2]s in sandbox %[3]s, and of no folder of this machine: there is nothing to compare with. `agbox cp %[1]s:%[4]s/. FOLDER` copies it out, into a new FOLDER, and `agbox cp FOLDER/. %[3]s:%[4]s` from there into that of the parent.",
+			sandboxID, from.GetParent(), from.GetParentSandbox(), where)
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE,
 		"No workspace was copied into sandbox %s, so there is nothing to compare with: `agbox cp` copies files out.", sandboxID)

@@ -42,7 +42,7 @@ func compared(t *testing.T, files map[string]string) (c *comparison, differences
 		}
 	}
 	record(t, source, install.GuestBase("s"))
-	base, err := New(nil, install).Open("s")
+	base, err := New(nil, install).Open("s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,11 +233,16 @@ func TestWhatOtherCopiesBroughtInIsForeign(t *testing.T) {
 
 func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 	r := New(nil, paths.Install{Data: t.TempDir()})
-	_, opened := r.Open("s")
-	_, begun := r.Begin(t.Context(), "s")
-	for _, err := range []error{opened, begun} {
-		if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE {
-			t.Errorf("without a base: %v", err)
+	for want, from := range map[string]*agboxv1.DerivedSpec{
+		"No workspace was copied into sandbox s,":  {Parent: "boss", ParentSandbox: "box"},
+		"`agbox cp FOLDER/. box:/work` from there": {Parent: "boss", ParentSandbox: "box", Workspace: "/work"},
+	} {
+		_, opened := r.Open("s", from)
+		_, begun := r.Begin(t.Context(), "s", from)
+		for _, err := range []error{opened, begun} {
+			if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE || !strings.Contains(err.Error(), want) {
+				t.Errorf("without a base: %v; want %q", err, want)
+			}
 		}
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/review"
 )
 
@@ -23,7 +25,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	r := review.New(f.files, f.paths)
-	base, err := r.Open(sb.ID)
+	base, err := r.Open(sb.ID, f.copiedFrom(sb))
 	if err != nil {
 		return err
 	}
@@ -48,6 +50,16 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	}, stream.Send))
 }
 
+// copiedFrom says from where the workspace of a child's sandbox was copied. The parent may have
+// another sandbox by now.
+func (f fileCalls) copiedFrom(sb ledger.Sandbox) *agboxv1.DerivedSpec {
+	from := proto.CloneOf(sb.Spec.GetDerived())
+	if parent, known := f.ledger.Agent(from.GetParent()); known {
+		from.ParentSandbox = parent.SandboxID
+	}
+	return from
+}
+
 // archiveTimeout bounds the comparison of a sandbox that does not run: the engine holds its
 // container as long as somebody reads.
 const archiveTimeout = 10 * time.Minute
@@ -68,7 +80,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if err != nil {
 		return err
 	}
-	a, err := review.New(f.files, f.paths).Begin(ctx, sb.ID)
+	a, err := review.New(f.files, f.paths).Begin(ctx, sb.ID, f.copiedFrom(sb))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -52,6 +53,42 @@ func TestAChildWorksInASandboxOfItsOwn(t *testing.T) {
 		if err := in.Client(t).WaitDeleted(harness.Bounded(t), id); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTheWorkOfAChildComesHomeAsItsRefusalSays: nothing compares the copy of a copy, but the two
+// commands of the refusal bring it to the parent, whose work is reviewed.
+func TestTheWorkOfAChildComesHomeAsItsRefusalSays(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := household(t, harness.ImageBusybox, "workspace: {source: .}\n")
+	spawn(t, in, `agbox-agent spawn --name child --sandbox new -- sh -c 'echo theirs > task; echo ready; sleep 1000'; sleep 1000`,
+		"boss", "-f", filepath.Join(dir, "agbox.yaml"))
+	child := in.AgentID(t, awaitNamed(t, in, "child"))
+	harness.Eventually(t, "the child has worked", func() bool { return in.Agbox(t, "agent", "logs", child).Stdout == "ready\n" })
+	var remedy []string
+	for _, words := range [][]string{{"diff"}, {"apply"}, {"pull"}, {"sync"}} {
+		refusal := in.Agbox(t, append(words, "agent-"+child)...).Want(t, 4).Stderr
+		remedy = regexp.MustCompile("`agbox ([^`]*)`").FindAllString(refusal, -1)
+		if len(remedy) != 2 || !strings.Contains(refusal, "is a copy of that of its parent, agent "+in.AgentID(t, "boss")) {
+			t.Fatalf("%s: %s", words[0], refusal)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	for _, command := range remedy {
+		words := strings.Fields(strings.ReplaceAll(strings.Trim(command, "`"), "FOLDER", out))
+		in.Must(t, words[1:]...)
+	}
+	boss, err := in.Client(t).GetAgent(harness.Bounded(t), in.AgentID(t, "boss"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := in.Must(t, "diff", boss.GetSandboxId()); !strings.Contains(diff, "-of the host\n+theirs") {
+		t.Errorf("the work of the parent is\n%s", diff)
+	}
+	in.Must(t, "apply", boss.GetSandboxId())
+	if home, err := os.ReadFile(filepath.Join(dir, "task")); string(home) != "theirs\n" {
+		t.Errorf("the folder has %q, %v", home, err)
 	}
 }
 
