@@ -50,6 +50,9 @@ func (r *resolver) agent() {
 	}
 	r.agentEnvs(s.GetEnvs(), "agent", "envs")
 	r.agentEnvs(s.GetRetry().GetReduced().GetEnvs(), "agent", "retry", "reduced", "envs")
+	r.ownEnvs(s.GetEnvs(), nil, "agent", "envs")
+	r.ownEnvs(s.GetRetry().GetReduced().GetEnvs(), reducedEnvs, "agent", "retry", "reduced", "envs")
+	r.ownEnvs(r.spec.GetEnvs(), nil, "envs") // what the sandbox has, the program gets too
 	r.withoutServices(s.GetRetry().GetReduced().GetWithoutServices())
 	if r.CheckAgent != nil {
 		r.CheckAgent(s, func(path []any, format string, args ...any) {
@@ -71,10 +74,26 @@ func (r *resolver) withoutServices(names []string) {
 	}
 }
 
+// ownPrefix begins the names of the variables that agbox sets for the program of an agent. Of these,
+// reducedEnvs are settings of the program for a reduced attempt, which a description can replace.
+const ownPrefix = "AGBOX_"
+
+var reducedEnvs = []string{"AGBOX_MAX_CONTEXT_TOKENS", "AGBOX_BROWSER", "AGBOX_MAX_CONCURRENT_TOOLS"}
+
+// ownEnvs refuses variables that agbox sets: it would replace the value, or the program would take it
+// for one of agbox.
+func (r *resolver) ownEnvs(envs map[string]string, settable []string, path ...any) {
+	for _, name := range slices.Sorted(maps.Keys(envs)) {
+		if strings.HasPrefix(name, ownPrefix) && !slices.Contains(settable, name) {
+			r.problem(append(slices.Clone(path), name), "%.80q is a name for what agbox itself tells the program of an agent: leave the variable out, or choose a name that does not begin with %s", name, ownPrefix)
+		}
+	}
+}
+
 // agentEnvs refuses secret variables: those of agents are not encrypted.
 func (r *resolver) agentEnvs(envs map[string]string, path ...any) {
 	for _, name := range slices.Sorted(maps.Keys(envs)) {
-		if secrets.Named(name) {
+		if secrets.Named(name) && !strings.HasPrefix(name, ownPrefix) {
 			r.problem(append(slices.Clone(path), name), "The variable %.80q is a secret: write it into the envs of the sandbox, where it is encrypted. The agent's program gets it too", name)
 		}
 	}

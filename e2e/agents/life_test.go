@@ -339,6 +339,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"agent", "spawn", "--", "true"}, 2, "Name an image"},
 		{[]string{"agent", "spawn", "--in", "demo", "--ready", "soon", "--", "true"}, 2, "--ready soon is not possible"},
 		{[]string{"agent", "spawn", "--in", "demo", "--agent-env", "API_TOKEN=x", "--", "true"}, 2, "agent.envs[\"API_TOKEN\"]: The variable \"API_TOKEN\" is a secret"},
+		{[]string{"agent", "spawn", "--in", "demo", "--agent-env", "AGBOX_TOKEN=x", "--", "true"}, 2, "choose a name that does not begin with AGBOX_"},
+		{[]string{"agent", "spawn", "--image", harness.ImageBusybox, "--env", "AGBOX_AGENT_ID=x", "--", "true"}, 2, "envs[\"AGBOX_AGENT_ID\"]"},
 		{[]string{"agent", "inspect", "nobody"}, 3, `There is no agent "nobody"`},
 		{[]string{"agent", "kill", "nobody"}, 3, `There is no agent "nobody"`},
 		{[]string{"agent", "rm", "nobody"}, 3, `There is no agent "nobody"`},

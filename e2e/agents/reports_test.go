@@ -106,7 +106,7 @@ func TestTheUsageOfAllIncarnationsCountsTowardsTheBudget(t *testing.T) {
 func TestOnlyTheProgramOfARunningIncarnationCanReport(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
-	in.Create(t, "demo", harness.ImageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox, "--env", "AGBOX_AGENT_SOCKET=/nowhere")
 	id := spawn(t, in, `
 		AGBOX_TOKEN=forged agbox-agent done complete; [ $? = 3 ] || exit 90
 		agbox-agent usage 5 5 || exit 91
@@ -116,7 +116,7 @@ func TestOnlyTheProgramOfARunningIncarnationCanReport(t *testing.T) {
 		agbox-agent done perhaps; [ $? = 4 ] || exit 95
 		agbox-agent done; [ $? = 1 ] || exit 96
 		env -u AGBOX_TOKEN agbox-agent hello; [ $? = 3 ] || exit 97
-		agbox-agent done complete ok`, "--in", "demo", "--agent-env", "AGBOX_AGENT_SOCKET=/nowhere")
+		agbox-agent done complete ok`, "--in", "demo")
 	await(t, in, id, "COMPLETED")
 	errs := in.Agbox(t, "agent", "logs", id).Want(t, 0).Stderr
 	for _, want := range []string{

@@ -71,7 +71,7 @@ func TestTheSecondTimeThatMemoryRunsOutEndsTheAgent(t *testing.T) {
 	folder := workshop(t, in, "--memory", "64m")
 	plan := robot.Plan{Steps: 20, Seed: 3, Die: "1@6:oom,2@9:oom"}
 	spec := patient()
-	spec.Retry.Oom, spec.Retry.Reduced = 0, &agboxv1.AgentReduced{Envs: map[string]string{"AGBOX_SMALL": "yes"}}
+	spec.Retry.Oom, spec.Retry.Reduced = 0, &agboxv1.AgentReduced{Envs: map[string]string{"AGBOX_BROWSER": "small"}}
 	a := await(t, in, employ(t, in, plan, spec), "DEAD_LETTER")
 	if a.GetCrashes() != 2 || !strings.HasPrefix(a.GetMessage(), "Memory ran out on each of 2 attempts") || !a.GetLastEnd().GetOomKilled() {
 		t.Errorf("%d crashes: %s (%v)", a.GetCrashes(), a.GetMessage(), a.GetLastEnd())
@@ -79,8 +79,8 @@ func TestTheSecondTimeThatMemoryRunsOutEndsTheAgent(t *testing.T) {
 	story := folder.Story(t, a.GetAgentId())
 	story.Check(t, a)
 	for name, want := range map[string][2]string{
-		"AGBOX_STRATEGY": {"", "reduced_footprint"}, "AGBOX_MAX_CONTEXT_TOKENS": {"", "50000"}, "AGBOX_BROWSER": {"", "0"},
-		"AGBOX_MAX_CONCURRENT_TOOLS": {"", "1"}, "AGBOX_SMALL": {"", "yes"}, "AGBOX_PREVIOUS_EXIT_CODE": {"", "137"}, "AGBOX_ATTEMPT": {"1", "2"},
+		"AGBOX_STRATEGY": {"", "reduced_footprint"}, "AGBOX_MAX_CONTEXT_TOKENS": {"", "50000"}, "AGBOX_BROWSER": {"", "small"},
+		"AGBOX_MAX_CONCURRENT_TOOLS": {"", "1"}, "AGBOX_PREVIOUS_EXIT_CODE": {"", "137"}, "AGBOX_ATTEMPT": {"1", "2"},
 	} {
 		if got := [2]string{story.Env(1)[name], story.Env(2)[name]}; got != want {
 			t.Errorf("%s is %q in the first and %q in the second incarnation; want %q", name, got[0], got[1], want)

@@ -22,6 +22,7 @@ func TestAgentsSpawnAgents(t *testing.T) {
 		agbox-agent kill --mode now two || exit 94
 		agbox-agent wait; agbox-agent children || exit 95
 		agbox-agent spawn --class admin -- true; [ $? = 4 ] || exit 96
+		agbox-agent spawn --class worker --env AGBOX_AGENT_ID=x -- true 2>&1 | grep -q "does not begin with AGBOX_" || exit 100
 		agbox-agent api spawn '{"class":"worker","command":["true"],"mounts":[{"source":"/"}]}'; [ $? = 4 ] || exit 97
 		agbox-agent kill stranger; [ $? = 4 ] || exit 98
 		AGBOX_TOKEN=forged agbox-agent children; [ $? = 3 ] || exit 99

@@ -1469,7 +1469,8 @@ type AgentSpec struct {
 	Ready AgentReady `protobuf:"varint,6,opt,name=ready,proto3,enum=agbox.v1.AgentReady" json:"ready,omitempty"`
 	// What to do about an orphaned agent. Unset means revive.
 	Revival AgentRevival `protobuf:"varint,7,opt,name=revival,proto3,enum=agbox.v1.AgentRevival" json:"revival,omitempty"`
-	// Environment of the program. It overrides that of the sandbox.
+	// Environment of the program. It overrides that of the sandbox. Names that begin with AGBOX_
+	// are those of agbox, also in the envs of the sandbox.
 	Envs map[string]string `protobuf:"bytes,8,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// User of the program: user, uid, user:group or uid:gid. Empty means that of execs.
 	User string `protobuf:"bytes,9,opt,name=user,proto3" json:"user,omitempty"`
@@ -2479,7 +2480,8 @@ func (x *AgentRetry) GetReduced() *AgentReduced {
 // AgentReduced is what changes for the attempt after memory ran out.
 type AgentReduced struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Environment, beside AGBOX_STRATEGY and the variables that come with it.
+	// Environment, beside AGBOX_STRATEGY and the variables that come with it, which it can
+	// replace.
 	Envs map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Names of services of the sandbox that are stopped during that attempt.
 	WithoutServices []string `protobuf:"bytes,2,rep,name=without_services,json=withoutServices,proto3" json:"without_services,omitempty"`
