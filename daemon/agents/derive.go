@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
@@ -259,19 +260,22 @@ func (d derivation) shown(own, p *agboxv1.CreateSpec) error {
 	has := mountedAt(own)
 	for above := range has {
 		for at, name := range mountedAt(p) {
-			if _, too := has[at]; !too && below(at, above, p.GetEnvs()["HOME"]) {
-				return refused("The parent has %s in %.200q, which may protect or hide a part of that: ask for it too, or leave %.200q out.", name, above, above)
+			if _, too := has[at]; !too && below(at, above) {
+				return refused("The parent has %s in %.200q%s, which may protect or hide a part of that: ask for it too, or leave %.200q out.", name, above, unsure(at, above), above)
 			}
 		}
 	}
 	return nil
 }
 
-// mountedAt returns the paths at which a sandbox has something of the host, with what to call it.
+// mountedAt returns the paths at which a sandbox has something of the host mounted, with what to
+// call it.
 func mountedAt(s *agboxv1.CreateSpec) map[string]string {
 	at := make(map[string]string)
 	for _, t := range s.GetToolProjections() {
-		at[path.Clean(t.GetTarget())] = fmt.Sprintf("the tool %.80q", t.GetTool())
+		if k := t.GetKind(); k != agboxv1.ProjectionKind_PROJECTION_KIND_COPY && k != agboxv1.ProjectionKind_PROJECTION_KIND_FILE {
+			at[path.Clean(t.GetTarget())] = fmt.Sprintf("the tool %.80q", t.GetTool())
+		}
 	}
 	for _, m := range s.GetMounts() {
 		at[path.Clean(m.GetTarget())] = fmt.Sprintf("the mount %.200q", m.GetTarget())
@@ -282,27 +286,31 @@ func mountedAt(s *agboxv1.CreateSpec) map[string]string {
 	return at
 }
 
-// below reports whether a path is below another one, or may be. Where "~" is depends on the image:
-// it is home, if that is set, or a usual place.
-func below(at, above, home string) bool {
-	homes := []string{home, "/root"}
-	for _, p := range []string{at, above} {
-		if parts := strings.Split(p, "/"); len(parts) > 1 && parts[1] == "home" {
-			homes = append(homes, "/home/"+cmp.Or(strings.Join(parts[2:min(len(parts), 3)], ""), "user"))
-		}
+// below reports whether a path is below another one, or may be. Of the two in a sandbox one may be in
+// "~", the home of its user. Where that is, the passwd of the image says, which the daemon only reads
+// to make a container, and does not keep; a running container has one that its program can write.
+// So what is below another path with some home counts as below it: then the child is refused what the
+// real home would perhaps allow, and never sees what its parent does not.
+func below(at, above string) bool {
+	inHome, rest := hostfiles.InHome(above), strings.TrimPrefix(above, "~")
+	switch {
+	case hostfiles.InHome(at) == inHome:
+		above = strings.TrimSuffix(above, "/")
+		return strings.HasPrefix(at, above+"/") && at != above+"/"
+	case !inHome:
+		return true // the home may be in it
+	case rest == "":
+		return strings.Contains(strings.TrimPrefix(at, "/"), "/") // no mount is at the home "/"
 	}
-	for _, home := range homes {
-		expand := func(p string) string {
-			if rest, inHome := strings.CutPrefix(p, "~"); inHome {
-				return home + rest
-			}
-			return p
-		}
-		if rest, inside := strings.CutPrefix(expand(at), strings.TrimSuffix(expand(above), "/")+"/"); inside && rest != "" {
-			return true
-		}
+	return strings.Contains(at, rest+"/")
+}
+
+// unsure adds to a refusal what below does not know.
+func unsure(at, above string) string {
+	if hostfiles.InHome(at) == hostfiles.InHome(above) {
+		return ""
 	}
-	return false
+	return ", or may have, because the image says where \"~\" is"
 }
 
 // security is never looser than that of the parent: what weakens the isolation is left out. A

@@ -211,12 +211,32 @@ func TestWhatAParentMayAskForASandbox(t *testing.T) {
 			p.Mounts[0].Target, p.ToolProjections[0].Target = "/home/me", "~/.gitconfig"
 			f.Mounts = []mountField{{Target: "/home/me"}}
 		}, "the tool \"git\""},
-		{"a home that a variable names, without the tool in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
-			p.Envs, p.Mounts[0].Target, p.ToolProjections[0].Target = map[string]string{"HOME": "/opt/me"}, "/opt", "~/.gitconfig"
-			f.Mounts = []mountField{{Target: "/opt"}}
-		}, "the tool \"git\""},
-		{"a mount that is no home, without the tool", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+		{"a mount in which a home of no usual name may be, without the tool in that", func(p *agboxv1.CreateSpec, f *sandboxFields) {
 			p.ToolProjections[0].Target, f.Mounts = "~/.gitconfig", []mountField{{Target: "/data"}}
+		}, "the tool \"git\" in \"/data\", or may have"},
+		{"such a mount with the tool", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.ToolProjections[0].Target, f.Mounts, f.Tools = "~/.gitconfig", []mountField{{Target: "/data"}}, []string{"git"}
+		}, ""},
+		{"such a mount without the copies of a tool, which hide nothing", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			for _, kind := range []agboxv1.ProjectionKind{agboxv1.ProjectionKind_PROJECTION_KIND_COPY, agboxv1.ProjectionKind_PROJECTION_KIND_FILE} {
+				p.ToolProjections = append(p.ToolProjections, &agboxv1.ToolProjection{Tool: "git", Target: "~/.claude.json", Kind: kind})
+			}
+			f.Mounts = []mountField{{Target: "/data"}}
+		}, ""},
+		{"a shared workspace in which the home may be", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts[0].Target, f.Workspace = "~/private", workspaceShared
+		}, "the mount \"~/private\" in \"/workspace\", or may have"},
+		{"the home without the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts = append(p.Mounts, &agboxv1.MountSpec{Target: "~"})
+			p.Mounts[0].Target, f.Mounts = "/srv/private", []mountField{{Target: "~"}}
+		}, "the mount \"/srv/private\" in \"~\", or may have"},
+		{"a part of a home of no usual name without the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts = append(p.Mounts, &agboxv1.MountSpec{Target: "~/x"})
+			p.Mounts[0].Target, f.Mounts = "/srv/x/private", []mountField{{Target: "~/x"}}
+		}, "the mount \"/srv/x/private\" in \"~/x\", or may have"},
+		{"a part of the home in which nothing else can be", func(p *agboxv1.CreateSpec, f *sandboxFields) {
+			p.Mounts = append(p.Mounts, &agboxv1.MountSpec{Target: "~/x"}, &agboxv1.MountSpec{Target: "/srv/xy/private"}, &agboxv1.MountSpec{Target: "~/y"})
+			f.Mounts = []mountField{{Target: "~/x"}}
 		}, ""},
 		{"a part of the home without the mount in it", func(p *agboxv1.CreateSpec, f *sandboxFields) {
 			p.Mounts[0].Target = "~/x"
