@@ -232,4 +232,10 @@ func TestTheCommandsOfTheDocumentationWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Must(t, "config", "validate", filepath.Join(dir, "agbox.yaml"))
+	if err := os.WriteFile(filepath.Join(dir, "work.sh"), []byte("#!/bin/sh\ncat $AGBOX_WORK\n"), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	id := in.Must(t, "agent", "spawn", "another", "-f", filepath.Join(dir, "agbox.yaml"))
+	await(t, in, id, "COMPLETED")
+	harness.WantSame(t, "the output", in.Must(t, "agent", "logs", id), "Fix it.")
 }
