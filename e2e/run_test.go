@@ -47,6 +47,14 @@ func TestRunTakesAFileAndInput(t *testing.T) {
 	if r := in.from(t, dir, nil, "run", "--rm", "--", "cat", "a"); r.Code != 0 || r.Stdout != "one\n" {
 		t.Errorf("%d %q %q", r.Code, r.Stdout, r.Stderr)
 	}
+	// What is said of the file when an argument names the image can be done.
+	r = in.from(t, dir, nil, "run", "--rm", harness.ImageBusybox, "ls").Want(t, 0)
+	if !strings.Contains(r.Stderr, "the image is given without it. -f agbox.yaml with --image uses both") || strings.Contains(r.Stdout, "a\n") {
+		t.Errorf("%q %q", r.Stdout, r.Stderr)
+	}
+	if r := in.from(t, dir, nil, "run", "--rm", "-f", "agbox.yaml", "--image", harness.ImageBusybox, "--", "cat", "a"); r.Code != 0 || r.Stdout != "one\n" {
+		t.Errorf("%d %q %q", r.Code, r.Stdout, r.Stderr)
+	}
 	if got := in.Must(t, "ls", "-q"); got != "" {
 		t.Errorf("there is %s", got)
 	}

@@ -280,7 +280,7 @@ func TestTheFileOfTheFolderIsUsedAndThatIsSaid(t *testing.T) {
 	}
 
 	c, in, err = flags(t, "--image", "y")
-	if err != nil || in.GetConfigYaml() != nil || !strings.Contains(c.errs.String(), "because --image is given") {
+	if err != nil || in.GetConfigYaml() != nil || !strings.Contains(c.errs.String(), "uses both") {
 		t.Errorf("got %v, %v, %q", in, err, c.errs.String())
 	}
 	c, in, err = flags(t, "--image", "y", "-f", "other.yaml")

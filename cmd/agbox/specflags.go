@@ -162,7 +162,7 @@ func (o *specOptions) files(a *app) client.SpecFiles {
 		return files
 	}
 	if flag := o.imageFlag(); flag != "" {
-		a.say("Ignoring the %s in this folder because %s is given. Add -f %[1]s to use both.", defaultSpecFile, flag)
+		a.say("Ignoring the %s in this folder, because the image is given without it. -f %[1]s with %s uses both.", defaultSpecFile, flag)
 		return files
 	}
 	a.say("Using the %s in this folder.", defaultSpecFile)
