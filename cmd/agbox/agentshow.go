@@ -328,8 +328,10 @@ func (a *app) agentResolveCommand() *cobra.Command {
 		Use:   "resolve AGENT... {--revive | --reap} [flags]",
 		Short: "Decide about orphaned agents, which have lost their sandbox",
 		Long: `Decide about agents that are ORPHANED, because their container, Docker or the machine
-was lost and they were spawned with --on-loss ask. With --revive the next incarnation
-begins, and the sandbox is started for it; with --reap the agents are ABORTED.`,
+was lost. Those spawned with --on-loss ask wait for that; others wait until their sandbox
+can be started. With --revive the next incarnation begins, and the sandbox is started for
+it; an agent whose sandbox cannot be started stays ORPHANED. With --reap the agents are
+ABORTED.`,
 		Args: arguments(1, -1, "an AGENT"),
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {

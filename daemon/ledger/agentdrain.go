@@ -54,6 +54,8 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 			return cannot(a, "resumed", fmt.Sprintf("nobody holds it, and \"agbox agent hold %s\" does", id))
 		case a.AwaitsApproval() && a.Pause.Reason == forApproval:
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent approve %s\" or \"agbox agent deny %s\" decides", id, id))
+		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent resolve --revive %s\" lets it go on", id))
 		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))
 		case a.Pause.Woken:

@@ -419,16 +419,18 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 }
 
 // ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
-// woken before, and has not begun its next incarnation yet, stays woken.
+// woken before stays woken.
 func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
 	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch {
-		case !t.a.Orphaned():
+		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
+		case t.a.State != agent.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 			return notOrphaned(t.a)
-		case verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP:
-			return t.append(id, agent.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
-		case t.a.Pause.Woken:
+		case !reap && t.a.Pause.Woken:
 			return errNothing
+		case !t.a.Orphaned():
+			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
+		case reap:
+			return t.append(id, agent.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user"})
 	})
@@ -440,12 +442,20 @@ func isRoot() error {
 		"Agent %s is the root of all agents; it never runs and never ends. Name another agent.", agent.Init).With("agent_id", agent.Init)
 }
 
-// notOrphaned refuses a decision that nobody waits for, and says what is possible instead.
+// notOrphaned refuses a decision about a loss that is not due, and says what is possible instead.
 func notOrphaned(a Agent) error {
 	advice := fmt.Sprintf("\"agbox agent kill %s\" ends it", a.Called())
-	if a.Over() {
+	switch {
+	case a.Over():
 		advice = "spawn a new agent to repeat its work"
+	case a.Loss == "":
+	case a.AwaitsApproval():
+		advice = fmt.Sprintf("first \"agbox agent approve %s\" or \"agbox agent deny %[1]s\" decides what it was asked", a.Called())
+	case a.Suspended():
+		advice = fmt.Sprintf("first \"agbox agent hold %s\" holds it", a.Called())
+	default:
+		advice = fmt.Sprintf("first \"agbox agent resume %s\" ends its pause", a.Called())
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is %s, and only an ORPHANED agent waits for a decision; %s.", a.Called(), a.Word(), advice).With("agent_id", a.ID)
+		"Agent %s is %s, and only an ORPHANED agent can be resolved; %s.", a.Called(), a.Word(), advice).With("agent_id", a.ID)
 }

@@ -34,8 +34,8 @@ type agentWork struct {
 	// trouble says why the agent does not get on. It is empty if it does.
 	trouble  string
 	failures int
-	// ensured is how often the sandbox was asked for since the last incarnation began, and
-	// ensuredAt when.
+	// ensured is how often the sandbox was asked for since the last incarnation began, or the
+	// agent became ORPHANED, and ensuredAt when.
 	ensured   int
 	ensuredAt time.Time
 	// watched is the exec whose end enqueues the agent. drained is the one that its
@@ -111,6 +111,10 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			w.ensured, w.ensuredAt = w.ensured+1, l.now()
 		case agent.Start:
 			w.ensured = 0
+		case agent.Emit:
+			if step.Event.GetPause().GetReason() == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
+				w.ensured = 0 // whoever decides that it goes on wants it to be tried
+			}
 		case agent.Answer:
 			answered = true
 		}
@@ -144,6 +148,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 			seen.Busy, seen.Kept = l.companions(a)
 		}
 		seen.Full = sb.ErrorReason == agboxv1.ErrorReason_FILE_SYSTEM_FULL.String()
+		seen.Hopeless = sb.ErrorReason == agboxv1.ErrorReason_SANDBOX_NOT_FOUND.String()
 	}
 	if !a.Over() {
 		seen.Lost, seen.LostAt = l.agents.LostHolder(a)

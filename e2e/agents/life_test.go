@@ -151,7 +151,7 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 		running(t, in, name, 1)
 	}
 	early := in.Agbox(t, "agent", "resolve", "--revive", "kept").Want(t, 4)
-	if !strings.Contains(early.Stderr, "is EXECUTING, and only an ORPHANED agent waits for a decision; \"agbox agent kill ") {
+	if !strings.Contains(early.Stderr, "is EXECUTING, and only an ORPHANED agent can be resolved; \"agbox agent kill ") {
 		t.Errorf("a decision too early is refused with %q", early.Stderr)
 	}
 	in.Agbox(t, "agent", "resolve", "kept").Want(t, 2)
@@ -191,7 +191,7 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 	}
 	wantHistory(t, in, "dropped", "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED LOST, PAUSED ORPHANED, ENDED")
 	late := in.Agbox(t, "agent", "resolve", "--reap", "dropped").Want(t, 4)
-	if !strings.Contains(late.Stderr, "is ABORTED, and only an ORPHANED agent waits for a decision; spawn a new agent") {
+	if !strings.Contains(late.Stderr, "is ABORTED, and only an ORPHANED agent can be resolved; spawn a new agent") {
 		t.Errorf("a decision too late is refused with %q", late.Stderr)
 	}
 }

@@ -73,6 +73,9 @@ func (r Record) overDecision(p Pause) Pause {
 func foldWoken(r Record, ev *agboxv1.AgentEvent) Record {
 	if a := ev.GetWake().GetApproval(); a == agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED {
 		r.PauseWanted = nil
+		if r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
+			r.Loss = "" // somebody has decided that it goes on
+		}
 	} else {
 		answered := Decision{Message: r.Pause.Message, Since: r.Pause.Since}
 		if r.Decision != nil {

@@ -46,7 +46,7 @@ func Ending(r Record, rules Rules) *agboxv1.AgentEvent {
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT:
 		return uncountedPause(r, rules, agboxv1.PauseReason_PAUSE_REASON_SUCCESSION, "Its context was used up.")
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST:
-		if !end.GetOomKilled() {
+		if orphans(end) {
 			return uncountedPause(r, rules, agboxv1.PauseReason_PAUSE_REASON_ORPHANED, errorMessage(end))
 		}
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED:

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -232,7 +233,7 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 		BegunAt: ev.GetOccurredAt().AsTime(), Attempt: b.GetAttempt(), Checkpoint: b.GetCheckpoint(),
 		Before: r.Progress, Begun: ev.GetSequence(),
 	}
-	r.ProgressAt = 0
+	r.ProgressAt, r.Loss = 0, ""
 	r.Context = agboxv1.AgentContext_AGENT_CONTEXT_HEALTHY
 	r.Strategy = b.GetStrategy()
 	if r.Pause != nil {
@@ -248,6 +249,9 @@ func foldIncarnationEnded(r Record, ev *agboxv1.AgentEvent) Record {
 	case ev.GetEnd().GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED:
 		r.Last, r.LastAt, r.Undecided = ev.GetEnd(), ev.GetOccurredAt().AsTime(), true
 		r.Unstarted = 0
+		if orphans(r.Last) {
+			r.Loss = errorMessage(r.Last)
+		}
 	case ev.GetEnd().GetErrorMessage() != "": // else its sandbox was not ready any more
 		r.Unstarted, r.UnstartedAt, r.UnstartedWhy = r.Unstarted+1, ev.GetOccurredAt().AsTime(), ev.GetEnd().GetErrorMessage()
 	}
@@ -262,6 +266,9 @@ func foldPaused(r Record, ev *agboxv1.AgentEvent) Record {
 	}
 	if pause.Reason == agboxv1.PauseReason_PAUSE_REASON_APPROVAL {
 		r = r.asked(pause.Message, pause.Since)
+	}
+	if pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
+		r.Loss = cmp.Or(pause.Message, "It was lost.")
 	}
 	pause = r.overDecision(pause)
 	r.Pause = &pause
@@ -284,7 +291,7 @@ func countCrash(r Record, attempt uint32) Record {
 	if attempt <= r.Crashes {
 		return r
 	}
-	r.Crashes, r.Uncounted = attempt, 0
+	r.Crashes, r.Uncounted, r.Loss = attempt, 0, "" // a loss that counts as a crash is answered as one
 	if outOfMemory(r.Last) {
 		r.OOMs++
 	}

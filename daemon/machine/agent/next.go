@@ -95,13 +95,14 @@ const (
 type Seen struct {
 	Sandbox Sandbox
 	// SandboxError says why the sandbox is FAILED. Ensured is how often it was asked for
-	// since the last incarnation began; EnsuredAt is when that was last.
+	// since the last incarnation began, or the agent became ORPHANED; EnsuredAt is when that was last.
 	SandboxError string
 	// Gone means that the container of a FAILED sandbox does not exist any more, so the
 	// sandbox cannot be started again.
 	Gone bool
 	// Full means that it is FAILED because a disk was full, which is no fault of the sandbox.
-	Full bool
+	// Hopeless means that the sandbox was deleted from which it was to be made.
+	Full, Hopeless bool
 	// Busy means that other agents have incarnations in it whose ends are not decided about. Kept
 	// means that an agent that has not ended owns it, and so gets a new one, to which all move.
 	Busy, Kept bool
@@ -236,7 +237,7 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 			return emit(failed(agboxv1.ErrorReason_CLASS_BREAKER_OPEN,
 				fmt.Sprintf("FAILED: Agent circuit breaker open. Several agents of class %q have crashed; try again later.", r.Class), 0), "the breaker of its class is open")
 		}
-		return nextBegin(r, seen, now, true)
+		return nextBegin(r, seen, rules, now, true)
 	case r.State != Paused: // its exec was accepted, and its program was never started
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{
@@ -432,7 +433,10 @@ func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
 func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	p := r.Pause
 	if p.Woken {
-		return nextBegin(r, seen, now, true)
+		if r.Loss != "" && rules.Revival != Revive {
+			return emit(orphaned(r.Loss), "it was lost before, and its revival policy decides")
+		}
+		return nextBegin(r, seen, rules, now, true)
 	}
 	if r.AwaitsApproval() {
 		return Step{}
@@ -442,9 +446,9 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 		if now.Before(p.WakeAt) {
 			return Step{Wake: p.WakeAt}
 		}
-		return nextBegin(r, seen, now, false)
+		return nextBegin(r, seen, rules, now, false)
 	case agboxv1.PauseReason_PAUSE_REASON_SUCCESSION, agboxv1.PauseReason_PAUSE_REASON_DRAINED:
-		return nextBegin(r, seen, now, false)
+		return nextBegin(r, seen, rules, now, false)
 	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 		switch rules.Revival {
 		case Reap:
@@ -452,14 +456,14 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 		case Ask:
 			return Step{}
 		}
-		return nextBegin(r, seen, now, false)
+		return nextBegin(r, seen, rules, now, false)
 	}
 	return Step{}
 }
 
 // nextBegin begins an incarnation, or makes the sandbox that it needs. A sandbox that a
 // user has stopped is resumed only for an agent that somebody has asked for since.
-func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
+func nextBegin(r Record, seen Seen, rules Rules, now time.Time, asked bool) Step {
 	if r.Incarnations == 0 && len(seen.Kin.Awaited) > 0 {
 		return Step{} // the end of one of them calls again
 	}
@@ -479,21 +483,8 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 			}},
 		}, "its sandbox is ready")
 	case SandboxFailed:
-		if seen.Gone && r.Owned && r.Settled {
-			if seen.Busy {
-				return Step{Wake: now.Add(busyPause)}
-			}
-			return Step{Do: Move, Why: "the container of its sandbox is gone"}
-		}
-		if seen.Gone && seen.Kept {
-			return Step{} // the owner of the sandbox takes it along
-		}
-		// One that exists for others may have failed a moment ago, and can be resumed.
-		if r.Incarnations == 0 && r.Owned || seen.Ensured >= maxEnsured && !seen.Full {
-			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_READY, "Its sandbox failed: "+seen.SandboxError, 0), "its sandbox failed")
-		}
-		if due := seen.EnsuredAt.Add(min(ensurePause<<min(max(0, seen.Ensured-1), 8), maxRoomPause)); seen.Ensured > 0 && now.Before(due) {
-			return Step{Wake: due}
+		if step, decided := nextFailed(r, seen, rules, now); decided {
+			return step
 		}
 	case SandboxStopped:
 		if !asked {

@@ -94,6 +94,10 @@ type Record struct {
 	Digested bool
 	// Decision is what somebody was asked to decide before it goes on, or nil.
 	Decision *Decision
+	// Loss says how its program was lost with its container, or why the sandbox in which it was
+	// to go on cannot be started. No other pause takes it away: it is there until an incarnation
+	// begins, or somebody has decided that one may. It is empty if nothing was lost.
+	Loss string
 	// PauseWanted is a wish for a pause that has not happened yet, or nil.
 	PauseWanted *agboxv1.AgentPause
 	// Kill is the wish to end the agent, or nil. KillAt is when it was recorded.
@@ -288,11 +292,6 @@ func over(s agboxv1.AgentState) bool {
 		return true
 	}
 	return false
-}
-
-// Orphaned reports whether its incarnation was lost and no other one has begun since.
-func (r Record) Orphaned() bool {
-	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED && r.Incarnation == nil && !r.Undecided
 }
 
 // KeptCrashes is how many crashes a record knows: the newest.

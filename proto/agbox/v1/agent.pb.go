@@ -125,8 +125,8 @@ const (
 	PauseReason_PAUSE_REASON_IDLE PauseReason = 4
 	// Nobody holds it. Woken by a hold. Shown as SUSPENDED.
 	PauseReason_PAUSE_REASON_UNHELD PauseReason = 5
-	// Its incarnation was lost with a container, an engine or a host. Woken by its revival
-	// policy. Shown as ORPHANED.
+	// Its incarnation was lost with a container, an engine or a host, or the sandbox in which it
+	// was to go on cannot be started. Woken by its revival policy. Shown as ORPHANED.
 	PauseReason_PAUSE_REASON_ORPHANED PauseReason = 6
 	// Somebody asked for it. Woken by a request.
 	PauseReason_PAUSE_REASON_REQUEST PauseReason = 7
