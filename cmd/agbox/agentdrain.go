@@ -80,13 +80,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 started if it is stopped. An agent that still saves its work goes on when it has.`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				id, err := a.agent(ctx, c, ref, changes)
-				if err == nil {
-					_, err = c.WakeAgent(ctx, id)
-				}
-				return err
-			})
+			return a.changeAgents(ctx, c, args, func(id string) (*agboxv1.Agent, error) { return c.WakeAgent(ctx, id) })
 		}),
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,13 +21,7 @@ on running; after 30 minutes in the pause they are drained ("idle_timeout:" in t
 "agent:" of agbox.yaml). "agbox agent drain" ends the programs at once.`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				id, err := a.agent(ctx, c, ref, changes)
-				if err == nil {
-					_, err = c.PauseAgent(ctx, id, message)
-				}
-				return err
-			})
+			return a.changeAgents(ctx, c, args, func(id string) (*agboxv1.Agent, error) { return c.PauseAgent(ctx, id, message) })
 		}),
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for whoever decides")
@@ -34,8 +30,9 @@ on running; after 30 minutes in the pause they are drained ("idle_timeout:" in t
 
 func (a *app) agentApproveCommand() *cobra.Command {
 	return a.agentDecideCommand("approve", "Let agents go on that wait for an approval",
-		`Let agents go on that are WAITING_FOR_APPROVAL. If the program of an agent has ended
-meanwhile, the next incarnation begins, and the sandbox is started if it is stopped.`, agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE)
+		`Let agents go on that are WAITING_FOR_APPROVAL. They are PAUSED until their programs go
+on. If the program of an agent has ended meanwhile, the next incarnation begins, and the
+sandbox is started if it is stopped.`, agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE)
 }
 
 func (a *app) agentDenyCommand() *cobra.Command {
@@ -50,15 +47,29 @@ func (a *app) agentDecideCommand(name, short, long string, verdict agboxv1.Agent
 		Use: name + " AGENT... [flags]", Short: short, Long: long,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				id, err := a.agent(ctx, c, ref, changes)
-				if err == nil {
-					_, err = c.DecideAgent(ctx, id, verdict, message)
-				}
-				return err
-			})
+			return a.changeAgents(ctx, c, args, func(id string) (*agboxv1.Agent, error) { return c.DecideAgent(ctx, id, verdict, message) })
 		}),
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for the agent")
 	return cmd
+}
+
+// changeAgents does something to agents, and says of which agents that has changed nothing, for
+// example because it was done before.
+func (a *app) changeAgents(ctx context.Context, c *client.Client, refs []string, do func(id string) (*agboxv1.Agent, error)) error {
+	return a.each(ctx, refs, func(ref string) error {
+		id, err := a.agent(ctx, c, ref, changes)
+		if err != nil {
+			return err
+		}
+		before, err := c.GetAgent(ctx, id)
+		if err != nil {
+			return err
+		}
+		g, err := do(id)
+		if err == nil && g.GetLastSequence() == before.GetLastSequence() {
+			a.say("%s", strings.TrimSpace(fmt.Sprintf("Nothing was changed: agent %s is %s. %s", ref, g.GetWord(), g.GetMessage())))
+		}
+		return err
+	})
 }

@@ -342,13 +342,7 @@ ABORTED.`,
 		case reap:
 			verdict = agboxv1.AgentVerdict_AGENT_VERDICT_REAP
 		}
-		return a.each(ctx, args, func(ref string) error {
-			id, err := a.agent(ctx, c, ref, changes)
-			if err == nil {
-				_, err = c.ResolveAgent(ctx, id, verdict)
-			}
-			return err
-		})
+		return a.changeAgents(ctx, c, args, func(id string) (*agboxv1.Agent, error) { return c.ResolveAgent(ctx, id, verdict) })
 	})
 	cmd.Flags().BoolVar(&revive, "revive", false, "go on in a new incarnation")
 	cmd.Flags().BoolVar(&reap, "reap", false, "end the agents")

@@ -38,7 +38,7 @@ func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
 }
 
 // WakeAgent lets an agent go on that was drained, or that idles. One that still saves its
-// work goes on when it has.
+// work goes on when it has. It does nothing to an agent that is about to go on.
 func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
@@ -46,8 +46,12 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 			return cannot(a, "resumed", "spawn a new agent to repeat its work")
 		case a.PauseWanted.GetReason() == forRequest: // the drain is not taken back
 			return t.wantPause(forDrain, "A user resumed it while it was drained.")
-		case a.State != agent.Paused || a.Pause.Woken && a.Incarnation != nil:
+		case a.PauseWanted.GetReason() == forDrain: // it goes on when it has saved its work
+			return errNothing
+		case a.State != agent.Paused:
 			return cannot(a, "resumed", "it was not drained")
+		case a.Pause.Woken:
+			return errNothing
 		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_CRASH:
 			return cannot(a, "resumed", fmt.Sprintf("it is tried again at %s", a.Pause.WakeAt.UTC().Format(time.RFC3339)))
 		case a.Suspended():
@@ -58,8 +62,6 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent resolve --revive %s\" lets it go on", id))
 		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))
-		case a.Pause.Woken:
-			return errNothing
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user"})
 	})

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -31,15 +32,21 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 	})
 }
 
-// ApproveAgent records the decision about an agent that waits for an approval. The same
-// decision again changes nothing until the agent goes on.
+// ApproveAgent records the decision about an agent that waits for an approval. Until the agent
+// goes on, the same decision again changes nothing, and the other one is refused.
 func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.AgentApproval, message string) (Agent, error) {
 	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		verb := "approved"
+		if approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED {
+			verb = "denied"
+		}
 		switch made, _ := t.a.Approval(); {
 		case made == approval:
 			return errNothing
+		case t.a.Verdict() != "":
+			return cannot(t.a, verb, fmt.Sprintf("it was %s already, and \"agbox agent pause %s\" asks for another decision", t.a.Verdict(), id))
 		case !t.a.AwaitsApproval() || t.a.State != agent.Paused:
-			return cannot(t.a, "approved or denied", "it does not wait for an approval")
+			return cannot(t.a, verb, "it does not wait for an approval")
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user", Approval: approval, Message: message})
 	})

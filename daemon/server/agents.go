@@ -328,10 +328,8 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		view.ChildrenBudget = &agboxv1.AgentUsage{InputTokens: sum.InputTokens, CostMicroUsd: sum.CostMicroUSD}
 	}
 	if p := a.Pause; p != nil {
-		view.PauseReason, view.Message = p.Reason, p.Message
-		if view.Approval, _ = a.Approval(); a.AwaitsApproval() && a.Decision.Message != p.Message {
-			view.Message = a.Decision.Message + " Besides: " + p.Message
-		}
+		view.PauseReason, view.Message = p.Reason, a.PauseNote()
+		view.Approval, _ = a.Approval()
 		view.Observation, view.DigestMissing = a.PendingObservation(), a.DigestMissing()
 		if !p.WakeAt.IsZero() && a.Incarnation == nil {
 			view.WakeAt = timestamppb.New(p.WakeAt)

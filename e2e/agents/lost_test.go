@@ -11,6 +11,39 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
+// TestAnApprovedAgentWaitsForNobody approves an agent whose program does not go on by itself. What a
+// list, the answers and the refusals say must agree.
+func TestAnApprovedAgentWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	spawn(t, in, `agbox-agent say here; sleep 1000`, "one", "--in", "demo")
+	until(t, in, "one", "the daemon knows that its program uses agbox-agent", func(a *agboxv1.Agent) bool { return a.GetProgress().GetLastMessage() == "here" })
+	in.Must(t, "agent", "pause", "-m", "look first", "one")
+	if r := in.Agbox(t, "agent", "pause", "one").Want(t, 0); !strings.Contains(r.Stderr, "Nothing was changed: agent one is WAITING_FOR_APPROVAL. look first") {
+		t.Errorf("a second pause says %q", r.Stderr)
+	}
+	if r := in.Agbox(t, "agent", "approve", "one").Want(t, 0); r.Stderr != "" {
+		t.Errorf("approve says %q", r.Stderr)
+	}
+	const note = "It was approved, and its program was asked to go on."
+	if list := in.Must(t, "agent", "ls", "--no-trunc"); !strings.Contains(list, "PAUSED") || !strings.Contains(list, note) || strings.Contains(list, "WAITING") {
+		t.Errorf("the list is\n%s", list)
+	}
+	for _, verb := range []string{"approve", "resume"} {
+		if r := in.Agbox(t, "agent", verb, "one").Want(t, 0); !strings.Contains(r.Stderr, "Nothing was changed: agent one is PAUSED. "+note) {
+			t.Errorf("%s says %q", verb, r.Stderr)
+		}
+	}
+	if r := in.Agbox(t, "agent", "deny", "one").Want(t, 4); !strings.Contains(r.Stderr, "is PAUSED and cannot be denied: it was approved already") {
+		t.Errorf("deny is refused with %q", r.Stderr)
+	}
+	in.Must(t, "agent", "pause", "one")
+	wantWord(t, in, "one", "WAITING_FOR_APPROVAL")
+	in.Must(t, "agent", "deny", "one")
+	wantWord(t, in, "one", "PAUSED")
+}
+
 // TestALostContainerFailsNoAgent removes the container of a user's sandbox. Whoever was to go on is
 // ORPHANED then, also after it was drained or paused, until somebody decides.
 func TestALostContainerFailsNoAgent(t *testing.T) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -43,6 +44,37 @@ func (r Record) Approval() (agboxv1.AgentApproval, string) {
 
 // Denied reports whether the agent has to go on with another plan.
 func (r Record) Denied() bool { return r.Decision.denied() }
+
+// Verdict says in words what was decided. It is empty if nobody has decided.
+func (r Record) Verdict() string {
+	switch approval, _ := r.Approval(); approval {
+	case agboxv1.AgentApproval_AGENT_APPROVAL_APPROVED:
+		return "approved"
+	case agboxv1.AgentApproval_AGENT_APPROVAL_DENIED:
+		return "denied"
+	}
+	return ""
+}
+
+// PauseNote says why a paused agent is shown by its Word: what it waits for, or that somebody has
+// ended the pause and its program has not gone on yet.
+func (r Record) PauseNote() string {
+	p, verdict := r.Pause, r.Verdict()
+	ended := "It was " + cmp.Or(verdict, "woken")
+	switch {
+	case r.AwaitsApproval() && r.Decision.Message != p.Message:
+		return r.Decision.Message + " Besides: " + p.Message
+	case !p.Woken && verdict != "":
+		return ended + ". Besides: " + p.Message
+	case !p.Woken, !waitsForSomebody(p.Reason):
+		return p.Message
+	case r.Incarnation == nil:
+		return ended + ", and goes on in its next incarnation."
+	case r.GoesOn() == Planning:
+		return ended + ", and its program was asked to plan anew."
+	}
+	return ended + ", and its program was asked to go on."
+}
 
 // asked returns the record with a question. One that nobody has answered stays the same.
 func (r Record) asked(message string, at time.Time) Record {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -67,6 +68,11 @@ func (a *asking) add(ev *agboxv1.AgentEvent) {
 	}
 	if a.q.open && a.r.Pause != nil && a.r.Pause.Woken {
 		a.t.Fatalf("it is woken although nobody has decided; after %v", a.history)
+	}
+	if word := a.r.Word(); a.r.State == Paused && (word == "WAITING_FOR_APPROVAL") != a.q.open {
+		a.t.Fatalf("it is shown as %s, and somebody has to decide: %v; after %v", word, a.q.open, a.history)
+	} else if a.r.State == Paused && a.r.Pause.Woken && slices.Contains([]string{"IDLE", "SUSPENDED"}, word) {
+		a.t.Fatalf("it is woken, and shown as %s; after %v", word, a.history)
 	}
 	for _, ready := range []bool{true, false} {
 		step := Next(a.r, a.seen(), Rules{ReadyStart: ready, Retry: rules().Retry, Budget: rules().Budget, Heartbeat: rules().Heartbeat}, t0.Add(24*time.Hour))

@@ -155,6 +155,8 @@ func (x *asker) judge(began uint32) {
 		x.t.Fatalf("it begins although nobody has decided; after %q\n%v", x.history, x.world.log)
 	case x.open && x.r.State == Paused && x.r.Word() != "WAITING_FOR_APPROVAL":
 		x.t.Fatalf("it is shown as %s; after %q", x.r.Word(), x.history)
+	case !x.open && x.r.Word() == "WAITING_FOR_APPROVAL":
+		x.t.Fatalf("it is shown as %s although somebody has decided; after %q", x.r.Word(), x.history)
 	case x.open && x.r.State != Paused && x.r.PauseWanted == nil && !x.r.Undecided:
 		x.t.Fatalf("it works (%v) although nobody has decided; after %q\n%v", x.r.State, x.history, x.world.log)
 	case !x.open && x.answer != 0 && x.r.State == Paused && x.r.Decision != nil && x.r.Decision.Approval != x.answer:

@@ -335,7 +335,8 @@ func (r Record) Replaced(by *agboxv1.AgentEvent) uint64 {
 // Consumed is what all incarnations together have used.
 func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
 
-// Word returns the state as users see it, in capitals. A pause is shown by its reason.
+// Word returns the state as users see it, in capitals. A pause is shown by its reason, but for
+// one that somebody has ended: such an agent waits for nobody any more.
 func (r Record) Word() string {
 	if r.ID == Init {
 		return "ROOT"
@@ -343,7 +344,7 @@ func (r Record) Word() string {
 	if r.State == Paused && r.AwaitsApproval() {
 		return pauseWords[agboxv1.PauseReason_PAUSE_REASON_APPROVAL]
 	}
-	if r.State == Paused && r.Pause != nil {
+	if r.State == Paused && r.Pause != nil && !(r.Pause.Woken && waitsForSomebody(r.Pause.Reason)) {
 		if word, ok := pauseWords[r.Pause.Reason]; ok {
 			return word
 		}

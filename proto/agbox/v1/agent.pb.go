@@ -119,7 +119,7 @@ const (
 	PauseReason_PAUSE_REASON_CRASH PauseReason = 1
 	// Another agent holds what it needs. Woken by the decision about leases.
 	PauseReason_PAUSE_REASON_CONFLICT PauseReason = 2
-	// Woken by an approval or a denial. Shown as WAITING_FOR_APPROVAL.
+	// Woken by an approval or a denial. Shown as WAITING_FOR_APPROVAL until then.
 	PauseReason_PAUSE_REASON_APPROVAL PauseReason = 3
 	// Nothing to do. Woken by a message. Shown as IDLE.
 	PauseReason_PAUSE_REASON_IDLE PauseReason = 4
@@ -5027,7 +5027,7 @@ type Agent struct {
 	State   AgentState             `protobuf:"varint,6,opt,name=state,proto3,enum=agbox.v1.AgentState" json:"state,omitempty"`
 	// While PAUSED.
 	PauseReason PauseReason `protobuf:"varint,7,opt,name=pause_reason,json=pauseReason,proto3,enum=agbox.v1.PauseReason" json:"pause_reason,omitempty"`
-	// The state as people see it: a pause is shown by its reason.
+	// The state as people see it: a pause is shown by its reason, until somebody has ended it.
 	Word string `protobuf:"bytes,8,opt,name=word,proto3" json:"word,omitempty"`
 	// A sentence about the state: why it is paused, or how it ended.
 	Message   string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`

@@ -74,7 +74,7 @@ type AgentServiceClient interface {
 	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED or
 	// WAITING_FOR_APPROVAL.
 	// It returns once the decision is recorded. An agent that does not wait for it is refused
-	// with AGENT_WRONG_STATE.
+	// with AGENT_WRONG_STATE; the same decision again changes nothing until the agent goes on.
 	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// HoldAgent holds an agent as long as the stream is open, and for the linger after it was
 	// lost, in which a client can hold it again with the same hold. An agent that is SUSPENDED
@@ -447,7 +447,7 @@ type AgentServiceServer interface {
 	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED or
 	// WAITING_FOR_APPROVAL.
 	// It returns once the decision is recorded. An agent that does not wait for it is refused
-	// with AGENT_WRONG_STATE.
+	// with AGENT_WRONG_STATE; the same decision again changes nothing until the agent goes on.
 	ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error)
 	// HoldAgent holds an agent as long as the stream is open, and for the linger after it was
 	// lost, in which a client can hold it again with the same hold. An agent that is SUSPENDED
