@@ -17,6 +17,8 @@ func (x *examination) agents() {
 		case a.Orphaned() && !a.Pause.Woken && agent.RulesOf(a.Spec).Revival == agent.Ask:
 			f.NeedsPerson = true
 			f.Why = fmt.Sprintf("It is ORPHANED and waits for a decision: \"agbox agent resolve --revive %s\", or --reap.", a.ID)
+		case a.Orphaned() && !a.Pause.Woken:
+			f.Why = fmt.Sprintf("It is ORPHANED, and agbox tries to start its sandbox again once a minute: \"agbox agent resolve --reap %s\" gives the agent up.", a.ID)
 		case trouble != "":
 			f.Why = "It does not get on: " + trouble
 		default:

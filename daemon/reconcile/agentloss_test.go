@@ -46,7 +46,7 @@ func TestEachDecisionThatAnAgentGoesOnIsTried(t *testing.T) {
 		Command: []string{"true"}, Revival: agboxv1.AgentRevival_AGENT_REVIVAL_ASK,
 	}})
 	must(err)
-	a, err = b.Ledger.EmitAgent(t.Context(), a.Record,
+	_, err = b.Ledger.EmitAgent(t.Context(), a.Record,
 		&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1, Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{SandboxId: "a", ExecId: "x"}}},
 		&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1, Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{
 			Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST,

@@ -64,6 +64,9 @@ func TestALostContainerFailsNoAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	becomes(t, in, "revives", "ORPHANED")
+	if said := in.Agbox(t, "doctor").Stdout; !strings.Contains(said, "It is ORPHANED, and agbox tries to start its sandbox again once a minute") {
+		t.Errorf("doctor does not name the agent: %s", said)
+	}
 	wantWord(t, in, "drained", "PAUSED")
 	wantWord(t, in, "asks", "WAITING_FOR_APPROVAL")
 	if r := in.Agbox(t, "agent", "resolve", "--reap", "asks").Want(t, 4); !strings.Contains(r.Stderr, `is WAITING_FOR_APPROVAL, and only an ORPHANED agent can be resolved; `) {
