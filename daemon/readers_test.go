@@ -26,7 +26,7 @@ import (
 // Calls are told apart by the verb with which their names begin, so that the test below
 // covers a new one. It fails if a verb is in neither list.
 var (
-	readingVerbs = []string{"Get", "List", "Read", "Watch", "Follow", "Subscribe", "Attach", "Service", "Resolve", "Ping", "Stat", "Compare", "CopyOut", "Doctor"}
+	readingVerbs = []string{"Get", "List", "Read", "Watch", "Follow", "Subscribe", "Attach", "Wait", "Service", "Resolve", "Ping", "Stat", "Compare", "CopyOut", "Doctor"}
 	actingVerbs  = []string{
 		"Spawn", "Kill", "Drain", "Pause", "Resume", "Hold", "Close", "Reap", "Delete", "Send", "Break", "Write", "Make", "Remove", "Move", "CopyIn",
 		"Advance", "Upgrade", "Create", "Stop", "Restart", "Rename", "Cancel", "Signal", "Run", "ExecIn", "Pull", "Build",

@@ -246,7 +246,7 @@ func TestWhatCannotBeRemovedIsAnErrorThatNamesTheFolder(t *testing.T) {
 func TestCountsFollowTheDisk(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	free := space{bytes: 10 << 30, files: 1 << 20}
-	before := pace{last: t0, took: 25 * time.Millisecond, free: free}
+	before := pace{last: t0, took: 10 * time.Millisecond, free: free}
 	filling := space{bytes: free.bytes - 200<<20, files: free.files}
 	for name, c := range map[string]struct {
 		pace  pace
@@ -260,7 +260,8 @@ func TestCountsFollowTheDisk(t *testing.T) {
 		"bytes are written":             {before, time.Second, filling, true},
 		"files are made":                {before, time.Second, space{bytes: free.bytes, files: free.files - 5000}, true},
 		"space is freed":                {before, time.Second, space{bytes: free.bytes * 2, files: free.files}, false},
-		"a slow count, nothing happens": {pace{last: t0, took: time.Second, free: free}, 60 * time.Second, free, false},
+		"a slow count, nothing happens": {pace{last: t0, took: time.Second, free: free}, 999 * time.Second, free, false},
+		"a slow count, after a while":   {pace{last: t0, took: time.Second, free: free}, 1000 * time.Second, free, true},
 		"a slow count, the disk fills":  {pace{last: t0, took: time.Second, free: free}, 10 * time.Second, filling, true},
 		"too soon after a slow count":   {pace{last: t0, took: time.Second, free: free}, 5 * time.Second, filling, false},
 		"the clock was set back":        {before, -time.Hour, free, true},
