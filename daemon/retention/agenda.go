@@ -45,9 +45,9 @@ func (a *agenda) at(id string) time.Time {
 	return time.Time{}
 }
 
-// take adds the ids that are due to a set, and removes them.
-func (a *agenda) take(now time.Time, due map[string]struct{}) {
-	for len(a.queue) > 0 && !now.Before(a.queue[0].at) {
+// take adds the ids that are due to a set, and removes them. all is for those that are not due, too.
+func (a *agenda) take(now time.Time, all bool, due map[string]struct{}) {
+	for len(a.queue) > 0 && (all || !now.Before(a.queue[0].at)) {
 		id := a.queue[0].id
 		due[id] = struct{}{}
 		a.set(id, time.Time{})

@@ -54,6 +54,8 @@ type Keeper struct {
 	// sandboxes and agents say when something of each becomes due. Those without new events in
 	// which nothing is due are not looked at.
 	sandboxes, agents agenda
+	// passed is the time of the last pass.
+	passed time.Time
 	// full has the sequence of each living sandbox up to which it cannot have too much.
 	full map[string]uint64
 	// failures has the last reported failure of a sandbox, or of an agent that is not in memory.
@@ -73,7 +75,8 @@ const page = 64
 // New returns a Keeper. It removes nothing before Run or Pass.
 func New(o Options) *Keeper {
 	return &Keeper{
-		ledger: o.Ledger, logs: o.Logs, rules: o.Rules, now: o.Now, log: o.Log,
+		ledger: o.Ledger, logs: o.Logs, rules: o.Rules, log: o.Log,
+		now:  func() time.Time { return o.Now().Round(0) }, // events have the time of the wall clock
 		full: make(map[string]uint64), failures: make(map[string]string), agentFailures: make(map[string]string), trimmed: make(map[string]agentTrim),
 	}
 }
@@ -97,10 +100,11 @@ func (k *Keeper) Run(ctx context.Context) {
 // is due. A failure for one of them is logged once, retried in the next pass, and does not affect
 // the others.
 func (k *Keeper) Pass(ctx context.Context) {
-	k.passAgents(ctx)
+	back := k.setBack()
+	k.passAgents(ctx, back)
 	surplus := k.ledger.Surplus()
 	ids := k.ledger.Touched()
-	k.sandboxes.take(k.now(), ids)
+	k.sandboxes.take(k.now(), back, ids)
 	for id := range surplus {
 		ids[id] = struct{}{}
 	}
@@ -116,6 +120,14 @@ func (k *Keeper) Pass(ctx context.Context) {
 	if err := k.ledger.SweepKeys(); err != nil {
 		k.log.Warn("unused keys of secret variables cannot be removed; the next pass retries", "error", err)
 	}
+}
+
+// setBack reports whether the clock was set back since the pass before. What that pass has noted as
+// due may then come late by any time, so all is looked at again.
+func (k *Keeper) setBack() bool {
+	before := k.passed
+	k.passed = k.now()
+	return k.passed.Before(before)
 }
 
 // check removes what is due of one sandbox, and returns when more will be. What came since it was

@@ -312,6 +312,30 @@ func TestASandboxThatCannotBeTrimmedDoesNotBlockOthers(t *testing.T) {
 	b.want("b at last", b.execs("b"), "")
 }
 
+// TestAClockThatWasAheadDelaysNoRemoval: neither that of what ended later, nor that of what could
+// not be removed meanwhile.
+func TestAClockThatWasAheadDelaysNoRemoval(t *testing.T) {
+	b := newBox(t)
+	right := b.now
+	b.ready("a")
+	b.run("a", "xa")
+	b.ready("b")
+	b.run("b", "xb")
+	b.keeper.logs = stubborn{b.keeper.logs, "xb"}
+	b.now = right.Add(-30*time.Minute + 365*24*time.Hour)
+	b.pass(0)
+	b.want("a while the clock is ahead", b.execs("a"), "")
+	b.want("b while the clock is ahead", b.execs("b"), "xb")
+	b.keeper.logs = Files{b.install}
+	b.now = right
+	b.run("a", "ya")
+	b.pass(time.Minute)
+	b.want("b before the time", b.execs("b"), "xb")
+	b.pass(59 * time.Minute)
+	b.want("a", b.execs("a"), "")
+	b.want("b", b.execs("b"), "")
+}
+
 // stubborn cannot remove the logs of one exec.
 type stubborn struct {
 	Logs
