@@ -23,7 +23,8 @@ func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, e
 
 // WaitAgentTree waits until an agent and all agents below it have ended, also those that are
 // spawned meanwhile, and those that others adopt. It calls each with every one of them when it
-// has ended, a parent not necessarily after its children. An agent that was removed is left out.
+// has ended, a parent not necessarily after its children. An agent that was removed is left out;
+// the one that is named is ErrNotFound only if all below it were removed too.
 // It ends with the first error, also of each.
 func (c *Client) WaitAgentTree(ctx context.Context, agent string, each func(*agboxv1.Agent) error) error {
 	return c.waitAgent(ctx, &agboxv1.WaitAgentRequest{AgentId: agent, Tree: true}, each)

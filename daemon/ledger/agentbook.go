@@ -24,6 +24,9 @@ type agentBook struct {
 	// children has the children of each agent, and followers those that it must be COMPLETED
 	// for before they begin.
 	children, followers agentSets
+	// offspring has the agents that each agent has spawned, also those that were deleted, until
+	// DropAgent.
+	offspring agentSets
 	// journals has the sizes of the journals of stacks.
 	journals journalBook
 	// ended has the agents that have ended, in the order of their ends.
@@ -55,12 +58,14 @@ func (b *agentBook) init() {
 	b.journals = newJournalBook()
 	b.leased, b.waits = make(agentSets), make(map[*AgentWait]struct{})
 	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
+	b.offspring = make(agentSets)
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.
 func (b *agentBook) putLocked(a Agent) {
 	before := b.all[a.ID]
 	b.placeLocked(before, a)
+	b.offspring.move("", a.Origin, a.ID)
 	b.leased.remove(all, a.ID)
 	if len(a.Holds)+len(a.Wants) > 0 && !a.Deleted {
 		b.leased.add(all, a.ID)

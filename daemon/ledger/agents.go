@@ -42,6 +42,8 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 			l.log.Error("the record of an agent cannot be read and is left out", "agent_id", id, "error", err)
 		case a.Exists() && !a.Deleted:
 			l.agents.putLocked(a) // nobody else uses the ledger yet
+		case a.Deleted:
+			l.agents.offspring.move("", a.Origin, id)
 		}
 	}
 	l.openLeases()

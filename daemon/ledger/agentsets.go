@@ -51,8 +51,6 @@ type agentIndex struct {
 	living, livingIn, livingOf, heldBy, livingUnder agentSets
 	// named has the agents with each name, ended ones too.
 	named agentSets
-	// offspring has the agents that each agent has spawned, ended ones too.
-	offspring agentSets
 	// undone has the ended agents among active, by sandbox, and busy those and the ones that
 	// have an incarnation.
 	undone, busy agentSets
@@ -70,7 +68,7 @@ const atWork, idle = "at work", "idle"
 func newAgentIndex() agentIndex {
 	return agentIndex{
 		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
-		make(agentSets), make(agentSets), make(agentSets), make(agentSets), make(agentSets),
+		make(agentSets), make(agentSets), make(agentSets), make(agentSets),
 	}
 }
 
@@ -87,7 +85,6 @@ func (x agentIndex) put(before, after Agent) {
 	x.livingIn.move(ifLiving(before, before.SandboxID), ifLiving(after, after.SandboxID), id)
 	x.livingOf.move(ifLiving(before, before.Parent), ifLiving(after, after.Parent), id)
 	x.named.move(before.Name, after.Name, id)
-	x.offspring.move(before.Origin, after.Origin, id)
 	switch {
 	case after.Over() && !before.Over():
 		x.untidy.add(all, id)

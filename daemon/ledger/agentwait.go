@@ -25,26 +25,47 @@ func (l *Ledger) WaitForEnd(id string, tree bool) *AgentWait {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waits[w] = struct{}{}
-	if a, exists := b.all[id]; exists {
-		w.addLocked(a)
-	}
+	w.addLocked(id)
 	slices.SortFunc(w.ended, func(x, y string) int { return b.all[x].EndedAt.Compare(b.all[y].EndedAt) })
 	return w
 }
 
-// addLocked adds an agent and those below it.
-func (w *AgentWait) addLocked(a Agent) {
-	w.living[a.ID] = struct{}{}
-	w.known[a.ID] = struct{}{}
-	w.followLocked(a)
+// addLocked adds an agent and those below it. One that was removed leads to those below it only.
+func (w *AgentWait) addLocked(id string) {
+	w.known[id] = struct{}{}
+	if a, exists := w.book.all[id]; exists {
+		w.living[id] = struct{}{}
+		w.followLocked(a)
+	}
 	if !w.tree {
 		return
 	}
-	for id := range w.book.index.offspring[a.ID] {
-		if _, known := w.known[id]; !known {
-			w.addLocked(w.book.all[id])
+	for child := range w.book.offspring[id] {
+		if _, known := w.known[child]; !known {
+			w.addLocked(child)
 		}
 	}
+}
+
+// Spawner reports whether an agent, which may have been removed, has spawned one that was not
+// removed, or one of those below it has.
+func (l *Ledger) Spawner(id string) bool {
+	b := &l.agents
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	seen := map[string]bool{id: true}
+	for below := []string{id}; len(below) > 0; below = below[1:] {
+		for child := range b.offspring[below[0]] {
+			if _, exists := b.all[child]; exists {
+				return true
+			}
+			if !seen[child] { // damaged records may name each other
+				seen[child] = true
+				below = append(below, child)
+			}
+		}
+	}
+	return false
 }
 
 // followLocked follows the change of an agent. The spawn of a child is committed before the end of

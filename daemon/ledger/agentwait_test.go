@@ -16,6 +16,67 @@ func took(w *AgentWait) string {
 	return strings.Join(idsOfAgents(ended), " ") + fmt.Sprint(" ", more)
 }
 
+// TestAWaitForATreeFindsThoseBelowRemovedAgents: also after a restart, and if the agent that is
+// named was removed itself.
+func TestAWaitForATreeFindsThoseBelowRemovedAgents(t *testing.T) {
+	dir := t.TempDir()
+	l, closeStore := open(t, dir)
+	ready(t, l, "s")
+	parent := ""
+	for _, id := range []string{"root", "one", "two", "leaf"} {
+		n := agentOf(id, "", "s")
+		n.Parent, parent = parent, id
+		spawn(t, l, n)
+	}
+	for _, id := range []string{"root", "one", "two"} {
+		emitAgent(t, l, now(t, l, id).Record, agent.Reaped("test"))
+	}
+	emitAgent(t, l, now(t, l, "leaf").Record, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agent.Init, From: "two"}},
+	})
+	wants := func(when, want string) {
+		t.Helper()
+		w := l.WaitForEnd("root", true)
+		defer w.Close()
+		if got := took(w); got != want {
+			t.Errorf("%s, a wait for the tree gives %q; want %q", when, got, want)
+		}
+		if spawner, more := l.Spawner("root"), want != " false"; spawner != more {
+			t.Errorf("%s, it has spawned one that was not removed: %v; want %v", when, spawner, more)
+		}
+	}
+	remove := func(id string) {
+		t.Helper()
+		if _, err := l.DeleteAgent(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants("with all", "root one two true")
+	remove("two")
+	remove("one")
+	wants("after the removal of those between", "root true")
+	closeStore()
+	l, closeStore = open(t, dir)
+	wants("after a restart", "root true")
+	remove("root")
+	closeStore()
+	l, _ = open(t, dir)
+	wants("after its own removal", " true")
+	emitAgent(t, l, now(t, l, "leaf").Record, agent.Reaped("test"))
+	wants("after the end of the last", "leaf false")
+	remove("leaf")
+	for _, id := range []string{"root", "one", "two", "leaf"} {
+		if err := l.DropAgent(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants("after the removal of all", " false")
+	if n := len(l.agents.offspring); n > 0 {
+		t.Errorf("of %d removed agents is known what they spawned", n)
+	}
+}
+
 // TestAWaitForATreeLearnsOfItsAgentsOnly: also of those that others have adopted before, of which
 // the parent is another one now, and of those that are spawned meanwhile.
 func TestAWaitForATreeLearnsOfItsAgentsOnly(t *testing.T) {

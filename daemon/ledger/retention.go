@@ -228,5 +228,6 @@ func (l *Ledger) DropAgent(ctx context.Context, id string) error {
 	l.agents.mu.Lock()
 	defer l.agents.mu.Unlock()
 	delete(l.agents.touched, id)
+	l.agents.offspring.remove(a.Origin, id)
 	return nil
 }

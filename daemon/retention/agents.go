@@ -12,10 +12,10 @@ import (
 
 // passAgents drops the deleted agents that were kept long enough, then deletes those that
 // have ended long enough ago. So whoever watches agents has until the next pass to see a
-// deletion.
-func (k *Keeper) passAgents(ctx context.Context) {
+// deletion. all looks at those that are not due, too.
+func (k *Keeper) passAgents(ctx context.Context, all bool) {
 	ids := k.ledger.TouchedAgents()
-	k.agents.take(k.now(), ids)
+	k.agents.take(k.now(), all, ids)
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		k.agents.set(id, k.checkAgent(ctx, id))
 	}
@@ -121,6 +121,9 @@ func (k *Keeper) dropAgent(ctx context.Context, id string) (due time.Time, err e
 			k.sandboxes.set(a.SandboxID, k.now()) // of a deleted one less has to stay now
 		}
 		return due, nil
+	}
+	if k.ledger.Spawner(id) { // a wait for a tree finds those below by its record
+		return k.now().Add(k.rules.KeepAgents), nil
 	}
 	return time.Time{}, k.ledger.DropAgent(ctx, id)
 }

@@ -151,6 +151,43 @@ func TestAnAgentStaysUntilItsSandboxIsToGo(t *testing.T) {
 	b.want("agents after the sandbox", b.agents(), "")
 }
 
+// TestARemovedAgentIsKnownWhileThereIsOneThatItSpawned: a wait for a tree finds it by that.
+func TestARemovedAgentIsKnownWhileThereIsOneThatItSpawned(t *testing.T) {
+	b := newBox(t)
+	b.ready("s")
+	parent := ""
+	for _, id := range []string{"root", "middle", "leaf"} {
+		_, err := b.book.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, SandboxID: "s", Parent: parent, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
+		b.must(err)
+		parent = id
+	}
+	b.endAgent("middle")
+	leaf, _ := b.book.Agent("leaf")
+	_, err := b.book.EmitAgent(t.Context(), leaf.Record, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: "root", From: "middle"}},
+	})
+	b.must(err)
+	for range 3 {
+		b.pass(time.Hour)
+	}
+	b.want("agents", b.agents(), "root leaf")
+	b.restart()
+	b.pass(time.Hour)
+	wait := b.book.WaitForEnd("root", true)
+	defer wait.Close()
+	b.endAgent("root")
+	if _, more := wait.Take(); !more {
+		t.Error("a wait for the tree does not find the agent below the removed one")
+	}
+	b.endAgent("leaf")
+	for range 3 {
+		b.pass(time.Hour)
+	}
+	b.want("agents in the end", b.agents(), "")
+	b.want("events in the end", b.stored(), "")
+}
+
 // TestTheEventsOfALivingAgentAreBounded: an agent can live for months.
 func TestTheEventsOfALivingAgentAreBounded(t *testing.T) {
 	b := newBox(t)

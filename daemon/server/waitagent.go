@@ -10,14 +10,14 @@ import (
 
 // WaitAgent waits until an agent has ended, or it and all below it.
 func (s *agentCalls) WaitAgent(req *agboxv1.WaitAgentRequest, stream grpc.ServerStreamingServer[agboxv1.WaitAgentResponse]) error {
-	if req.GetAgentId() == agent.Init {
+	id := req.GetAgentId()
+	if id == agent.Init {
 		return invalid("Agent %s never ends: name an agent below it.", agent.Init)
 	}
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return err
+	if _, err := s.ledger.FindAgent(id); err != nil && (!req.GetTree() || !s.ledger.Spawner(id)) {
+		return err // a client that lost its stream waits on for the tree of a removed agent
 	}
-	wait := s.ledger.WaitForEnd(a.ID, req.GetTree())
+	wait := s.ledger.WaitForEnd(id, req.GetTree())
 	defer wait.Close()
 	for {
 		ended, more := wait.Take()

@@ -460,7 +460,8 @@ type WaitAgentRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Also send each agent that it has spawned, that those have spawned, and so on, also meanwhile,
-	// and those that others have adopted. The stream closes when all have ended.
+	// and those that others have adopted. The stream closes when all have ended. The agent itself
+	// may have been removed, as long as one of the others has not.
 	Tree          bool `protobuf:"varint,2,opt,name=tree,proto3" json:"tree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
