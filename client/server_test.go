@@ -42,6 +42,9 @@ type script struct {
 	watch  func(*agboxv1.WatchEventsRequest, grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error
 	attach func(grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error
 
+	// agents is the service of agents, which daemons had not always.
+	agents agboxv1.AgentServiceServer
+
 	upgrade func(*agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error)
 }
 
@@ -150,6 +153,9 @@ func (h *host) start() {
 	h.cutter = &cutter{Listener: listener}
 	h.server = grpc.NewServer()
 	agboxv1.RegisterSandboxServiceServer(h.server, h.script)
+	if h.script.agents != nil {
+		agboxv1.RegisterAgentServiceServer(h.server, h.script.agents)
+	}
 	server := h.server
 	h.served.Go(func() { _ = server.Serve(h.cutter) })
 }

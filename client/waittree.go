@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -15,10 +17,31 @@ func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, e
 		ended = a
 		return nil
 	})
+	var e *Error
+	if errors.As(err, &e) && e.Code == codes.Unimplemented {
+		return c.waitAgentOfOlder(ctx, agent)
+	}
 	if err == nil && ended == nil {
 		return c.GetAgent(ctx, agent) // which says that it was removed
 	}
 	return ended, err
+}
+
+// waitAgentOfOlder is WaitAgent with a daemon that has no such call.
+func (c *Client) waitAgentOfOlder(ctx context.Context, agent string) (*agboxv1.Agent, error) {
+	a, err := c.GetAgent(ctx, agent)
+	if err != nil || a.GetEndedAt() != nil {
+		return a, err
+	}
+	for ev, err := range c.WatchAgents(ctx, a.GetAgentId(), 0) {
+		if err != nil {
+			return nil, err
+		}
+		if ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED || ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED {
+			break
+		}
+	}
+	return c.GetAgent(ctx, a.GetAgentId())
 }
 
 // WaitAgentTree waits until an agent and all agents below it have ended, also those that are
