@@ -19,11 +19,12 @@ type CheckAgent func(s *agboxv1.AgentSpec, problem func(path []any, format strin
 
 // ResolveAgent merges the agent in the spec of a sandbox that exists with the fields of an
 // agent, which override it, and checks the result, which is the agent of Result.Spec. It
-// ignores the request of the input.
+// ignores the request of the input. What the sandbox has from before some names of variables were
+// refused is as in WithoutOwnEnvs.
 func ResolveAgent(in Input, sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSpec) *Result {
 	in.Request = new(agboxv1.CreateSandboxRequest)
 	r := &resolver{Input: in, report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{}}
-	for _, layer := range []*agboxv1.CreateSpec{{Agent: sandbox.GetAgent()}, {Agent: fields}} {
+	for _, layer := range []*agboxv1.CreateSpec{{Agent: WithoutOwnEnvs(sandbox.GetAgent())}, {Agent: fields}} {
 		layer = proto.CloneOf(layer) // add makes paths absolute in it
 		r.add(layer, document.Describe(layer.ProtoReflect(), &document.Origin{}), "")
 	}
@@ -80,11 +81,25 @@ const ownPrefix = "AGBOX_"
 
 var reducedEnvs = []string{"AGBOX_MAX_CONTEXT_TOKENS", "AGBOX_BROWSER", "AGBOX_MAX_CONCURRENT_TOOLS"}
 
+// WithoutOwnEnvs returns a stored agent without the variables that a new one cannot have, for those
+// that inherit from it.
+func WithoutOwnEnvs(a *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	a = proto.CloneOf(a)
+	maps.DeleteFunc(a.GetEnvs(), func(name, _ string) bool { return isOwn(name, nil) })
+	maps.DeleteFunc(a.GetRetry().GetReduced().GetEnvs(), func(name, _ string) bool { return isOwn(name, reducedEnvs) })
+	return a
+}
+
+// isOwn reports whether a variable is one that agbox sets, and is not settable.
+func isOwn(name string, settable []string) bool {
+	return strings.HasPrefix(name, ownPrefix) && !slices.Contains(settable, name)
+}
+
 // ownEnvs refuses variables that agbox sets: it would replace the value, or the program would take it
 // for one of agbox.
 func (r *resolver) ownEnvs(envs map[string]string, settable []string, path ...any) {
 	for _, name := range slices.Sorted(maps.Keys(envs)) {
-		if strings.HasPrefix(name, ownPrefix) && !slices.Contains(settable, name) {
+		if isOwn(name, settable) {
 			r.problem(append(slices.Clone(path), name), "%.80q is a name for what agbox itself tells the program of an agent: leave the variable out, or choose a name that does not begin with %s", name, ownPrefix)
 		}
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,13 @@ func TestTheAgentOfASandboxIsMergedWithThatOfTheFields(t *testing.T) {
 		if r := ResolveAgent(in, sandbox, bad); r.Spec != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].GetField(), "agent.") {
 			t.Errorf("%v: problems %v", bad, r.Problems)
 		}
+	}
+	block.Envs = map[string]string{"A": "1", "AGBOX_MODE": "from before it was refused"}
+	if r := ResolveAgent(in, sandbox, &agboxv1.AgentSpec{Name: "two"}); fmt.Sprint(r.Spec.GetAgent().GetEnvs()) != "map[A:1]" || len(block.GetEnvs()) != 2 {
+		t.Errorf("of the variables of the sandbox's agent %v one gets %v, problems %v", block.GetEnvs(), r.Spec.GetAgent().GetEnvs(), r.Problems)
+	}
+	if r := ResolveAgent(in, sandbox, &agboxv1.AgentSpec{Envs: map[string]string{"AGBOX_MODE": "x"}}); len(r.Problems) != 1 {
+		t.Errorf("a variable of agbox in the fields: problems %v", r.Problems)
 	}
 	if r := ResolveAgent(in, nil, nil); len(r.Problems) > 0 || r.Spec.GetAgent() != nil {
 		t.Errorf("no agent at all: %v, %v", r.Spec, r.Problems)

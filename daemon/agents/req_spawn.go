@@ -18,6 +18,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/spec"
 )
 
 // Admit checks the spec of an agent that is to run in a sandbox. The error has all problems.
@@ -179,8 +180,8 @@ func childID(a ledger.Agent, key string, q request) string {
 
 // spawned answers a request whose child exists.
 func (r *Runner) spawned(known ledger.Agent, n ledger.NewAgent) (any, bool, error) {
-	before, now := proto.CloneOf(known.Spec), proto.CloneOf(n.Spec)
-	before.Budget, now.Budget = nil, nil // it was decided from what was left then
+	before, now := spec.WithoutOwnEnvs(known.Spec), spec.WithoutOwnEnvs(n.Spec) // it may be from before they were refused
+	before.Budget, now.Budget = nil, nil                                        // it was decided from what was left then
 	if known.Name != n.Name || !proto.Equal(before, now) || known.Owned != (n.Own != nil) || r.ownDiffers(known, n) {
 		return nil, false, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
 			"The key was used to spawn agent %s, which is another one: use a new key.", known.ID).With("agent_id", known.ID)
@@ -262,32 +263,32 @@ func notAllowed(a ledger.Agent, rules agent.SpawnRules, may bool, class string) 
 // specOfChild makes the spec of a child without its budget. It has the user, the folder and
 // the limits of its parent. Probes are of a program, so it has none.
 func specOfChild(a ledger.Agent, rules agent.SpawnRules, f spawnFields) *agboxv1.AgentSpec {
-	p := a.Spec
-	envs := maps.Clone(p.GetEnvs())
+	p := spec.WithoutOwnEnvs(a.Spec)
+	envs := p.GetEnvs()
 	if envs == nil {
 		envs = make(map[string]string, len(f.Envs))
 	}
 	maps.Copy(envs, f.Envs)
-	spec := &agboxv1.AgentSpec{
+	child := &agboxv1.AgentSpec{
 		Name: f.Name, Class: f.Class, Title: f.Title, Command: f.Command, Model: f.Model, Envs: envs,
 		User: p.GetUser(), WorkingDir: p.GetWorkingDir(), Heartbeat: p.GetHeartbeat(), Context: p.GetContext(), Drain: p.GetDrain(),
 		Retry: p.GetRetry(), Breaker: p.GetBreaker(), Calls: p.GetCalls(), Revival: p.GetRevival(),
 		IdleTimeout: p.GetIdleTimeout(), LeaseTtl: p.GetLeaseTtl(), MaySpawn: rules.OfChild(),
 		Tells: p.GetTells(), WakeOn: p.GetWakeOn(),
 	}
-	if spec.Model == "" {
-		spec.Model = p.GetModel()
+	if child.Model == "" {
+		child.Model = p.GetModel()
 	}
 	if s := f.Stack; s != nil {
-		spec.Stack = &agboxv1.AgentStack{Name: s.Name, Agents: s.Agents, InboxBytes: s.InboxBytes, JournalBytes: s.JournalBytes, CostUsd: s.CostUSD, ChildLifetime: lifetimes[s.ChildLifetime]}
+		child.Stack = &agboxv1.AgentStack{Name: s.Name, Agents: s.Agents, InboxBytes: s.InboxBytes, JournalBytes: s.JournalBytes, CostUsd: s.CostUSD, ChildLifetime: lifetimes[s.ChildLifetime]}
 	}
 	if f.Lifetime != "" {
-		spec.Lifetime = lifetimes[f.Lifetime]
+		child.Lifetime = lifetimes[f.Lifetime]
 	}
 	if f.Ready == "report" {
-		spec.Ready = agboxv1.AgentReady_AGENT_READY_REPORT
+		child.Ready = agboxv1.AgentReady_AGENT_READY_REPORT
 	}
-	return proto.CloneOf(spec)
+	return proto.CloneOf(child)
 }
 
 // admitChild adds the budget that is wanted to the spec of a child and checks it.
@@ -300,13 +301,13 @@ func (r *Runner) admitChild(n ledger.NewAgent, f spawnFields) (*agboxv1.AgentSpe
 	if !exists && n.Own == nil {
 		return nil, parentRemoved()
 	}
-	spec := proto.CloneOf(n.Spec)
-	spec.Budget = wanted
+	child := proto.CloneOf(n.Spec)
+	child.Budget = wanted
 	if n.Own != nil {
 		if err := r.sandboxes.Admit(n.Own); err != nil {
 			return nil, err
 		}
-		return r.admit(n.Own, spec)
+		return r.admit(n.Own, child)
 	}
-	return r.admit(sb.Spec, spec)
+	return r.admit(sb.Spec, child)
 }

@@ -87,6 +87,28 @@ func (r *requests) end(id string) {
 	})
 }
 
+// TestAChildInheritsNoVariablesOfAgbox: its parent, or the child itself in a request that comes
+// again, may be from before such names were refused.
+func TestAChildInheritsNoVariablesOfAgbox(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{
+		Command: []string{"p"}, Envs: map[string]string{"A": "1", "AGBOX_MODE": "x"}, MaySpawn: new(agboxv1.AgentMaySpawn),
+		Retry: &agboxv1.AgentRetry{Reduced: &agboxv1.AgentReduced{Envs: map[string]string{"AGBOX_MODE": "x", "AGBOX_BROWSER": "1"}}},
+	})
+	got, code := r.make("spawn", `{"key":"k","command":["sh"]}`)
+	r.want("a child", code, "")
+	s := r.child(got["agent_id"].(string)).Spec
+	if envs := fmt.Sprint(s.GetEnvs(), s.GetRetry().GetReduced().GetEnvs()); envs != "map[A:1] map[AGBOX_BROWSER:1]" {
+		t.Errorf("the child has %s", envs)
+	}
+	old, code := r.make("spawn", `{"key":"old","command":["sh"],"envs":{"AGBOX_MODE":"x"}}`) // here nothing refuses it
+	r.want("a child from before", code, "")
+	again, code := r.make("spawn", `{"key":"old","command":["sh"]}`)
+	r.want("its request again", code, "")
+	if again["agent_id"] != old["agent_id"] {
+		t.Errorf("its request again gives %v; want %v", again, old)
+	}
+}
+
 func TestAChildHasWhatItsParentMayGive(t *testing.T) {
 	tokens := uint64(1000)
 	r := asking(t, &agboxv1.AgentSpec{

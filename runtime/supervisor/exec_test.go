@@ -210,6 +210,21 @@ func TestTheEnvironmentIsLaidOverTheContainers(t *testing.T) {
 	}
 }
 
+func TestAnIncarnationHasNoVariablesOfAgboxFromTheContainer(t *testing.T) {
+	b := newBox(t)
+	for id, want := range map[string]string{"command": "yes container container", "program": "yes  given"} {
+		req := sh(id, `echo "$FROM_CONTAINER $AGBOX_CHECKPOINT $AGBOX_MODEL"`)
+		if id == "program" {
+			req.Env = []string{"AGBOX_MODEL=given"}
+			req.Agent = &guestv1.AgentBoot{AgentId: "a", Incarnation: 1}
+		}
+		b.run(req)
+		if got := b.stdout(id); got != want+"\n" {
+			t.Errorf("the %s saw %q; want %q", id, got, want)
+		}
+	}
+}
+
 func TestCommandsRunInASessionOfTheirOwnAndAreKilledFirst(t *testing.T) {
 	b := newBox(t)
 	// The preference is set when Start returns. A very quick process has started its

@@ -38,6 +38,8 @@ const (
 	binName    = "bin"
 	helperName = "agbox-agent"
 
+	// ownPrefix begins the names of the variables that agbox sets.
+	ownPrefix      = "AGBOX_"
 	socketVariable = "AGBOX_AGENT_SOCKET"
 	tokenVariable  = "AGBOX_TOKEN"
 	workVariable   = "AGBOX_WORK"
@@ -109,6 +111,15 @@ type Access struct {
 	socket, token, bin string
 	// work is empty if the agent has none.
 	work string
+}
+
+// Inherit returns what an incarnation gets of the environment of the container. Without the
+// variables that agbox sets: the program would take AGBOX_CHECKPOINT for one of agbox.
+func (a *Access) Inherit(env []string) []string {
+	if a == nil {
+		return env
+	}
+	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool { return strings.HasPrefix(entry, ownPrefix) })
 }
 
 // Extend returns the environment with the access, which overrides what is there. A nil
