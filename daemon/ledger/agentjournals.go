@@ -1,6 +1,10 @@
 package ledger
 
-import "github.com/agbox/agbox/daemon/machine/agent"
+import (
+	"slices"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
 
 // journalBook has the sizes of the journals of all incarnations in stacks that have ended, so
 // that a start looks at those that run only. A journal does not change after the end.
@@ -17,6 +21,9 @@ type journalBook struct {
 type countedJournals struct {
 	upto  uint32
 	sizes map[string]uint64
+	// removals is how often journals of the agent were removed, so that nobody adds what was
+	// measured before.
+	removals uint32
 }
 
 func newJournalBook() journalBook {
@@ -69,9 +76,34 @@ func (b *agentBook) forgetJournals(execIDs []string) {
 	defer b.mu.Unlock()
 	for _, execID := range execIDs {
 		id, _ := agent.OfExec(execID)
-		sizes := b.journals.counted[id].sizes
-		b.journals.add(b.all[id], -sizes[execID])
-		delete(sizes, execID)
+		a, exists := b.all[id]
+		if !exists {
+			continue
+		}
+		counted := b.journals.counted[id]
+		b.journals.add(a, -counted.sizes[execID])
+		delete(counted.sizes, execID)
+		counted.removals++
+		b.journals.counted[id] = counted
+	}
+}
+
+// RecountJournals says that files of a sandbox were removed whose execs stay. The journals of its
+// agents are counted anew.
+func (l *Ledger) RecountJournals(sandboxID string) {
+	b := &l.agents
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, a := range b.all {
+		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agent.Stay) bool { return s.SandboxID == sandboxID }) {
+			continue
+		}
+		counted := b.journals.counted[id]
+		for _, size := range counted.sizes {
+			b.journals.add(a, -size)
+		}
+		b.journals.counted[id] = countedJournals{removals: counted.removals + 1}
+		b.journals.put(a, a)
 	}
 }
 
@@ -117,24 +149,37 @@ func (l *Ledger) UncountedJournals(a Agent) (list []Agent) {
 }
 
 // CountJournals counts the journals of the incarnations of an agent that have ended and were not
-// counted before. size returns how many bytes one has.
+// counted before. size returns how many bytes one has. It is called again if journals of the agent
+// were removed meanwhile.
 func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
 	b := &l.agents
-	b.mu.RLock()
-	from, upto := b.journals.counted[a.ID].upto, endedUpto(a)
-	b.mu.RUnlock()
-	sizes := make(map[string]uint64)
-	for n := from + 1; n <= upto; n++ {
-		if bytes := size(n); bytes > 0 {
-			sizes[agent.ExecID(a.ID, n)] = bytes
+	for done := false; !done; {
+		b.mu.RLock()
+		before, upto := b.journals.counted[a.ID], endedUpto(a)
+		b.mu.RUnlock()
+		sizes := make(map[string]uint64)
+		for n := before.upto + 1; n <= upto; n++ {
+			if bytes := size(n); bytes > 0 {
+				sizes[agent.ExecID(a.ID, n)] = bytes
+			}
 		}
+		done = b.countJournals(a, before, upto, sizes)
 	}
+}
+
+// countJournals adds what was measured after the count before, unless it may be wrong by now.
+func (b *agentBook) countJournals(a Agent, before countedJournals, upto uint32, sizes map[string]uint64) (done bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, exists := b.all[a.ID]
 	counted := b.journals.counted[a.ID]
-	if !exists || counted.upto != from {
-		return // removed, or counted by another start
+	switch {
+	case !exists: // removed
+		return true
+	case counted.removals != before.removals:
+		return false
+	case counted.upto != before.upto: // counted by another start
+		return true
 	}
 	if counted.sizes == nil {
 		counted.sizes = make(map[string]uint64)
@@ -143,7 +188,8 @@ func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
 		counted.sizes[execID] = bytes
 		b.journals.add(a, bytes)
 	}
-	counted.upto = max(from, upto)
+	counted.upto = max(counted.upto, upto)
 	b.journals.counted[a.ID] = counted
 	b.journals.put(now, now)
+	return true
 }

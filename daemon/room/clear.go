@@ -42,6 +42,7 @@ func (k *Keeper) Tidy(ctx context.Context, sandboxID string) error {
 	}
 	if use.MaxBytes > 0 && !use.Hidden {
 		err = within(k.paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error {
+			defer k.ledger.RecountJournals(sandboxID)
 			removed, err := dir.Shrink(ctx, use.MaxBytes-min(use.Saved, use.MaxBytes))
 			k.log.Warn("removed the largest logs of a sandbox, which were longer than agbox writes them", "sandbox_id", sandboxID, "count", removed)
 			return err

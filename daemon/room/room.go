@@ -65,6 +65,8 @@ type Ledger interface {
 	Sandboxes() []ledger.Sandbox
 	AgentsIn(sandboxID string) []ledger.Agent
 	RecordedExecs(ctx context.Context, sandboxID string) (map[string]bool, error)
+	// RecountJournals says that files of recorded execs were removed.
+	RecountJournals(sandboxID string)
 	StopBecause(ctx context.Context, id string, reason agboxv1.ErrorReason, sentence string) (ledger.Sandbox, error)
 }
 

@@ -34,6 +34,8 @@ type book struct {
 	agents   []ledger.Agent
 	// reasons has what StopBecause was called with, by sandbox.
 	reasons map[string]string
+	// recounted are the sandboxes that RecountJournals was called with.
+	recounted []string
 }
 
 func (b *book) Sandboxes() []ledger.Sandbox { return b.boxes }
@@ -41,6 +43,8 @@ func (b *book) Sandboxes() []ledger.Sandbox { return b.boxes }
 func (b *book) RecordedExecs(context.Context, string) (map[string]bool, error) {
 	return b.recorded, nil
 }
+
+func (b *book) RecountJournals(id string) { b.recounted = append(b.recounted, id) }
 
 func (b *book) AgentsIn(string) []ledger.Agent { return b.agents }
 
@@ -222,11 +226,17 @@ func TestTidyRemovesStrangersFirstThenTheLargestLogs(t *testing.T) {
 	if use, ok := b.Known(t.Context(), "a"); !ok || use.Bytes > 1<<20 || use.Files != 2 {
 		t.Errorf("what is known is %+v, %v", use, ok)
 	}
+	if n := len(b.book.recounted); n > 0 {
+		t.Errorf("journals are counted anew %d times without a removal", n)
+	}
 	b.book.recorded["b"] = true
 	b.write("b.stdout.log", 3<<20)
 	b.must(b.Tidy(t.Context(), "a"))
 	if left := b.left(b.paths.SandboxLogs("a")); !slices.Equal(left, []string{"a.stdout.log"}) {
 		t.Errorf("left are %q", left)
+	}
+	if !slices.Equal(b.book.recounted, []string{"a"}) {
+		t.Errorf("the journals of %q are counted anew; want those of a", b.book.recounted)
 	}
 }
 

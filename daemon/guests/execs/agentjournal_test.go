@@ -135,4 +135,12 @@ func TestAStartLooksAtNoJournalOfItsStackTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("after the removal of a journal", nested, 2, 190_000)
+	for _, id := range []string{"a", "d"} { // retention removes the file before the record
+		if err := os.Remove(filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(agent.ExecID(id, 1)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.ledger.RecountJournals("a")
+	want("after the removal of files", nested, 11+1, 191_000)
+	want("and again", nested, 2, 191_000)
 }
