@@ -23,6 +23,7 @@ const (
 const afterALoss = `
 was                     | nothing   | resume     | approve | deny    | revive     | reap       | kill    | drain   | drain resume | pause   | pause approve
 it worked               | lost      | !lost      | !lost   | !lost   | lost       | ABORTED    | ABORTED | PAUSED  | lost         | WAITING | lost
+it was being drained and resumed | lost | !lost     | !lost   | !lost   | lost       | ABORTED    | ABORTED | PAUSED  | lost         | WAITING | lost
 it was stopped          | lost      | !lost      | !lost   | !lost   | lost       | ABORTED    | ABORTED | PAUSED  | lost         | WAITING | lost
 it had crashed          | lost      | !lost      | !lost   | !lost   | lost       | ABORTED    | ABORTED | PAUSED  | lost         | WAITING | lost
 it was drained          | PAUSED    | lost       | !PAUSED | !PAUSED | !PAUSED    | !PAUSED    | ABORTED | PAUSED  | lost         | WAITING | lost
@@ -99,10 +100,14 @@ func losses(t *testing.T, l *Ledger) map[string]func(id string) {
 	}
 	pause := func(id string) { must(l.PauseAgent(t.Context(), id, "May I?")) }
 	return map[string]func(id string){
-		"it worked":            func(string) {},
-		"it was stopped":       func(id string) { ends(id, drained, forDrain) },
-		"it had crashed":       func(id string) { ends(id, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, 0) },
-		"it was drained":       drain,
+		"it worked":      func(string) {},
+		"it was stopped": func(id string) { ends(id, drained, forDrain) },
+		"it had crashed": func(id string) { ends(id, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, 0) },
+		"it was drained": drain,
+		"it was being drained and resumed": func(id string) {
+			must(l.RequestDrain(t.Context(), id))
+			must(l.WakeAgent(t.Context(), id))
+		},
 		"it idled":             func(id string) { pausedBy(t, l, now(t, l, id), forIdle) },
 		"it idled, no program": func(id string) { pausedBy(t, l, now(t, l, id), forIdle); ends(id, drained, forIdle) },
 		"it asked":             pause,

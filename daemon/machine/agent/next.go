@@ -432,22 +432,20 @@ func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
 // nextPaused is about a paused agent without an incarnation.
 func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	p := r.Pause
-	if p.Woken {
-		if r.Loss != "" && rules.Revival != Revive {
-			return emit(orphaned(r.Loss), "it was lost before, and its revival policy decides")
-		}
-		return nextBegin(r, seen, rules, now, true)
-	}
-	if r.AwaitsApproval() {
+	drained := p.Reason == agboxv1.PauseReason_PAUSE_REASON_SUCCESSION || p.Reason == agboxv1.PauseReason_PAUSE_REASON_DRAINED
+	switch {
+	case !p.Woken && r.AwaitsApproval():
 		return Step{}
+	case (p.Woken || drained) && r.Loss != "" && rules.Revival != Revive:
+		return emit(orphaned(r.Loss), "it was lost before, and its revival policy decides")
+	case p.Woken, drained:
+		return nextBegin(r, seen, rules, now, p.Woken)
 	}
 	switch p.Reason {
 	case agboxv1.PauseReason_PAUSE_REASON_CRASH:
 		if now.Before(p.WakeAt) {
 			return Step{Wake: p.WakeAt}
 		}
-		return nextBegin(r, seen, rules, now, false)
-	case agboxv1.PauseReason_PAUSE_REASON_SUCCESSION, agboxv1.PauseReason_PAUSE_REASON_DRAINED:
 		return nextBegin(r, seen, rules, now, false)
 	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 		switch rules.Revival {
