@@ -5,6 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
@@ -14,11 +15,14 @@ func (x *examination) agents() {
 		f := &agboxv1.DoctorFinding{Action: leave, Kind: agentRecord, Name: a.Name, Id: a.ID, SandboxId: a.SandboxID}
 		trouble := x.loop.AgentTrouble(a.ID)
 		switch {
-		case a.Orphaned() && !a.Pause.Woken && agent.RulesOf(a.Spec).Revival == agent.Ask:
+		case a.Unasked() && agent.RulesOf(a.Spec).Revival == agent.Ask:
 			f.NeedsPerson = true
 			f.Why = fmt.Sprintf("It is ORPHANED and waits for a decision: \"agbox agent resolve --revive %s\", or --reap.", a.ID)
-		case a.Orphaned() && !a.Pause.Woken:
-			f.Why = fmt.Sprintf("It is ORPHANED, and agbox tries to start its sandbox again once a minute: \"agbox agent resolve --reap %s\" gives the agent up.", a.ID)
+		case a.Unasked() && a.Pause.Stranded && x.gone(a):
+			f.NeedsPerson = true
+			f.Why = fmt.Sprintf("It is ORPHANED, and the container of its sandbox is gone: \"agbox agent resolve --reap %s\" gives the agent up, and --revive tries once to start the sandbox.", a.ID)
+		case a.Unasked():
+			f.Why = fmt.Sprintf("It is ORPHANED, and agbox tries to start its sandbox again, less and less often, at last once an hour: \"agbox agent resolve --revive %s\" tries it now, and --reap gives the agent up.", a.ID)
 		case trouble != "":
 			f.Why = "It does not get on: " + trouble
 		default:
@@ -26,4 +30,10 @@ func (x *examination) agents() {
 		}
 		x.add(f)
 	}
+}
+
+// gone reports whether agbox does not try to start the sandbox of an agent, which others own.
+func (x *examination) gone(a ledger.Agent) bool {
+	sb, exists := x.ledger.Sandbox(a.SandboxID)
+	return exists && sb.Missing() && !a.Owned
 }

@@ -39,11 +39,11 @@ nobody held it          | SUSPENDED | !SUSPENDED | !SUSPENDED | !SUSPENDED | !SU
 // lostSandbox is what an agent sees whose sandbox is FAILED, and what its rounds remember. One whose
 // container is not gone can be started.
 type lostSandbox struct {
-	gone      bool
-	ensured   int
-	ensuredAt time.Time
-	now       time.Time
-	back      bool
+	gone                       bool
+	ensured                    int
+	since, failedAt, ensuredAt time.Time
+	now                        time.Time
+	back                       bool
 }
 
 // settle does the rounds of an agent until nothing more follows within a day.
@@ -52,7 +52,7 @@ func (s *lostSandbox) settle(t *testing.T, l *Ledger, id string) {
 	until := s.now.Add(24 * time.Hour)
 	for range 5000 {
 		a := now(t, l, id)
-		seen := agent.Seen{Sandbox: agent.SandboxFailed, Gone: s.gone, Ensured: s.ensured, EnsuredAt: s.ensuredAt, PauseMark: a.PauseMark()}
+		seen := agent.Seen{Sandbox: agent.SandboxFailed, Gone: s.gone, Ensured: s.ensured, EnsuredAt: s.ensuredAt, PauseMark: a.PauseMark(), FailedSince: s.since, FailedAt: s.failedAt}
 		if s.back {
 			seen = agent.Seen{Sandbox: agent.SandboxReady, PauseMark: a.PauseMark()}
 		}
@@ -61,7 +61,9 @@ func (s *lostSandbox) settle(t *testing.T, l *Ledger, id string) {
 		}
 		switch step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), s.now); step.Do {
 		case agent.EnsureSandbox:
-			s.ensured, s.ensuredAt, s.back = s.ensured+1, s.now, !s.gone
+			if s.ensuredAt, s.failedAt, s.back = s.now, s.now, !s.gone; !a.Unasked() {
+				s.ensured++
+			}
 		case agent.Emit:
 			if step.Event.GetPause().GetReason() == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
 				s.ensured = 0
@@ -232,6 +234,7 @@ func (r lossRow) try(t *testing.T, l *Ledger, box *lostSandbox) {
 		return
 	}
 	box.now = l.now()
+	box.since, box.failedAt = box.now, box.now
 	box.settle(t, l, id)
 	for _, verb := range strings.Fields(r.does) {
 		shown := now(t, l, id).Word()

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"maps"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -85,10 +86,13 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	case agboxv1.EventType_SANDBOX_FILES_COPIED:
 		r.Copied, r.Furnished = true, true
 	case agboxv1.EventType_SANDBOX_READY:
-		r.State, r.WasReady, r.LastUse, r.ReadyAt = Ready, true, at, at
+		r.State, r.WasReady, r.LastUse, r.ReadyAt, r.FailedSince = Ready, true, at, at, time.Time{}
 	case agboxv1.EventType_SANDBOX_FAILED:
 		r.State = Failed
 		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
+		if r.FailedSince.IsZero() || at.Before(r.FailedSince) { // else the clock was ahead
+			r.FailedSince = at
+		}
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
 		r.Want, r.IdleStop, r.StopRequestedAt = WantStopped, phase.GetReason() == idleReason, at
 		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()

@@ -39,6 +39,8 @@ type Record struct {
 	// Reason is that of the newest request to stop or to delete it.
 	Reason                    string
 	CreatedAt, StateChangedAt time.Time
+	// FailedSince is when it failed first without being READY since. It is zero if it did not.
+	FailedSince time.Time
 	// StopRequestedAt is when it was last requested to stop.
 	StopRequestedAt time.Time
 	// Now means that its stop or removal does not wait for agents to save their work.

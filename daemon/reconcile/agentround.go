@@ -34,8 +34,7 @@ type agentWork struct {
 	// trouble says why the agent does not get on. It is empty if it does.
 	trouble  string
 	failures int
-	// ensured is how often the sandbox was asked for since the last incarnation began, or the
-	// agent became ORPHANED, and ensuredAt when.
+	// ensured and ensuredAt are those of agent.Seen.
 	ensured   int
 	ensuredAt time.Time
 	// watched is the exec whose end enqueues the agent. drained is the one that its
@@ -108,7 +107,9 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		l.log.Debug("step", "agent_id", id, "verb", step.Do.String(), "why", step.Why)
 		switch step.Do {
 		case agent.EnsureSandbox:
-			w.ensured, w.ensuredAt = w.ensured+1, l.now()
+			if w.ensuredAt = l.now(); !a.Unasked() {
+				w.ensured++
+			}
 		case agent.Start:
 			w.ensured = 0
 		case agent.Emit:
@@ -141,6 +142,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	sb, living := l.ledger.Sandbox(a.SandboxID)
 	if living {
 		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
+		seen.FailedSince, seen.FailedAt = sb.FailedSince, sb.StateChangedAt
 		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
 			seen.Sandbox = agent.SandboxStopping // its work is saved before
 		}

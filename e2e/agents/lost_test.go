@@ -64,7 +64,13 @@ func TestALostContainerFailsNoAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	becomes(t, in, "revives", "ORPHANED")
-	if said := in.Agbox(t, "doctor").Stdout; !strings.Contains(said, "It is ORPHANED, and agbox tries to start its sandbox again once a minute") {
+	until(t, in, "revives", "its sandbox cannot be started", func(a *agboxv1.Agent) bool {
+		return strings.Contains(a.GetMessage(), "Its sandbox failed: ")
+	})
+	if told := in.Must(t, "agent", "inbox", "init"); !strings.Contains(told, "[SIGCHLD] revives is ORPHANED. Its sandbox failed: ") {
+		t.Errorf("init is not told: %s", told)
+	}
+	if said := in.Agbox(t, "doctor").Stdout; !strings.Contains(said, "It is ORPHANED, and the container of its sandbox is gone: ") {
 		t.Errorf("doctor does not name the agent: %s", said)
 	}
 	wantWord(t, in, "drained", "PAUSED")

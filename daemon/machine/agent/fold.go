@@ -268,7 +268,7 @@ func foldPaused(r Record, ev *agboxv1.AgentEvent) Record {
 		r = r.asked(pause.Message, pause.Since)
 	}
 	if pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
-		r.Loss = cmp.Or(pause.Message, "It was lost.")
+		r.Loss, pause.Stranded = cmp.Or(pause.Message, "It was lost."), !r.Undecided
 	}
 	pause = r.overDecision(pause)
 	r.Pause = &pause

@@ -42,8 +42,8 @@ func (r Record) idles() bool {
 	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_IDLE && !r.Pause.Woken
 }
 
-// drainedNow reports whether an agent is paused because others wanted its program to end: a
-// user, its sandbox that stops, or those who do not hold it any more. SIGTERM from outside, after
+// drainedNow reports whether an agent is paused because others wanted its program to end, a
+// user, its sandbox that stops, or those who do not hold it any more, or because it is stranded. SIGTERM from outside, after
 // which it goes on at once, is no such wish, and neither is a start that agbox could not write
 // down: Last is then the end of an incarnation before it.
 func (r Record) drainedNow() bool {
@@ -53,6 +53,8 @@ func (r Record) drainedNow() bool {
 	switch r.Pause.Reason {
 	case agboxv1.PauseReason_PAUSE_REASON_REQUEST, agboxv1.PauseReason_PAUSE_REASON_UNHELD:
 		return true
+	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+		return r.Pause.Stranded
 	case agboxv1.PauseReason_PAUSE_REASON_DRAINED:
 		return r.Unstarted == 0 && r.Last.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
 	}

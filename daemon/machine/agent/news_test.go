@@ -12,6 +12,10 @@ import (
 
 // TestAChangeTellsOneThing: each row is one commit about an agent.
 func TestAChangeTellsOneThing(t *testing.T) {
+	const orphan = agboxv1.PauseReason_PAUSE_REASON_ORPHANED
+	strand := func(h *history) {
+		h.add(Next(h.r, Seen{Sandbox: SandboxFailed, Ensured: maxEnsured, FailedSince: h.at.Add(-strandedAfter), FailedAt: h.at}, rules(), h.at).Event)
+	}
 	for _, row := range []struct {
 		name   string
 		before *history
@@ -57,6 +61,10 @@ func TestAChangeTellsOneThing(t *testing.T) {
 			h.endWith(&agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT})
 			h.add(Ending(h.r, rules()))
 		}, ""},
+		{"it is lost", working(t), func(h *history) { h.ending(lost, 0) }, ""},
+		{"it is lost, and its sandbox cannot be started", working(t).ending(lost, 0), strand, "DRAIN"},
+		{"it is stranded again after somebody has revived it", working(t).ending(lost, 0).add(pauseOf(orphan)).add(wakeOf(0)), strand, "DRAIN"},
+		{"a user drains it while it is stranded", working(t).ending(lost, 0).add(pauseOf(orphan)), func(h *history) { h.add(pauseOf(forRequest)) }, ""},
 		{"it goes on", working(t).add(pauseOf(agboxv1.PauseReason_PAUSE_REASON_IDLE)), func(h *history) { h.add(wakeOf(0)) }, ""},
 	} {
 		before := row.before.r

@@ -94,9 +94,12 @@ const (
 // Seen is what is known about an agent besides its record.
 type Seen struct {
 	Sandbox Sandbox
-	// SandboxError says why the sandbox is FAILED. Ensured is how often it was asked for
-	// since the last incarnation began, or the agent became ORPHANED; EnsuredAt is when that was last.
-	SandboxError string
+	// SandboxError says why the sandbox is FAILED, FailedAt is since when, and FailedSince when it
+	// failed first without being READY since. Ensured is how often it was asked for because
+	// somebody wants the agent to go on, since its last incarnation began or it became ORPHANED.
+	// EnsuredAt is when it was asked for last, also without such a wish.
+	SandboxError          string
+	FailedSince, FailedAt time.Time
 	// Gone means that the container of a FAILED sandbox does not exist any more, so the
 	// sandbox cannot be started again.
 	Gone bool
@@ -437,7 +440,7 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	case !p.Woken && r.AwaitsApproval():
 		return Step{}
 	case (p.Woken || drained) && r.Loss != "" && rules.Revival != Revive:
-		return emit(orphaned(r.Loss), "it was lost before, and its revival policy decides")
+		return orphaned(r.Loss, "it was lost before, and its revival policy decides", rules)
 	case p.Woken, drained:
 		return nextBegin(r, seen, rules, now, p.Woken)
 	}
@@ -450,7 +453,7 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 		switch rules.Revival {
 		case Reap:
-			return emit(Reaped("Its incarnation was lost, and its revival policy is reap: "+p.Message), "its revival policy is reap")
+			return orphaned(p.Message, "", rules)
 		case Ask:
 			return Step{}
 		}

@@ -72,6 +72,17 @@ func TestNext(t *testing.T) {
 			})
 		}
 	}
+	// failing is a sandbox that failed last at t0, after it had failed for a time.
+	failing := func(since time.Duration, also func(*Seen)) Seen {
+		s := Seen{Sandbox: SandboxFailed, FailedSince: t0.Add(-since), FailedAt: t0}
+		if also != nil {
+			also(&s)
+		}
+		return s
+	}
+	shared := func(h *history) { h.r.Owned = false }
+	stranded := func(h *history) { h.add(pauseOf(agboxv1.PauseReason_PAUSE_REASON_ORPHANED)) }
+	wishDrained := func(h *history) { h.add(pauseOf(forDrain)) }
 	told := ready
 	told.PauseMark = working(t).pauseFor(forApproval).r.PauseMark()
 	for _, row := range []struct {
@@ -151,10 +162,23 @@ func TestNext(t *testing.T) {
 		{"crashed, due, sandbox stopped by itself", end(crashed), Seen{Sandbox: SandboxIdle}, nil, time.Minute, "ensure-sandbox"},
 		{"crashed, begun again, ready at start", all(end(crashed), func(h *history) { h.begun() }), ready, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_RESUMED"},
 		{"orphaned, revive", end(orphan), Seen{Sandbox: SandboxFailed}, nil, 0, "ensure-sandbox"},
-		{"orphaned, the disk is full", end(orphan), Seen{Sandbox: SandboxFailed, Full: true, Ensured: 100, EnsuredAt: t0}, nil, time.Second, "rest until 1m0s"},
-		{"orphaned, the disk was full", end(orphan), Seen{Sandbox: SandboxFailed, Full: true, Ensured: 100, EnsuredAt: t0}, nil, time.Minute, "ensure-sandbox"},
-		{"orphaned, the sandbox fails again and again", end(orphan), Seen{Sandbox: SandboxFailed, Ensured: 100, EnsuredAt: t0}, nil, time.Second, "rest until 1m0s"},
-		{"orphaned, the sandbox failed again and again", end(orphan), Seen{Sandbox: SandboxFailed, Ensured: 100, EnsuredAt: t0}, nil, time.Minute, "ensure-sandbox"},
+		{"orphaned, the disk is full", end(orphan), failing(time.Hour, func(s *Seen) { s.Full = true }), nil, time.Second, "rest until 1m0s"},
+		{"orphaned, the disk was full", end(orphan), failing(time.Hour, func(s *Seen) { s.Full = true }), nil, time.Minute, "ensure-sandbox"},
+		{"orphaned, asked for before this failure", end(orphan), failing(0, func(s *Seen) { s.EnsuredAt = t0.Add(-1) }), nil, 0, "ensure-sandbox"},
+		{"orphaned, asked for a moment ago", end(orphan), failing(0, func(s *Seen) { s.EnsuredAt = t0.Add(time.Second) }), nil, time.Second, "rest until 6s"},
+		{"orphaned, the sandbox failed again", end(orphan), failing(20*time.Second, nil), nil, time.Second, "rest until 20s"},
+		{"orphaned, the sandbox fails again and again", end(orphan), failing(strandedAfter, nil), nil, time.Second, "AGENT_PAUSED"},
+		{"stranded", all(end(orphan), stranded), failing(10*time.Minute, nil), nil, time.Second, "rest until 10m0s"},
+		{"stranded, due", all(end(orphan), stranded), failing(10*time.Minute, nil), nil, 10 * time.Minute, "ensure-sandbox"},
+		{"stranded for a day", all(end(orphan), stranded), failing(24*time.Hour, nil), nil, time.Second, "rest until 1h0m0s"},
+		{"stranded, the clock was ahead", all(end(orphan), stranded), failing(time.Hour, nil), nil, -time.Second, "ensure-sandbox"},
+		{"stranded, revived", all(end(orphan), stranded, wake), failing(time.Hour, nil), nil, time.Second, "ensure-sandbox"},
+		{"orphaned, the container of others is gone", all(end(orphan), shared), failing(0, func(s *Seen) { s.Gone = true }), nil, 0, "AGENT_PAUSED"},
+		{"stranded, the container of others is gone", all(end(orphan), shared, stranded), failing(0, func(s *Seen) { s.Gone = true }), nil, 24 * time.Hour, "rest"},
+		{"stranded, the container of others is gone, revived", all(end(orphan), shared, stranded, wake), failing(0, func(s *Seen) { s.Gone = true }), nil, time.Second, "ensure-sandbox"},
+		{"stranded, the container of others is gone, its owner moves", all(end(orphan), shared), failing(0, func(s *Seen) { s.Gone, s.Kept = true, true }), nil, time.Second, "rest"},
+		{"lost while it was drained and resumed, ask", all(end(orphan), wishDrained), Seen{Sandbox: SandboxReady}, func(r *Rules) { r.Revival = Ask }, 0, "AGENT_PAUSED"},
+		{"lost while it was drained and resumed, reap", all(end(orphan), wishDrained), Seen{Sandbox: SandboxReady}, func(r *Rules) { r.Revival = Reap }, 0, "end ABORTED"},
 		{"orphaned, revived, the sandbox fails again and again", all(end(orphan), wake), Seen{Sandbox: SandboxFailed, Ensured: maxEnsured, EnsuredAt: t0}, func(r *Rules) { r.Revival = Ask }, time.Minute, "AGENT_PAUSED"},
 		{"drained, the sandbox fails", end(stopped), Seen{Sandbox: SandboxFailed, Ensured: maxEnsured - 1, EnsuredAt: t0}, nil, time.Minute, "ensure-sandbox"},
 		{"drained, the sandbox fails again and again", end(stopped), Seen{Sandbox: SandboxFailed, Ensured: maxEnsured, EnsuredAt: t0}, nil, time.Minute, "AGENT_PAUSED"},

@@ -242,6 +242,9 @@ type Pause struct {
 	WakeAt time.Time
 	// Woken means that the reason for the pause is gone.
 	Woken bool
+	// Stranded means that it is ORPHANED not by the end of an incarnation, but because it was to
+	// go on and could not.
+	Stranded bool
 	// Observation is that which the agent must take before it goes on: the sequence of the
 	// event that has woken it, or of the begin of its incarnation if that was later.
 	Observation uint64

@@ -704,7 +704,7 @@ const (
 	AgentNews_AGENT_NEWS_CRASH AgentNews = 2
 	// It waits for an approval.
 	AgentNews_AGENT_NEWS_APPROVAL AgentNews = 3
-	// It was drained, or is suspended because nobody holds it.
+	// It was drained, is suspended because nobody holds it, or is ORPHANED and cannot go on.
 	AgentNews_AGENT_NEWS_DRAIN AgentNews = 4
 	// It is a DEAD_LETTER.
 	AgentNews_AGENT_NEWS_DEAD_LETTER AgentNews = 5
@@ -1327,7 +1327,7 @@ const (
 	MessageKind_MESSAGE_KIND_CRASH MessageKind = 7
 	// A child waits for an approval.
 	MessageKind_MESSAGE_KIND_APPROVAL MessageKind = 8
-	// A child was drained, or is suspended because nobody holds it.
+	// A child was drained, is suspended because nobody holds it, or is ORPHANED and cannot go on.
 	MessageKind_MESSAGE_KIND_DRAIN MessageKind = 9
 	// A child is a DEAD_LETTER.
 	MessageKind_MESSAGE_KIND_DEAD_LETTER MessageKind = 10
