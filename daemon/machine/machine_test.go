@@ -41,17 +41,18 @@ func stream(types ...agboxv1.EventType) Record {
 }
 
 const (
-	accepted = agboxv1.EventType_SANDBOX_ACCEPTED
-	ready    = agboxv1.EventType_SANDBOX_READY
-	failed   = agboxv1.EventType_SANDBOX_FAILED
-	stopReq  = agboxv1.EventType_SANDBOX_STOP_REQUESTED
-	stopped  = agboxv1.EventType_SANDBOX_STOPPED
-	resume   = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
-	delReq   = agboxv1.EventType_SANDBOX_DELETE_REQUESTED
-	deleted  = agboxv1.EventType_SANDBOX_DELETED
-	started  = agboxv1.EventType_EXEC_STARTED
-	finished = agboxv1.EventType_EXEC_FINISHED
-	revived  = agboxv1.EventType_SANDBOX_REVIVED
+	accepted  = agboxv1.EventType_SANDBOX_ACCEPTED
+	preparing = agboxv1.EventType_SANDBOX_PREPARING
+	ready     = agboxv1.EventType_SANDBOX_READY
+	failed    = agboxv1.EventType_SANDBOX_FAILED
+	stopReq   = agboxv1.EventType_SANDBOX_STOP_REQUESTED
+	stopped   = agboxv1.EventType_SANDBOX_STOPPED
+	resume    = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
+	delReq    = agboxv1.EventType_SANDBOX_DELETE_REQUESTED
+	deleted   = agboxv1.EventType_SANDBOX_DELETED
+	started   = agboxv1.EventType_EXEC_STARTED
+	finished  = agboxv1.EventType_EXEC_FINISHED
+	revived   = agboxv1.EventType_SANDBOX_REVIVED
 
 	serviceStarted = agboxv1.EventType_SANDBOX_SERVICE_STARTED
 	copied         = agboxv1.EventType_SANDBOX_FILES_COPIED

@@ -13,7 +13,8 @@ type Retention struct {
 	// KeepDeleted is how long the history, execs and logs of a DELETED sandbox are kept.
 	KeepDeleted time.Duration
 	// KeepExecs is how long a finished exec of a living sandbox is kept, and a service's
-	// event that is not its newest.
+	// event that is not its newest. A failed attempt to start it again, which another one
+	// followed, ages like that.
 	KeepExecs time.Duration
 	// KeepAgents is how long an agent that has ended is kept, with its history.
 	KeepAgents time.Duration
@@ -23,7 +24,8 @@ type Retention struct {
 	// MaxExecs is how many finished execs of a living sandbox are kept, besides those
 	// that ended in the last minute.
 	MaxExecs int
-	// MaxEvents is how many events of a living sandbox are kept. Lifecycle events and
+	// MaxEvents is how many events of a living sandbox are kept. Of failed attempts to start
+	// it those go that exceed it, and no others because of them. Other lifecycle events and
 	// those of execs that run, or ended in the last minute, are kept even if they alone
 	// exceed it. Of an agent that has not ended, those stay that its record needs.
 	MaxEvents int
@@ -41,10 +43,16 @@ type History struct {
 	services map[string]uint64 // newest sequence of each service
 	ready    uint64            // newest sequence of SANDBOX_READY
 	items    []*aging
+	// failed means that the newest event of its life is SANDBOX_FAILED. start is the attempt to
+	// start it again since the one before, if nothing else has happened in it.
+	failed bool
+	start  *aging
 }
 
-// aging is a unit of removal: the events of an exec, or one event of a service.
+// aging is a unit of removal: the events of an exec, one event of a service, or those of a failed
+// attempt to start the sandbox that another one followed. The record has nothing of such an attempt.
 type aging struct {
+	attempt   bool
 	execID    string
 	hook      *Hook // set for the exec of a hook
 	main      bool  // set for the exec of the container's own command
@@ -58,6 +66,7 @@ type aging struct {
 // Take adds an event. Events must be added in order.
 func (h *History) Take(ev *agboxv1.SandboxEvent) {
 	h.events++
+	h.takeStart(ev)
 	switch ev.GetEventType() {
 	case agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FINISHED,
 		agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
@@ -74,6 +83,29 @@ func (h *History) Take(ev *agboxv1.SandboxEvent) {
 			service: name, sequences: []uint64{ev.GetSequence()},
 			end: ev.GetSequence(), endAt: ev.GetOccurredAt().AsTime(),
 		})
+	}
+}
+
+// takeStart looks for attempts to start the sandbox. One begins after a failure and ends with one.
+func (h *History) takeStart(ev *agboxv1.SandboxEvent) {
+	switch ev.GetEventType() {
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED, agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
+		return
+	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
+		if h.start != nil && h.failed {
+			h.items = append(h.items, h.start)
+		}
+		if h.start = nil; h.failed {
+			h.start = &aging{attempt: true}
+		}
+	case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_FAILED:
+	default:
+		h.start = nil
+	}
+	h.failed = ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED
+	if h.start != nil {
+		h.start.sequences = append(h.start.sequences, ev.GetSequence())
+		h.start.end, h.start.endAt = ev.GetSequence(), ev.GetOccurredAt().AsTime()
 	}
 }
 
@@ -124,13 +156,16 @@ type TrimPart struct {
 // ended before something too old is too old too, whatever the clock was.
 func (h *History) Trim(rules Retention, recorded func(execID string) bool, now time.Time) Trim {
 	ended := make([]*aging, 0, len(h.items))
-	records := 0
+	records, attempts := 0, 0 // attempts counts events
 	var lastExec uint64
 	for _, a := range h.items {
 		if a.end == 0 {
 			continue
 		}
 		ended = append(ended, a)
+		if a.attempt {
+			attempts += len(a.sequences)
+		}
 		if a.execID != "" {
 			if !a.main { // the end of the main command does not count as use
 				lastExec = max(lastExec, a.end)
@@ -153,7 +188,10 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 	for i, a := range ended {
 		newest := a.end == lastExec || a.execID == "" && a.end == h.services[a.service] || h.counts(a)
 		due := a.endAt.Add(rules.KeepExecs)
-		tooMany := records > rules.MaxExecs || events > rules.MaxEvents && !newest
+		tooMany := records > rules.MaxExecs || events-attempts > rules.MaxEvents && !newest
+		if a.attempt {
+			tooMany = events > rules.MaxEvents
+		}
 		if tooMany {
 			due = a.endAt.Add(min(rules.KeepExecs, AtLeast))
 		}
@@ -169,6 +207,9 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 		if !newest {
 			part.Events = a.sequences
 			events -= len(a.sequences)
+			if a.attempt {
+				attempts -= len(a.sequences)
+			}
 		}
 		if part.ExecID != "" || part.Events != nil {
 			trim.Parts = append(trim.Parts, part)

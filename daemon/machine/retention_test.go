@@ -144,6 +144,46 @@ func TestServiceEventsAgeButTheNewestOfEachStays(t *testing.T) {
 	}
 }
 
+// TestFailedAttemptsToStartMakeRoomForTheUser: they may be many. The first failure and the newest
+// attempt stay, because the record needs them.
+func TestFailedAttemptsToStartMakeRoomForTheUser(t *testing.T) {
+	events := execsOf(1) // up to 4
+	next := func(types ...agboxv1.EventType) {
+		for _, typ := range types {
+			events = append(events, event(uint64(len(events)+1), typ, ""))
+		}
+	}
+	next(failed, stopReq, stopped, resume, failed) // 8 follows no failure
+	for range 3 {
+		next(resume, preparing, failed) // from 10, 13 and 16 on
+	}
+	next(resume)
+	h := historyOf(events...)
+	for _, row := range []struct {
+		name  string
+		rules Retention
+		after time.Duration
+		want  string
+	}{
+		{"young", generous, time.Hour, ""},
+		{"too many", Retention{KeepExecs: 24 * time.Hour, MaxExecs: 1000, MaxEvents: 14}, time.Hour, "[10 11 12] [13 14 15]"},
+		{"too many, young", Retention{KeepExecs: 24 * time.Hour, MaxExecs: 1000, MaxEvents: 14}, time.Minute, ""},
+		{"too many execs", Retention{KeepExecs: 24 * time.Hour, MaxExecs: 0, MaxEvents: 14}, time.Hour, "x1[] [10 11 12] [13 14 15]"},
+		{"too many of others", Retention{KeepExecs: 24 * time.Hour, MaxExecs: 1000, MaxEvents: 1}, time.Hour, "[10 11 12] [13 14 15] [16 17 18]"},
+		{"too old", generous, 25 * time.Hour, "x1[] [10 11 12] [13 14 15] [16 17 18]"},
+	} {
+		if got := text(h.Trim(row.rules, allRecorded, t0.Add(row.after))); got != row.want {
+			t.Errorf("%s: %q goes; want %q", row.name, got, row.want)
+		}
+	}
+	for _, between := range []agboxv1.EventType{stopReq, copied, started} {
+		h := historyOf(event(1, accepted, ""), event(2, failed, ""), event(3, resume, ""), event(4, between, ""), event(5, failed, ""), event(6, resume, ""))
+		if got := text(Trim{Parts: h.All()}); strings.Contains(got, "3") {
+			t.Errorf("with %s in it, the attempt goes: %q", between, got)
+		}
+	}
+}
+
 func TestAgeGoesByTheSequenceWhenTheClockJumps(t *testing.T) {
 	events := execsOf(2)
 	for _, ev := range events[2:4] { // x1 ran while the clock was a year ahead
@@ -183,7 +223,7 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 		}
 		is := foldAll(left)
 		if is.State != was.State || is.Want != was.Want || is.LastSequence != was.LastSequence || !is.LastUse.Equal(was.LastUse) ||
-			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || !reflect.DeepEqual(is.Services, was.Services) {
+			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || !reflect.DeepEqual(is.Services, was.Services) || !is.FailedSince.Equal(was.FailedSince) {
 			t.Fatalf("was %+v, is %+v", was, is)
 		}
 	})

@@ -164,6 +164,32 @@ func (b *box) pass(after time.Duration) {
 	b.keeper.Pass(b.t.Context())
 }
 
+// TestFailedStartsTakeNoExecOfTheUser: a sandbox that cannot be started is asked for again and again.
+func TestFailedStartsTakeNoExecOfTheUser(t *testing.T) {
+	b := newBox(t)
+	b.keeper.rules.KeepExecs, b.keeper.rules.MaxEvents = 24*time.Hour, 20
+	b.ready("a")
+	b.run("a", "1", "2", "3")
+	for range 30 {
+		b.emit("a", agboxv1.EventType_SANDBOX_FAILED)
+		_, err := b.book.RequestResume(t.Context(), "a")
+		b.must(err)
+		b.pass(time.Minute)
+	}
+	b.want("execs", b.execs("a"), "1 2 3")
+	b.want("files", b.files("a"), "1 2 3")
+	history, err := b.book.Events(t.Context(), "a", 0, 1000)
+	b.must(err)
+	if n := len(history.Events); n > 22 { // those of the last minute stay
+		t.Errorf("%d events are kept", n)
+	}
+	before, _ := b.book.Sandbox("a")
+	b.restart()
+	if after, _ := b.book.Sandbox("a"); !after.FailedSince.Equal(before.FailedSince) || after.State != before.State {
+		t.Errorf("after a restart it is %+v, before %+v", after.Record, before.Record)
+	}
+}
+
 func TestExpiredExecsLoseRecordEventsAndLogs(t *testing.T) {
 	b := newBox(t)
 	b.ready("a")
