@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/paths"
 )
 
 // ApplyOptions say how ApplyWork brings work to the folder.
@@ -42,6 +43,9 @@ type AppliedWork struct {
 	// there are conflicts, or if the branch has all changes already.
 	Changed bool
 	Commit  string
+	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
+	// killed. Nothing in it is used.
+	OldStage bool
 }
 
 // Conflicts counts the outcomes that a person must look at.
@@ -61,6 +65,10 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		return AppliedWork{}, err
 	}
 	id, label := out.GetSandbox().GetSandboxId(), labelOf(out.GetSandbox())
+	install, err := paths.FromEnv()
+	if err != nil {
+		return AppliedWork{}, err
+	}
 	advance := func(of string, files []edits.AdvancedFile) error {
 		err := c.advanceBase(ctx, of, files)
 		if of != id && errors.Is(err, ErrNotFound) {
@@ -74,7 +82,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		if err != nil {
 			return AppliedWork{}, err
 		}
-		done, finished, err := w.apply(ctx, id, label, o, advance)
+		done, finished, err := w.apply(ctx, install, id, label, o, advance)
 		w.Close()
 		if err == nil && finished {
 			earlier = append(earlier, done.Outcomes...)
@@ -88,14 +96,14 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 }
 
 // apply brings the work. finished means that it was that of a killed call.
-func (w *Work) apply(ctx context.Context, id, label string, o ApplyOptions, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, finished bool, err error) {
+func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, finished bool, err error) {
 	done.Folder = w.Source
 	changes := edits.Select(w.Changes, o.Paths)
 	if o.Branch == "" {
 		out, err := edits.Apply(ctx, changes, edits.ApplyOptions{
-			Folder: w.Source, Sandbox: id, Label: label, Check: o.Check, NoMerge: o.NoMerge, Advance: advance,
+			Folder: w.Source, Data: install.Folders(), Sandbox: id, Label: label, Check: o.Check, NoMerge: o.NoMerge, Advance: advance,
 		})
-		done.Outcomes, done.Changed = out.Outcomes, out.Changed
+		done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
 		return done, out.Finished, err
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/paths"
 )
 
 // SyncOptions say how Sync works.
@@ -55,10 +56,15 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	if err != nil {
 		return 0, err
 	}
+	install, err := paths.FromEnv()
+	if err != nil {
+		return 0, err
+	}
 	s := &syncing{
-		c: c, id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
+		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
 		conflicts: make(map[string]string),
 	}
+	defer s.close()
 	err = s.settle(ctx)
 	if err == nil && o.Watch {
 		err = s.watch(ctx)
@@ -70,13 +76,24 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 type syncing struct {
 	c         *Client
 	id, label string
-	o         SyncOptions
-	scanner   edits.Scanner
-	target    string
+	// data is the folder with agbox's own files about folders.
+	data    string
+	o       SyncOptions
+	scanner edits.Scanner
+	target  string
+	// release ends the hold on the folder.
+	release func()
 	// folders are those of the last scan.
 	folders []string
 	// conflicts has why each path was told to be in conflict.
 	conflicts map[string]string
+}
+
+// close lets other clients keep the folder in step.
+func (s *syncing) close() {
+	if s.release != nil {
+		s.release()
+	}
 }
 
 // maxRounds bounds the rounds until both sides are in step: each may find what happened
@@ -109,6 +126,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	defer w.Close()
 	if s.target == "" {
+		if s.release, err = edits.Hold(w.Source, s.data, "sync"); err != nil {
+			return false, err
+		}
 		s.target, s.scanner.Folder = w.Target, w.Source
 		if s.o.Began != nil {
 			s.o.Began(w.Source, w.Target)
@@ -195,7 +215,7 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 		from[change.Path] = change
 	}
 	out, err := edits.Apply(ctx, r.toFolder, edits.ApplyOptions{
-		Folder: r.scanner.Folder, Sandbox: r.id, Label: r.label, Exact: true,
+		Folder: r.scanner.Folder, Data: r.data, Sandbox: r.id, Label: r.label, Exact: true,
 		Advance: func(of string, files []edits.AdvancedFile) error {
 			for i, file := range files {
 				// The folder may change a file again before it is read.

@@ -120,7 +120,7 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "a"), "one\n2\n3\n4\nfive\n")
 	wantFile(t, filepath.Join(dir, "b"), "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n")
 	wantFile(t, filepath.Join(dir, "n/c"), "c\n")
-	for _, name := range []string{".git", ".agbox-apply", "c"} {
+	for _, name := range []string{".git", "c"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !os.IsNotExist(err) {
 			t.Errorf("there is %s: %v", name, err)
 		}

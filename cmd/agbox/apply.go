@@ -103,6 +103,9 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 	if done.Resumed {
 		a.say("An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
 	}
+	if done.OldStage {
+		a.say("%s/.agbox-apply is not used: agbox keeps what it has to finish in its data folder now. If an older agbox was killed there, look at the files in it, then remove it.", printable(done.Folder))
+	}
 	if err := o.tell(a, done); err != nil {
 		return err
 	}

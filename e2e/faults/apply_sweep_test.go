@@ -19,7 +19,7 @@ import (
 // files are the files of a folder by path. A link begins with "l:", an executable with "x:".
 type files map[string]string
 
-// filesIn reads a folder without the stage of agbox apply.
+// filesIn reads a folder.
 func filesIn(t *testing.T, dir string) files {
 	t.Helper()
 	all := make(files)
@@ -28,8 +28,6 @@ func filesIn(t *testing.T, dir string) files {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path == stageOfApply:
-			return fs.SkipDir
 		case d.IsDir():
 			return nil
 		case d.Type()&fs.ModeSymlink != 0:
@@ -65,8 +63,6 @@ func (f files) differs(want files) string {
 	return ""
 }
 
-const stageOfApply = ".agbox-apply"
-
 // rivals is a folder that a sandbox and its user change at the same time, in rounds.
 type rivals struct {
 	w   *witness
@@ -79,8 +75,8 @@ type rivals struct {
 
 func newRivals(t *testing.T) *rivals {
 	t.Helper()
-	top := t.TempDir()
-	r := &rivals{w: newWitness(t, harness.New(t)), dir: filepath.Join(top, "project"), outside: filepath.Join(top, "outside")}
+	w := newWitness(t, harness.New(t))
+	r := &rivals{w: w, dir: filepath.Join(w.in.Home, "project"), outside: filepath.Join(w.in.Home, "outside")}
 	if err := os.WriteFile(r.outside, []byte("outside\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +134,17 @@ if [ $((n %% 2)) = 1 ]; then chmod +x x; echo instead of a link $n > out; else c
 	return filesIn(t, r.dir)
 }
 
-// applyUnder runs agbox apply and kills it before its n-th change of the folder. It returns
+// kept lists what agbox keeps about folders that it brings work to.
+func (r *rivals) kept(t *testing.T, pattern string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(r.w.in.Home, "data/folders", pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// applyUnder runs agbox apply and kills it before its n-th change of files. It returns
 // the change, "" if it ended before.
 func (r *rivals) applyUnder(t *testing.T, n int) (before string) {
 	t.Helper()
@@ -158,7 +164,7 @@ func (r *rivals) applyUnder(t *testing.T, n int) (before string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tr := traceAndKill(t, cmd.Process.Pid, n, r.dir)
+	tr := traceAndKill(t, cmd.Process.Pid, n, r.w.in.Home)
 	if _, err := begin.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +200,8 @@ func TestKillAtManyBoundariesOfAnApply(t *testing.T) {
 		if text, err := os.ReadFile(r.outside); err != nil || string(text) != "outside\n" {
 			t.Errorf("killed at boundary %d, before %q: the file outside is %q: %v", n, before, text, err)
 		}
-		if _, err := os.Lstat(filepath.Join(r.dir, stageOfApply)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the stage is left: %v", err)
+		if left := r.kept(t, "*"); len(left) > 0 {
+			t.Errorf("killed at boundary %d, before %q: %s is left", n, before, left)
 		}
 		if left := r.w.in.Must(t, "diff", "demo", "--name-only"); left != "" {
 			t.Errorf("killed at boundary %d, before %q: %s counts as changed", n, before, left)
@@ -217,9 +223,9 @@ func TestKillAtManyBoundariesOfAnApply(t *testing.T) {
 func (r *rivals) survived(t *testing.T, when string, ours files) {
 	t.Helper()
 	now, theirs := filesIn(t, r.dir), r.after()
-	_, err := os.Lstat(filepath.Join(r.dir, stageOfApply, "journal"))
+	journal := len(r.kept(t, "*/stage/journal")) > 0
 	untouched, complete := now.differs(ours), now.differs(theirs)
-	if err != nil && untouched != "" && complete != "" {
+	if !journal && untouched != "" && complete != "" {
 		t.Fatalf("%s: without a journal the folder is neither as before (%s) nor complete (%s)", when, untouched, complete)
 	}
 	for path, content := range now {
@@ -229,11 +235,11 @@ func (r *rivals) survived(t *testing.T, when string, ours files) {
 	}
 	next := r.w.in.Agbox(t, "apply", "demo")
 	said := strings.Contains(next.Stderr, "An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
-	if said != (err == nil) {
-		t.Errorf("%s: the next apply says %q (journal: %v)", when, next.Stderr, err)
+	if said != journal {
+		t.Errorf("%s: the next apply says %q (journal: %v)", when, next.Stderr, journal)
 	}
 	// The conflict is shown by the call that brings it to its end.
-	if shown := strings.Contains(next.Stdout, "U c  (conflict"); shown != (err == nil || complete != "") || shown != (next.Code == 1) {
+	if shown := strings.Contains(next.Stdout, "U c  (conflict"); shown != (journal || complete != "") || shown != (next.Code == 1) {
 		t.Errorf("%s: the next apply ended with %d and shows %q", when, next.Code, next.Stdout)
 	}
 }

@@ -2,6 +2,7 @@ package edits
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,8 @@ import (
 type ApplyOptions struct {
 	// Folder of the host.
 	Folder string
+	// Data is the folder with agbox's own files about folders of the host (see stage.go).
+	Data string
 	// Sandbox is the id of the sandbox that the work is of, and Label its name in markers.
 	Sandbox, Label string
 	// Check decides, and changes nothing.
@@ -49,6 +52,9 @@ type Applied struct {
 	Finished bool
 	// Changed is set if the folder was changed.
 	Changed bool
+	// OldStage is set if the folder has a .agbox-apply/journal, as agbox left it there when it
+	// was killed before it kept its stages in its data folder. It is not used.
+	OldStage bool
 }
 
 // Conflicts counts what a person must look at.
@@ -62,9 +68,6 @@ func (a Applied) Conflicts() int {
 	return n
 }
 
-// ErrBusy is the error if another call changes the folder.
-var ErrBusy = errors.New("another agbox brings work to this folder: try again when it has ended")
-
 // Apply merges changes into a folder: all of them, or none if the process is killed before
 // the point where the next Apply finishes the work (see stage.go).
 func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, error) {
@@ -76,11 +79,11 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	defer f.close()
-	if err := unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return Applied{}, ErrBusy
-	} else if err != nil {
+	release, err := f.hold(o.Data, lockName)
+	if err != nil {
 		return Applied{}, err
 	}
+	defer release()
 	if done, err := f.recover(o); done.Finished || err != nil {
 		return done, err
 	}
@@ -94,7 +97,8 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	if err != nil {
 		return Applied{}, err
 	}
-	var out Applied
+	old, err := f.state(oldStageName + "/" + journalName)
+	out := Applied{OldStage: old != nil && err == nil}
 	clean := true
 	for i := range decisions {
 		d := &decisions[i]
@@ -112,7 +116,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 
 // recover finishes or removes what a killed call has left.
 func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
-	s, err := f.openStage(o.hook)
+	s, err := f.openStage(o)
 	if s == nil || err != nil {
 		return done, err
 	}
@@ -139,7 +143,7 @@ func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
 // bring makes the stage and the journal, and does what they say.
 func (f *folder) bring(o ApplyOptions, decisions []decision, out *Applied) error {
 	j := &journal{Sandbox: o.Sandbox}
-	s, err := f.makeStage(o.hook)
+	s, err := f.makeStage(o)
 	if err != nil {
 		return err
 	}
@@ -190,7 +194,7 @@ func (s *stage) prepare(j *journal, d decision) error {
 		if err != nil {
 			return err
 		}
-		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Target: []byte(d.Target)})
+		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Beside: besideName + rand.Text(), Target: []byte(d.Target)})
 		if !Same(d.new, d.After) {
 			content, err := read(d.AfterFile(), d.After)
 			if err != nil {

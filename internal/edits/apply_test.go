@@ -2,6 +2,7 @@ package edits
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // tree is a tree of files: contents by path. "x:" before a content is an executable file,
@@ -127,7 +130,7 @@ func brought(t testing.TB, base, ours, theirs tree) (got tree, out Applied, adva
 	dir := t.TempDir()
 	ours.write(t, dir)
 	advanced = maps.Clone(base)
-	out, err := Apply(t.Context(), changes(t, base, theirs), ApplyOptions{Folder: dir, Sandbox: "s", Label: "sandbox", Advance: advance(t, advanced)})
+	out, err := Apply(t.Context(), changes(t, base, theirs), ApplyOptions{Folder: dir, Data: t.TempDir(), Sandbox: "s", Label: "sandbox", Advance: advance(t, advanced)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,11 +204,11 @@ func TestConflictsLookAsThoseOfGit(t *testing.T) {
 	}
 }
 
-func TestNothingIsBroughtInsideARepositoryOrTheStage(t *testing.T) {
-	theirs := tree{".git/hooks/pre-commit": "x:evil", "sub/.GIT/config": "evil", ".agbox-apply/journal": "{}", ".Agbox-Apply": "x", "ok": "1"}
+func TestNothingIsBroughtInsideARepository(t *testing.T) {
+	theirs := tree{".git/hooks/pre-commit": "x:evil", "sub/.GIT/config": "evil", "ok": "1"}
 	got, out, _ := brought(t, tree{}, tree{".git/config": "own"}, theirs)
 	wantTree(t, "the folder", got, tree{"ok": "1"})
-	if out.Conflicts() != 4 {
+	if out.Conflicts() != 2 {
 		t.Errorf("outcome %+v", out)
 	}
 	for _, path := range []string{"../x", "/etc/x", "a/../../x", "a//b", "./a", "a\x00b", ""} {
@@ -243,7 +246,7 @@ func TestPermissionsStayAndPrivilegesNever(t *testing.T) {
 		}
 	}
 	work := changes(t, tree{"private": "1\n", "tool": "x:1\n"}, tree{"private": "x:2\n", "tool": "x:2\n", "new": "x:3\n"})
-	if _, err := Apply(t.Context(), work, ApplyOptions{Folder: dir}); err != nil {
+	if _, err := Apply(t.Context(), work, ApplyOptions{Folder: dir, Data: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{"private": 0o700, "tool": 0o755, "new": 0o755} {
@@ -258,7 +261,7 @@ func TestPullLeavesAFolderThatHasChanged(t *testing.T) {
 	dir := t.TempDir()
 	ours := tree{"a": "mine\n", "b": "1\n"}
 	ours.write(t, dir)
-	out, err := Apply(t.Context(), changes(t, base, theirs), ApplyOptions{Folder: dir, NoMerge: true})
+	out, err := Apply(t.Context(), changes(t, base, theirs), ApplyOptions{Folder: dir, Data: t.TempDir(), NoMerge: true})
 	if err != nil || out.Changed || out.Conflicts() != 1 {
 		t.Errorf("outcome %+v, %v", out, err)
 	}
@@ -268,18 +271,18 @@ func TestPullLeavesAFolderThatHasChanged(t *testing.T) {
 type killed string
 
 // runKilled applies and is killed before the nth change of the file system. It reports where.
-func runKilled(t *testing.T, dir string, work []Change, base tree, n int) (at string, ended bool) {
+func runKilled(t *testing.T, o ApplyOptions, work []Change, n int) (at string, ended bool) {
 	t.Helper()
 	defer func() {
 		if k, ok := recover().(killed); ok {
 			at = string(k)
 		}
 	}()
-	o := ApplyOptions{Folder: dir, Sandbox: "s", Label: "sandbox", Advance: advance(t, base), hook: func(what string) {
+	o.hook = func(what string) {
 		if n--; n < 0 {
 			panic(killed(what))
 		}
-	}}
+	}
 	out, err := Apply(t.Context(), work, o)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +290,30 @@ func runKilled(t *testing.T, dir string, work []Change, base tree, n int) (at st
 	return "", !out.Finished
 }
 
+// elsewhere makes a folder on another file system than t.TempDir.
+func elsewhere(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "agbox-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	var here, there unix.Stat_t
+	if err := errors.Join(unix.Stat(t.TempDir(), &here), unix.Stat(dir, &there)); err != nil || here.Dev == there.Dev {
+		t.Fatalf("/dev/shm is no other file system: %v", err)
+	}
+	return dir
+}
+
 func TestAKillAtAnyWriteLeavesNothingHalfApplied(t *testing.T) {
+	for name, data := range map[string]func(*testing.T) string{
+		"on the same file system": func(t *testing.T) string { return t.TempDir() }, "on another file system": elsewhere,
+	} {
+		t.Run(name, func(t *testing.T) { killAtAnyWrite(t, data) })
+	}
+}
+
+func killAtAnyWrite(t *testing.T, data func(*testing.T) string) {
 	base := tree{"a": "1\n2\n3\n", "b/c": "x\n", "d": "file\n", "m": "m1\nm2\nm3\n", "old": "renamed\n", "conflict": "c\n"}
 	ours := tree{"a": "1\n2\n3\n", "b/c": "x\n", "d": "file\n", "m": "mine\nm2\nm3\n", "old": "renamed\n", "conflict": "o\n"}
 	theirs := tree{"a": "x:1\n2\nthree\n", "b": "file\n", "d/e/f": "deep\n", "m": "m1\nm2\ntheirs\n", "new/name": "renamed\n", "conflict": "t\n", "l": "l:a"}
@@ -295,28 +321,80 @@ func TestAKillAtAnyWriteLeavesNothingHalfApplied(t *testing.T) {
 	for n := 0; ; n++ {
 		dir, kept := t.TempDir(), maps.Clone(base)
 		ours.write(t, dir)
-		work := changes(t, base, theirs)
-		at, ended := runKilled(t, dir, work, kept, n)
+		o := ApplyOptions{Folder: dir, Data: data(t), Sandbox: "s", Label: "sandbox", Advance: advance(t, kept)}
+		at, ended := runKilled(t, o, changes(t, base, theirs), n)
 		if ended {
 			if n < 25 {
 				t.Errorf("only %d changes of the file system", n)
 			}
 			return
 		}
-		if _, err := os.Lstat(filepath.Join(dir, stageName, journalName)); err != nil && !strings.HasPrefix(at, "remove") {
+		journals, err := filepath.Glob(filepath.Join(o.Data, "*", stageName, journalName))
+		if err != nil || len(journals) == 0 && !strings.HasPrefix(at, "remove") {
 			// Before the journal nothing has changed.
-			now := load(t, dir)
-			maps.DeleteFunc(now, func(name, _ string) bool { return strings.HasPrefix(name, stageName) })
-			wantTree(t, fmt.Sprintf("killed before %q, the folder", at), now, ours)
+			wantTree(t, fmt.Sprintf("killed before %q, the folder", at), load(t, dir), ours)
 		}
 		// The next calls finish it, with what counts as changed then; one of them is killed again.
-		_, _ = runKilled(t, dir, changes(t, kept, theirs), kept, 3)
+		_, _ = runKilled(t, o, changes(t, kept, theirs), 3)
 		for range 2 {
-			if _, err := Apply(t.Context(), changes(t, kept, theirs), ApplyOptions{Folder: dir, Sandbox: "s", Label: "sandbox", Advance: advance(t, kept)}); err != nil {
+			if _, err := Apply(t.Context(), changes(t, kept, theirs), o); err != nil {
 				t.Fatalf("killed before %q: %v", at, err)
 			}
 		}
 		wantTree(t, fmt.Sprintf("killed before %q, the folder", at), load(t, dir), want)
 		wantTree(t, fmt.Sprintf("killed before %q, the base", at), kept, theirs)
+		if left, err := os.ReadDir(o.Data); err != nil || len(left) > 0 {
+			t.Errorf("killed before %q: %v is left (%v)", at, left, err)
+		}
+	}
+}
+
+// A sandbox may be able to write the folder, as a user with the same id.
+func TestAStageInTheFolderIsNeitherBelievedNorInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	ours := tree{".envrc": "of the user\n", "a": "1\n", ".agbox-apply/1": "hostile\n", ".agbox-apply/journal": ""}
+	was := version(ours[".envrc"])
+	for _, st := range []step{{Kind: Written, Path: []byte(".envrc"), Old: was, New: version("hostile\n"), Staged: "1"}} {
+		raw, err := json.Marshal(journal{Sandbox: "s", Steps: []step{st}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours[".agbox-apply/journal"] = string(raw)
+	}
+	ours.write(t, dir)
+	if err := os.Chmod(filepath.Join(dir, ".agbox-apply"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := Apply(t.Context(), changes(t, tree{"a": "1\n"}, tree{"a": "2\n", ".agbox-apply/new": "n\n"}), ApplyOptions{Folder: dir, Data: t.TempDir()})
+	if err != nil || out.Finished || !out.OldStage {
+		t.Errorf("outcome %+v, %v", out, err)
+	}
+	ours["a"], ours[".agbox-apply/new"] = "2\n", "n\n"
+	wantTree(t, "the folder", load(t, dir), ours)
+}
+
+func TestOneCallAtATimeChangesAFolder(t *testing.T) {
+	dir, data := t.TempDir(), t.TempDir()
+	release, err := Hold(dir, data, lockName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whoever may read the folder can lock it: that is in nobody's way.
+	fd, err := unix.Open(dir, unix.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	o := ApplyOptions{Folder: dir, Data: data}
+	_, err = Apply(t.Context(), nil, o)
+	if want := fmt.Sprintf("process %d, `%s", os.Getpid(), os.Args[0]); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a held folder: %v, want %s", err, want)
+	}
+	release()
+	if _, err := Apply(t.Context(), nil, o); err != nil {
+		t.Errorf("a released folder: %v", err)
 	}
 }

@@ -60,8 +60,7 @@ func usable(name string) bool {
 			return false
 		}
 	}
-	first, _, _ := strings.Cut(name, "/")
-	return !strings.EqualFold(first, stageName)
+	return true
 }
 
 // state describes the file at a path: nil if there is none.

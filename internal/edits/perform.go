@@ -2,6 +2,8 @@ package edits
 
 import (
 	"errors"
+	"io"
+	"os"
 	"path"
 	"strings"
 
@@ -20,7 +22,7 @@ func (s *stage) perform(j *journal) (left []string, err error) {
 	// Removed files may make room for folders and files.
 	for _, removing := range []bool{true, false} {
 		for _, st := range j.Steps {
-			if (st.New == nil) != removing || !usable(string(st.Path)) || strings.Contains(st.Staged, "/") {
+			if (st.New == nil) != removing || !usable(string(st.Path)) || strings.Contains(st.Staged+st.Beside, "/") {
 				continue
 			}
 			ok, err := done(st)
@@ -70,6 +72,10 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 		return false, err
 	}
 	name := string(st.Path)
+	if s.again && st.Beside != "" {
+		// Folders of the copy that a killed call left may be gone.
+		_ = s.in.within(name, false, func(dir int, _ string) error { return unix.Unlinkat(dir, st.Beside, 0) })
+	}
 	now, err := s.in.state(name)
 	if staged == nil {
 		return err == nil && Same(now, st.New), nil // moved before, unless it was changed since
@@ -92,19 +98,72 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 	}
 	s.hook("make the folders of " + name)
 	err = s.in.within(name, true, func(dir int, base string) error {
-		s.hook("rename to " + name)
-		if st.Old == nil {
-			err := unix.Renameat2(s.fd, st.Staged, dir, base, unix.RENAME_NOREPLACE)
-			if !errors.Is(err, unix.EINVAL) {
-				return err
-			}
+		err := s.rename(st, s.fd, st.Staged, dir, base)
+		if !errors.Is(err, unix.EXDEV) {
+			return err
 		}
-		return unix.Renameat(s.fd, st.Staged, dir, base)
+		if err = s.copyBeside(st, dir); err == nil {
+			err = s.rename(st, dir, st.Beside, dir, base)
+		}
+		if err != nil {
+			_ = unix.Unlinkat(dir, st.Beside, 0) // that it failed is said
+		}
+		return err
 	})
 	if errors.Is(err, unix.EEXIST) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// rename moves a file to the place of a step.
+func (s *stage) rename(st step, from int, name string, dir int, base string) error {
+	s.hook("rename to " + string(st.Path))
+	if st.Old == nil {
+		err := unix.Renameat2(from, name, dir, base, unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	return unix.Renameat(from, name, dir, base)
+}
+
+// copyBeside copies a staged file to a folder on another file system. The file stays in the
+// stage until all is synced.
+func (s *stage) copyBeside(st step, dir int) error {
+	s.hook("copy beside " + string(st.Path))
+	if st.New.Link {
+		to, err := readlinkat(s.fd, st.Staged)
+		if err != nil {
+			return err
+		}
+		return unix.Symlinkat(to, dir, st.Beside)
+	}
+	from, err := openRegular(s.fd, st.Staged)
+	if err != nil {
+		return err
+	}
+	defer from.Close() // only read
+	var like unix.Stat_t
+	if err := unix.Fstat(int(from.Fd()), &like); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(dir, st.Beside, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	to := os.NewFile(uintptr(fd), st.Beside)
+	s.hook("fill the copy beside " + string(st.Path))
+	_, err = io.Copy(to, from)
+	if err == nil && os.Geteuid() == 0 {
+		err = unix.Fchown(fd, int(like.Uid), int(like.Gid))
+	} else if err == nil {
+		_ = unix.Fchown(fd, -1, int(like.Gid)) // allowed for groups of this user
+	}
+	if err == nil {
+		err = errors.Join(unix.Fchmod(fd, like.Mode&0o777), to.Sync())
+	}
+	return errors.Join(err, to.Close())
 }
 
 // clear removes a folder that has nothing but empty folders.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -14,29 +14,37 @@ import (
 // The order in which work is brought to a folder, so that a kill at any time leaves nothing
 // half done:
 //
-//  1. The folder is locked (flock on the folder itself), so one call at a time changes it.
+//  1. The folder is locked, by a file in agbox's data folder, so one call at a time changes it.
 //  2. A stage of an earlier call that was killed is finished (6 to 9) if it has a journal,
 //     and else removed: then nothing was changed yet.
 //  3. All decisions are made and all merges done.
-//  4. The stage, a folder beside the files, gets the new version of each file, complete with
-//     its mode, and the sandbox's version of each merged file. All is synced.
+//  4. The stage, a folder in agbox's data folder, gets the new version of each file, complete
+//     with its mode, and the sandbox's version of each merged file. All is synced.
 //  5. The journal, which lists all steps, is synced and appears in the stage by a rename.
 //     From here on the work will be brought completely.
-//  6. Each step removes a file or renames a staged file to its place. A step is repeated
-//     without harm: what is no longer in the stage is done. A file that somebody changed since
-//     the decision is left alone.
+//  6. Each step removes a file or renames a staged file to its place. If that is on another
+//     file system, the file is copied beside its place first, under a random name of the
+//     journal, and renamed there. A step is repeated without harm: what is no longer in the
+//     stage, or is in its place, is done. A file that somebody changed since the decision is
+//     left alone.
 //  7. All is synced.
 //  8. The base of the sandbox advances, in one commit of the daemon. If it does not (a kill
 //     before it, a removed sandbox), the sandbox's changes count as new again, and bringing
 //     them once more finds the folder to have them already.
 //  9. The journal is removed, then the stage.
 //
-// The stage is only in folders of the host: no path of a sandbox begins with its name
-// (usable). A stage that is not the caller's own folder of mode 0700, as one that came with
-// a clone, is not believed.
+// A sandbox may be able to write the folder (a mounted workspace), so nothing in it is ever
+// read as an instruction: the stage is found by the device, the inode and the birth of the
+// opened folder, not by a name in it.
 const (
-	stageName   = ".agbox-apply"
+	stageName   = "stage"
+	lockName    = "lock"
 	journalName = "journal"
+	// besideName begins the names of copies beside their place.
+	besideName = ".agbox-apply-"
+	// oldStageName is where an agbox of before had its stage: in the folder itself. It is a
+	// folder like any other.
+	oldStageName = ".agbox-apply"
 )
 
 // journal lists what is to be done.
@@ -53,8 +61,8 @@ type step struct {
 	Path []byte
 	// Old is what was there at the decision, New what comes. Nil is no file.
 	Old, New *File
-	// Staged is the name of New in the stage.
-	Staged string
+	// Staged is the name of New in the stage, and Beside that of a copy beside its place.
+	Staged, Beside string
 	// Target is that of New, if it is a symbolic link.
 	Target []byte
 }
@@ -68,70 +76,72 @@ type Advanced struct {
 	Staged string
 }
 
-// errForeignStage is the error for a stage that agbox has not made.
-var errForeignStage = errors.New("the folder has a " + stageName + " that agbox has not made: remove it")
-
 // stage is the folder with the new files.
 type stage struct {
-	in *folder
-	fd int
+	in  *folder
+	dir string
+	fd  int
 	// hook is called before each change of the file system. Tests stop there.
 	hook func(what string)
 	n    int
+	// again is set if a killed call has made the stage.
+	again bool
 }
 
 // openStage opens the stage of a folder, if there is one.
-func (f *folder) openStage(hook func(string)) (*stage, error) {
-	fd, err := f.at(stageName)
+func (f *folder) openStage(o ApplyOptions) (*stage, error) {
+	dir, err := f.keep(o.Data)
+	if err != nil {
+		return nil, err
+	}
+	dir = filepath.Join(dir, stageName)
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, errForeignStage
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&0o7777 != 0o700 || int(st.Uid) != os.Geteuid() {
-		_ = unix.Close(fd)
-		return nil, errForeignStage
-	}
-	return &stage{in: f, fd: fd, hook: hook}, nil
+	return &stage{in: f, dir: dir, fd: fd, hook: o.hook, again: true}, nil
 }
 
 // makeStage makes the stage of a folder.
-func (f *folder) makeStage(hook func(string)) (*stage, error) {
-	hook("make the stage")
-	if err := unix.Mkdirat(f.fd, stageName, 0o700); err != nil {
-		return nil, &os.PathError{Op: "mkdir", Path: path.Join(f.path, stageName), Err: err}
+func (f *folder) makeStage(o ApplyOptions) (*stage, error) {
+	dir, err := f.keep(o.Data)
+	if err != nil {
+		return nil, err
 	}
-	return f.openStage(hook)
+	o.hook("make the stage")
+	if err := os.Mkdir(filepath.Join(dir, stageName), 0o700); err != nil {
+		return nil, err
+	}
+	s, err := f.openStage(o)
+	if s != nil {
+		s.again = false
+	}
+	return s, err
 }
 
 func (s *stage) close() { _ = unix.Close(s.fd) }
 
 // remove removes the stage with what is in it. It has only files.
 func (s *stage) remove() error {
-	d, err := s.in.at(stageName)
+	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
-	dir := os.NewFile(uintptr(d), stageName)
-	defer dir.Close() // only read
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		s.hook("remove " + name + " from the stage")
-		if err := unix.Unlinkat(s.fd, name, 0); err != nil {
+	for _, e := range entries {
+		s.hook("remove " + e.Name() + " from the stage")
+		if err := unix.Unlinkat(s.fd, e.Name(), 0); err != nil {
 			return err
 		}
 	}
 	s.hook("remove the stage")
-	return unix.Unlinkat(s.in.fd, stageName, unix.AT_REMOVEDIR)
+	return os.Remove(s.dir)
 }
 
-// put writes a new file to the stage and returns its name there. likeFD is a file whose
-// owner and permissions it gets, -1 if there is none.
+// put writes a new file to the stage and returns its name there. like is the file whose
+// owner and permissions it gets; it may be nil.
 func (s *stage) put(f *File, content []byte, like *unix.Stat_t) (string, error) {
 	s.n++
 	name := strconv.Itoa(s.n)
@@ -155,12 +165,16 @@ func (s *stage) put(f *File, content []byte, like *unix.Stat_t) (string, error) 
 }
 
 // alike gives a file the permissions of the one it replaces, except for the execution, and
-// for root also its owner. It never has setuid or setgid.
+// for root also its owner. It gets the group of its folder if that has setgid, as a file that
+// is made there. It never has setuid or setgid.
 func (s *stage) alike(fd int, f *File, like *unix.Stat_t) error {
-	if os.Geteuid() == 0 {
+	switch {
+	case os.Geteuid() == 0:
 		if err := unix.Fchown(fd, int(like.Uid), int(like.Gid)); err != nil {
 			return err
 		}
+	case like.Mode&unix.S_IFMT == unix.S_IFREG || like.Mode&unix.S_ISGID != 0:
+		_ = unix.Fchown(fd, -1, int(like.Gid)) // allowed for groups of this user
 	}
 	if like.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil
@@ -231,7 +245,7 @@ func (s *stage) load() (*journal, error) {
 	defer file.Close() // only read
 	j := new(journal)
 	if err := json.NewDecoder(file).Decode(j); err != nil {
-		return nil, fmt.Errorf("the journal in %s cannot be read (%w): look at the files there, then remove the folder", path.Join(s.in.path, stageName), err)
+		return nil, fmt.Errorf("the journal in %s cannot be read (%w): look at the files there, then remove the folder", s.dir, err)
 	}
 	return j, nil
 }

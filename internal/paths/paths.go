@@ -190,6 +190,10 @@ func (i Install) Guest(sandboxID string) string {
 	return filepath.Join(i.Guests(), sandboxID)
 }
 
+// Folders has what clients keep about folders of the host that they bring work to, while they
+// do; see internal/edits.
+func (i Install) Folders() string { return filepath.Join(i.Data, "folders") }
+
 // GuestBoot is the supervisor's boot configuration.
 func (i Install) GuestBoot(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "boot.pb")
