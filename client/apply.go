@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
@@ -23,6 +24,11 @@ type ApplyOptions struct {
 	Check bool
 	// NoMerge changes nothing unless the folder still has all files of the work as they were.
 	NoMerge bool
+	// Abort puts the files of earlier conflicts back as they were before, if they still have
+	// the markers, and brings nothing else. Again brings those conflicts anew. Continue says
+	// that the conflicts are resolved: what the folder has stays. One of them at most, and
+	// not with Branch.
+	Abort, Again, Continue bool
 	// Branch commits the work on this branch of the folder's repository instead, with
 	// Message. Neither the work tree nor the index is touched.
 	Branch, Message string
@@ -39,6 +45,9 @@ type AppliedWork struct {
 	// Resumed is set if an earlier call was killed, and this one completed its work. That has
 	// the first of the outcomes.
 	Resumed bool
+	// Resolved are the files whose conflict was resolved since it was brought, or counts as
+	// such by Continue.
+	Resolved []string
 	// Changed is set if the folder was changed. Commit is the new commit of Branch; empty if
 	// there are conflicts, or if the branch has all changes already.
 	Changed bool
@@ -57,7 +66,8 @@ func labelOf(sb *agboxv1.SandboxHandle) string {
 }
 
 // ApplyWork merges what a sandbox, which may be stopped, has changed in its workspace into the folder of this
-// machine that was copied in. What is in the folder then no longer counts as changed. If the
+// machine that was copied in. What is in the folder then no longer counts as changed. A
+// conflict still does until it is resolved: a later call finds that, or Continue says so. If the
 // process is killed, the folder has nothing of it, or the next call completes it.
 func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) (AppliedWork, error) {
 	out, err := c.GetSandbox(ctx, sandbox)
@@ -76,35 +86,39 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		return err
 	}
-	var earlier []WorkOutcome
+	var earlier AppliedWork
 	for {
 		w, err := c.Work(ctx, id, WorkOptions{All: o.All})
 		if err != nil {
 			return AppliedWork{}, err
 		}
-		done, finished, err := w.apply(ctx, install, id, label, o, advance)
+		done, again, err := w.apply(ctx, install, id, label, o, advance)
 		w.Close()
-		if err == nil && finished {
-			earlier = append(earlier, done.Outcomes...)
+		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
+			return slices.ContainsFunc(done.Outcomes, func(o WorkOutcome) bool { return o.Path == old.Path && o.Conflict() })
+		}), done.Outcomes...)
+		done.Resolved = append(earlier.Resolved, done.Resolved...)
+		done.Resumed, done.Changed = done.Resumed || earlier.Resumed, done.Changed || earlier.Changed
+		if err == nil && again {
+			earlier = done
 			continue
-		}
-		if len(earlier) > 0 {
-			done.Resumed, done.Changed, done.Outcomes = true, true, append(earlier, done.Outcomes...)
 		}
 		return done, localError("Bringing the work to "+done.Folder, err)
 	}
 }
 
-// apply brings the work. finished means that it was that of a killed call.
-func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, finished bool, err error) {
+// apply brings the work. again means that it ended what an earlier call had begun.
+func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
 	done.Folder = w.Source
 	changes := edits.Select(w.Changes, o.Paths)
 	if o.Branch == "" {
 		out, err := edits.Apply(ctx, changes, edits.ApplyOptions{
 			Folder: w.Source, Data: install.Folders(), Sandbox: id, Label: label, Check: o.Check, NoMerge: o.NoMerge, Advance: advance,
+			Paths: o.Paths, Abort: o.Abort, Again: o.Again, Continue: o.Continue,
 		})
 		done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
-		return done, out.Finished, err
+		done.Resolved, done.Resumed = out.Resolved, out.Finished
+		return done, out.Finished || out.Again, err
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check})
 	done.Outcomes, done.Commit = out.Outcomes, out.Commit

@@ -134,12 +134,16 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 			s.o.Began(w.Source, w.Target)
 		}
 	}
+	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)})
+	if settled.Again || err != nil {
+		return true, err
+	}
 	scan, err := s.scanner.Scan(ctx, w.shared)
 	if err != nil {
 		return false, err
 	}
 	s.folders = scan.Folders
-	r := &syncRound{syncing: s, base: w.shared.Files, dir: w.dir.Path, clashes: make(map[string]bool)}
+	r := &syncRound{syncing: s, open: settled.Open, base: w.shared.Files, dir: w.dir.Path, clashes: make(map[string]bool)}
 	r.decide(w.Changes, scan.Changed)
 	for _, path := range scan.Large {
 		r.clash(path, "it is larger than 256 MiB in the folder: copy it with `agbox cp`")
@@ -163,17 +167,25 @@ type syncRound struct {
 	toFolder  []WorkChange
 	toSandbox []edits.Change
 	clashes   map[string]bool
-	brought   bool
+	// open are files with conflicts of apply that are not resolved.
+	open    map[string]bool
+	brought bool
 }
 
 // decide sorts what the sides have changed.
 func (r *syncRound) decide(theirs []WorkChange, ours map[string]*edits.File) {
+	for path := range r.open {
+		r.clash(path, "`agbox apply` has marked it in the folder, and it is not resolved")
+	}
 	inSandbox := make(map[string]bool)
 	for _, change := range theirs {
 		inSandbox[change.Path] = true
 		mine, changed := ours[change.Path]
 		if !changed {
 			mine = change.Before
+		}
+		if r.open[change.Path] {
+			continue
 		}
 		switch edits.Decide(change.Before, mine, change.After) {
 		case edits.ToFolder, edits.Agreed:
@@ -183,7 +195,7 @@ func (r *syncRound) decide(theirs []WorkChange, ours map[string]*edits.File) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(ours)) {
-		if !inSandbox[path] {
+		if !inSandbox[path] && !r.open[path] {
 			r.toSandbox = append(r.toSandbox, edits.Change{Path: path, Before: r.base[path], After: ours[path]})
 		}
 	}
@@ -197,6 +209,17 @@ func (r *syncRound) clash(path, why string) {
 	}
 	r.conflicts[path] = why
 	r.tell(SyncedFile{Path: path, Conflict: why})
+}
+
+// advance makes files the base of a sandbox.
+func (s *syncing) advance(ctx context.Context) func(string, []edits.AdvancedFile) error {
+	return func(of string, files []edits.AdvancedFile) error {
+		err := s.c.advanceBase(ctx, of, files)
+		if of != s.id && errors.Is(err, ErrNotFound) {
+			return nil // an earlier call was killed, and its sandbox is gone
+		}
+		return err
+	}
 }
 
 func (s *syncing) tell(one SyncedFile) {
@@ -223,11 +246,7 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 					files[i].Content = func() ([]byte, error) { return os.ReadFile(change.AfterFile()) }
 				}
 			}
-			err := r.c.advanceBase(ctx, of, files)
-			if of != r.id && errors.Is(err, ErrNotFound) {
-				return nil // an earlier call was killed, and its sandbox is gone
-			}
-			return err
+			return r.advance(ctx)(of, files)
 		},
 	})
 	if err != nil {

@@ -125,8 +125,22 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 			t.Errorf("there is %s: %v", name, err)
 		}
 	}
+	// A conflict counts as changed until it is resolved.
+	in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "b\n", "")
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	wantFile(t, filepath.Join(dir, "b"), "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n")
+	in.Agbox(t, "sync", "demo").Want(t, 1).WantOutput(t, "!! U b  (conflict: `agbox apply` has marked it in the folder, and it is not resolved)\n-> M a\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	in.Agbox(t, "apply", "demo", "--abort").Want(t, 0).WantOutput(t, "M b\n", "")
+	wantFile(t, filepath.Join(dir, "b"), "ours\n")
+	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "1 changed file (b)") {
+		t.Errorf("rm of a sandbox with an abandoned conflict: %s", r.Stderr)
+	}
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	in.write(t, "project", map[string]string{"b": "both\n"})
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: The conflict in b is resolved.\n")
 	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
 	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "-> M b\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 0 conflicts.\n")
 	in.inside(t, "demo", "echo more >> /workspace/n/c")
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "n/c\n", "")
 	in.Agbox(t, "pull", "demo").Want(t, 0).WantOutput(t, "M n/c\n", "")

@@ -28,6 +28,11 @@ func (a *app) applyCommand() *cobra.Command {
 folder may have changed meanwhile: lines that both sides changed are marked as git does,
 and files that cannot be merged keep the folder's version. Then the exit code is 1.
 
+Such a conflict counts as changed until it is resolved. The next "agbox apply" finds a file
+without markers resolved, unless it is again what it was before: then it brings the change
+again. --abort puts files with markers back as they were, --again brings the conflicts anew,
+and --continue says that what the folder has is the result.
+
 What was brought back no longer counts as changed: the next "agbox diff" shows only what
 is new. If agbox is killed, the folder is as before, or each file is as before or as after,
 and the next "agbox apply" completes the work and says so.
@@ -41,6 +46,7 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 --branch need git.`,
 		Example: `  agbox apply demo
   agbox apply demo src/main.go --check
+  agbox apply demo src/main.go --abort
   agbox apply demo --branch fix -m "Fix the test"`,
 		Args:              arguments(1, -1, "a SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
@@ -48,10 +54,16 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 			if o.Message != "" && o.Branch == "" {
 				return usagef("-m is the message of a commit: name its branch with --branch.")
 			}
+			if count(o.Abort, o.Again, o.Continue, o.Branch != "") > 1 {
+				return usagef("Use one of --abort, --again, --continue and --branch.")
+			}
 			return o.run(ctx, a, c, args[0], args[1:])
 		}),
 	}
 	f := cmd.Flags()
+	f.BoolVar(&o.Abort, "abort", false, "put files with conflict markers back as they were")
+	f.BoolVar(&o.Again, "again", false, "bring conflicts that have markers again")
+	f.BoolVar(&o.Continue, "continue", false, "say that conflicts are resolved: the folder stays as it is")
 	f.StringVarP(&o.Branch, "branch", "b", "", "commit on the branch `NAME`; do not touch files")
 	f.StringVarP(&o.Message, "message", "m", "", "`MESSAGE` of the commit")
 	o.addFlags(cmd)
@@ -109,6 +121,9 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 	if err := o.tell(a, done); err != nil {
 		return err
 	}
+	for _, path := range done.Resolved {
+		a.say("The conflict in %s is resolved.", printable(path))
+	}
 	conflicts := done.Conflicts()
 	merged := 0
 	for _, one := range done.Outcomes {
@@ -124,14 +139,26 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 		a.say("No commit was made: %s. Use another branch, or `agbox apply %s` without --branch.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0:
-		a.say("%s: look at the files above.", plural(conflicts, "conflict", "conflicts"))
+		a.say("%s: look at the files above. Then `agbox apply %s` again, with --continue to keep them as they are, or --abort.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
-	case len(done.Outcomes) == 0:
+	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
+		a.say("There are no conflicts of sandbox %s.", sandbox)
+	case len(done.Outcomes)+len(done.Resolved) == 0:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
 	}
 	return nil
+}
+
+// count counts what is set.
+func count(all ...bool) (n int) {
+	for _, one := range all {
+		if one {
+			n++
+		}
+	}
+	return n
 }
 
 // tell prints what became of each file, as git names it.

@@ -26,6 +26,12 @@ type ApplyOptions struct {
 	Check bool
 	// NoMerge changes nothing unless the folder still has all changed files as they were.
 	NoMerge bool
+	// Paths are those that Abort, Again and Continue are about; all if there are none.
+	Paths []string
+	// Abort puts the files of earlier conflicts back as they were, if they still have the
+	// markers, and brings nothing. Again brings those conflicts anew. Continue says that
+	// conflicts are resolved: what the folder has now stays, and nothing is brought.
+	Abort, Again, Continue bool
 	// Exact refuses changes of files that the folder has changed too, instead of merging.
 	Exact bool
 	// Advance makes files the base of a sandbox. It is called when they are in the folder.
@@ -52,6 +58,11 @@ type Applied struct {
 	Finished bool
 	// Changed is set if the folder was changed.
 	Changed bool
+	// Resolved are files whose conflict was resolved since it was brought, or counts as such
+	// by Continue. If Again is set, the base has advanced for that and nothing else was
+	// done: call again with what the sandbox has changed then.
+	Resolved []string
+	Again    bool
 	// OldStage is set if the folder has a .agbox-apply/journal, as agbox left it there when it
 	// was killed before it kept its stages in its data folder. It is not used.
 	OldStage bool
@@ -71,21 +82,22 @@ func (a Applied) Conflicts() int {
 // Apply merges changes into a folder: all of them, or none if the process is killed before
 // the point where the next Apply finishes the work (see stage.go).
 func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, error) {
-	if o.hook == nil {
-		o.hook = func(string) {}
-	}
-	f, err := openFolder(o.Folder)
+	f, leave, err := o.enter()
 	if err != nil {
 		return Applied{}, err
 	}
-	defer f.close()
-	release, err := f.hold(o.Data, lockName)
-	if err != nil {
-		return Applied{}, err
-	}
-	defer release()
+	defer leave()
 	if done, err := f.recover(o); done.Finished || err != nil {
 		return done, err
+	}
+	resolved, open, err := f.settle(o)
+	if len(resolved) > 0 && !o.Check || err != nil {
+		return Applied{Resolved: resolved, Again: err == nil}, err
+	}
+	if o.Abort || o.Again {
+		if back, err := f.putBack(o, open); o.Abort || err != nil {
+			return back, err
+		}
 	}
 	dir, err := scratch.New("merge")
 	if err != nil {
@@ -98,10 +110,18 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	old, err := f.state(oldStageName + "/" + journalName)
-	out := Applied{OldStage: old != nil && err == nil}
+	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved}
+	if o.Continue {
+		decisions = out.conclude(decisions)
+	}
 	clean := true
 	for i := range decisions {
 		d := &decisions[i]
+		if _, unresolved := open[d.Path]; unresolved {
+			d.Kind, d.Why = Refused, "an earlier one that is not resolved; see the markers"
+		} else if slices.Contains(resolved, d.Path) {
+			d.Kind = Already
+		}
 		if o.Exact && (d.Kind == Merged || d.Kind == Marked) {
 			d.Kind, d.Why = Refused, "the folder changed it at this moment"
 		}
@@ -112,6 +132,23 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return out, nil
 	}
 	return out, f.bring(o, decisions, &out)
+}
+
+// conclude keeps the conflicts of which there are no markers, as if the folder had the
+// sandbox's version: Continue.
+func (a *Applied) conclude(all []decision) (conflicts []decision) {
+	for _, d := range all {
+		if d.Kind != Refused || !usable(d.Path) {
+			continue
+		}
+		d.Kind = Already
+		a.Resolved = append(a.Resolved, d.Path)
+		conflicts = append(conflicts, d)
+		if d.From != "" {
+			conflicts = append(conflicts, decision{Outcome: Outcome{Change: Change{Path: d.From, Before: d.Before}}})
+		}
+	}
+	return conflicts
 }
 
 // recover finishes or removes what a killed call has left.
@@ -142,7 +179,7 @@ func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
 
 // bring makes the stage and the journal, and does what they say.
 func (f *folder) bring(o ApplyOptions, decisions []decision, out *Applied) error {
-	j := &journal{Sandbox: o.Sandbox}
+	j := &journal{Sandbox: o.Sandbox, Label: o.Label}
 	s, err := f.makeStage(o)
 	if err != nil {
 		return err
@@ -176,7 +213,7 @@ func (a *Applied) refuse(left []string) {
 
 // prepare stages what a decision needs.
 func (s *stage) prepare(j *journal, d decision) error {
-	after := Advanced{Path: []byte(d.Path), File: d.After}
+	after, there := Advanced{Path: []byte(d.Path), File: d.After}, d.old
 	switch d.Kind {
 	case Refused:
 		return nil
@@ -195,18 +232,38 @@ func (s *stage) prepare(j *journal, d decision) error {
 			return err
 		}
 		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Beside: besideName + rand.Text(), Target: []byte(d.Target)})
-		if !Same(d.new, d.After) {
-			content, err := read(d.AfterFile(), d.After)
-			if err != nil {
-				return err
-			}
-			if after.Staged, err = s.put(&File{}, content, nil); err != nil {
-				return err
-			}
+		if d.back {
+			return nil
+		}
+		if d.Kind == Marked {
+			return s.pend(j, d)
+		}
+		there = d.new
+	}
+	if d.After != nil && !Same(there, d.After) {
+		content, err := read(d.AfterFile(), d.After)
+		if err != nil {
+			return err
+		}
+		if after.Staged, err = s.put(&File{}, content, nil); err != nil {
+			return err
 		}
 	}
 	j.Advance = append(j.Advance, after)
 	return nil
+}
+
+// pend notes a conflict that gets markers.
+func (s *stage) pend(j *journal, d decision) error {
+	ours, err := s.in.read(d.Path)
+	if err != nil {
+		return err
+	}
+	theirs, err := read(d.AfterFile(), d.After)
+	j.Pending = append(j.Pending, pending{
+		Path: []byte(d.Path), Label: j.Label, Base: d.Before, Ours: d.old, Theirs: d.After, Marked: d.new, OursContent: ours, TheirsContent: theirs,
+	})
+	return err
 }
 
 // complete does the steps of a journal, advances the base and removes the stage.
@@ -229,6 +286,15 @@ func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) 
 			one.Content = func() ([]byte, error) { return s.content(a) }
 		}
 		files = append(files, one)
+	}
+	for _, p := range j.Pending {
+		if skip[string(p.Path)] {
+			continue
+		}
+		o.hook("remember the conflict in " + string(p.Path))
+		if err := p.remember(filepath.Dir(s.dir), j.Sandbox); err != nil {
+			return left, err
+		}
 	}
 	if o.Advance != nil && len(files) > 0 {
 		o.hook("advance the base")

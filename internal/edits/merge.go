@@ -15,7 +15,7 @@ type Kind int
 
 // The kinds.
 const (
-	// Already: the folder has the same change.
+	// Already: the folder has the same change, maybe among others.
 	Already Kind = iota
 	// Written, Removed: the folder has the sandbox's version now.
 	Written
@@ -58,6 +58,8 @@ type decision struct {
 	// new content, if it is not that of After.
 	old, new *File
 	content  []byte
+	// back is set for a file that gets its version of before a conflict.
+	back bool
 	// blocked is set if something is in the way of an added file. It may be that a removed
 	// file makes room.
 	blocked bool
@@ -155,8 +157,11 @@ func (m *merger) contents(d *decision) error {
 	if err != nil {
 		return err
 	}
-	if conflicts {
+	switch {
+	case conflicts:
 		d.Kind = Marked
+	case bytes.Equal(text, ours) && merged.Executable == d.old.Executable:
+		d.Kind = Already
 	}
 	d.content = text
 	merged.Sum, merged.Size = sha256.Sum256(text), int64(len(text))

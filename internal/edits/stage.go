@@ -28,9 +28,11 @@ import (
 //     stage, or is in its place, is done. A file that somebody changed since the decision is
 //     left alone.
 //  7. All is synced.
-//  8. The base of the sandbox advances, in one commit of the daemon. If it does not (a kill
-//     before it, a removed sandbox), the sandbox's changes count as new again, and bringing
-//     them once more finds the folder to have them already.
+//  8. Conflicts that got markers are remembered, each in a file beside the stage, and end when
+//     a later call finds them resolved (settle). The base of the sandbox advances for all
+//     others, in one commit of the daemon. If it does not (a kill before it, a removed
+//     sandbox), the sandbox's changes count as new again, and bringing them once more finds
+//     the folder to have them already.
 //  9. The journal is removed, then the stage.
 //
 // A sandbox may be able to write the folder (a mounted workspace), so nothing in it is ever
@@ -51,8 +53,12 @@ const (
 type journal struct {
 	// Sandbox is the id of the sandbox whose base advances.
 	Sandbox string
+	// Label is its name in markers.
+	Label   string
 	Steps   []step
 	Advance []Advanced
+	// Pending are the files that get markers. Their base does not advance.
+	Pending []pending
 }
 
 // step changes one file.

@@ -1,0 +1,248 @@
+package edits
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// pending is a conflict that was brought to a folder as markers. Until it is resolved the
+// base of the sandbox does not advance, so the change counts as not brought.
+type pending struct {
+	Path []byte
+	// Label is the name of the sandbox in the markers.
+	Label string
+	// Base, Ours and Theirs are the versions that were merged, and Marked is the result.
+	Base, Ours, Theirs, Marked *File
+	OursContent, TheirsContent []byte
+	// file is where it is remembered.
+	file string
+}
+
+// pendingName begins the name of the file of each conflict of a sandbox. More than one may be
+// the beginning of another, so the sandbox is hashed.
+func pendingName(sandbox string) string { return "pending-" + shortSum(sandbox) + "-" }
+
+func shortSum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// remember makes a conflict pending.
+func (p pending) remember(dir, sandbox string) error {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, pendingName(sandbox)+shortSum(string(p.Path)))
+	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(raw); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// pending returns the conflicts of a sandbox that are pending.
+func (f *folder) pending(o ApplyOptions) ([]pending, error) {
+	dir, err := f.keep(o.Data)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []pending
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), pendingName(o.Sandbox)) || strings.HasSuffix(e.Name(), ".new") {
+			continue
+		}
+		p := pending{file: filepath.Join(dir, e.Name())}
+		raw, err := os.ReadFile(p.file)
+		if err == nil {
+			err = json.Unmarshal(raw, &p)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("an earlier conflict in %s cannot be read: %w", f.path, err)
+		}
+		all = append(all, p)
+	}
+	return all, err
+}
+
+// settle looks what became of the conflicts of a sandbox. Those that the user resolved, or
+// says to have, advance the base. Those whose file is again what it was are forgotten: the
+// change comes again. open are the others.
+func (f *folder) settle(o ApplyOptions) (resolved []string, open map[string]pending, err error) {
+	all, err := f.pending(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	open = make(map[string]pending)
+	var done []pending
+	var files []AdvancedFile
+	for _, p := range all {
+		path := string(p.Path)
+		now, err := f.state(path)
+		blocked := errors.As(err, new(*errBlocked))
+		if err != nil && !blocked {
+			return nil, nil, err
+		}
+		switch {
+		case !blocked && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
+			done = append(done, p)
+		case !blocked && (Same(now, p.Theirs) || !f.marked(p, now)) || o.Continue && len(Select([]Change{{Path: path}}, o.Paths)) > 0:
+			done, resolved = append(done, p), append(resolved, path)
+			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
+		default:
+			open[path] = p
+		}
+	}
+	if o.Check {
+		return resolved, open, nil
+	}
+	if len(files) > 0 && o.Advance != nil {
+		o.hook("advance the base to what was resolved")
+		if err := o.Advance(o.Sandbox, files); err != nil {
+			return nil, nil, err
+		}
+	}
+	return resolved, open, o.forget(done)
+}
+
+// forget ends conflicts.
+func (o ApplyOptions) forget(all []pending) error {
+	for _, p := range all {
+		o.hook("forget the conflict in " + string(p.Path))
+		if err := os.Remove(p.file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// marked reports whether a version of a file still has a marker of a conflict.
+func (f *folder) marked(p pending, now *File) bool {
+	if now == nil || now.Link {
+		return false
+	}
+	if Same(now, p.Marked) {
+		return true
+	}
+	text, err := f.read(string(p.Path))
+	if err != nil {
+		return true // the next call looks again
+	}
+	for _, marker := range []string{"<<<<<<< folder", ">>>>>>> " + p.Label} {
+		if lineOf(text, marker) && !lineOf(p.OursContent, marker) && !lineOf(p.TheirsContent, marker) {
+			return true
+		}
+	}
+	return false
+}
+
+// lineOf reports whether a text has a line.
+func lineOf(text []byte, line string) bool {
+	for one := range bytes.Lines(text) {
+		if string(bytes.TrimRight(one, "\r\n")) == line {
+			return true
+		}
+	}
+	return false
+}
+
+// putBack gives files that still are as a conflict left them their version of before.
+func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, error) {
+	var out Applied
+	var back []decision
+	var done []pending
+	for path, p := range open {
+		d := decision{
+			Outcome: Outcome{Change: Change{Path: path, Before: p.Marked, After: p.Ours}, Kind: Written},
+			old:     p.Marked, new: p.Ours, content: p.OursContent, back: true,
+		}
+		now, err := f.state(path)
+		switch {
+		case len(Select([]Change{d.Change}, o.Paths)) == 0:
+			continue
+		case err != nil && !errors.As(err, new(*errBlocked)):
+			return out, err
+		case err != nil || !Same(now, p.Marked):
+			d.Kind, d.Why = Refused, "the folder has changed it since the conflict"
+		default:
+			done = append(done, p)
+			delete(open, path)
+		}
+		if d.content == nil {
+			d.content = []byte{}
+		}
+		back = append(back, d)
+		out.Outcomes = append(out.Outcomes, d.Outcome)
+	}
+	if o.Check || len(done) == 0 {
+		return out, nil
+	}
+	if err := f.bring(o, back, &out); err != nil {
+		return out, err
+	}
+	return out, o.forget(done)
+}
+
+// Settled is what Settle found.
+type Settled struct {
+	// Again is set if the base has advanced, or the folder was changed: compare anew.
+	Again bool
+	// Open are the files with conflicts that the user has not resolved.
+	Open map[string]bool
+}
+
+// Settle finishes what killed calls have left in a folder, and advances the base of a sandbox
+// for the conflicts that the user has resolved.
+func Settle(o ApplyOptions) (Settled, error) {
+	out := Settled{Open: make(map[string]bool)}
+	f, release, err := o.enter()
+	if err != nil {
+		return out, err
+	}
+	defer release()
+	done, err := f.recover(o)
+	if done.Finished || err != nil {
+		out.Again = true
+		return out, err
+	}
+	resolved, open, err := f.settle(o)
+	out.Again = len(resolved) > 0
+	for path := range open {
+		out.Open[path] = true
+	}
+	return out, err
+}
+
+// enter opens and locks the folder.
+func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
+	if o.hook == nil {
+		o.hook = func(string) {}
+	}
+	if f, err = openFolder(o.Folder); err != nil {
+		return nil, nil, err
+	}
+	release, err := f.hold(o.Data, lockName)
+	if err != nil {
+		f.close()
+		return nil, nil, err
+	}
+	return f, func() { release(); f.close() }, nil
+}

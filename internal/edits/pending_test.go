@@ -1,0 +1,221 @@
+package edits
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// conflict is a folder with a conflict in f, and a file o that the user has not touched.
+type conflict struct {
+	t            *testing.T
+	dir          string
+	base, theirs tree
+	o            ApplyOptions
+}
+
+// marks is f with a conflict.
+const marks = "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox\n"
+
+func newConflict(t *testing.T) *conflict {
+	t.Helper()
+	c := &conflict{t: t, dir: t.TempDir(), base: tree{"f": "base\n", "o": "1\n"}, theirs: tree{"f": "theirs\n", "o": "2\n"}}
+	c.o = ApplyOptions{Folder: c.dir, Data: t.TempDir(), Sandbox: "s", Label: "sandbox", Advance: advance(t, c.base)}
+	c.has("ours\n")
+	tree{"o": "1\n"}.write(t, c.dir)
+	if out := c.apply(c.o); out.Conflicts() != 1 {
+		t.Fatalf("outcome %+v", out)
+	}
+	c.want(marks, "base\n")
+	return c
+}
+
+// has gives the folder a version of f.
+func (c *conflict) has(text string) {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.dir, "f"), []byte(text), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// apply is called again when the base has advanced, as agbox does.
+func (c *conflict) apply(o ApplyOptions) Applied {
+	c.t.Helper()
+	var resolved []string
+	for {
+		out, err := Apply(c.t.Context(), changes(c.t, c.base, c.theirs), o)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		resolved = append(resolved, out.Resolved...)
+		if !out.Again && !out.Finished {
+			out.Resolved = resolved
+			return out
+		}
+	}
+}
+
+// want checks f in the folder and in the base. o was brought without a conflict.
+func (c *conflict) want(folder, base string) {
+	c.t.Helper()
+	wantTree(c.t, "the folder", load(c.t, c.dir), tree{"f": folder, "o": "2\n"})
+	wantTree(c.t, "the base", c.base, tree{"f": base, "o": "2\n"})
+}
+
+func (c *conflict) forgotten() {
+	c.t.Helper()
+	if left := besides(c.t, c.o.Data); len(left) > 0 {
+		c.t.Errorf("%v is left", left)
+	}
+}
+
+func TestAConflictThatIsAbandonedComesAgain(t *testing.T) {
+	for _, back := range []string{"ours\n", "base\n"} { // as it was, or as git has it
+		c := newConflict(t)
+		c.has(back)
+		out := c.apply(c.o)
+		if len(out.Resolved) > 0 || len(out.Outcomes) != 1 {
+			t.Errorf("after %q: %+v", back, out)
+		}
+		if back == "base\n" {
+			c.want("theirs\n", "theirs\n")
+			c.forgotten()
+		} else {
+			c.want(marks, "base\n")
+		}
+	}
+}
+
+func TestAConflictStaysUntilItIsResolved(t *testing.T) {
+	c := newConflict(t)
+	for _, text := range []string{marks, marks + "more\n", "ours\ntheirs\n>>>>>>> sandbox\r\n"} {
+		c.has(text)
+		for range 2 {
+			if out := c.apply(c.o); out.Conflicts() != 1 || out.Changed {
+				t.Errorf("with %q: %+v", text, out)
+			}
+			c.want(text, "base\n")
+		}
+	}
+	c.has("both\n")
+	check := c.o
+	check.Check = true
+	if out := c.apply(check); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("a check of a resolved conflict: %+v", out)
+	}
+	c.want("both\n", "base\n")
+	if out := c.apply(c.o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("a resolved conflict: %+v", out)
+	}
+	c.want("both\n", "theirs\n")
+	c.forgotten()
+}
+
+// What the sandbox changes after a conflict is merged with what it was resolved to.
+func TestAResolvedConflictIsTheBaseOfTheNextMerge(t *testing.T) {
+	const rest = "2\n3\n4\n"
+	c := newConflict(t)
+	c.theirs["f"] = "theirs\n" + rest
+	c.has("ours\n")
+	c.apply(c.o)
+	c.has("both\n" + rest)
+	c.theirs["f"] += "5\n" // before the next call
+	if out := c.apply(c.o); out.Conflicts() != 0 {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want("both\n"+rest+"5\n", "theirs\n"+rest+"5\n")
+}
+
+func TestAbortPutsBackWhatAConflictChanged(t *testing.T) {
+	c := newConflict(t)
+	o := c.o
+	o.Abort = true
+	out := c.apply(o)
+	if len(out.Outcomes) != 1 || out.Conflicts() != 0 || !out.Changed {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want("ours\n", "base\n")
+	c.forgotten()
+	// What the user has changed since stays.
+	c.apply(c.o)
+	c.has(marks + "of the user\n")
+	if out := c.apply(o); out.Conflicts() != 1 || out.Changed {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want(marks+"of the user\n", "base\n")
+}
+
+func TestAgainBringsAConflictAnew(t *testing.T) {
+	c := newConflict(t)
+	c.theirs["f"] = "later\n"
+	o := c.o
+	o.Again = true
+	if out := c.apply(o); out.Conflicts() != 1 {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want("<<<<<<< folder\nours\n=======\nlater\n>>>>>>> sandbox\n", "base\n")
+}
+
+func TestContinueKeepsWhatTheFolderHas(t *testing.T) {
+	c := newConflict(t)
+	c.base["bin"], c.theirs["bin"] = "\x000", "\x001"
+	tree{"bin": "\x002"}.write(t, c.dir)
+	c.theirs["new"] = "stays for the next call\n"
+	o := c.o
+	o.Continue = true
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f", "bin"}) {
+		t.Errorf("outcome %+v", out)
+	}
+	wantTree(t, "the folder", load(t, c.dir), tree{"f": marks, "o": "2\n", "bin": "\x002"})
+	want := maps.Clone(c.theirs)
+	delete(want, "new")
+	wantTree(t, "the base", c.base, want)
+	c.forgotten()
+}
+
+// A kill at any change while a conflict is put back, or resolved, leaves it so that the next
+// call does the same.
+func TestAKillWhileAConflictEndsLosesNothing(t *testing.T) {
+	for name, end := range map[string]struct {
+		prepare      func(*conflict)
+		folder, base string
+	}{
+		"abort":    {func(c *conflict) { c.o.Abort = true }, "ours\n", "base\n"},
+		"resolved": {func(c *conflict) { c.has("both\n") }, "both\n", "theirs\n"},
+	} {
+		for n := 0; ; n++ {
+			c := newConflict(t)
+			end.prepare(c)
+			at := c.killed(n)
+			c.apply(c.o)
+			c.want(end.folder, end.base)
+			c.forgotten()
+			if at == "" {
+				break
+			}
+			if n > 100 {
+				t.Fatalf("%s: no end", name)
+			}
+		}
+	}
+}
+
+// killed applies until the nth change of the file system.
+func (c *conflict) killed(n int) (at string) {
+	c.t.Helper()
+	defer func() {
+		if k, ok := recover().(killed); ok {
+			at = string(k)
+		}
+	}()
+	o := c.o
+	o.hook = func(what string) {
+		if n--; n < 0 {
+			panic(killed(what))
+		}
+	}
+	c.apply(o)
+	return ""
+}
