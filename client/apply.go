@@ -80,7 +80,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		return AppliedWork{}, err
 	}
 	advance := func(of string, files []edits.AdvancedFile) error {
-		err := c.advanceBase(ctx, of, files)
+		err := c.advanceBase(ctx, of, files, o.Branch != "")
 		if of != id && errors.Is(err, ErrNotFound) {
 			return nil // an earlier call was killed, and its sandbox is gone
 		}
@@ -88,7 +88,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	}
 	var earlier AppliedWork
 	for {
-		w, err := c.Work(ctx, id, WorkOptions{All: o.All})
+		w, err := c.Work(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""})
 		if err != nil {
 			return AppliedWork{}, err
 		}
@@ -128,8 +128,8 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	return done, false, err
 }
 
-// advanceBase makes files the base of a sandbox.
-func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile) error {
+// advanceBase makes files the base of a sandbox, or notes that they went to a branch.
+func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile, branch bool) error {
 	return c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -137,7 +137,7 @@ func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edit
 		if err != nil {
 			return true, err
 		}
-		if err := sendBase(stream, sandboxID, files); err != nil && !errors.Is(err, io.EOF) {
+		if err := sendBase(stream, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID, Branch: branch}, files); err != nil && !errors.Is(err, io.EOF) {
 			return true, err
 		}
 		_, err = stream.CloseAndRecv()
@@ -146,8 +146,8 @@ func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edit
 }
 
 // sendBase sends files. io.EOF means that the daemon has ended the call.
-func sendBase(stream grpc.ClientStreamingClient[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse], sandboxID string, files []edits.AdvancedFile) error {
-	err := stream.Send(&agboxv1.AdvanceBaseRequest{Item: &agboxv1.AdvanceBaseRequest_Open{Open: &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID}}})
+func sendBase(stream grpc.ClientStreamingClient[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse], open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {
+	err := stream.Send(&agboxv1.AdvanceBaseRequest{Item: &agboxv1.AdvanceBaseRequest_Open{Open: open}})
 	if err != nil {
 		return err
 	}

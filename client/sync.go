@@ -120,7 +120,7 @@ var errRepeat = errors.New("the daemon does not stay")
 // round compares both sides once, and brings what can be brought. again means that it has
 // changed something.
 func (s *syncing) round(ctx context.Context) (again bool, err error) {
-	w, err := s.c.compare(ctx, s.id, WorkOptions{}, true)
+	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true}, true)
 	if err != nil {
 		return false, err
 	}
@@ -214,7 +214,7 @@ func (r *syncRound) clash(path, why string) {
 // advance makes files the base of a sandbox.
 func (s *syncing) advance(ctx context.Context) func(string, []edits.AdvancedFile) error {
 	return func(of string, files []edits.AdvancedFile) error {
-		err := s.c.advanceBase(ctx, of, files)
+		err := s.c.advanceBase(ctx, of, files, false)
 		if of != s.id && errors.Is(err, ErrNotFound) {
 			return nil // an earlier call was killed, and its sandbox is gone
 		}
@@ -292,7 +292,7 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 	}
 	if len(done) > 0 {
 		r.brought = true
-		failed = errors.Join(failed, r.c.advanceBase(context.WithoutCancel(ctx), r.id, done))
+		failed = errors.Join(failed, r.c.advanceBase(context.WithoutCancel(ctx), r.id, done, false))
 	}
 	return failed
 }

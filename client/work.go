@@ -45,10 +45,14 @@ type WorkOptions struct {
 	All bool
 	// NamesOnly gets no contents: the files of the changes do not exist.
 	NamesOnly bool
+	// FromStart compares with what was copied in, also what was brought back since.
+	FromStart bool
+	// folder compares with what was brought to the folder, and not to a branch.
+	folder bool
 }
 
-// Work returns what a sandbox, which may be stopped, has changed in its workspace since it was copied in, or
-// since AdvanceBase. Close must be called. The error has the reason WORKSPACE_HAS_NO_BASE
+// Work returns what a sandbox, which may be stopped, has changed in its workspace since it was
+// copied in, without what was brought to the folder or to a branch. Close must be called. The error has the reason WORKSPACE_HAS_NO_BASE
 // if no workspace was copied in.
 func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work, error) {
 	w, err := c.compare(ctx, sandbox, o, false)
@@ -65,7 +69,14 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	if err != nil {
 		return nil, localError(storing, err)
 	}
-	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base}
+	against := agboxv1.WorkBase_WORK_BASE_UNSPECIFIED
+	switch {
+	case o.FromStart:
+		against = agboxv1.WorkBase_WORK_BASE_FIRST_COPY
+	case o.folder:
+		against = agboxv1.WorkBase_WORK_BASE_FOLDER
+	}
+	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against}
 	var w *Work
 	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)

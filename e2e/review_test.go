@@ -163,6 +163,8 @@ func TestApplyToABranchTouchesNoFiles(t *testing.T) {
 	for range 2 { // the second time there is nothing new
 		in.Agbox(t, "apply", "demo", "--branch", "work", "-m", "Count to three").Want(t, 0)
 	}
+	in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+	in.Agbox(t, "diff", "demo", "--name-only", "--from-start").WantOutput(t, "a\nnew\n", "")
 	harness.WantSame(t, "the status", gitIn(t, root, "status", "--porcelain"), before)
 	harness.WantSame(t, "the commit", gitIn(t, root, "log", "-1", "--format=%an <%ae> %s", "--name-status", "work"), "Ann <ann@example.org> Count to three\n\nM\tpkg/a\nA\tpkg/new\n")
 	harness.WantSame(t, "its parent", gitIn(t, root, "rev-parse", "work^"), gitIn(t, root, "rev-parse", "main"))
@@ -175,4 +177,22 @@ func TestApplyToABranchTouchesNoFiles(t *testing.T) {
 	if r.Code == 0 || !strings.Contains(r.Stderr, "the branch main is checked out") {
 		t.Errorf("the branch of the work tree: %d %s", r.Code, r.Stderr)
 	}
+}
+
+func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	root := in.write(t, "project", map[string]string{"a": "1\n", "b": "1\n"})
+	gitIn(t, root, "init", "-q", "-b", "main")
+	gitIn(t, root, "config", "user.name", "Ann")
+	gitIn(t, root, "config", "user.email", "ann@example.org")
+	gitIn(t, root, "add", ".")
+	gitIn(t, root, "commit", "-q", "-m", "first")
+	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
+	in.inside(t, "demo", `cd /workspace; echo 2 > a; rm b; echo n > new`)
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n<- D b\n<- A new\n", "agbox: 0 changes to the sandbox, 3 changes to the folder, 0 conflicts.\n")
+	harness.WantSame(t, "the sandbox", in.inside(t, "demo", "cd /workspace; cat a new; ls b 2>/dev/null || true"), "2\nn\n")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "", "")
+	in.Agbox(t, "diff", "demo", "--name-only", "--from-start").WantOutput(t, "a\nb\nnew\n", "")
 }

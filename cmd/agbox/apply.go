@@ -39,7 +39,8 @@ and the next "agbox apply" completes the work and says so.
 
 With --branch, the work becomes a commit on a branch of the folder's git repository, at
 HEAD or on top of the branch if it exists. The files and the index stay as they are. If
-there are conflicts, no commit is made.
+there are conflicts, no commit is made. "agbox diff" and "agbox rm" then count the work as
+brought back; the folder does not have it, so "agbox sync" and "agbox apply" bring it there.
 
 The sandbox may be stopped; it is not started. Nothing is written outside of the folder,
 through a link or inside .git, and no file gets setuid or setgid. Merging lines and

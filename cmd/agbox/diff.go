@@ -14,7 +14,7 @@ import (
 )
 
 type diffOptions struct {
-	all, stat, nameOnly, exitCode, noPager bool
+	all, fromStart, stat, nameOnly, exitCode, noPager bool
 }
 
 func (a *app) diffCommand() *cobra.Command {
@@ -24,7 +24,8 @@ func (a *app) diffCommand() *cobra.Command {
 		Short: "Show what a sandbox changed in its workspace",
 		Long: `Show what a sandbox changed in the workspace that was copied in, as a patch for
 "git apply". PATH limits it to files and folders, relative to the workspace. What
-"agbox apply" has brought back is not shown again.
+"agbox apply" has brought to the folder or to a branch is not shown again, except with
+--from-start. A conflict is shown until it is resolved.
 
 New files that a .gitignore in the sandbox names are left out. The inside of .git is
 never shown or brought back: a commit made in the sandbox comes out as the files that it
@@ -45,6 +46,7 @@ PAGER or less.`,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all", "a", false, "also show new files that are ignored")
+	f.BoolVar(&o.fromStart, "from-start", false, "show all changes since the folder was copied in")
 	f.BoolVar(&o.stat, "stat", false, "show how many lines changed in each file")
 	f.BoolVar(&o.nameOnly, "name-only", false, "show only the names of the files")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if there are changes")
@@ -60,7 +62,7 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 	if err != nil {
 		return err
 	}
-	w, err := c.Work(ctx, id, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly})
+	w, err := c.Work(ctx, id, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly, FromStart: o.fromStart})
 	if err != nil {
 		return err
 	}

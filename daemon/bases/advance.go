@@ -21,15 +21,18 @@ type Advance struct {
 	pack  *os.File
 	out   *packWriter
 	index *storev1.WorkspaceBase
-	files map[string]*storev1.BaseFile
+	// branch is set if the files go to a branch.
+	branch                 bool
+	files, first, branched map[string]*storev1.BaseFile
 	// current is the file whose content arrives.
 	current *storev1.BaseFile
 	sum     hash.Hash
 }
 
-// Begin begins to advance the base in a folder, after those that do so already. It returns
+// Begin begins to advance the base in a folder, or what went to a branch, after those that do
+// so already. It returns
 // ErrNone if there is none, and the error of ctx if that ends before its turn.
-func Begin(ctx context.Context, dir string) (*Advance, error) {
+func Begin(ctx context.Context, dir string, branch bool) (*Advance, error) {
 	pack, err := os.OpenFile(filepath.Join(dir, packName), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNone
@@ -40,8 +43,10 @@ func Begin(ctx context.Context, dir string) (*Advance, error) {
 	a, err := begin(ctx, dir, pack)
 	if err != nil {
 		_ = pack.Close() // also gives the lock back
+		return nil, err
 	}
-	return a, err
+	a.branch = branch
+	return a, nil
 }
 
 func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
@@ -53,7 +58,7 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 		return nil, err
 	}
 	b.Close()
-	a := &Advance{dir: dir, pack: pack, index: b.WorkspaceBase, files: b.byPath, sum: sha256.New()}
+	a := &Advance{dir: dir, pack: pack, index: b.WorkspaceBase, files: b.byPath, first: byPath(b.GetFirst()), branched: byPath(b.GetBranched()), sum: sha256.New()}
 	offset, written := uint64(0), uint64(0)
 	for _, one := range b.GetBlocks() {
 		offset, written = max(offset, one.GetOffset()+uint64(one.GetLength())), written+uint64(one.GetSize())
@@ -65,7 +70,21 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 // Remove takes a file out of the base.
 func (a *Advance) Remove(path string) {
 	a.finishFile()
-	delete(a.files, path)
+	a.set(&storev1.BaseFile{Path: []byte(path)})
+}
+
+// set makes a file what the base has; mode 0 is no file.
+func (a *Advance) set(f *storev1.BaseFile) {
+	path := string(f.GetPath())
+	if a.branch {
+		a.branched[path] = f
+		return
+	}
+	if a.first[path] == nil {
+		a.first[path] = cmp.Or(a.files[path], &storev1.BaseFile{Path: f.GetPath()})
+	}
+	delete(a.branched, path)
+	overlay(a.files, []*storev1.BaseFile{f})
 }
 
 // Replace puts a file into the base. Content follows: that of a link is its target.
@@ -78,7 +97,8 @@ func (a *Advance) Replace(path string, link, executable bool) {
 	case executable:
 		f.Mode = unix.S_IFREG | 0o755
 	}
-	a.files[path], a.current = f, f
+	a.current = f
+	a.set(f)
 }
 
 // Content adds content of the file of the last Replace.
@@ -111,10 +131,7 @@ func (a *Advance) Commit() error {
 		return err
 	}
 	a.index.Blocks = append(a.index.Blocks, blocks...)
-	a.index.Files = a.index.Files[:0]
-	for _, f := range a.files {
-		a.index.Files = append(a.index.Files, f)
-	}
+	a.index.Files, a.index.First, a.index.Branched = sorted(a.files), sorted(a.first), sorted(a.branched)
 	return write(a.dir, a.index)
 }
 

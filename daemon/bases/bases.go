@@ -10,7 +10,8 @@
 // index appears by a rename. A folder without an index is no base, and the next copy
 // replaces it. Advance appends to the pack behind what the index uses, then replaces the
 // index by a rename, so a reader that has opened the base goes on with the earlier one. An
-// exclusive lock (flock) on the pack orders concurrent calls of Advance.
+// exclusive lock (flock) on the pack orders concurrent calls of Advance. The index also keeps
+// what was copied in, and what went to a branch and not to the folder.
 //
 // Folders, devices, FIFOs and sockets are not part of a base, as in git. Neither is
 // the inside of a git repository (gitignore.Inside): git of the host executes hooks and follows
@@ -25,6 +26,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +36,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
@@ -85,16 +88,46 @@ func Open(dir string) (*Base, error) {
 		plain.Close()
 		return nil, fmt.Errorf("the base of the workspace cannot be read: %w", err)
 	}
-	b.byPath = make(map[string]*storev1.BaseFile, len(b.GetFiles()))
-	for _, f := range b.GetFiles() {
-		b.byPath[string(f.GetPath())] = f
-	}
+	b.byPath = byPath(b.GetFiles())
 	at := uint64(0)
 	for _, one := range b.GetBlocks() {
 		b.starts = append(b.starts, at)
 		at += uint64(one.GetSize())
 	}
 	return b, nil
+}
+
+// Show makes the base another one: what was brought to the folder or to a branch, or what was
+// copied in. Open gives what was brought to the folder or came from it.
+func (b *Base) Show(against agboxv1.WorkBase) {
+	switch against {
+	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
+		overlay(b.byPath, b.GetBranched())
+	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
+		overlay(b.byPath, b.GetFirst())
+	}
+	b.Files = sorted(b.byPath)
+}
+
+func byPath(all []*storev1.BaseFile) map[string]*storev1.BaseFile {
+	out := make(map[string]*storev1.BaseFile, len(all))
+	for _, f := range all {
+		out[string(f.GetPath())] = f
+	}
+	return out
+}
+
+// overlay puts files over others; mode 0 is no file.
+func overlay(files map[string]*storev1.BaseFile, over []*storev1.BaseFile) {
+	for _, f := range over {
+		if files[string(f.GetPath())] = f; f.GetMode() == 0 {
+			delete(files, string(f.GetPath()))
+		}
+	}
+}
+
+func sorted(files map[string]*storev1.BaseFile) []*storev1.BaseFile {
+	return slices.SortedFunc(maps.Values(files), func(a, b *storev1.BaseFile) int { return bytes.Compare(a.GetPath(), b.GetPath()) })
 }
 
 // Close closes the base.

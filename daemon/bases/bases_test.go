@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/archive"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,13 +61,16 @@ func record(t *testing.T, source, dir string) {
 }
 
 // contents returns all files of a base by path.
-func contents(t *testing.T, dir string) map[string]string {
+func contents(t *testing.T, dir string, against ...agboxv1.WorkBase) map[string]string {
 	t.Helper()
 	b, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
+	for _, one := range against {
+		b.Show(one)
+	}
 	all := make(map[string]string)
 	for _, f := range b.GetFiles() {
 		var text bytes.Buffer
@@ -179,7 +183,7 @@ func TestAnAdvancedBaseHasTheNewFiles(t *testing.T) {
 	}
 	defer earlier.Close()
 	change := func() *Advance {
-		a, err := Begin(t.Context(), dir)
+		a, err := Begin(t.Context(), dir, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +215,7 @@ func TestAnAdvancedBaseHasTheNewFiles(t *testing.T) {
 	if now.File("a").GetMode()&0o111 == 0 || now.File("a").GetModified() != 0 {
 		t.Errorf("a is %v", now.File("a"))
 	}
-	if _, err := Begin(t.Context(), t.TempDir()); !errors.Is(err, ErrNone) {
+	if _, err := Begin(t.Context(), t.TempDir(), false); !errors.Is(err, ErrNone) {
 		t.Errorf("without a base: %v", err)
 	}
 }
@@ -221,14 +225,14 @@ func TestAnAdvancedBaseHasTheNewFiles(t *testing.T) {
 func TestWhoWaitsForItsTurnToAdvanceABaseCanGiveUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
 	record(t, folder(t, map[string]string{"a": "old"}), dir)
-	first, err := Begin(t.Context(), dir)
+	first, err := Begin(t.Context(), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, giveUp := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := Begin(ctx, dir)
+		_, err := Begin(ctx, dir, false)
 		ended <- err
 	}()
 	giveUp()
@@ -236,9 +240,45 @@ func TestWhoWaitsForItsTurnToAdvanceABaseCanGiveUp(t *testing.T) {
 		t.Errorf("the one that gave up got %v", err)
 	}
 	first.Discard()
-	second, err := Begin(t.Context(), dir)
+	second, err := Begin(t.Context(), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second.Discard()
+}
+
+// What went to a branch is not in the folder, and what was copied in stays known.
+func TestABaseKnowsTheFolderTheBranchAndTheFirstCopy(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "1", "b": "1", "c": "1"}), dir)
+	advance := func(branch bool, change func(*Advance)) {
+		t.Helper()
+		a, err := Begin(t.Context(), dir, branch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(a)
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(a *Advance, path, text string) {
+		a.Replace(path, false, false)
+		a.Content([]byte(text))
+	}
+	want := func(folder, home map[string]string) {
+		t.Helper()
+		for against, want := range map[agboxv1.WorkBase]map[string]string{
+			agboxv1.WorkBase_WORK_BASE_FOLDER: folder, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED: home,
+			agboxv1.WorkBase_WORK_BASE_FIRST_COPY: {"a": "1", "b": "1", "c": "1"},
+		} {
+			same(t, contents(t, dir, against), want)
+		}
+	}
+	advance(true, func(a *Advance) { put(a, "a", "2"); put(a, "new", "n"); a.Remove("b") })
+	want(map[string]string{"a": "1", "b": "1", "c": "1"}, map[string]string{"a": "2", "c": "1", "new": "n"})
+	advance(false, func(a *Advance) { put(a, "a", "3"); put(a, "other", "o"); a.Remove("c") })
+	want(map[string]string{"a": "3", "b": "1", "other": "o"}, map[string]string{"a": "3", "new": "n", "other": "o"})
+	advance(false, func(a *Advance) { put(a, "b", "4"); a.Remove("new"); put(a, "c", "5") })
+	want(map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"}, map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"})
 }

@@ -68,14 +68,18 @@ type Options struct {
 
 // Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. Its errors
 // are fault.Errors.
-func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec) (*bases.Base, error) {
+func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase) (*bases.Base, error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
+	if err == nil {
+		base.Show(against)
+	}
 	return base, noBase(sandboxID, from, err)
 }
 
-// Begin begins to advance the base of a sandbox. Its errors are fault.Errors, or that of ctx.
-func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.DerivedSpec) (*bases.Advance, error) {
-	a, err := bases.Begin(ctx, r.paths.GuestBase(sandboxID))
+// Begin begins to advance the base of a sandbox, or what went to a branch. Its errors are
+// fault.Errors, or that of ctx.
+func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.DerivedSpec, branch bool) (*bases.Advance, error) {
+	a, err := bases.Begin(ctx, r.paths.GuestBase(sandboxID), branch)
 	return a, noBase(sandboxID, from, err)
 }
 

@@ -42,7 +42,7 @@ func compared(t *testing.T, files map[string]string) (c *comparison, differences
 		}
 	}
 	record(t, source, install.GuestBase("s"))
-	base, err := New(nil, install).Open("s", nil)
+	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +237,8 @@ func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 		"No workspace was copied into sandbox s,":  {Parent: "boss", ParentSandbox: "box"},
 		"`agbox cp FOLDER/. box:/work` from there": {Parent: "boss", ParentSandbox: "box", Workspace: "/work"},
 	} {
-		_, opened := r.Open("s", from)
-		_, begun := r.Begin(t.Context(), "s", from)
+		_, opened := r.Open("s", from, agboxv1.WorkBase_WORK_BASE_FOLDER)
+		_, begun := r.Begin(t.Context(), "s", from, false)
 		for _, err := range []error{opened, begun} {
 			if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE || !strings.Contains(err.Error(), want) {
 				t.Errorf("without a base: %v; want %q", err, want)

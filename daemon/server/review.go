@@ -25,7 +25,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	r := review.New(f.files, f.paths)
-	base, err := r.Open(sb.ID, f.copiedFrom(sb))
+	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst())
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if err != nil {
 		return err
 	}
-	a, err := review.New(f.files, f.paths).Begin(ctx, sb.ID, f.copiedFrom(sb))
+	a, err := review.New(f.files, f.paths).Begin(ctx, sb.ID, f.copiedFrom(sb), open.GetBranch())
 	if err != nil {
 		return err
 	}

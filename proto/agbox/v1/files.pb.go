@@ -210,6 +210,59 @@ func (SpecialFiles) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_files_proto_rawDescGZIP(), []int{2}
 }
 
+// WorkBase is what a workspace is compared with.
+type WorkBase int32
+
+const (
+	// What was brought home: to the folder that was copied, or to a branch of its repository.
+	WorkBase_WORK_BASE_UNSPECIFIED WorkBase = 0
+	// What was brought to the folder, or came from it.
+	WorkBase_WORK_BASE_FOLDER WorkBase = 1
+	// What was copied in.
+	WorkBase_WORK_BASE_FIRST_COPY WorkBase = 2
+)
+
+// Enum value maps for WorkBase.
+var (
+	WorkBase_name = map[int32]string{
+		0: "WORK_BASE_UNSPECIFIED",
+		1: "WORK_BASE_FOLDER",
+		2: "WORK_BASE_FIRST_COPY",
+	}
+	WorkBase_value = map[string]int32{
+		"WORK_BASE_UNSPECIFIED": 0,
+		"WORK_BASE_FOLDER":      1,
+		"WORK_BASE_FIRST_COPY":  2,
+	}
+)
+
+func (x WorkBase) Enum() *WorkBase {
+	p := new(WorkBase)
+	*p = x
+	return p
+}
+
+func (x WorkBase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkBase) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_files_proto_enumTypes[3].Descriptor()
+}
+
+func (WorkBase) Type() protoreflect.EnumType {
+	return &file_agbox_v1_files_proto_enumTypes[3]
+}
+
+func (x WorkBase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkBase.Descriptor instead.
+func (WorkBase) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{3}
+}
+
 type FileInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name in its directory. Bytes that are not UTF-8 appear as U+FFFD.
@@ -1931,7 +1984,8 @@ type CompareWorkspaceRequest struct {
 	// Send no contents.
 	NamesOnly bool `protobuf:"varint,3,opt,name=names_only,json=namesOnly,proto3" json:"names_only,omitempty"`
 	// Send all files of the base, after the first message.
-	WithBase      bool `protobuf:"varint,4,opt,name=with_base,json=withBase,proto3" json:"with_base,omitempty"`
+	WithBase      bool     `protobuf:"varint,4,opt,name=with_base,json=withBase,proto3" json:"with_base,omitempty"`
+	Against       WorkBase `protobuf:"varint,5,opt,name=against,proto3,enum=agbox.v1.WorkBase" json:"against,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1992,6 +2046,13 @@ func (x *CompareWorkspaceRequest) GetWithBase() bool {
 		return x.WithBase
 	}
 	return false
+}
+
+func (x *CompareWorkspaceRequest) GetAgainst() WorkBase {
+	if x != nil {
+		return x.Against
+	}
+	return WorkBase_WORK_BASE_UNSPECIFIED
 }
 
 type CompareWorkspaceResponse struct {
@@ -2437,8 +2498,11 @@ func (*AdvanceBaseRequest_Data) isAdvanceBaseRequest_Item() {}
 
 // AdvanceBaseOpen begins an AdvanceBase.
 type AdvanceBaseOpen struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// The files went to a branch of the folder's repository: they count as brought home, and
+	// the folder is what it was.
+	Branch        bool `protobuf:"varint,2,opt,name=branch,proto3" json:"branch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2478,6 +2542,13 @@ func (x *AdvanceBaseOpen) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+func (x *AdvanceBaseOpen) GetBranch() bool {
+	if x != nil {
+		return x.Branch
+	}
+	return false
 }
 
 // AdvancedFile is a file of a base.
@@ -2810,14 +2881,15 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xb1\x01\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xe9\x01\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
 	"\x03all\x18\x02 \x01(\bR\x03all\x12\x1d\n" +
 	"\n" +
 	"names_only\x18\x03 \x01(\bR\tnamesOnly\x12\x1b\n" +
-	"\twith_base\x18\x04 \x01(\bR\bwithBase\"\xfb\x01\n" +
+	"\twith_base\x18\x04 \x01(\bR\bwithBase\x126\n" +
+	"\aagainst\x18\x05 \x01(\x0e2\x12.agbox.v1.WorkBaseB\b\xbaH\x05\x82\x01\x02\x10\x01R\aagainst\"\xfb\x01\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -2847,10 +2919,11 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"[\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"s\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"[\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
+	"\x06branch\x18\x02 \x01(\bR\x06branch\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
@@ -2881,7 +2954,11 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\fSpecialFiles\x12\x1d\n" +
 	"\x19SPECIAL_FILES_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SPECIAL_FILES_SKIP\x10\x01\x12\x16\n" +
-	"\x12SPECIAL_FILES_MAKE\x10\x022\xac\a\n" +
+	"\x12SPECIAL_FILES_MAKE\x10\x02*U\n" +
+	"\bWorkBase\x12\x19\n" +
+	"\x15WORK_BASE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10WORK_BASE_FOLDER\x10\x01\x12\x18\n" +
+	"\x14WORK_BASE_FIRST_COPY\x10\x022\xac\a\n" +
 	"\vFileService\x12=\n" +
 	"\x04Stat\x12\x19.agbox.v1.StatFileRequest\x1a\x1a.agbox.v1.StatFileResponse\x12?\n" +
 	"\x04List\x12\x1a.agbox.v1.ListFilesRequest\x1a\x1b.agbox.v1.ListFilesResponse\x12?\n" +
@@ -2909,100 +2986,102 @@ func file_agbox_v1_files_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_files_proto_rawDescData
 }
 
-var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agbox_v1_files_proto_goTypes = []any{
 	(FileType)(0),                    // 0: agbox.v1.FileType
 	(FileChangeKind)(0),              // 1: agbox.v1.FileChangeKind
 	(SpecialFiles)(0),                // 2: agbox.v1.SpecialFiles
-	(*FileInfo)(nil),                 // 3: agbox.v1.FileInfo
-	(*StatFileRequest)(nil),          // 4: agbox.v1.StatFileRequest
-	(*StatFileResponse)(nil),         // 5: agbox.v1.StatFileResponse
-	(*ListFilesRequest)(nil),         // 6: agbox.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),        // 7: agbox.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),          // 8: agbox.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),         // 9: agbox.v1.ReadFileResponse
-	(*WriteFileRequest)(nil),         // 10: agbox.v1.WriteFileRequest
-	(*WriteFileOpen)(nil),            // 11: agbox.v1.WriteFileOpen
-	(*WriteFileResponse)(nil),        // 12: agbox.v1.WriteFileResponse
-	(*MakeDirectoryRequest)(nil),     // 13: agbox.v1.MakeDirectoryRequest
-	(*MakeDirectoryResponse)(nil),    // 14: agbox.v1.MakeDirectoryResponse
-	(*RemoveFileRequest)(nil),        // 15: agbox.v1.RemoveFileRequest
-	(*RemoveFileResponse)(nil),       // 16: agbox.v1.RemoveFileResponse
-	(*MoveFileRequest)(nil),          // 17: agbox.v1.MoveFileRequest
-	(*MoveFileResponse)(nil),         // 18: agbox.v1.MoveFileResponse
-	(*WatchFilesRequest)(nil),        // 19: agbox.v1.WatchFilesRequest
-	(*WatchFilesResponse)(nil),       // 20: agbox.v1.WatchFilesResponse
-	(*FileChange)(nil),               // 21: agbox.v1.FileChange
-	(*CopyOutRequest)(nil),           // 22: agbox.v1.CopyOutRequest
-	(*CopyOutResponse)(nil),          // 23: agbox.v1.CopyOutResponse
-	(*CopyInRequest)(nil),            // 24: agbox.v1.CopyInRequest
-	(*CopyInOpen)(nil),               // 25: agbox.v1.CopyInOpen
-	(*CopyInResponse)(nil),           // 26: agbox.v1.CopyInResponse
-	(*CompareWorkspaceRequest)(nil),  // 27: agbox.v1.CompareWorkspaceRequest
-	(*CompareWorkspaceResponse)(nil), // 28: agbox.v1.CompareWorkspaceResponse
-	(*WorkspaceBase)(nil),            // 29: agbox.v1.WorkspaceBase
-	(*WorkspaceDifference)(nil),      // 30: agbox.v1.WorkspaceDifference
-	(*WorkspaceFile)(nil),            // 31: agbox.v1.WorkspaceFile
-	(*AdvanceBaseRequest)(nil),       // 32: agbox.v1.AdvanceBaseRequest
-	(*AdvanceBaseOpen)(nil),          // 33: agbox.v1.AdvanceBaseOpen
-	(*AdvancedFile)(nil),             // 34: agbox.v1.AdvancedFile
-	(*AdvanceBaseResponse)(nil),      // 35: agbox.v1.AdvanceBaseResponse
-	(*ListUncoveredRequest)(nil),     // 36: agbox.v1.ListUncoveredRequest
-	(*ListUncoveredResponse)(nil),    // 37: agbox.v1.ListUncoveredResponse
-	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
+	(WorkBase)(0),                    // 3: agbox.v1.WorkBase
+	(*FileInfo)(nil),                 // 4: agbox.v1.FileInfo
+	(*StatFileRequest)(nil),          // 5: agbox.v1.StatFileRequest
+	(*StatFileResponse)(nil),         // 6: agbox.v1.StatFileResponse
+	(*ListFilesRequest)(nil),         // 7: agbox.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),        // 8: agbox.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),          // 9: agbox.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),         // 10: agbox.v1.ReadFileResponse
+	(*WriteFileRequest)(nil),         // 11: agbox.v1.WriteFileRequest
+	(*WriteFileOpen)(nil),            // 12: agbox.v1.WriteFileOpen
+	(*WriteFileResponse)(nil),        // 13: agbox.v1.WriteFileResponse
+	(*MakeDirectoryRequest)(nil),     // 14: agbox.v1.MakeDirectoryRequest
+	(*MakeDirectoryResponse)(nil),    // 15: agbox.v1.MakeDirectoryResponse
+	(*RemoveFileRequest)(nil),        // 16: agbox.v1.RemoveFileRequest
+	(*RemoveFileResponse)(nil),       // 17: agbox.v1.RemoveFileResponse
+	(*MoveFileRequest)(nil),          // 18: agbox.v1.MoveFileRequest
+	(*MoveFileResponse)(nil),         // 19: agbox.v1.MoveFileResponse
+	(*WatchFilesRequest)(nil),        // 20: agbox.v1.WatchFilesRequest
+	(*WatchFilesResponse)(nil),       // 21: agbox.v1.WatchFilesResponse
+	(*FileChange)(nil),               // 22: agbox.v1.FileChange
+	(*CopyOutRequest)(nil),           // 23: agbox.v1.CopyOutRequest
+	(*CopyOutResponse)(nil),          // 24: agbox.v1.CopyOutResponse
+	(*CopyInRequest)(nil),            // 25: agbox.v1.CopyInRequest
+	(*CopyInOpen)(nil),               // 26: agbox.v1.CopyInOpen
+	(*CopyInResponse)(nil),           // 27: agbox.v1.CopyInResponse
+	(*CompareWorkspaceRequest)(nil),  // 28: agbox.v1.CompareWorkspaceRequest
+	(*CompareWorkspaceResponse)(nil), // 29: agbox.v1.CompareWorkspaceResponse
+	(*WorkspaceBase)(nil),            // 30: agbox.v1.WorkspaceBase
+	(*WorkspaceDifference)(nil),      // 31: agbox.v1.WorkspaceDifference
+	(*WorkspaceFile)(nil),            // 32: agbox.v1.WorkspaceFile
+	(*AdvanceBaseRequest)(nil),       // 33: agbox.v1.AdvanceBaseRequest
+	(*AdvanceBaseOpen)(nil),          // 34: agbox.v1.AdvanceBaseOpen
+	(*AdvancedFile)(nil),             // 35: agbox.v1.AdvancedFile
+	(*AdvanceBaseResponse)(nil),      // 36: agbox.v1.AdvanceBaseResponse
+	(*ListUncoveredRequest)(nil),     // 37: agbox.v1.ListUncoveredRequest
+	(*ListUncoveredResponse)(nil),    // 38: agbox.v1.ListUncoveredResponse
+	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
 }
 var file_agbox_v1_files_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.FileInfo.type:type_name -> agbox.v1.FileType
-	38, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
-	3,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
-	3,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
-	3,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
-	11, // 5: agbox.v1.WriteFileRequest.open:type_name -> agbox.v1.WriteFileOpen
-	3,  // 6: agbox.v1.WriteFileResponse.file:type_name -> agbox.v1.FileInfo
-	21, // 7: agbox.v1.WatchFilesResponse.change:type_name -> agbox.v1.FileChange
+	39, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	4,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
+	4,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
+	4,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
+	12, // 5: agbox.v1.WriteFileRequest.open:type_name -> agbox.v1.WriteFileOpen
+	4,  // 6: agbox.v1.WriteFileResponse.file:type_name -> agbox.v1.FileInfo
+	22, // 7: agbox.v1.WatchFilesResponse.change:type_name -> agbox.v1.FileChange
 	1,  // 8: agbox.v1.FileChange.kind:type_name -> agbox.v1.FileChangeKind
-	25, // 9: agbox.v1.CopyInRequest.open:type_name -> agbox.v1.CopyInOpen
+	26, // 9: agbox.v1.CopyInRequest.open:type_name -> agbox.v1.CopyInOpen
 	2,  // 10: agbox.v1.CopyInOpen.special:type_name -> agbox.v1.SpecialFiles
-	29, // 11: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
-	30, // 12: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
-	34, // 13: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
-	31, // 14: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
-	31, // 15: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
-	33, // 16: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
-	34, // 17: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
-	31, // 18: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
-	4,  // 19: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	6,  // 20: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	8,  // 21: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	10, // 22: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	13, // 23: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	15, // 24: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	17, // 25: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	19, // 26: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	22, // 27: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	24, // 28: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	27, // 29: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
-	32, // 30: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
-	36, // 31: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
-	5,  // 32: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	7,  // 33: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	9,  // 34: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	12, // 35: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	14, // 36: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	16, // 37: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	18, // 38: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	20, // 39: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	23, // 40: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	26, // 41: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	28, // 42: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
-	35, // 43: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
-	37, // 44: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
-	32, // [32:45] is the sub-list for method output_type
-	19, // [19:32] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	3,  // 11: agbox.v1.CompareWorkspaceRequest.against:type_name -> agbox.v1.WorkBase
+	30, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
+	31, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
+	35, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
+	32, // 15: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	32, // 16: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	34, // 17: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	35, // 18: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	32, // 19: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	5,  // 20: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	7,  // 21: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	9,  // 22: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	11, // 23: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	14, // 24: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	16, // 25: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	18, // 26: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	20, // 27: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	23, // 28: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	25, // 29: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	28, // 30: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	33, // 31: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	37, // 32: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	6,  // 33: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	8,  // 34: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	10, // 35: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	13, // 36: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	15, // 37: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	17, // 38: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	19, // 39: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	21, // 40: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	24, // 41: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	27, // 42: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	29, // 43: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	36, // 44: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	38, // 45: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	33, // [33:46] is the sub-list for method output_type
+	20, // [20:33] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
@@ -3047,7 +3126,7 @@ func file_agbox_v1_files_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,

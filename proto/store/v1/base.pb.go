@@ -36,8 +36,14 @@ type WorkspaceBase struct {
 	// Paths below the workspace that other copies and mounts brought in.
 	Foreign []string `protobuf:"bytes,5,rep,name=foreign,proto3" json:"foreign,omitempty"`
 	// Sorted by path, each once.
-	Files         []*BaseFile  `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
-	Blocks        []*BaseBlock `protobuf:"bytes,7,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	Files  []*BaseFile  `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	Blocks []*BaseBlock `protobuf:"bytes,7,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	// What files that were replaced since were when the workspace was copied. Mode 0: there was
+	// none.
+	First []*BaseFile `protobuf:"bytes,8,rep,name=first,proto3" json:"first,omitempty"`
+	// What went to a branch of the host's repository, and not to the folder. Mode 0: the file
+	// was removed there.
+	Branched      []*BaseFile `protobuf:"bytes,9,rep,name=branched,proto3" json:"branched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -117,6 +123,20 @@ func (x *WorkspaceBase) GetFiles() []*BaseFile {
 func (x *WorkspaceBase) GetBlocks() []*BaseBlock {
 	if x != nil {
 		return x.Blocks
+	}
+	return nil
+}
+
+func (x *WorkspaceBase) GetFirst() []*BaseFile {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+func (x *WorkspaceBase) GetBranched() []*BaseFile {
+	if x != nil {
+		return x.Branched
 	}
 	return nil
 }
@@ -287,7 +307,7 @@ var File_store_v1_base_proto protoreflect.FileDescriptor
 
 const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
-	"\x13store/v1/base.proto\x12\bstore.v1\"\xf8\x01\n" +
+	"\x13store/v1/base.proto\x12\bstore.v1\"\xd2\x02\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -295,7 +315,9 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\tcopied_at\x18\x04 \x01(\x03R\bcopiedAt\x12\x18\n" +
 	"\aforeign\x18\x05 \x03(\tR\aforeign\x12(\n" +
 	"\x05files\x18\x06 \x03(\v2\x12.store.v1.BaseFileR\x05files\x12+\n" +
-	"\x06blocks\x18\a \x03(\v2\x13.store.v1.BaseBlockR\x06blocks\"\xa6\x01\n" +
+	"\x06blocks\x18\a \x03(\v2\x13.store.v1.BaseBlockR\x06blocks\x12(\n" +
+	"\x05first\x18\b \x03(\v2\x12.store.v1.BaseFileR\x05first\x12.\n" +
+	"\bbranched\x18\t \x03(\v2\x12.store.v1.BaseFileR\bbranched\"\xa6\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -330,11 +352,13 @@ var file_store_v1_base_proto_goTypes = []any{
 var file_store_v1_base_proto_depIdxs = []int32{
 	1, // 0: store.v1.WorkspaceBase.files:type_name -> store.v1.BaseFile
 	2, // 1: store.v1.WorkspaceBase.blocks:type_name -> store.v1.BaseBlock
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	1, // 2: store.v1.WorkspaceBase.first:type_name -> store.v1.BaseFile
+	1, // 3: store.v1.WorkspaceBase.branched:type_name -> store.v1.BaseFile
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_store_v1_base_proto_init() }
