@@ -92,6 +92,15 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		if err != nil {
 			return AppliedWork{}, err
 		}
+		if len(w.landed) > 0 && !o.Check {
+			// The sandbox has it from the folder, not of itself.
+			err := c.advanceBase(ctx, id, edits.AdvanceAll(w.landed), false)
+			w.Close()
+			if err != nil {
+				return AppliedWork{}, err
+			}
+			continue
+		}
 		done, again, err := w.apply(ctx, install, id, label, o, advance)
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {

@@ -81,6 +81,8 @@ type syncing struct {
 	o       SyncOptions
 	scanner edits.Scanner
 	target  string
+	// pushes are what was written to the sandbox, or is about to be.
+	pushes *edits.Pushes
 	// release ends the hold on the folder.
 	release func()
 	// folders are those of the last scan.
@@ -129,10 +131,16 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		if s.release, err = edits.Hold(w.Source, s.data, "sync"); err != nil {
 			return false, err
 		}
+		if s.pushes, err = loadPushes(s.id); err != nil {
+			return false, err
+		}
 		s.target, s.scanner.Folder = w.Target, w.Source
 		if s.o.Began != nil {
 			s.o.Began(w.Source, w.Target)
 		}
+	}
+	if again, err := s.finish(ctx, w); again || err != nil {
+		return again, err
 	}
 	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)})
 	if settled.Again || err != nil {
@@ -143,8 +151,10 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	s.folders = scan.Folders
-	r := &syncRound{syncing: s, open: settled.Open, base: w.shared.Files, dir: w.dir.Path, clashes: make(map[string]bool)}
-	r.decide(w.Changes, scan.Changed)
+	r := &syncRound{syncing: s, Sides: edits.Part(w.shared.Files, w.Changes, scan.Changed, settled.Open), dir: w.dir.Path, clashes: make(map[string]bool)}
+	for _, path := range slices.Sorted(maps.Keys(r.Clashes)) {
+		r.clash(path, r.Clashes[path])
+	}
 	for _, path := range scan.Large {
 		r.clash(path, "it is larger than 256 MiB in the folder: copy it with `agbox cp`")
 	}
@@ -158,47 +168,60 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	return r.brought, nil
 }
 
+// finish ends what was written to the sandbox when a client or the daemon was killed. again
+// means that there was something.
+func (s *syncing) finish(ctx context.Context, w *Work) (again bool, err error) {
+	t := syncTarget{c: s.c, id: s.id, top: s.target, folder: s.scanner.Folder, pushes: s.pushes}
+	for _, left := range w.left {
+		if left.Untouched {
+			err = s.c.RemoveFile(ctx, s.id, t.at(left.At), false, FileOptions{})
+		} else {
+			err = s.c.MoveFile(ctx, s.id, t.at(left.At), t.at(left.Path), true, FileOptions{})
+		}
+		if err = repeatable(err); ctx.Err() != nil || errors.Is(err, errRepeat) {
+			return false, err
+		}
+		if err != nil { // its place is taken: from now on it is a file like any other
+			err = s.pushes.Forget([]edits.AdvancedFile{{Path: left.Path}})
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if len(w.left) > 0 {
+		return true, nil
+	}
+	if len(w.landed) == 0 {
+		return false, s.pushes.Keep(w.Changes)
+	}
+	return true, s.landed(ctx, edits.AdvanceAll(w.landed))
+}
+
+// landed makes what was written to the sandbox the base.
+func (s *syncing) landed(ctx context.Context, done []edits.AdvancedFile) error {
+	if err := s.c.advanceBase(ctx, s.id, done, false); err != nil {
+		return err
+	}
+	return s.pushes.Forget(done)
+}
+
+// repeatable has errRepeat in an error of a daemon that went away.
+func repeatable(err error) error {
+	var own *Error
+	if errors.As(err, &own) && (own.lost || own.Code == codes.Unavailable) {
+		return fmt.Errorf("%w: %w", errRepeat, err)
+	}
+	return err
+}
+
 // syncRound is one round.
 type syncRound struct {
 	*syncing
-	base map[string]*edits.File
+	edits.Sides
 	// dir is for temporary files.
-	dir       string
-	toFolder  []WorkChange
-	toSandbox []edits.Change
-	clashes   map[string]bool
-	// open are files with conflicts of apply that are not resolved.
-	open    map[string]bool
+	dir     string
+	clashes map[string]bool
 	brought bool
-}
-
-// decide sorts what the sides have changed.
-func (r *syncRound) decide(theirs []WorkChange, ours map[string]*edits.File) {
-	for path := range r.open {
-		r.clash(path, "`agbox apply` has marked it in the folder, and it is not resolved")
-	}
-	inSandbox := make(map[string]bool)
-	for _, change := range theirs {
-		inSandbox[change.Path] = true
-		mine, changed := ours[change.Path]
-		if !changed {
-			mine = change.Before
-		}
-		if r.open[change.Path] {
-			continue
-		}
-		switch edits.Decide(change.Before, mine, change.After) {
-		case edits.ToFolder, edits.Agreed:
-			r.toFolder = append(r.toFolder, change)
-		case edits.Clash:
-			r.clash(change.Path, "both sides have changed it, and both keep theirs")
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(ours)) {
-		if !inSandbox[path] && !r.open[path] {
-			r.toSandbox = append(r.toSandbox, edits.Change{Path: path, Before: r.base[path], After: ours[path]})
-		}
-	}
 }
 
 // clash tells of a conflict, once.
@@ -230,14 +253,14 @@ func (s *syncing) tell(one SyncedFile) {
 
 // bringToFolder brings what the sandbox has changed.
 func (r *syncRound) bringToFolder(ctx context.Context) error {
-	if len(r.toFolder) == 0 {
+	if len(r.ToFolder) == 0 {
 		return nil
 	}
 	from := make(map[string]WorkChange)
-	for _, change := range r.toFolder {
+	for _, change := range r.ToFolder {
 		from[change.Path] = change
 	}
-	out, err := edits.Apply(ctx, r.toFolder, edits.ApplyOptions{
+	out, err := edits.Apply(ctx, r.ToFolder, edits.ApplyOptions{
 		Folder: r.scanner.Folder, Data: r.data, Sandbox: r.id, Label: r.label, Exact: true,
 		Advance: func(of string, files []edits.AdvancedFile) error {
 			for i, file := range files {
@@ -267,18 +290,21 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 // bringToSandbox brings what the folder has changed: first what it has removed, because that
 // may make room.
 func (r *syncRound) bringToSandbox(ctx context.Context) error {
-	slices.SortStableFunc(r.toSandbox, func(a, b edits.Change) int { return boolInt(a.After != nil) - boolInt(b.After != nil) })
+	slices.SortStableFunc(r.ToSandbox, func(a, b edits.Change) int { return boolInt(a.After != nil) - boolInt(b.After != nil) })
+	if len(r.ToSandbox) == 0 {
+		return nil
+	}
+	if err := r.pushes.Note(r.ToSandbox, tempName); err != nil {
+		return err
+	}
 	var done []edits.AdvancedFile
 	var failed error
-	t := syncTarget{c: r.c, id: r.id, top: r.target, folder: r.scanner.Folder}
-	for i, change := range r.toSandbox {
+	t := syncTarget{c: r.c, id: r.id, top: r.target, folder: r.scanner.Folder, pushes: r.pushes}
+	for i, change := range r.ToSandbox {
 		file, err := r.put(ctx, t, i, change)
 		var own *Error
-		switch {
-		case ctx.Err() != nil || !errors.As(err, &own):
-		case own.lost || own.Code == codes.Unavailable:
-			err = fmt.Errorf("%w: %w", errRepeat, err)
-		default:
+		err = repeatable(err)
+		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
 			r.clash(change.Path, sandboxRefuses(own))
 			continue
 		}
@@ -292,7 +318,7 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 	}
 	if len(done) > 0 {
 		r.brought = true
-		failed = errors.Join(failed, r.c.advanceBase(context.WithoutCancel(ctx), r.id, done, false))
+		failed = errors.Join(failed, r.landed(context.WithoutCancel(ctx), done))
 	}
 	return failed
 }

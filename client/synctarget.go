@@ -27,6 +27,8 @@ type syncTarget struct {
 	c           *Client
 	id          string
 	top, folder string
+	// pushes has the names of files beside their place.
+	pushes *edits.Pushes
 }
 
 func (t syncTarget) at(name string) string { return t.top + "/" + name }
@@ -94,7 +96,7 @@ func (t syncTarget) owner(ctx context.Context, dir string) (FileOptions, error) 
 
 // link makes a symbolic link.
 func (t syncTarget) link(ctx context.Context, name, to string, owner FileOptions) error {
-	dir, temp := path.Dir(t.at(name)), tempName()
+	dir, temp := path.Dir(t.at(name)), t.pushes.Temp(name)
 	if err := t.c.MakeDirectory(ctx, t.id, dir, true, owner); err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func tempName() string { return ".agbox-sync-" + strings.ToLower(rand.Text()[:12
 // take removes a file if it is what the base says. It is moved away first, so nobody
 // changes it between the look and the removal.
 func (t syncTarget) take(ctx context.Context, name string, want *edits.File) error {
-	temp := path.Join(path.Dir(t.at(name)), tempName())
+	temp := path.Join(path.Dir(t.at(name)), t.pushes.Temp(name))
 	if err := t.c.MoveFile(ctx, t.id, t.at(name), temp, true, FileOptions{}); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/scratch"
 )
 
@@ -30,6 +31,10 @@ type Work struct {
 	dir     *scratch.Dir
 	// shared has the base, if it was asked for.
 	shared edits.Shared
+	// landed are changes that Sync has made and the base does not have yet, and left is what
+	// it has moved away: a client or a daemon was killed.
+	landed []WorkChange
+	left   []edits.Left
 }
 
 // Close removes the contents of the changes.
@@ -94,7 +99,28 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		return nil, err
 	}
 	edits.Sort(w.Changes)
+	if o.FromStart {
+		return w, nil
+	}
+	// What a killed client has written to the sandbox is no work of the sandbox.
+	pushes, err := loadPushes(sandbox)
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.Changes, w.landed, w.left = pushes.Sort(w.Changes)
 	return w, nil
+}
+
+// loadPushes returns what clients of this user have written to a sandbox while they kept a
+// folder in step, and may not have ended.
+func loadPushes(sandboxID string) (*edits.Pushes, error) {
+	install, err := paths.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	pushes, err := edits.LoadPushes(install.Pushes(sandboxID))
+	return pushes, localError("Reading what was written to the sandbox", err)
 }
 
 // storing is what fails if the disk is full.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,9 @@ func TestSyncWatchesBothSidesThroughACrashOfTheDaemon(t *testing.T) {
 	p := in.Start(t, "sync", "--watch", "demo")
 	in.write(t, "project", map[string]string{"host/one": "1\n"})
 	p.AwaitOutput(t, "-> A host/one\n")
+	if r := in.Agbox(t, "sync", "demo"); r.Code == 0 || !strings.Contains(r.Stderr, fmt.Sprintf("another agbox works on this folder: process %d, `", p.Cmd.Process.Pid)) {
+		t.Errorf("a second sync of the folder ended with %d: %s", r.Code, r.Stderr)
+	}
 	in.inside(t, "demo", "cd /workspace; mkdir -p inside build; echo x >build/x; echo 2 >two; mv two inside/two")
 	p.AwaitOutput(t, "<- A inside/two\n")
 	harness.Eventually(t, "the content", func() bool { got, err := os.ReadFile(at("inside/two")); return err == nil && string(got) == "2\n" })

@@ -98,6 +98,12 @@ func load(t testing.TB, dir string) tree {
 // changes returns the work that makes one tree of another.
 func changes(t testing.TB, base, theirs tree) []Change {
 	t.Helper()
+	return Renames(differences(t, base, theirs))
+}
+
+// differences is changes, with a removed and an added file for a renamed one.
+func differences(t testing.TB, base, theirs tree) []Change {
+	t.Helper()
 	dir := t.TempDir()
 	var all []Change
 	names := maps.Clone(base)
@@ -121,7 +127,7 @@ func changes(t testing.TB, base, theirs tree) []Change {
 		}
 		all = append(all, c)
 	}
-	return Renames(all)
+	return all
 }
 
 // brought returns what Apply makes of a folder, and what it advances.

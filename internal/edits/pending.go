@@ -42,17 +42,7 @@ func (p pending) remember(dir, sandbox string) error {
 		return err
 	}
 	name := filepath.Join(dir, pendingName(sandbox)+shortSum(string(p.Path)))
-	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err = file.Write(raw); err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return replaceFile(name, raw)
 }
 
 // pending returns the conflicts of a sandbox that are pending.

@@ -194,6 +194,12 @@ func (i Install) Guest(sandboxID string) string {
 // do; see internal/edits.
 func (i Install) Folders() string { return filepath.Join(i.Data, "folders") }
 
+// Pushes is the file with what a client is about to write to a sandbox while it keeps a folder
+// in step; see internal/edits. The id must be valid.
+func (i Install) Pushes(sandboxID string) string {
+	return filepath.Join(i.Folders(), "pushes-"+sandboxID)
+}
+
 // GuestBoot is the supervisor's boot configuration.
 func (i Install) GuestBoot(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "boot.pb")
