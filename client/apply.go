@@ -26,8 +26,8 @@ type ApplyOptions struct {
 	NoMerge bool
 	// Abort puts the files of earlier conflicts back as they were before, if they still have
 	// the markers, and brings nothing else. Again brings those conflicts anew. Continue says
-	// that the conflicts are resolved: what the folder has stays. One of them at most, and
-	// not with Branch.
+	// that conflicts without markers are resolved: what the folder has stays. One of them at
+	// most, and not with Branch.
 	Abort, Again, Continue bool
 	// Branch commits the work on this branch of the folder's repository instead, with
 	// Message. Neither the work tree nor the index is touched.
@@ -121,7 +121,7 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	done.Folder = w.Source
 	changes := edits.Select(w.Changes, o.Paths)
 	if o.Branch == "" {
-		out, err := edits.Apply(ctx, changes, edits.ApplyOptions{
+		out, err := edits.Apply(ctx, w.Changes, edits.ApplyOptions{
 			Folder: w.Source, Data: install.Folders(), Sandbox: id, Label: label, Check: o.Check, NoMerge: o.NoMerge, Advance: advance,
 			Paths: o.Paths, Abort: o.Abort, Again: o.Again, Continue: o.Continue,
 		})

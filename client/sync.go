@@ -142,7 +142,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	if again, err := s.finish(ctx, w); again || err != nil {
 		return again, err
 	}
-	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)})
+	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)}, w.Changes)
 	if settled.Again || err != nil {
 		return true, err
 	}

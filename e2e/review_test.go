@@ -136,7 +136,7 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 		t.Errorf("rm of a sandbox with an abandoned conflict: %s", r.Stderr)
 	}
 	in.Agbox(t, "apply", "demo").Want(t, 1)
-	in.write(t, "project", map[string]string{"b": "both\n"})
+	in.write(t, "project", map[string]string{"b": "ours\ntheirs\n"})
 	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: The conflict in b is resolved.\n")
 	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
 	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")

@@ -28,10 +28,10 @@ func (a *app) applyCommand() *cobra.Command {
 folder may have changed meanwhile: lines that both sides changed are marked as git does,
 and files that cannot be merged keep the folder's version. Then the exit code is 1.
 
-Such a conflict counts as changed until it is resolved. The next "agbox apply" finds a file
-without markers resolved, unless it is again what it was before: then it brings the change
-again. --abort puts files with markers back as they were, --again brings the conflicts anew,
-and --continue says that what the folder has is the result.
+Such a conflict counts as changed until it is resolved: the next "agbox apply" finds no
+markers, and something of the sandbox's version. A file that is again what it was gets the
+change again. --abort puts files with markers back as they were, --again brings conflicts
+anew, and --continue says that the folder's files without markers are the result.
 
 What was brought back no longer counts as changed: the next "agbox diff" shows only what
 is new. If agbox is killed, the folder is as before, or each file is as before or as after,
@@ -64,7 +64,7 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 	f := cmd.Flags()
 	f.BoolVar(&o.Abort, "abort", false, "put files with conflict markers back as they were")
 	f.BoolVar(&o.Again, "again", false, "bring conflicts that have markers again")
-	f.BoolVar(&o.Continue, "continue", false, "say that conflicts are resolved: the folder stays as it is")
+	f.BoolVar(&o.Continue, "continue", false, "say that files without markers are resolved as they are")
 	f.StringVarP(&o.Branch, "branch", "b", "", "commit on the branch `NAME`; do not touch files")
 	f.StringVarP(&o.Message, "message", "m", "", "`MESSAGE` of the commit")
 	o.addFlags(cmd)
@@ -140,7 +140,7 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 		a.say("No commit was made: %s. Use another branch, or `agbox apply %s` without --branch.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0:
-		a.say("%s: look at the files above. Then `agbox apply %s` again, with --continue to keep them as they are, or --abort.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort removes the markers.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)

@@ -101,7 +101,7 @@ func (r *rivals) after() files {
 	n := r.round
 	f := files{
 		"a": fmt.Sprintf("theirs %d\n2\n3\n4\n5\nours %d\n", n, n), "bin": fmt.Sprintf("\x00%d", n), "x": "x\n", "l": fmt.Sprintf("l:t%d", n),
-		"c":                            fmt.Sprintf("<<<<<<< folder\nours %d\n=======\ntheirs %d\n>>>>>>> sandbox demo\n", n, n),
+		"c":                            fmt.Sprintf("<<<<<<< folder\ntheirs %d\nours %d\n=======\ntheirs %d\n>>>>>>> sandbox demo\n", n-1, n, n),
 		fmt.Sprintf("r%d", n):          "this file is renamed in each round\n",
 		fmt.Sprintf("d%d/e/f%d", n, n): fmt.Sprintf("deep %d\n", n), "kept": "of the user\n",
 	}
@@ -121,7 +121,7 @@ func (r *rivals) change(t *testing.T) files {
 	r.round++
 	n := r.round
 	for path, content := range map[string]string{
-		"a": fmt.Sprintf("theirs %d\n2\n3\n4\n5\nours %d\n", n-1, n), "c": fmt.Sprintf("ours %d\n", n),
+		"a": fmt.Sprintf("theirs %d\n2\n3\n4\n5\nours %d\n", n-1, n), "c": fmt.Sprintf("theirs %d\nours %d\n", n-1, n),
 	} {
 		if err := os.WriteFile(filepath.Join(r.dir, path), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

@@ -26,11 +26,11 @@ type ApplyOptions struct {
 	Check bool
 	// NoMerge changes nothing unless the folder still has all changed files as they were.
 	NoMerge bool
-	// Paths are those that Abort, Again and Continue are about; all if there are none.
+	// Paths limit the work and the conflicts to these files and folders.
 	Paths []string
 	// Abort puts the files of earlier conflicts back as they were, if they still have the
 	// markers, and brings nothing. Again brings those conflicts anew. Continue says that
-	// conflicts are resolved: what the folder has now stays, and nothing is brought.
+	// conflicts without markers are resolved: what the folder has stays, and nothing is brought.
 	Abort, Again, Continue bool
 	// Exact refuses changes of files that the folder has changed too, instead of merging.
 	Exact bool
@@ -79,7 +79,7 @@ func (a Applied) Conflicts() int {
 	return n
 }
 
-// Apply merges changes into a folder: all of them, or none if the process is killed before
+// Apply merges what a sandbox has changed, or with Exact a part of it, into a folder: all of them, or none if the process is killed before
 // the point where the next Apply finishes the work (see stage.go).
 func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, error) {
 	f, leave, err := o.enter()
@@ -90,7 +90,11 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	if done, err := f.recover(o); done.Finished || err != nil {
 		return done, err
 	}
-	resolved, open, err := f.settle(o)
+	work := append([]Change{}, changes...)
+	if o.Exact {
+		work = nil // a part of it
+	}
+	resolved, open, err := f.settle(o, work)
 	if len(resolved) > 0 && !o.Check || err != nil {
 		return Applied{Resolved: resolved, Again: err == nil}, err
 	}
@@ -105,20 +109,20 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	}
 	defer dir.Remove()
 	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label}
-	decisions, err := m.plan(changes)
+	decisions, err := m.plan(Select(changes, o.Paths))
 	if err != nil {
 		return Applied{}, err
 	}
 	old, err := f.state(oldStageName + "/" + journalName)
 	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved}
 	if o.Continue {
-		decisions = out.conclude(decisions)
+		decisions = out.conclude(decisions, open)
 	}
 	clean := true
 	for i := range decisions {
 		d := &decisions[i]
-		if _, unresolved := open[d.Path]; unresolved {
-			d.Kind, d.Why = Refused, "an earlier one that is not resolved; see the markers"
+		if p, unresolved := open[d.Path]; unresolved {
+			d.Kind, d.Why = Refused, p.unresolved()
 		} else if slices.Contains(resolved, d.Path) {
 			d.Kind = Already
 		}
@@ -136,8 +140,12 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 
 // conclude keeps the conflicts of which there are no markers, as if the folder had the
 // sandbox's version: Continue.
-func (a *Applied) conclude(all []decision) (conflicts []decision) {
+func (a *Applied) conclude(all []decision, open map[string]pending) (conflicts []decision) {
 	for _, d := range all {
+		if _, marked := open[d.Path]; marked {
+			conflicts = append(conflicts, d)
+			continue
+		}
 		if d.Kind != Refused || !usable(d.Path) {
 			continue
 		}
@@ -218,7 +226,7 @@ func (s *stage) prepare(j *journal, d decision) error {
 	case Refused:
 		return nil
 	case Removed:
-		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old})
+		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, To: []byte(d.to)})
 	case Written, Merged, Marked:
 		content := d.content
 		if content == nil {

@@ -104,7 +104,12 @@ func changes(t testing.TB, base, theirs tree) []Change {
 // differences is changes, with a removed and an added file for a renamed one.
 func differences(t testing.TB, base, theirs tree) []Change {
 	t.Helper()
-	dir := t.TempDir()
+	return differencesIn(t, t.TempDir(), base, theirs)
+}
+
+// differencesIn has the contents in a folder.
+func differencesIn(t testing.TB, dir string, base, theirs tree) []Change {
+	t.Helper()
 	var all []Change
 	names := maps.Clone(base)
 	maps.Copy(names, theirs)

@@ -58,6 +58,8 @@ type decision struct {
 	// new content, if it is not that of After.
 	old, new *File
 	content  []byte
+	// to is where a file goes that is removed because it was renamed.
+	to string
 	// back is set for a file that gets its version of before a conflict.
 	back bool
 	// blocked is set if something is in the way of an added file. It may be that a removed
@@ -212,7 +214,7 @@ func (m *merger) rename(c Change) ([]decision, error) {
 	if blocked.why != "" {
 		to.Kind, to.Why, to.blocked = Refused, blocked.why, true
 	}
-	from := decision{Outcome: Outcome{Change: gone, Kind: Removed}, old: old}
+	from := decision{Outcome: Outcome{Change: gone, Kind: Removed}, old: old, to: c.Path}
 	switch {
 	case old == nil && Same(there, c.After):
 		from.Kind, to.Kind = Already, Already

@@ -22,8 +22,10 @@ type pending struct {
 	// Base, Ours and Theirs are the versions that were merged, and Marked is the result.
 	Base, Ours, Theirs, Marked *File
 	OursContent, TheirsContent []byte
-	// file is where it is remembered.
+	// file is where it is remembered. bare is set if the folder's file has no markers, and
+	// nothing of the sandbox's version either: the user may have put it back and gone on.
 	file string
+	bare bool
 }
 
 // pendingName begins the name of the file of each conflict of a sandbox. More than one may be
@@ -75,13 +77,18 @@ func (f *folder) pending(o ApplyOptions) ([]pending, error) {
 
 // settle looks what became of the conflicts of a sandbox. Those that the user resolved, or
 // says to have, advance the base. Those whose file is again what it was are forgotten: the
-// change comes again. open are the others.
-func (f *folder) settle(o ApplyOptions) (resolved []string, open map[string]pending, err error) {
+// change comes again. open are the others: with markers, or with nothing of the sandbox.
+// work is all that the sandbox has changed; nil is unknown.
+func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open map[string]pending, err error) {
 	all, err := f.pending(o)
 	if err != nil {
 		return nil, nil, err
 	}
 	open = make(map[string]pending)
+	changed := make(map[string]bool)
+	for _, c := range work {
+		changed[c.Path], changed[c.From] = true, true
+	}
 	var done []pending
 	var files []AdvancedFile
 	for _, p := range all {
@@ -94,9 +101,11 @@ func (f *folder) settle(o ApplyOptions) (resolved []string, open map[string]pend
 		switch {
 		case !blocked && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
 			done = append(done, p)
-		case !blocked && (Same(now, p.Theirs) || !f.marked(p, now)) || o.Continue && len(Select([]Change{{Path: path}}, o.Paths)) > 0:
+		case !blocked && f.took(&p, now) || o.Continue && (blocked || p.bare) && len(Select([]Change{{Path: path}}, o.Paths)) > 0:
 			done, resolved = append(done, p), append(resolved, path)
 			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
+		case p.bare && work != nil && !changed[path]:
+			done = append(done, p) // the sandbox has taken its change back
 		default:
 			open[path] = p
 		}
@@ -124,34 +133,52 @@ func (o ApplyOptions) forget(all []pending) error {
 	return nil
 }
 
-// marked reports whether a version of a file still has a marker of a conflict.
-func (f *folder) marked(p pending, now *File) bool {
-	if now == nil || now.Link {
-		return false
+// took reports whether the user has resolved a conflict: there are no markers, and something
+// of the sandbox's version.
+func (f *folder) took(p *pending, now *File) bool {
+	if Same(now, p.Theirs) {
+		return true
 	}
 	if Same(now, p.Marked) {
-		return true
+		return false
+	}
+	if p.bare = now == nil || now.Link; p.bare {
+		return false
 	}
 	text, err := f.read(string(p.Path))
 	if err != nil {
-		return true // the next call looks again
+		return false // the next call looks again
 	}
+	lines, ours, theirs := lineSet(text), lineSet(p.OursContent), lineSet(p.TheirsContent)
 	for _, marker := range []string{"<<<<<<< folder", ">>>>>>> " + p.Label} {
-		if lineOf(text, marker) && !lineOf(p.OursContent, marker) && !lineOf(p.TheirsContent, marker) {
+		if lines[marker] && !ours[marker] && !theirs[marker] {
+			return false
+		}
+	}
+	for line := range theirs {
+		if lines[line] && !ours[line] && strings.TrimSpace(line) != "" {
 			return true
 		}
 	}
+	p.bare = true
 	return false
 }
 
-// lineOf reports whether a text has a line.
-func lineOf(text []byte, line string) bool {
-	for one := range bytes.Lines(text) {
-		if string(bytes.TrimRight(one, "\r\n")) == line {
-			return true
-		}
+// lineSet returns the lines of a text.
+func lineSet(text []byte) map[string]bool {
+	all := make(map[string]bool)
+	for line := range bytes.Lines(text) {
+		all[string(bytes.TrimRight(line, "\r\n"))] = true
 	}
-	return false
+	return all
+}
+
+// unresolved is the end of a sentence about an open conflict.
+func (p pending) unresolved() string {
+	if p.bare {
+		return "an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, --again merges anew"
+	}
+	return "an earlier one that is not resolved; see the markers"
 }
 
 // putBack gives files that still are as a conflict left them their version of before.
@@ -170,6 +197,10 @@ func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, erro
 			continue
 		case err != nil && !errors.As(err, new(*errBlocked)):
 			return out, err
+		case p.bare && o.Again:
+			done = append(done, p)
+			delete(open, path)
+			continue
 		case err != nil || !Same(now, p.Marked):
 			d.Kind, d.Why = Refused, "the folder has changed it since the conflict"
 		default:
@@ -200,8 +231,8 @@ type Settled struct {
 }
 
 // Settle finishes what killed calls have left in a folder, and advances the base of a sandbox
-// for the conflicts that the user has resolved.
-func Settle(o ApplyOptions) (Settled, error) {
+// for the conflicts that the user has resolved. work is all that the sandbox has changed.
+func Settle(o ApplyOptions, work []Change) (Settled, error) {
 	out := Settled{Open: make(map[string]bool)}
 	f, release, err := o.enter()
 	if err != nil {
@@ -213,7 +244,7 @@ func Settle(o ApplyOptions) (Settled, error) {
 		out.Again = true
 		return out, err
 	}
-	resolved, open, err := f.settle(o)
+	resolved, open, err := f.settle(o, append([]Change{}, work...))
 	out.Again = len(resolved) > 0
 	for path := range open {
 		out.Open[path] = true

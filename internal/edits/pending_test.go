@@ -99,18 +99,40 @@ func TestAConflictStaysUntilItIsResolved(t *testing.T) {
 			c.want(text, "base\n")
 		}
 	}
-	c.has("both\n")
+	c.has("both: ours\ntheirs\n")
 	check := c.o
 	check.Check = true
 	if out := c.apply(check); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
 		t.Errorf("a check of a resolved conflict: %+v", out)
 	}
-	c.want("both\n", "base\n")
+	c.want("both: ours\ntheirs\n", "base\n")
 	if out := c.apply(c.o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
 		t.Errorf("a resolved conflict: %+v", out)
 	}
-	c.want("both\n", "theirs\n")
+	c.want("both: ours\ntheirs\n", "theirs\n")
 	c.forgotten()
+}
+
+// Whoever puts the file back and goes on looks like somebody who has written a third version.
+func TestAFileWithNothingOfTheSandboxIsNotResolved(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		c := newConflict(t)
+		c.has("ours and more\n")
+		if out := c.apply(c.o); out.Conflicts() != 1 || out.Changed {
+			t.Errorf("outcome %+v", out)
+		}
+		c.want("ours and more\n", "base\n")
+		o := c.o
+		if o.Again = again; again {
+			c.apply(o)
+			c.want("<<<<<<< folder\nours and more\n=======\ntheirs\n>>>>>>> sandbox\n", "base\n")
+			continue
+		}
+		o.Continue = true
+		c.apply(o)
+		c.want("ours and more\n", "theirs\n")
+		c.forgotten()
+	}
 }
 
 // What the sandbox changes after a conflict is merged with what it was resolved to.
@@ -120,12 +142,12 @@ func TestAResolvedConflictIsTheBaseOfTheNextMerge(t *testing.T) {
 	c.theirs["f"] = "theirs\n" + rest
 	c.has("ours\n")
 	c.apply(c.o)
-	c.has("both\n" + rest)
+	c.has("ours\ntheirs\n" + rest)
 	c.theirs["f"] += "5\n" // before the next call
 	if out := c.apply(c.o); out.Conflicts() != 0 {
 		t.Errorf("outcome %+v", out)
 	}
-	c.want("both\n"+rest+"5\n", "theirs\n"+rest+"5\n")
+	c.want("ours\ntheirs\n"+rest+"5\n", "theirs\n"+rest+"5\n")
 }
 
 func TestAbortPutsBackWhatAConflictChanged(t *testing.T) {
@@ -165,10 +187,14 @@ func TestContinueKeepsWhatTheFolderHas(t *testing.T) {
 	c.theirs["new"] = "stays for the next call\n"
 	o := c.o
 	o.Continue = true
-	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f", "bin"}) {
-		t.Errorf("outcome %+v", out)
+	if out := c.apply(o); out.Conflicts() != 1 || !slices.Equal(out.Resolved, []string{"bin"}) {
+		t.Errorf("with markers: %+v", out)
 	}
-	wantTree(t, "the folder", load(t, c.dir), tree{"f": marks, "o": "2\n", "bin": "\x002"})
+	c.has("third\n")
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("without markers: %+v", out)
+	}
+	wantTree(t, "the folder", load(t, c.dir), tree{"f": "third\n", "o": "2\n", "bin": "\x002"})
 	want := maps.Clone(c.theirs)
 	delete(want, "new")
 	wantTree(t, "the base", c.base, want)
@@ -183,7 +209,7 @@ func TestAKillWhileAConflictEndsLosesNothing(t *testing.T) {
 		folder, base string
 	}{
 		"abort":    {func(c *conflict) { c.o.Abort = true }, "ours\n", "base\n"},
-		"resolved": {func(c *conflict) { c.has("both\n") }, "both\n", "theirs\n"},
+		"resolved": {func(c *conflict) { c.has("ours\ntheirs\n") }, "ours\ntheirs\n", "theirs\n"},
 	} {
 		for n := 0; ; n++ {
 			c := newConflict(t)

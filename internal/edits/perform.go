@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,23 +20,51 @@ func (s *stage) perform(j *journal) (left []string, err error) {
 		}
 		return s.moveFile(st)
 	}
-	// Removed files may make room for folders and files.
-	for _, removing := range []bool{true, false} {
-		for _, st := range j.Steps {
-			if (st.New == nil) != removing || !usable(string(st.Path)) || strings.Contains(st.Staged+st.Beside, "/") {
-				continue
-			}
-			ok, err := done(st)
-			if err != nil {
+	for _, st := range j.inOrder() {
+		if !usable(string(st.Path)) || strings.Contains(st.Staged+st.Beside, "/") {
+			continue
+		}
+		ok := !slices.Contains(left, string(st.To))
+		if ok {
+			if ok, err = done(st); err != nil {
 				return left, err
 			}
-			if !ok {
-				left = append(left, string(st.Path))
-			}
+		}
+		if !ok {
+			left = append(left, string(st.Path))
 		}
 	}
 	s.hook("sync the folder")
 	return left, unix.Syncfs(s.in.fd)
+}
+
+// inOrder returns the steps in an order in which no file is in the way: first those that
+// remove, then those that bring, then those that remove what was renamed, except what would be
+// in the way.
+func (j *journal) inOrder() []step {
+	brought, folders := make(map[string]bool), make(map[string]bool)
+	for _, st := range j.Steps {
+		if st.New == nil {
+			continue
+		}
+		brought[string(st.Path)] = true
+		for _, dir := range above(string(st.Path)) {
+			folders[dir] = true
+		}
+	}
+	turn := func(st step) int {
+		name := string(st.Path)
+		switch {
+		case st.New != nil:
+			return 1
+		case !brought[string(st.To)] || folders[name] || slices.ContainsFunc(above(name), func(dir string) bool { return brought[dir] }):
+			return 0
+		}
+		return 2
+	}
+	all := slices.Clone(j.Steps)
+	slices.SortStableFunc(all, func(a, b step) int { return turn(a) - turn(b) })
+	return all
 }
 
 // removeFile removes a file if it is still what it was, and then the folders that are empty.
@@ -78,7 +107,7 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 	}
 	now, err := s.in.state(name)
 	if staged == nil {
-		return err == nil && Same(now, st.New), nil // moved before, unless it was changed since
+		return true, nil // moved before; it may have been changed since
 	}
 	if blocked := new(errBlocked); errors.As(err, &blocked) {
 		// Removed files may have left empty folders in the place of the file.

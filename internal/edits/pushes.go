@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 )
 
 // Push is a file that a client writes to a sandbox.
@@ -121,7 +122,7 @@ type Left struct {
 }
 
 // Sort takes the changes apart: those of the sandbox, those that pushes have made, and what
-// pushes have moved away.
+// pushes have moved away. What the sandbox has changed there is a change, too.
 func (p *Pushes) Sort(changes []Change) (sandbox, landed []Change, left []Left) {
 	temps := make(map[string]string)
 	for name, one := range p.files {
@@ -131,18 +132,23 @@ func (p *Pushes) Sort(changes []Change) (sandbox, landed []Change, left []Left) 
 	}
 	for _, c := range changes {
 		if name, ok := temps[c.Path]; ok {
-			left = append(left, Left{name, c.Path, Same(c.After, p.files[name].Before)})
+			one := Left{name, c.Path, Same(c.After, p.files[name].Before)}
+			left = append(left, one)
+			if !one.Untouched && !p.made(name, c.After) {
+				sandbox = append(sandbox, c)
+			}
 			continue
 		}
-		made := false
-		for _, v := range p.files[c.Path].Versions {
-			made = made || Same(v, c.After)
-		}
-		if made {
+		if p.made(c.Path, c.After) {
 			landed = append(landed, c)
 		} else {
 			sandbox = append(sandbox, c)
 		}
 	}
 	return sandbox, landed, left
+}
+
+// made reports whether a version of a file is one that was pushed.
+func (p *Pushes) made(name string, f *File) bool {
+	return slices.ContainsFunc(p.files[name].Versions, func(v *File) bool { return Same(v, f) })
 }

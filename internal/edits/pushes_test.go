@@ -26,7 +26,7 @@ func TestPushesAreKnownUntilTheBaseHasThem(t *testing.T) {
 	}
 	// One of the earlier versions has arrived, one file is on its way, and one is of the sandbox.
 	sandbox, landed, left := p.Sort(differences(t, base, tree{"a": "2", "d/temp": "g", "temp": "changed", "same": "of the sandbox"}))
-	if len(sandbox) != 1 || sandbox[0].Path != "same" || len(landed) != 3 {
+	if len(sandbox) != 2 || sandbox[0].Path != "same" || sandbox[1].Path != "temp" || len(landed) != 3 {
 		t.Errorf("of the sandbox %+v, pushed %+v", sandbox, landed)
 	}
 	if len(left) != 2 || left[0] != (Left{"d/gone", "d/temp", true}) || left[1] != (Left{"link", "temp", false}) {

@@ -26,7 +26,8 @@ import (
 //     file system, the file is copied beside its place first, under a random name of the
 //     journal, and renamed there. A step is repeated without harm: what is no longer in the
 //     stage, or is in its place, is done. A file that somebody changed since the decision is
-//     left alone.
+//     left alone. A file that is renamed is removed last: the user's lines in it are always
+//     somewhere in the folder.
 //  7. All is synced.
 //  8. Conflicts that got markers are remembered, each in a file beside the stage, and end when
 //     a later call finds them resolved (settle). The base of the sandbox advances for all
@@ -71,6 +72,8 @@ type step struct {
 	Staged, Beside string
 	// Target is that of New, if it is a symbolic link.
 	Target []byte
+	// To is where a removed file goes: it stays until that is there.
+	To []byte
 }
 
 // Advanced is a file of the sandbox that was brought, for its base.

@@ -1,0 +1,162 @@
+package edits
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// sight is what a person sees: the files of all sides, and which the diff names.
+type sight struct {
+	folder, sandbox, branch tree
+	diff                    map[string]bool
+}
+
+// oracle says what must hold of lines that are written once.
+type oracle struct {
+	// user and agent have the lines that each side has removed on purpose.
+	user, agent map[string]bool
+	// settled lines are of conflicts that the user has resolved, or of which the user said so
+	// (continued).
+	settled, continued map[string]bool
+	// renamed lines were in files that were renamed: they may come with that.
+	renamed map[string]bool
+	// killed is set after a kill. If it came before the base had a new file, and the user then
+	// changed that, it counts as the user's own: its removal by the sandbox is not named.
+	killed bool
+	// unmarked has what a file was before it got markers.
+	unmarked tree
+}
+
+func newOracle() *oracle {
+	none := func() map[string]bool { return make(map[string]bool) }
+	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), unmarked: make(tree)}
+}
+
+func hasMarkers(text string) bool {
+	return strings.Contains("\n"+text, "\n<<<<<<< ") || strings.Contains("\n"+text, "\n>>>>>>> ")
+}
+
+// written returns the lines of a file, without markers.
+func written(text string) map[string]bool {
+	out := make(map[string]bool)
+	for line := range strings.Lines(strings.TrimPrefix(text, "l:")) {
+		if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "<<<<<<<") && !strings.HasPrefix(line, "=======") && !strings.HasPrefix(line, ">>>>>>>") {
+			out[line] = true
+		}
+	}
+	return out
+}
+
+// where returns the files of each line.
+func where(tr tree) map[string][]string {
+	out := make(map[string][]string)
+	for _, name := range slices.Sorted(maps.Keys(tr)) {
+		if name == ".gitignore" {
+			continue
+		}
+		for line := range written(tr[name]) {
+			out[line] = append(out[line], name)
+		}
+	}
+	return out
+}
+
+// edited notes what a side has removed on purpose.
+func (o *oracle) edited(by *map[string]bool, before, after tree) {
+	was, is := where(before), where(after)
+	for line := range was {
+		if is[line] == nil {
+			(*by)[line] = true
+		}
+	}
+	for line := range is {
+		if was[line] == nil {
+			delete(*by, line)
+		}
+	}
+}
+
+func (o *oracle) moved(text string) { maps.Copy(o.renamed, written(text)) }
+
+// resolved notes a conflict that the user has resolved in a file.
+func (o *oracle) resolved(name, marked string) {
+	maps.Copy(o.settled, written(marked))
+	maps.Copy(o.settled, written(o.unmarked[name]))
+}
+
+// returned notes lines of a file that the sandbox has again as it was copied or brought: the
+// folder's version of that is the newer one.
+func (o *oracle) returned(text string) { o.kept(text) }
+
+// kept notes a conflict of which the user says that the folder has the result.
+func (o *oracle) kept(texts ...string) {
+	for _, text := range texts {
+		maps.Copy(o.settled, written(text))
+		maps.Copy(o.continued, written(text))
+	}
+}
+
+// check says what a call of agbox, which may have been killed, did wrong.
+func (o *oracle) check(before, after sight) (wrong []string) {
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	for name, text := range after.folder {
+		if hasMarkers(text) && !hasMarkers(before.folder[name]) {
+			o.unmarked[name] = before.folder[name]
+		}
+	}
+	for name, text := range after.sandbox {
+		if hasMarkers(text) && !hasMarkers(before.sandbox[name]) {
+			say("the sandbox has the markers of %s", name)
+		}
+	}
+	was, is := where(before.folder), where(after.folder)
+	hadSandbox, hasSandbox, hasBranch := where(before.sandbox), where(after.sandbox), where(after.branch)
+	inMarked := func(tr tree, names []string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return hasMarkers(tr[name]) })
+	}
+	for line, names := range was {
+		if is[line] == nil && !o.agent[line] && !(inMarked(before.folder, names) && o.user[line]) &&
+			!((inMarked(before.folder, names) || o.renamed[line]) && hasSandbox[line] != nil) {
+			say("the folder has lost %s, which nobody removed", line)
+		}
+	}
+	for line, names := range is {
+		if was[line] == nil && o.user[line] && !o.renamed[line] && !inMarked(after.folder, names) {
+			say("the folder has %s again, which the user removed", line)
+		}
+	}
+	for line := range hadSandbox {
+		if hasSandbox[line] == nil && !o.user[line] && !o.continued[line] && !(o.renamed[line] && is[line] != nil) {
+			say("the sandbox has lost %s, which nobody removed", line)
+		}
+	}
+	for line, names := range hasSandbox {
+		if hadSandbox[line] == nil && o.agent[line] && !o.renamed[line] && !o.settled[line] {
+			say("the sandbox has %s again, which it removed", line)
+		}
+		ignored := slices.Contains(names, "out.o")
+		named := slices.ContainsFunc(names, func(name string) bool { return after.diff[name] })
+		if is[line] == nil && !ignored && !named && !o.user[line] && !o.settled[line] && hasBranch[line] == nil {
+			say("%s of the sandbox is neither at home nor named as changed", line)
+		}
+	}
+	for line, names := range is {
+		named := slices.ContainsFunc(names, func(name string) bool { return after.diff[name] })
+		if o.agent[line] && !o.killed && !named && !o.settled[line] && !o.renamed[line] && hasBranch[line] != nil {
+			say("that the sandbox removed %s is neither at home nor named as changed", line)
+		}
+	}
+	for line := range written(after.folder["out.o"]) {
+		if hadSandbox[line] != nil {
+			say("the ignored line %s has come home", line)
+		}
+	}
+	for line := range written(after.sandbox["out.o"]) {
+		if was[line] != nil {
+			say("the ignored line %s has gone to the sandbox", line)
+		}
+	}
+	return wrong
+}
