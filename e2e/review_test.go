@@ -195,4 +195,11 @@ func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
 	harness.WantSame(t, "the sandbox", in.inside(t, "demo", "cd /workspace; cat a new; ls b 2>/dev/null || true"), "2\nn\n")
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "", "")
 	in.Agbox(t, "diff", "demo", "--name-only", "--from-start").WantOutput(t, "a\nb\nnew\n", "")
+	// What the branch has and the sandbox takes back is named, unless the folder is as the sandbox.
+	in.inside(t, "demo", `cd /workspace; echo 3 > a; echo n > other`)
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	in.inside(t, "demo", `cd /workspace; echo 4 > a; rm other`)
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a\n", "")
+	in.inside(t, "demo", `cd /workspace; echo 2 > a`)
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "", "")
 }

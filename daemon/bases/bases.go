@@ -54,6 +54,8 @@ var ErrNone = errors.New("there is no base")
 type Base struct {
 	*storev1.WorkspaceBase
 	byPath map[string]*storev1.BaseFile
+	// folder has what the folder has of the files that went to a branch; nil is none.
+	folder map[string]*storev1.BaseFile
 	pack   *os.File
 	// starts has the position of each block in the contents.
 	starts []uint64
@@ -102,6 +104,10 @@ func Open(dir string) (*Base, error) {
 func (b *Base) Show(against agboxv1.WorkBase) {
 	switch against {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
+		b.folder = make(map[string]*storev1.BaseFile)
+		for _, f := range b.GetBranched() {
+			b.folder[string(f.GetPath())] = b.byPath[string(f.GetPath())]
+		}
 		overlay(b.byPath, b.GetBranched())
 	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
 		overlay(b.byPath, b.GetFirst())
@@ -138,6 +144,13 @@ func (b *Base) Close() {
 
 // File returns the file of a path, or nil.
 func (b *Base) File(path string) *storev1.BaseFile { return b.byPath[path] }
+
+// Folder returns the version in the folder of a file that went to a branch: nil if there is
+// none. ok is false for other files, and if the base is not what was brought home.
+func (b *Base) Folder(path string) (f *storev1.BaseFile, ok bool) {
+	f, ok = b.folder[path]
+	return f, ok
+}
 
 // Content writes the content of a regular file of the base to w.
 func (b *Base) Content(f *storev1.BaseFile, w io.Writer) error {

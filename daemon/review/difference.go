@@ -37,6 +37,11 @@ func baseFile(f *storev1.BaseFile) *agboxv1.WorkspaceFile {
 	return &agboxv1.WorkspaceFile{Executable: f.GetMode()&0o100 != 0, Size: f.GetSize(), Sha256: f.GetSha256()}
 }
 
+// equal is same for files that may not exist.
+func equal(a, b *agboxv1.WorkspaceFile) bool {
+	return a == nil && b == nil || a != nil && b != nil && same(a, b)
+}
+
 func same(a, b *agboxv1.WorkspaceFile) bool {
 	return a.GetLink() == b.GetLink() && a.GetExecutable() == b.GetExecutable() && bytes.Equal(a.GetSha256(), b.GetSha256())
 }
@@ -94,8 +99,11 @@ func (c *comparison) gone(path string) error { return c.compare(path, nil, nil) 
 func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content func(io.Writer) error) error {
 	f := c.base.File(path)
 	before := baseFile(f)
-	if before == nil && after == nil || before != nil && after != nil && same(before, after) {
+	if equal(before, after) {
 		return nil
+	}
+	if other, ok := c.base.Folder(path); ok && equal(baseFile(other), after) {
+		return nil // it is home in the folder
 	}
 	if c.changes++; c.changes > maxChanges {
 		return c.tooMany()

@@ -40,7 +40,10 @@ func (w *world) home() tree {
 func (w *world) compare(base tree) []Change {
 	w.t.Helper()
 	changes, _, _ := w.pushes().Sort(w.differences(base))
-	return changes
+	return slices.DeleteFunc(changes, func(c Change) bool {
+		text, known := w.base[c.Path] // it is home in the folder
+		return !known && c.After == nil || known && Same(c.After, version(text))
+	})
 }
 
 func (w *world) differences(base tree) []Change {
