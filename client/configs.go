@@ -38,7 +38,10 @@ func watchConfigs(dir string) (*configWatch, error) {
 
 // replaced is called before a file is made or replaced.
 func (w *configWatch) replaced(name string) {
-	if _, known := w.before[name]; !known && covers.Match(filepath.Join(w.dir, name), covers.Names) {
+	if _, known := w.before[name]; known {
+		return
+	}
+	if _, ok := covers.Find(filepath.Join(w.dir, name)); ok {
 		w.before[name] = w.state(name)
 	}
 }

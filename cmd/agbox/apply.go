@@ -192,7 +192,7 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 			continue
 		}
 		at := filepath.Join(done.Folder, one.Path)
-		if covers.Match(at, covers.Names) {
+		if _, ok := covers.Find(at); ok {
 			look = append(look, printable(at))
 		}
 		if to := leadsOut(one.Path, one.Target); to != "" {

@@ -106,7 +106,7 @@ func (v *syncView) warning(one client.SyncedFile) string {
 	if to := leadsOut(one.Path, one.Target); to != "" {
 		return "  (a link that leads out of the folder: " + printable(to) + ")"
 	}
-	if covers.Match(filepath.Join(v.folder, one.Path), covers.Names) {
+	if _, ok := covers.Find(filepath.Join(v.folder, one.Path)); ok {
 		return "  (look at it: this machine executes what it says, or agbox reads it next time)"
 	}
 	return ""

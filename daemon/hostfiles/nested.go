@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/covers"
 )
 
 // maxFolders bounds the folders of a mount in which repositories are looked for. Those near
@@ -50,9 +52,9 @@ func (n *nestedWalk) look(own string) bool {
 			at := path.Join(dir, e.Name())
 			switch {
 			case at == ".git" || own == "." && slices.Contains(inGit, at):
-			case e.Name() == ".git" && e.IsDir():
+			case e.IsDir() && covers.Same(e.Name(), ".git"):
 				n.repositories = append(n.repositories, at)
-			case e.Name() == ".git":
+			case covers.Same(e.Name(), ".git"):
 				n.files = append(n.files, at)
 			case e.IsDir():
 				next = append(next, at)
@@ -65,13 +67,9 @@ func (n *nestedWalk) look(own string) bool {
 
 // bare reports whether a folder with these entries is one of git.
 func bare(entries []os.DirEntry) bool {
-	found := 0
-	for _, e := range entries {
-		if e.Name() == "HEAD" || e.IsDir() && (e.Name() == "objects" || e.Name() == "refs") {
-			found++
-		}
-	}
-	return found == 3
+	return covers.Repository(func(name string) bool {
+		return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return covers.Same(e.Name(), name) })
+	})
 }
 
 // isGone reports whether an error means that a folder does not exist, or has been replaced by

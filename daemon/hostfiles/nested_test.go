@@ -40,18 +40,29 @@ func TestRepositoriesBelowAMountAreCovered(t *testing.T) {
 	h.repo(t, "people/me/app/vendor/deep/one")
 	h.repo(t, "people/me/app/plain/part")
 	git(t, h.path("people/me/app/plain"), "clone", "-q", "--bare", "part", "store")
+	// Git takes these two for repositories too: parts that are links, and parts in another folder.
+	h.write(t, "people/me/app/linked/HEAD", "ref: refs/heads/main\n")
+	h.write(t, "people/me/app/linked/config", "")
+	h.link(t, h.path("people/me/app/linked"), "people/me/app/linked/objects")
+	h.link(t, h.path("people/me/app/linked"), "people/me/app/linked/refs")
+	h.write(t, "people/me/app/shared/HEAD", "ref: refs/heads/main\n")
+	h.write(t, "people/me/app/shared/commondir", "../plain/store\n")
+	h.write(t, "people/me/app/.claude/settings.json", "{}")
+	h.write(t, "people/me/app/.claude/notes", "")
+	h.write(t, "people/me/app/AGENTS.md", "")
 	git(t, h.path("people/me/app/plain/part"), "worktree", "add", "-q", h.path("people/me/app/trees/topic"))
 	h.link(t, h.path("people"), "people/me/app/loop")
 	readOnly, all := h.covered(t, top)
 	for _, want := range []string{
 		".git/config", ".git/hooks", "vendor/deep/one/.git/config", "vendor/deep/one/.git/hooks", "plain/part/.git/config",
 		"plain/part/.git/worktrees/topic/commondir", "plain/store/config", "plain/store/hooks", "trees/topic/.git",
+		"linked/config", "shared/commondir", ".claude/settings.json",
 	} {
 		if !slices.Contains(readOnly, want) {
 			t.Errorf("%s is not covered: %v", want, readOnly)
 		}
 	}
-	for _, want := range []string{"vendor", "vendor/deep", "vendor/deep/one", "vendor/deep/one/.git", "trees/topic"} {
+	for _, want := range []string{"vendor", "vendor/deep", "vendor/deep/one", "vendor/deep/one/.git", "trees/topic", ".claude"} {
 		if !slices.Contains(all, want) || slices.Contains(readOnly, want) {
 			t.Errorf("%s is not pinned: %v", want, all)
 		}

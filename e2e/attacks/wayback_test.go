@@ -48,8 +48,11 @@ func project(t *testing.T, in *harness.Install) string {
 	dir := write(t, in, "project", map[string]string{
 		"main.c": "int main;\n", "agbox.yaml": "image: " + harness.ImageDebian + "\n", ".devcontainer/devcontainer.json": "{}\n", "compose.yaml": "services: {}\n",
 		".vscode/settings.json": "{}\n", ".idea/workspace.xml": "<x/>\n", ".envrc": "true\n", ".npmrc": "a=b\n",
+		".claude/settings.json": "{}\n", ".claude/hooks/start.sh": "true\n", ".mcp.json": "{}\n", ".husky/pre-commit": "true\n", ".cargo/config.toml": "\n", "mise.toml": "\n",
+		".zed/tasks.json": "[]\n", ".yarnrc.yml": "a: b\n", ".codex/config.toml": "\n", "AGENTS.md": "Be kind.\n",
 	})
 	git(t, dir, "init", "-q", "-b", "main")
+	write(t, in, "project", map[string]string{".git/info/attributes": "*.x binary\n"})
 	git(t, dir, "add", "-A")
 	git(t, dir, "commit", "-q", "-m", "first")
 	git(t, dir, "worktree", "add", "-q", filepath.Join(in.Home, "tree"), "-b", "tree")
@@ -62,7 +65,9 @@ var changes = []string{
 	"echo x >agbox.yaml", "rm agbox.yaml", "mv agbox.yaml other", "ln -sf /tmp/x agbox.yaml", "echo x >.devcontainer/devcontainer.json", "rm -r .devcontainer",
 	"mv .devcontainer old", "echo x >compose.yaml", "echo x >.vscode/tasks.json", "mv .vscode old", "echo x >.idea/x", "echo x >.envrc", "echo x >.npmrc",
 	"echo x >.git/hooks/post-checkout", "mv .git/hooks .git/old", "git config core.fsmonitor /tmp/x", "echo x >>.git/config", "rm -f .git/config",
-	"mv .git .git2", "rm -rf .git/worktrees/tree/commondir", "umount .git/hooks", "mount -o remount,bind,rw .git/hooks",
+	"mv .git .git2", "rm -rf .git/worktrees/tree/commondir", "echo x >.git/info/attributes", "mv .git/info .git/old",
+	"echo x >.claude/settings.json", "rm -r .claude", "echo x >.claude/hooks/start.sh", "echo x >.mcp.json", "echo x >.husky/pre-push", "mv .husky old", "echo x >.cargo/config.toml",
+	"echo x >mise.toml", "echo x >.zed/tasks.json", "echo x >.yarnrc.yml", "echo x >.codex/config.toml", "umount .git/hooks", "mount -o remount,bind,rw .git/hooks",
 }
 
 func TestASandboxCannotChangeWhatTheHostExecutes(t *testing.T) {

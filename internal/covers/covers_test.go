@@ -1,7 +1,9 @@
 package covers
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -9,6 +11,7 @@ func TestNamesMatchInAnyFolder(t *testing.T) {
 	for path, want := range map[string]bool{
 		"agbox.yaml": true, "/home/me/src/agbox.yaml": true, "src/agbox.yaml.old": false, "x/.vscode/tasks.json": true, ".vscodes": false,
 		"x/.git/hooks/post-commit": true, "x/.git/config": true, "x/.git/objects/config": false, "x/.git": true, "x/.git/HEAD": false,
+		"x/.git/info/attributes": true, "x/.git/info/exclude": false, "x/.claude/settings.json": true, "x/AGENTS.md": false,
 		"x/.git/modules/sub/hooks/pre-push": true, "x/.git/modules/sub/HEAD": false, "x/.git/worktrees/w/commondir": true,
 		"src/config": false, "src/hooks/x": false, "Makefile": true,
 	} {
@@ -29,5 +32,49 @@ func TestPartsOfAProjectHaveTheNamesBelowThem(t *testing.T) {
 		if _, inside := Below(folder, Names); !inside {
 			t.Errorf("%s is not inside", folder)
 		}
+	}
+}
+
+func TestWhatTheHostExecutesIsFoundUnderAllItsNames(t *testing.T) {
+	for path, want := range map[string]string{
+		".envrc": "direnv", "a/b/.envrc": "direnv", ".ENVRC": "direnv", ".env\u200crc": "direnv", ".envrc. .": "direnv", ".envrc:stream": "direnv", "ENVRC~1": "direnv",
+		"x/.claude/settings.json": "Claude Code", ".claude/hooks/x/y": "Claude Code", ".Claude/Hooks": "Claude Code", ".claude/hoo\u212as/x": "Claude Code",
+		"CLAUDE~1/SETTIN~1.JSO": "Claude Code", "CLAUDE~12": "", ".claude/worktrees/a/main.go": "", ".claude": "Claude Code", "x/.zed": "Zed", "MCP~1.JSO": "Claude Code and other agents",
+		"AGENTS.md": "agents, which read them as instructions", "sub/claude.MD": "agents, which read them as instructions", "AGENTS.md.old": "",
+		".git": "git", "sub/.git": "git", ".GIT/Hooks/x": "git", ".git/info/attributes": "git", ".git/modules/a/config": "git", ".git/HEAD": "", ".gitmodules": "git",
+		".vscode/tasks.json": "VS Code and its relatives", ".vscodes": "", "cargo/config.toml": "", ".cargo/config.toml": "Cargo", "config.toml": "",
+		"main~1.go": "", "notes~": "", "~1": "", ".": "", "..": "", "": "", "a.": "", ".github/workflows/x": "",
+	} {
+		if e, ok := Find(path); ok != (want != "") || e.Who != want {
+			t.Errorf("%q is of %q, not of %q", path, e.Who, want)
+		}
+	}
+}
+
+func TestAFolderIsARepositoryByTheNamesInIt(t *testing.T) {
+	for names, want := range map[string]bool{
+		"HEAD objects refs": true, "HEAD commondir": true, "HEAD objects refs config": true, "HEAD": false, "HEAD objects": false, "HEAD refs config": false, "objects refs commondir": false, "": false,
+	} {
+		if Repository(func(name string) bool { return slices.Contains(strings.Fields(names), name) }) != want {
+			t.Errorf("%s: not %v", names, want)
+		}
+	}
+}
+
+func TestTheDocumentHasTheTable(t *testing.T) {
+	var want strings.Builder
+	for _, e := range Table {
+		here := "read-only"
+		if e.Open != "" {
+			here = "only named: " + e.Open
+		}
+		want.WriteString("| `" + strings.Join(e.Names, "`, `") + "` | " + e.Who + " | " + e.When + " | " + here + " |\n")
+	}
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "|---|---|---|---|\n"+want.String()+"\n") {
+		t.Errorf("docs/security.md has not exactly these rows:\n%s", want.String())
 	}
 }
