@@ -32,6 +32,9 @@ type ApplyOptions struct {
 	// Branch commits the work on this branch of the folder's repository instead, with
 	// Message. Neither the work tree nor the index is touched.
 	Branch, Message string
+	// Agree is asked, except for a check, before anything is changed, if this machine would
+	// execute some of the files. Nil agrees.
+	Agree Agree
 }
 
 // WorkOutcome is what became of a change.
@@ -55,6 +58,9 @@ type AppliedWork struct {
 	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
 	// killed. Nothing in it is used.
 	OldStage bool
+	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
+	// those that were left out.
+	Executable []Executable
 }
 
 // Conflicts counts the outcomes that a person must look at.
@@ -87,6 +93,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		return err
 	}
 	var earlier AppliedWork
+	asked := &consent{agree: o.Agree}
 	for {
 		w, err := c.Work(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""})
 		if err != nil {
@@ -101,7 +108,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			}
 			continue
 		}
-		done, again, err := w.apply(ctx, install, id, label, o, advance)
+		done, again, err := w.apply(ctx, install, id, label, o, asked, advance)
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
 			return slices.ContainsFunc(done.Outcomes, func(o WorkOutcome) bool { return o.Path == old.Path && o.Conflict() })
@@ -117,13 +124,22 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 }
 
 // apply brings the work. again means that it ended what an earlier call had begun.
-func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
+func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, asked *consent, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
 	done.Folder = w.Source
 	changes := edits.Select(w.Changes, o.Paths)
+	switch {
+	case o.Abort || o.Continue: // bring nothing
+	case o.Check:
+		done.Executable = executables(w.Source, changes)
+	default:
+		if changes, done.Executable, err = asked.decide(ctx, w.Source, changes); err != nil {
+			return done, false, err
+		}
+	}
 	if o.Branch == "" {
 		out, err := edits.Apply(ctx, w.Changes, edits.ApplyOptions{
 			Folder: w.Source, Data: install.Folders(), Sandbox: id, Label: label, Check: o.Check, NoMerge: o.NoMerge, Advance: advance,
-			Paths: o.Paths, Abort: o.Abort, Again: o.Again, Continue: o.Continue,
+			Paths: o.Paths, Without: without(done.Executable, o.Check), Abort: o.Abort, Again: o.Again, Continue: o.Continue,
 		})
 		done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
 		done.Resolved, done.Resumed = out.Resolved, out.Finished

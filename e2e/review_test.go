@@ -113,13 +113,15 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	}
 	in.Agbox(t, "pull", "demo", "n", "c").Want(t, 0).WantOutput(t, "D c\nR c => n/c\n", "")
 	r := in.Agbox(t, "apply", "demo").Want(t, 1)
-	harness.WantSame(t, "the outcome", r.Stdout, "A .vscode/tasks.json\nM a  (merged)\nU b  (conflict: both have changed the same lines; see the markers)\nA out\n")
-	if !strings.Contains(r.Stderr, "  "+dir+"/.vscode/tasks.json\n") || !strings.Contains(r.Stderr, "/out -> /etc/shadow") || !strings.Contains(check.Stdout, "U b") {
+	harness.WantSame(t, "the outcome", r.Stdout, "M a  (merged)\nU b  (conflict: both have changed the same lines; see the markers)\nA out\n")
+	if !strings.Contains(r.Stderr, "  A .vscode/tasks.json  (VS Code and its relatives, when it opens the folder, or starts a task of it)\n") || !strings.Contains(r.Stderr, "/out -> /etc/shadow") || !strings.Contains(check.Stdout, "U b") {
 		t.Errorf("apply said %s%s", check.Stdout, r.Stderr)
 	}
 	wantFile(t, filepath.Join(dir, "a"), "one\n2\n3\n4\nfive\n")
 	wantFile(t, filepath.Join(dir, "b"), "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n")
 	wantFile(t, filepath.Join(dir, "n/c"), "c\n")
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	harness.WantSame(t, "with a yes", in.Agbox(t, "apply", "demo", ".vscode", "--yes-executable").Want(t, 0).Stdout, "A .vscode/tasks.json\n")
 	for _, name := range []string{".git", "c"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !os.IsNotExist(err) {
 			t.Errorf("there is %s: %v", name, err)

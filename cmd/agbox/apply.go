@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/covers"
 	"github.com/agbox/agbox/internal/edits"
 )
 
 type applyOptions struct {
 	client.ApplyOptions
+	executables
 	pull bool
 }
 
@@ -41,6 +41,11 @@ With --branch, the work becomes a commit on a branch of the folder's git reposit
 HEAD or on top of the branch if it exists. The files and the index stay as they are. If
 there are conflicts, no commit is made. "agbox diff" and "agbox rm" then count the work as
 brought back; the folder does not have it, so "agbox sync" and "agbox apply" bring it there.
+
+Files that programs of this machine execute because they are there, that agents read as
+instructions or agbox reads next, and whatever git takes for a repository, are shown first
+and asked about. Without a terminal they are left out, named, and the exit code is 1;
+--yes-executable brings them. docs/security.md lists them.
 
 The sandbox may be stopped; it is not started. Nothing is written outside of the folder,
 through a link or inside .git, and no file gets setuid or setgid. Merging lines and
@@ -79,6 +84,7 @@ func (a *app) pullCommand() *cobra.Command {
 		Long: `Bring what a sandbox changed in its workspace to the folder that was copied in, if the
 folder still has all those files as they were copied. Otherwise nothing is changed, and
 the exit code is 1: "agbox apply" merges. Other files of the folder may have changed.
+It asks about what this machine executes, as "agbox apply" does.
 
 "agbox image pull" pulls images.`,
 		Example: `  agbox pull demo
@@ -98,6 +104,7 @@ func (o *applyOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.All, "all", "a", false, "also bring new files that are ignored")
 	f.BoolVar(&o.Check, "check", false, "only say what would happen")
 	f.BoolVar(&o.Check, "dry-run", false, "same as --check")
+	o.executables.addFlag(cmd)
 }
 
 func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string, paths []string) error {
@@ -109,9 +116,15 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 	if err != nil {
 		return err
 	}
+	o.Agree = func(ctx context.Context, folder string, found []client.Executable) (bool, error) {
+		return o.ask(ctx, a, folder, found)
+	}
 	done, err := c.ApplyWork(ctx, id, o.ApplyOptions)
 	if err != nil {
 		return err
+	}
+	if o.Check && len(done.Executable) > 0 {
+		a.showExecutables(done.Folder, done.Executable)
 	}
 	if done.Resumed {
 		a.say("An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
@@ -125,12 +138,21 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 	for _, path := range done.Resolved {
 		a.say("The conflict in %s is resolved.", printable(path))
 	}
+	return o.conclude(a, sandbox, done)
+}
+
+// conclude sums up, and returns what the exit code tells.
+func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork) error {
 	conflicts := done.Conflicts()
 	merged := 0
 	for _, one := range done.Outcomes {
 		if one.Kind == edits.Merged {
 			merged++
 		}
+	}
+	left := !o.Check && len(done.Executable) > 0
+	if left {
+		a.say("%s left out: see `agbox diff %[2]s`. `%[3]s %[2]s --yes-executable` brings them.", wereExecutables(done.Executable), sandbox, o.command())
 	}
 	switch {
 	case o.pull && conflicts+merged > 0 && !done.Changed:
@@ -144,10 +166,13 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbo
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved) == 0:
+	case len(done.Outcomes)+len(done.Resolved) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
+	}
+	if left {
+		return exitStatus(codeFailure)
 	}
 	return nil
 }
@@ -160,6 +185,14 @@ func count(all ...bool) (n int) {
 		}
 	}
 	return n
+}
+
+// command is what a person types to do the same again.
+func (o *applyOptions) command() string {
+	if o.pull {
+		return "agbox pull"
+	}
+	return "agbox apply"
 }
 
 // tell prints what became of each file, as git names it.
@@ -191,16 +224,12 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 		if one.After == nil || one.Kind == edits.Refused {
 			continue
 		}
-		at := filepath.Join(done.Folder, one.Path)
-		if _, ok := covers.Find(at); ok {
-			look = append(look, printable(at))
-		}
 		if to := leadsOut(one.Path, one.Target); to != "" {
-			look = append(look, printable(at)+" -> "+printable(to))
+			look = append(look, printable(filepath.Join(done.Folder, one.Path))+" -> "+printable(to))
 		}
 	}
 	if len(look) > 0 && !o.Check {
-		a.say("Look at these files before you use them. This machine executes what they say, agbox reads them next time, or they lead out of the folder:")
+		a.say("These links lead out of the folder:")
 		a.sayEach("  " + strings.Join(look, "\n  "))
 	}
 	return nil

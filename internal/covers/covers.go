@@ -84,6 +84,31 @@ func Repository(has func(name string) bool) bool {
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
+// GitPart returns which part of a repository the first part of a path below it is: one of
+// those that Repository asks for, or that makes git run commands. It is empty for others.
+func GitPart(name string) string {
+	folded := fold(name)
+	if part, ok := gitParts[folded]; ok || !strings.Contains(folded, "~") {
+		return part
+	}
+	for long, part := range gitParts {
+		if isShort(folded, long) {
+			return part
+		}
+	}
+	return ""
+}
+
+// gitParts has these parts by their folded names.
+var gitParts = func() map[string]string {
+	all := map[string]string{"head": "HEAD", "objects": "objects", "refs": "refs"}
+	for _, name := range GitNames {
+		first, _, _ := strings.Cut(name, "/")
+		all[first] = first
+	}
+	return all
+}()
+
 // Match reports whether a path is, or is below, a file or folder with one of the names, in
 // any folder. In folders of submodules and worktrees of git, GitNames count too.
 func Match(path string, names []string) bool {

@@ -102,6 +102,10 @@ func fold(name string) string {
 // foldRune returns a letter in lower case, and -1 for a character that HFS+ ignores.
 func foldRune(r rune) rune {
 	switch {
+	case r >= 'A' && r <= 'Z':
+		return r + 'a' - 'A'
+	case r < 0x80:
+		return r
 	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
 		return -1
 	}

@@ -28,6 +28,8 @@ type ApplyOptions struct {
 	NoMerge bool
 	// Paths limit the work and the conflicts to these files and folders.
 	Paths []string
+	// Without are the paths of changes that are not brought.
+	Without map[string]bool
 	// Abort puts the files of earlier conflicts back as they were, if they still have the
 	// markers, and brings nothing. Again brings those conflicts anew. Continue says that
 	// conflicts without markers are resolved: what the folder has stays, and nothing is brought.
@@ -109,7 +111,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	}
 	defer dir.Remove()
 	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label}
-	decisions, err := m.plan(Select(changes, o.Paths))
+	decisions, err := m.plan(slices.DeleteFunc(slices.Clone(Select(changes, o.Paths)), func(c Change) bool { return o.Without[c.Path] }))
 	if err != nil {
 		return Applied{}, err
 	}

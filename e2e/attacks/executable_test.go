@@ -1,0 +1,116 @@
+package attacks
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// hostile changes a workspace so that programs of the host would execute what it says, beside
+// honest work. A folder that git takes for a repository has no .git.
+const hostile = `set -e; cd /workspace; echo two >main.c; echo x >.claude/settings.json; echo x >>AGENTS.md; rm .npmrc; mkdir sub; echo x >sub/.ENVRC; ln -s x .gemini
+	mkdir -p lib/evil/objects lib/evil/refs lib/evil/src; cd lib/evil; echo 'ref: refs/heads/main' >HEAD; printf '[core]\n\tfsmonitor = /tmp/x\n' >config; echo x >objects/x; echo x >refs/x; echo x >src/a`
+
+// wantThere checks which of some files a folder has.
+func wantThere(t *testing.T, dir string, there bool, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(dir, name)); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// repositoryAt reports whether the git of the host takes a folder for one of its own.
+func repositoryAt(t *testing.T, dir string) bool {
+	t.Helper()
+	return git(t, dir, "rev-parse", "--git-dir") == "."
+}
+
+func TestWorkThatTheHostWouldExecuteIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	Row(t, 110, "settings of agents and editors come home with the work, by apply and pull")
+	Row(t, 111, "a bare repository comes home with the work, whole or in two parts")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	inside(t, in, "demo", hostile)
+	held := []string{"AGENTS.md", ".claude/settings.json", ".npmrc", "sub/.ENVRC", ".gemini", "lib/evil/"}
+	named := func(out string) {
+		t.Helper()
+		for _, want := range held {
+			if !strings.Contains(out, " "+want+"  (") {
+				t.Errorf("%s is not shown: %s", want, out)
+			}
+		}
+	}
+	stay := func() {
+		t.Helper()
+		wantThere(t, dir, true, ".npmrc")
+		wantThere(t, dir, false, "sub/.ENVRC", ".gemini", "lib/evil/HEAD", "lib/evil/config", "lib/evil/objects", "lib/evil/refs")
+		harness.WantSame(t, "the changes of the project", git(t, dir, "diff", "--name-only"), "main.c")
+	}
+	named(in.Agbox(t, "apply", "demo", "--check").Want(t, 0).Stderr)
+	r := in.Agbox(t, "apply", "demo").Want(t, 1)
+	named(r.Stderr)
+	harness.WantSame(t, "what comes", r.Stdout, "A lib/evil/src/a\nM main.c\n")
+	stay()
+	if repositoryAt(t, filepath.Join(dir, "lib/evil")) {
+		t.Error("git takes a folder of the sandbox for a repository")
+	}
+	for _, command := range []string{"pull", "apply"} {
+		r := in.Agbox(t, command, "demo").Want(t, 1)
+		named(r.Stderr)
+		harness.WantSame(t, "what comes then", r.Stdout, "")
+	}
+	in.Agbox(t, "rm", "demo").Want(t, 4) // what was left out is work
+	asked := in.OnTerminal(t, "apply", "demo")
+	asked.Await("Bring them too?")
+	asked.Types("n\n")
+	if code := asked.Wait(); code != 1 {
+		t.Errorf("a no ends with %d", code)
+	}
+	stay()
+	// A repository in two parts: the first is harmless, and the second completes it.
+	inside(t, in, "demo", "set -e; cd /workspace; mkdir -p parts/objects parts/refs; echo x >parts/objects/x; echo x >parts/refs/x")
+	harness.WantSame(t, "the first part", in.Agbox(t, "apply", "demo", "parts").Want(t, 0).Stdout, "A parts/objects/x\nA parts/refs/x\n")
+	inside(t, in, "demo", "cd /workspace/parts; echo 'ref: refs/heads/main' >HEAD; echo >config")
+	if r := in.Agbox(t, "apply", "demo", "parts").Want(t, 1); !strings.Contains(r.Stderr, " A parts/  (git, ") {
+		t.Errorf("the second part: %s", r.Stderr)
+	}
+	wantThere(t, dir, false, "parts/HEAD", "parts/config")
+	// A yes brings them.
+	yes := in.OnTerminal(t, "apply", "demo", "sub")
+	yes.Await("Bring them too?")
+	yes.Types("y\n")
+	if code := yes.Wait(); code != 0 {
+		t.Errorf("a yes ends with %d", code)
+	}
+	wantThere(t, dir, true, "sub/.ENVRC")
+	in.Must(t, "pull", "demo", "--yes-executable")
+	wantThere(t, dir, true, "parts/HEAD", "lib/evil/config", ".gemini")
+	wantThere(t, dir, false, ".npmrc")
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")
+}
+
+func TestABranchGetsNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
+	t.Parallel()
+	Row(t, 110, "settings of agents and editors come home on a branch")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	inside(t, in, "demo", hostile)
+	git(t, dir, "config", "user.name", "a")
+	git(t, dir, "config", "user.email", "a@b")
+	if r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 1); !strings.Contains(r.Stderr, "Branch fix has the work") {
+		t.Errorf("apply says %s", r.Stderr)
+	}
+	harness.WantSame(t, "the branch", git(t, dir, "diff", "--name-only", "main", "fix"), "lib/evil/src/a\nmain.c")
+	in.Must(t, "apply", "demo", "--branch", "fix", "--yes-executable")
+	if got := git(t, dir, "diff", "--name-only", "main", "fix"); !strings.Contains(got, ".claude/settings.json") {
+		t.Errorf("after a yes it has %s", got)
+	}
+}
