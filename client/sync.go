@@ -24,6 +24,9 @@ type SyncOptions struct {
 	// Told is called for each file that was brought to the other side, and once for each
 	// conflict. Both are called by one goroutine at a time.
 	Told func(SyncedFile)
+	// Agree is asked once for each version of a file that this machine would execute. What does
+	// not come for it counts and is told as a conflict. Nil agrees.
+	Agree Agree
 	// Trouble is called with a sentence if changes are noticed later than usual. It may be nil.
 	Trouble func(why string)
 }
@@ -62,7 +65,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	}
 	s := &syncing{
 		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
-		conflicts: make(map[string]string),
+		conflicts: make(map[string]string), asked: consent{agree: o.Agree},
 	}
 	defer s.close()
 	err = s.settle(ctx)
@@ -89,6 +92,8 @@ type syncing struct {
 	folders []string
 	// conflicts has why each path was told to be in conflict.
 	conflicts map[string]string
+	// asked has what Agree has said.
+	asked consent
 }
 
 // close lets other clients keep the folder in step.
@@ -152,6 +157,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	s.folders = scan.Folders
 	r := &syncRound{syncing: s, Sides: edits.Part(w.shared.Files, w.Changes, scan.Changed, settled.Open), dir: w.dir.Path, clashes: make(map[string]bool)}
+	if err := r.hold(ctx); err != nil {
+		return false, err
+	}
 	for _, path := range slices.Sorted(maps.Keys(r.Clashes)) {
 		r.clash(path, r.Clashes[path])
 	}
@@ -222,6 +230,16 @@ type syncRound struct {
 	dir     string
 	clashes map[string]bool
 	brought bool
+}
+
+// hold keeps back what this machine would execute, unless Agree lets it come.
+func (r *syncRound) hold(ctx context.Context) error {
+	come, left, err := r.asked.decide(ctx, r.scanner.Folder, r.ToFolder)
+	for _, one := range left {
+		r.clash(one.Path, "not brought without a yes: "+one.Who+", "+one.When)
+	}
+	r.ToFolder = come
+	return err
 }
 
 // clash tells of a conflict, once.

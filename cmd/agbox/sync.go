@@ -14,6 +14,7 @@ import (
 
 func (a *app) syncCommand() *cobra.Command {
 	var watch bool
+	var found executables
 	cmd := &cobra.Command{
 		Use:   "sync SANDBOX [flags]",
 		Short: "Keep a folder and the copy of it in a sandbox in step",
@@ -25,6 +26,10 @@ the sandbox; A is added, M modified, D removed. A line with "!!" is a conflict: 
 have changed the file. Both keep their versions, and the exit code is 1. "agbox apply"
 merges the lines of such files.
 
+What this machine executes, see "agbox help apply", is asked about. With --watch, without a
+terminal or after a no, such a line says that the sandbox keeps it. --yes-executable brings
+all of it, and "agbox apply" what its paths name.
+
 New files that a .gitignore names are left out, and so is the inside of .git. Empty
 folders, devices and FIFOs are left out too. Nothing is written outside of the folder or
 through a link, and no file gets setuid or setgid.`,
@@ -33,16 +38,18 @@ through a link, and no file gets setuid or setgid.`,
 		Args:              arguments(1, 1, "a SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return (&syncView{app: a, sandbox: args[0]}).run(ctx, c, watch)
+			return (&syncView{app: a, sandbox: args[0], executables: found}).run(ctx, c, watch)
 		}),
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on until Ctrl-C")
+	found.addFlag(cmd)
 	return cmd
 }
 
 // syncView prints what "agbox sync" does.
 type syncView struct {
 	*app
+	executables
 	sandbox, folder     string
 	toSandbox, toFolder int
 }
@@ -51,6 +58,12 @@ func (v *syncView) run(ctx context.Context, c *client.Client, watch bool) error 
 	id, err := v.app.sandbox(ctx, c, v.sandbox, changes)
 	if err != nil {
 		return err
+	}
+	agree := func(ctx context.Context, folder string, found []client.Executable) (bool, error) {
+		if watch {
+			return v.yes, nil // the line of each file says so
+		}
+		return v.executables.ask(ctx, v.app, folder, found)
 	}
 	conflicts, err := c.Sync(ctx, id, client.SyncOptions{
 		Watch: watch,
@@ -61,6 +74,7 @@ func (v *syncView) run(ctx context.Context, c *client.Client, watch bool) error 
 			}
 		},
 		Told:    v.tell,
+		Agree:   agree,
 		Trouble: func(why string) { v.say("%s", printable(why)) },
 	})
 	var sig interrupted

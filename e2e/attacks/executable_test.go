@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -113,4 +114,46 @@ func TestABranchGetsNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
 	if got := git(t, dir, "diff", "--name-only", "main", "fix"); !strings.Contains(got, ".claude/settings.json") {
 		t.Errorf("after a yes it has %s", got)
 	}
+}
+
+func TestASyncBringsNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
+	t.Parallel()
+	Row(t, 110, "settings of agents and editors come home by sync and sync --watch")
+	Row(t, 111, "a bare repository comes home by sync")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	inside(t, in, "demo", hostile)
+	lines := `!! U .claude/settings.json  (conflict: not brought without a yes: Claude Code, when it starts in the folder, and at its events)
+!! U .gemini  (conflict: not brought without a yes: Gemini CLI, when it starts in the folder)
+!! U .npmrc  (conflict: not brought without a yes: npm, pnpm, when it installs packages or runs a script)
+!! U AGENTS.md  (conflict: not brought without a yes: agents, which read them as instructions, when they start in the folder)
+!! U lib/evil  (conflict: not brought without a yes: git, takes it for a repository, and executes its settings at any command in it)
+!! U sub/.ENVRC  (conflict: not brought without a yes: direnv, when a shell enters the folder)
+`
+	harness.WantSame(t, "the lines", in.Agbox(t, "sync", "demo").Want(t, 1).Stdout, lines+"<- A lib/evil/src/a\n<- M main.c\n")
+	harness.WantSame(t, "later lines", in.Agbox(t, "sync", "demo").Want(t, 1).Stdout, lines)
+	harness.WantSame(t, "the project", git(t, dir, "diff", "--name-only"), "main.c")
+	// What both sides have is in step, and what both have changed stays on both.
+	write(t, in, "project", map[string]string{"sub/.ENVRC": "x\n", ".claude/settings.json": "mine\n"})
+	r := in.Agbox(t, "sync", "demo").Want(t, 1)
+	if strings.Contains(r.Stdout, "ENVRC") || !strings.Contains(r.Stderr, " 5 conflicts.") {
+		t.Errorf("sync says %s%s", r.Stdout, r.Stderr)
+	}
+	harness.WantSame(t, "both sides", inside(t, in, "demo", "cat /workspace/.claude/settings.json")+in.Must(t, "exec", "demo", "cat", "/workspace/sub/.ENVRC"), "x\nx")
+	p := in.Start(t, "sync", "--watch", "demo")
+	p.AwaitOutput(t, "!! U lib/evil")
+	inside(t, in, "demo", "cd /workspace; echo x >.husky/pre-push; echo three >main.c")
+	p.AwaitOutput(t, "<- M main.c\n")
+	p.AwaitOutput(t, "!! U .husky/pre-push")
+	p.Signal(t, syscall.SIGINT)
+	p.Wait(t).Want(t, 1)
+	wantThere(t, dir, false, ".husky/pre-push", "lib/evil/HEAD", ".gemini")
+	asked := in.OnTerminal(t, "sync", "demo")
+	asked.Await("Bring them too?")
+	asked.Types("y\n")
+	if code := asked.Wait(); code != 1 { // of the file that both have changed
+		t.Errorf("a yes ends with %d", code)
+	}
+	wantThere(t, dir, true, ".husky/pre-push", "lib/evil/HEAD", ".gemini")
 }
