@@ -28,10 +28,10 @@ type CopyOptions struct {
 	// Progress receives the progress since its previous call. May be nil. After a restart
 	// of the daemon the copy starts again, and restarted is true once.
 	Progress func(files, bytes int64, restarted bool)
-	// ConfigChanged is called at the end of CopyFrom for each file that the copy has added or
-	// changed and that this machine executes, or agbox reads the next time: hooks and settings
-	// of git, settings of editors, sandbox files. It may be nil.
-	ConfigChanged func(path string, added bool)
+	// Executable decides, for CopyFrom, about each file that the copy adds or changes and that
+	// this machine would execute, and about each part of what git would take for a repository,
+	// with paths that are absolute. What may not come is left out. Nil means that all may come.
+	Executable func(Executable) bool
 }
 
 // Copied has the totals of a copy.
@@ -39,6 +39,9 @@ type Copied struct {
 	Files, Bytes int64
 	// Skipped are devices and FIFOs that were skipped.
 	Skipped int64
+	// Executable are the new and changed files of CopyFrom that this machine executes, and Left
+	// those that were left out. Their paths are absolute.
+	Executable, Left []Executable
 }
 
 // ReadArchive writes a file or tree of a sandbox to w as a tar archive. name is its name

@@ -276,19 +276,17 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 		return Copied{}, localError("Copying to "+to, err)
 	}
 	defer dir.Close() // only opened to write in it
-	watch, err := watchConfigs(where.dir)
+	watch, err := watchConfigs(where.dir, o.Executable)
 	if err != nil {
 		return Copied{}, localError("Copying to "+to, err)
 	}
 	defer func() { _ = watch.root.Close() }() // only read
 	var done Copied
 	err = c.whole(ctx, o, func(progress func(files, bytes int64)) error {
-		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: progress, Replaced: watch.replaced})
+		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: progress, Hold: watch.hold})
 		return err
 	})
-	if o.ConfigChanged != nil {
-		watch.tell(o.ConfigChanged)
-	}
+	done.Executable, done.Left = watch.result()
 	return done, localError("Copying to "+to, err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 
 type cpOptions struct {
 	client.CopyOptions
+	executables
 	quiet bool
 }
 
@@ -39,8 +41,11 @@ and setgid. Devices and FIFOs are skipped; a copy of a whole sandbox also skips 
 content of /proc and /sys. When copying out, only root keeps the owners; for other
 users, the copies belong to the user.
 
-Copying out names new and changed files that this machine executes or agbox reads
-next time: hooks and settings of git, settings of editors, sandbox files.
+New and changed files that programs of this machine execute because they are there, that
+agents read as instructions or agbox reads next, and whatever git takes for a repository,
+are not copied out at once. Without a terminal they are left out, named, and the exit code
+is 1; on one, agbox asks and copies SRC again with them. --yes-executable copies them at
+once, and names them. docs/security.md lists them.
 
 If the daemon goes away during a copy, agbox waits for it, starts one that crashed, and
 begins the copy again. If that fails, it names each SRC that was not copied. Only "-"
@@ -61,6 +66,7 @@ cannot begin again: then the copy fails.`,
 	f.StringVarP(&o.User, "user", "u", "", "`USER[:GROUP]` whose permissions are used in the sandbox (default root)")
 	f.BoolVar(&o.NoOwner, "no-owner", false, "do not keep the owners of SRC: the copies belong to the copying user")
 	f.BoolVar(&o.Special, "special", false, "copy FIFOs too, and devices into a sandbox")
+	o.executables.addFlag(cmd)
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
 	// Users of docker cp type -a. Owners are always kept.
 	f.BoolP("archive", "a", false, "no effect: owners are always kept")
@@ -110,14 +116,6 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	bar := newCopyBar(a, o.quiet)
 	defer bar.clear()
 	o.Progress = bar.add
-	var configs []string
-	o.ConfigChanged = func(path string, added bool) {
-		word := "changed"
-		if added {
-			word = "new"
-		}
-		configs = append(configs, word+" "+printable(path))
-	}
 	var total client.Copied
 	err := a.eachCopy(ctx, sources, func(arg string) error {
 		bar.begin(arg)
@@ -126,23 +124,49 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 			return err
 		}
 		done, err := o.one(ctx, a, c, src, dst)
+		bar.clear()
+		if err == nil && len(done.Left) > 0 {
+			done, err = o.again(ctx, a, c, src, dst, done)
+		}
 		total.Files += done.Files
 		total.Bytes += done.Bytes
 		total.Skipped += done.Skipped
+		if o.yes && len(done.Executable) > 0 {
+			a.showExecutables(dst.path, done.Executable)
+		}
 		bar.clear()
 		return err
 	})
 	if total.Skipped > 0 {
 		a.say("%s skipped. --special copies FIFOs too, and devices into a sandbox.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
 	}
-	if len(configs) > 0 {
-		a.say("Look at these files before you use them. This machine executes what they say, or agbox reads them next time:")
-		a.sayEach("  " + strings.Join(configs, "\n  "))
-	}
 	if err == nil {
 		bar.end(total)
 	}
 	return err
+}
+
+// again asks about what a copy has left out, and copies its source again with that. It fails if
+// something stays out.
+func (o *cpOptions) again(ctx context.Context, a *app, c *client.Client, src, dst copyArg, done client.Copied) (client.Copied, error) {
+	agreed := done.Left
+	yes, err := o.ask(ctx, a, dst.path, agreed)
+	if err != nil {
+		return done, err
+	}
+	if yes {
+		with := *o
+		with.Executable = func(one client.Executable) bool {
+			return slices.ContainsFunc(agreed, func(e client.Executable) bool {
+				return e.Path == one.Path || e.Repository && strings.HasPrefix(one.Path, e.Path+"/")
+			})
+		}
+		if done, err = with.one(ctx, a, c, src, dst); err != nil || len(done.Left) == 0 {
+			return done, err
+		}
+		a.showExecutables(dst.path, done.Left)
+	}
+	return done, fmt.Errorf("%s left out. --yes-executable copies them", wereExecutables(done.Left))
 }
 
 // eachCopy is each for the sources of a copy. Once the daemon is gone for good, it says of each
@@ -213,7 +237,11 @@ func (o *cpOptions) one(ctx context.Context, a *app, c *client.Client, src, dst 
 	case src.sandbox == "":
 		return c.CopyTo(ctx, src.path, dst.sandbox, dst.path, o.CopyOptions)
 	case dst.sandbox == "":
-		return c.CopyFrom(ctx, src.sandbox, src.path, dst.path, o.CopyOptions)
+		options := o.CopyOptions
+		if options.Executable == nil && !o.yes {
+			options.Executable = func(client.Executable) bool { return false }
+		}
+		return c.CopyFrom(ctx, src.sandbox, src.path, dst.path, options)
 	}
 	return c.CopyBetween(ctx, src.sandbox, src.path, dst.sandbox, dst.path, o.CopyOptions)
 }

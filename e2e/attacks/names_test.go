@@ -38,7 +38,10 @@ func TestNamesOfFilesSteerNothing(t *testing.T) {
 	}
 	inside(t, in, box, script.String())
 	to := filepath.Join(in.Home, "to")
-	r := in.Agbox(t, "cp", box+":/d", to).Want(t, 0)
+	left := in.Agbox(t, "cp", box+":/d", to).Want(t, 1)
+	wantNoSteering(t, "what is left out", left.Stdout+left.Stderr)
+	in.Agbox(t, "cp", box+":/d/.", to).Want(t, 1)
+	r := in.Agbox(t, "cp", "--yes-executable", box+":/d/.", to).Want(t, 0)
 	if !strings.Contains(r.Stderr, "skipped") || !strings.Contains(r.Stderr, ".envrc") {
 		t.Errorf("it says neither what was skipped nor what the host would execute: %q", r.Stderr)
 	}

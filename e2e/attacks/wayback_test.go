@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,22 +141,72 @@ func TestCoversAreLiftedByFlagOnlyAndCannotBeAvoided(t *testing.T) {
 func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
 	t.Parallel()
 	Row(t, 4, "a copied workspace comes back with other hooks and settings")
+	Row(t, 111, "a repository comes by cp, whole or in parts")
 	in := harness.New(t)
 	dir := project(t, in)
 	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
-	inside(t, in, "demo", `cd /workspace; echo x >.git/hooks/post-merge; echo "[core] fsmonitor = /tmp/x" >>.git/config; echo x >agbox.yml; echo two >main.c
-		mkdir sub; ln -s /tmp/x sub/.envrc; echo x >sub/config`)
-	stderr := in.Agbox(t, "cp", "demo:/workspace/.", dir).Want(t, 0).Stderr
-	var got []string
-	for line := range strings.Lines(stderr) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "agbox:"); ok {
-			line = name
+	inside(t, in, "demo", `cd /workspace; echo x >.git/hooks/post-merge; echo "[core] fsmonitor = /tmp/x" >>.git/config; echo x >agbox.yml; echo two >main.c; echo x >.claude/settings.json
+		mkdir sub; ln -s /tmp/x sub/.envrc; echo x >sub/config; mkdir -p bare/objects bare/refs; echo 'ref: refs/heads/main' >bare/HEAD; echo x >bare/config; echo x >bare/refs/x`)
+	want := "A .git/hooks/post-merge\nA agbox.yml\nA bare/\nA sub/.envrc\nM .claude/settings.json\nM .git/config"
+	named := func(stderr string) {
+		t.Helper()
+		var got []string
+		for line := range strings.Lines(stderr) {
+			line = strings.TrimSpace(strings.TrimPrefix(line, "agbox:"))
+			if kind, path, ok := strings.Cut(line, " "+dir+"/"); ok && len(kind) == 1 {
+				name, _, _ := strings.Cut(path, "  (")
+				got = append(got, kind+" "+name)
+			}
 		}
-		if kind, path, ok := strings.Cut(strings.TrimSpace(line), " "+dir+"/"); ok {
-			got = append(got, kind+" "+path)
+		slices.Sort(got)
+		harness.WantSame(t, "what is named", strings.Join(got, "\n"), want)
+	}
+	config, before := filepath.Join(dir, ".git/config"), git(t, dir, "config", "--list", "--local")
+	r := in.Agbox(t, "cp", "demo:/workspace/.", dir).Want(t, 1)
+	named(r.Stderr)
+	wantThere(t, dir, true, "main.c", "sub/config", "bare/config")
+	wantThere(t, dir, false, ".git/hooks/post-merge", "agbox.yml", "sub/.envrc")
+	notBare := func() {
+		t.Helper()
+		if repositoryAt(t, filepath.Join(dir, "bare")) {
+			t.Error("git takes a folder of the sandbox for a repository")
 		}
 	}
-	harness.WantSame(t, "what is named", strings.Join(got, "\n"), "changed .git/config\nnew .git/hooks/post-merge\nnew agbox.yml\nnew sub/.envrc")
+	notBare()
+	harness.WantSame(t, "the changes", git(t, dir, "diff", "--name-only"), "main.c")
+	harness.WantSame(t, "the settings", git(t, dir, "config", "--list", "--local"), before)
+	asked := in.OnTerminal(t, "cp", "demo:/workspace/.", dir)
+	asked.Await("Bring them too?")
+	asked.Types("n\n")
+	if code := asked.Wait(); code != 1 {
+		t.Errorf("a no ends with %d", code)
+	}
+	wantThere(t, dir, false, "agbox.yml")
+	notBare()
+	// A part alone is asked about too, and a repository in a new folder is one question.
+	for _, part := range []string{"HEAD", "objects", "refs"} {
+		in.Agbox(t, "cp", "demo:/workspace/bare/"+part, filepath.Join(dir, "bare"))
+	}
+	notBare()
+	in.Agbox(t, "cp", "demo:/workspace/.git/config", config).Want(t, 1)
+	fresh := filepath.Join(in.Home, "fresh")
+	r = in.Agbox(t, "cp", "demo:/workspace", fresh).Want(t, 1)
+	if !strings.Contains(r.Stderr, " A "+fresh+"/.git/  (git, ") || strings.Contains(r.Stderr, ".git/hooks") {
+		t.Errorf("a new repository: %s", r.Stderr)
+	}
+	wantThere(t, fresh, false, ".git")
+	yes := in.OnTerminal(t, "cp", "demo:/workspace/.", fresh)
+	yes.Await("Bring them too?")
+	yes.Types("y\n")
+	if code := yes.Wait(); code != 0 {
+		t.Errorf("a yes ends with %d", code)
+	}
+	wantThere(t, fresh, true, ".git/hooks/post-merge", ".git/refs", "bare/HEAD", "bare/refs", "bare/objects", ".claude/settings.json")
+	named(in.Agbox(t, "cp", "--yes-executable", "demo:/workspace/.", dir).Want(t, 0).Stderr)
+	wantThere(t, dir, true, ".git/hooks/post-merge", "agbox.yml", "bare/refs")
+	if r := in.Agbox(t, "cp", "demo:/workspace/.", dir).Want(t, 0); r.Stderr != "" { // nothing is new
+		t.Errorf("once more: %s", r.Stderr)
+	}
 }
 
 func TestAMountedWorkspaceOfAnotherUserIsNoDubiousOwnership(t *testing.T) {

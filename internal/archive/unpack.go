@@ -41,9 +41,9 @@ type UnpackOptions struct {
 	Wanted func() error
 	// Progress works as in PackOptions.
 	Progress func(files, bytes int64)
-	// Replaced is called with the name of each entry that is no directory, before it is
-	// made or replaces a file. It may be nil.
-	Replaced func(name string)
+	// Hold is called with each entry before it is made or replaces a file. If it returns true,
+	// the entry is left out, and then it may have read the content. It may be nil.
+	Hold func(h *tar.Header, name string, content io.Reader) (bool, error)
 }
 
 // Unpacked counts what was unpacked.
@@ -167,11 +167,21 @@ func (u *unpacker) entry(h *tar.Header) error {
 		}
 		return nil
 	}
-	if u.o.Replaced != nil && h.Typeflag != tar.TypeDir {
-		u.o.Replaced(strings.Join(parts, "/"))
+	if u.o.Hold != nil {
+		if left, err := u.o.Hold(h, strings.Join(parts, "/"), u.tar); left || err != nil {
+			return u.heldBack(err)
+		}
 	}
 	if err := u.make(h, parts); err != nil {
 		return failed("make", h.Name, err)
+	}
+	return nil
+}
+
+// heldBack returns the error of UnpackOptions.Hold, which may be one of the archive.
+func (u *unpacker) heldBack(err error) error {
+	if err != nil {
+		return u.damaged(err)
 	}
 	return nil
 }
