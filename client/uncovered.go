@@ -9,7 +9,7 @@ import (
 // Uncovered is what came into the writable mounts of a sandbox after it was made, and that
 // this machine executes or agbox reads: the sandbox may have written it.
 type Uncovered struct {
-	// Paths are absolute paths on the host. A folder .git stands for a repository.
+	// Paths are absolute paths on the host. A folder of git stands for a repository.
 	Paths []string
 	// NotSearched are mounts that are too large to find everything.
 	NotSearched []string

@@ -26,7 +26,8 @@ func (a *app) rmCommand() *cobra.Command {
 		Long: `Remove sandboxes and everything that runs in them. If a sandbox has changed its
 workspace and that was not brought back by "agbox apply" or "agbox pull", or if commands
 run in it, agbox rm asks on a terminal and refuses elsewhere, unless -f is given. The
-main command does not count.`,
+main command does not count. It does the same if a sandbox may have left, in a folder that
+it mounts writable, what git takes for a repository: git executes its settings.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.all && len(args)+len(o.labels) > 0:
@@ -80,11 +81,11 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			ch.ask, ch.said = c.DeleteSandboxNow, nil
 		}
 		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
-	}
-	ask := ch.ask
-	ch.ask = func(ctx context.Context, id string) error {
-		a.tellUncovered(ctx, c, id)
-		return ask(ctx, id)
+		ask := ch.ask
+		ch.ask = func(ctx context.Context, id string) error {
+			a.tellUncovered(ctx, c, id)
+			return ask(ctx, id)
+		}
 	}
 	return ch.apply(ctx, a, c, refs)
 }

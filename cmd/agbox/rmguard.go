@@ -125,8 +125,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// remove deletes a sandbox that loses nothing by it. If it would lose something, remove asks
-// on a terminal and refuses elsewhere. A sandbox with living agents is always refused.
+// remove deletes a sandbox that loses nothing by it and has left no repositories. Otherwise it
+// asks on a terminal and refuses elsewhere. A sandbox with living agents is always refused.
 func (a *app) remove(ctx context.Context, c *client.Client, id string) error {
 	out, err := c.GetSandbox(ctx, id)
 	if err != nil {
@@ -142,6 +142,11 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string) error {
 	}
 	if !lost.none() {
 		if err := a.mayLose(ctx, h, lost); err != nil {
+			return err
+		}
+	}
+	if repositories := a.tellUncovered(ctx, c, id); len(repositories) > 0 {
+		if err := a.mayLeave(ctx, h, repositories); err != nil {
 			return err
 		}
 	}
@@ -162,7 +167,7 @@ func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss) 
 	return err
 }
 
-// tellOfLosses says what the removal of each sandbox would lose.
+// tellOfLosses says what the removal of each sandbox would lose, and what each may have left.
 func (a *app) tellOfLosses(ctx context.Context, c *client.Client, list []*agboxv1.SandboxHandle) error {
 	for _, h := range list {
 		lost, err := losses(ctx, c, h)
@@ -172,6 +177,7 @@ func (a *app) tellOfLosses(ctx context.Context, c *client.Client, list []*agboxv
 		if name := cmp.Or(h.GetName(), h.GetSandboxId()); !lost.none() {
 			a.say("Removing sandbox %s would lose %s. %s", name, lost, lost.advice(name))
 		}
+		a.tellUncovered(ctx, c, h.GetSandboxId())
 	}
 	return nil
 }

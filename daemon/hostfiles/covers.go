@@ -90,6 +90,8 @@ type coverWalk struct {
 	// is false if there may be more.
 	repositories int
 	searched     bool
+	// bare are the repositories below that have no .git.
+	bare []string
 	// seen has the index of each cover.
 	seen map[string]int
 }
@@ -148,6 +150,7 @@ func (w *coverWalk) gitNames(git string) (names []string) {
 	}
 	w.searched = whole && !n.unread && !g.unread
 	w.repositories = len(g.found) + len(n.files)
+	w.bare = slices.DeleteFunc(slices.Clone(n.repositories), func(name string) bool { return covers.Same(path.Base(name), ".git") })
 	for _, folder := range g.found {
 		for _, name := range covers.GitNames {
 			names = append(names, path.Join(folder, name))

@@ -130,10 +130,13 @@ func TestWhatCameLaterIsUncovered(t *testing.T) {
 	h.write(t, "people/me/app/file2", "true")
 	h.write(t, "people/me/app/old/.git/commondir", ".")
 	h.write(t, "people/me/app/sub/.git", "gitdir: ../x")
+	for _, name := range []string{"bare/HEAD", "bare/config", "bare/hooks/x", "bare/objects/x", "bare/refs/x", "plain/HEAD", "plain/objects/x", "plain/refs/x"} {
+		h.write(t, "people/me/app/"+name, "x")
+	}
 	if err := os.Symlink("x", filepath.Join(top, ".idea")); err != nil {
 		t.Fatal(err)
 	}
-	want(".envrc", ".idea", "new/one/.git", "old/.git/commondir", "sub/.git")
+	want(".envrc", ".idea", "bare", "new/one/.git", "old/.git/commondir", "plain", "sub/.git")
 }
 
 func TestTheSearchForRepositoriesIsBoundedAndSaysSo(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 // Uncovered returns what Covers would make read-only if a sandbox were made now, and that
 // is not among covered: the absolute paths of the read-only covers that a sandbox has. Of a
-// repository of git without covers it returns only the folder .git. all is false if not
+// repository of git without covers it returns only the folder of git. all is false if not
 // everything could be searched.
 func (c Checker) Uncovered(held *Source, covered map[string]bool) (found []string, all bool, err error) {
 	w, err := c.walk(held)
@@ -19,10 +19,20 @@ func (c Checker) Uncovered(held *Source, covered map[string]bool) (found []strin
 		if folder, _, inGit := strings.Cut(name, ".git/"); inGit && !protectsSome(covered, filepath.Join(held.Path, folder, ".git")) {
 			name = folder + ".git"
 		}
+		for _, folder := range w.bare {
+			if strings.HasPrefix(name, folder+"/") && !protectsSome(covered, filepath.Join(held.Path, folder)) {
+				name = folder
+			}
+		}
 		at := filepath.Join(held.Path, name)
 		if !covered[at] && !told[at] {
 			told[at] = true
 			found = append(found, at)
+		}
+	}
+	for _, folder := range w.bare {
+		if !protectsSome(covered, filepath.Join(held.Path, folder)) {
+			tell(folder) // git takes it for a repository, also without settings
 		}
 	}
 	for _, one := range w.all {

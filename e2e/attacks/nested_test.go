@@ -53,14 +53,20 @@ func TestASandboxCannotChangeRepositoriesInAMountedFolder(t *testing.T) {
 func TestARepositoryThatASandboxLeavesIsNamed(t *testing.T) {
 	t.Parallel()
 	Row(t, 4, "a sandbox makes a repository in a mounted folder, whose settings the host's git status would execute")
+	Row(t, 111, "a sandbox leaves bare repositories in a mounted folder and is removed")
 	in := harness.New(t)
 	dir := nested(t, in)
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
-	inside(t, in, "demo", `set -e; cd /workspace; git init -q src/evil; cd src/evil; echo a >a; git add a; git commit -qm x
+	inside(t, in, "demo", `set -e; cd /workspace; git init -q --bare src/bare; mkdir -p src/half src/o; echo 'ref: refs/heads/main' >src/half/HEAD; ln -s ../o src/half/objects; ln -s ../o src/half/refs
+		git init -q src/evil; cd src/evil; echo a >a; git add a; git commit -qm x
 		git config core.fsmonitor /workspace/evil.sh; cd ../..; git add src/evil 2>/dev/null; echo x >.git/commondir2; mkdir .git/modules/new; cp -r .git/modules/lib/part .git/modules/new/x`)
 	for _, command := range [][]string{{"inspect", "demo"}, {"stop", "demo"}, {"rm", "demo"}} {
-		r := in.Agbox(t, command...).Want(t, 0)
-		for _, want := range []string{filepath.Join(dir, "src/evil/.git"), filepath.Join(dir, ".git/modules/new/x/config")} {
+		code := 0
+		if command[0] == "rm" {
+			code = 4
+		}
+		r := in.Agbox(t, command...).Want(t, code)
+		for _, want := range []string{filepath.Join(dir, "src/evil/.git") + "  (a repo", filepath.Join(dir, ".git/modules/new/x/config"), filepath.Join(dir, "src/bare") + "  (a repo", filepath.Join(dir, "src/half") + "  (a repo"} {
 			if !strings.Contains(r.Stderr, want) {
 				t.Errorf("%v does not name %s: %s", command, want, r.Stderr)
 			}
@@ -69,6 +75,13 @@ func TestARepositoryThatASandboxLeavesIsNamed(t *testing.T) {
 			t.Errorf("%v names what is covered: %s", command, r.Stderr)
 		}
 	}
+	asked := in.OnTerminal(t, "rm", "demo")
+	asked.Await("Remove the sandbox anyway?")
+	asked.Types("n\n")
+	if code := asked.Wait(); code != 4 {
+		t.Errorf("a no ends with %d", code)
+	}
+	in.Must(t, "rm", "-f", "demo")
 	r := in.Agbox(t, "run", "--rm", "--image", harness.ImageDebian, "--mount-workspace", filepath.Join(in.Home, "part"), "--", "sh", "-c", "echo a >.envrc").Want(t, 0)
 	if !strings.Contains(r.Stderr, "part/.envrc") {
 		t.Errorf("run says: %s", r.Stderr)
