@@ -15,9 +15,11 @@ import (
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/agbox/agbox/internal/confined"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -147,6 +149,11 @@ func packContext(ctx context.Context, to io.Writer, dir, dockerfile string) erro
 	if err != nil {
 		return err
 	}
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root) // only used to open files
 	archive := tar.NewWriter(to)
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil {
@@ -165,7 +172,7 @@ func packContext(ctx context.Context, to io.Writer, dir, dockerfile string) erro
 		case err != nil:
 			return err
 		case !out, name == dockerfile, name == ".dockerignore":
-			return packFile(archive, path, name, entry)
+			return packFile(archive, root, path, name, entry)
 		case entry.IsDir() && !ignored.Exclusions() && !strings.HasPrefix(dockerfile, name+"/"):
 			return fs.SkipDir
 		}
@@ -177,12 +184,15 @@ func packContext(ctx context.Context, to io.Writer, dir, dockerfile string) erro
 	return archive.Close()
 }
 
+// maxIgnore is the maximum size of a .dockerignore in bytes.
+const maxIgnore = 1 << 20
+
 // ignoredFiles reads the patterns of the Dockerfile's own ignore file, or else of the
 // folder's.
 func ignoredFiles(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	var patterns []string
 	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
-		content, err := os.ReadFile(filepath.Join(dir, name))
+		content, err := confined.Read(dir, name, maxIgnore)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -190,14 +200,14 @@ func ignoredFiles(dir, dockerfile string) (*patternmatcher.PatternMatcher, error
 			patterns, err = ignorefile.ReadAll(bytes.NewReader(content))
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		break
 	}
 	return patternmatcher.New(patterns)
 }
 
-func packFile(archive *tar.Writer, path, name string, entry fs.DirEntry) error {
+func packFile(archive *tar.Writer, root int, path, name string, entry fs.DirEntry) error {
 	info, err := entry.Info()
 	if err != nil {
 		return err
@@ -222,11 +232,11 @@ func packFile(archive *tar.Writer, path, name string, entry fs.DirEntry) error {
 	if !info.Mode().IsRegular() {
 		return archive.WriteHeader(header)
 	}
-	file, err := os.Open(path)
+	file, err := confined.OpenAt(root, name)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	defer func() { _ = file.Close() }()
+	defer file.Close() // only read
 	if err := archive.WriteHeader(header); err != nil {
 		return err
 	}

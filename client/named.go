@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/agbox/agbox/internal/confined"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -29,20 +30,27 @@ func (s SpecFiles) addNamed(in *SpecInput, file *agboxv1.ConfigFile) error {
 }
 
 // addDockerfiles adds the Dockerfiles that a file builds with to what a person agrees to: a
-// change of one asks again. What cannot be read is left to the daemon.
-func addDockerfiles(in *SpecInput, root, path string, format agboxv1.ConfigFormat, content []byte) {
+// change of one asks again. Missing ones, and those outside of root, are left to the daemon.
+func addDockerfiles(in *SpecInput, root, path string, format agboxv1.ConfigFormat, content []byte) error {
 	for _, name := range document.DockerfilesIn(format, content) {
 		text, found, err := readBeside(root, absolute(filepath.Dir(path), name))
-		if err == nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, confined.ErrOutside):
+		case err != nil:
+			return err
+		default:
 			in.Files = append(in.Files, SpecSource{Path: found, Content: text})
 		}
 	}
+	return nil
 }
 
 // addNamedBy adds the files that one file names, and those that they name. All are below
 // root.
 func (s SpecFiles) addNamedBy(in *SpecInput, to *agboxv1.ConfigFile, root, path string, format agboxv1.ConfigFormat, content []byte, values map[string]string) error {
-	addDockerfiles(in, root, path, format, content)
+	if err := addDockerfiles(in, root, path, format, content); err != nil {
+		return err
+	}
 	for _, n := range document.NamedIn(format, content, values) {
 		if isAdded(to, absolute(filepath.Dir(path), n.Name)) {
 			continue

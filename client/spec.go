@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/internal/confined"
 	"github.com/agbox/agbox/internal/projections"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -86,8 +86,8 @@ func (s SpecFiles) Request() (*agboxv1.CreateSandboxRequest, error) {
 }
 
 // Load reads the files into a request for CreateSandbox and ResolveSpec. Its errors are
-// ErrInvalid: a file is missing, too large or not a regular file, or a file names a base
-// outside its own folder or through a symbolic link.
+// ErrInvalid: a file is missing, too large, not a regular file or a symbolic link out of
+// its folder, or a file names a base outside its own folder.
 func (s SpecFiles) Load() (*SpecInput, error) {
 	in := &SpecInput{Request: new(agboxv1.CreateSandboxRequest)}
 	req := in.Request
@@ -145,7 +145,9 @@ func (s SpecFiles) loadFile(in *SpecInput) error {
 	if s.File != "-" {
 		req.ConfigDir = filepath.Dir(path)
 	}
-	addDockerfiles(in, req.ConfigDir, filepath.Join(req.ConfigDir, "agbox.yaml"), agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX, req.ConfigYaml)
+	if err := addDockerfiles(in, req.ConfigDir, filepath.Join(req.ConfigDir, "agbox.yaml"), agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX, req.ConfigYaml); err != nil {
+		return err
+	}
 	for _, b := range document.Bases(req.ConfigYaml) {
 		content, path, err := readBeside(req.ConfigDir, b.File)
 		if err != nil {
@@ -221,71 +223,41 @@ func (s SpecFiles) variables(in *SpecInput, format agboxv1.ConfigFormat, path st
 // readSpec reads a file that the caller named; "-" means standard input.
 func readSpec(path string) ([]byte, error) {
 	if path == "-" {
-		return specContent(os.Stdin, path)
+		content, err := io.ReadAll(io.LimitReader(os.Stdin, document.MaxBytes+1))
+		if err == nil && len(content) > document.MaxBytes {
+			err = confined.ErrTooLarge
+		}
+		return specContent(content, path, err)
 	}
-	// A checkout may contain a FIFO. Opening it must not wait for a writer.
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	defer file.Close() // only read
-	st, err := file.Stat()
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	// A shell passes the output of a command as a FIFO below /dev/fd.
-	if !st.Mode().IsRegular() && !strings.HasPrefix(path, "/dev/") {
-		return nil, unreadable(path, errors.New("it is not a regular file"))
-	}
-	return specContent(file, path)
+	content, err := confined.ReadNamed(path, document.MaxBytes)
+	return specContent(content, path, err)
 }
 
 // readBeside reads a file that another file names, or that belongs to it. It reads only
-// below that file's folder and follows no symbolic links, because the author of the other
-// file must not be able to choose arbitrary files of this machine.
+// below that file's folder, because the author of the other file must not be able to choose
+// arbitrary files of this machine.
 func readBeside(dir, name string) (content []byte, path string, err error) {
 	path = absolute(dir, name)
 	rel, err := filepath.Rel(dir, path)
 	if err != nil || !filepath.IsLocal(rel) {
 		return nil, "", outside(path, dir)
 	}
-	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, "", unreadable(path, err)
-	}
-	defer unix.Close(root) // only used to open files
-	fd, err := unix.Openat2(root, rel, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	switch {
-	case errors.Is(err, unix.ELOOP):
-		return nil, "", unreadable(path, errors.New("it is, or lies behind, a symbolic link, and links are not followed here"))
-	case errors.Is(err, unix.EXDEV):
-		return nil, "", outside(path, dir)
-	case err != nil:
-		return nil, "", unreadable(path, err)
-	}
-	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // only read
-	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, "", unreadable(path, errors.New("it is not a regular file"))
-	}
-	content, err = specContent(file, path)
+	content, err = confined.Read(dir, rel, document.MaxBytes)
+	content, err = specContent(content, path, err)
 	return content, path, err
 }
 
 func outside(path, dir string) error {
-	return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: give it by a flag, --compose or --devcontainer, or move it.", path, dir)}
+	return &Error{Code: codes.InvalidArgument, cause: confined.ErrOutside, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: give it by a flag, --compose or --devcontainer, or move it.", path, dir)}
 }
 
-func specContent(in io.Reader, path string) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(in, document.MaxBytes+1))
+// specContent is what was read of a file, or the error for people.
+func specContent(content []byte, path string, err error) ([]byte, error) {
 	switch {
+	case errors.Is(err, confined.ErrTooLarge):
+		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s is larger than 1 MiB: name the file that describes the sandbox.", path)}
 	case err != nil:
 		return nil, unreadable(path, err)
-	case len(content) > document.MaxBytes:
-		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s is larger than 1 MiB: name the file that describes the sandbox.", path)}
 	case len(bytes.TrimSpace(content)) == 0:
 		// An empty field would mean that there is no file.
 		content = []byte("{}\n")

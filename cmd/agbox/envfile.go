@@ -2,12 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/agbox/agbox/internal/confined"
 )
 
 // maxEnvFile is the size limit of a file of variables, in bytes.
@@ -41,15 +42,16 @@ func (o *envFlags) read(a *app) (envs map[string]string, marked []string, err er
 // value is taken as it is, with quotes. Empty lines and those that begin with # count for
 // nothing.
 func envFile(path string) ([]string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, usagef("--env-file cannot be read: %s.", err)
+	text, err := confined.ReadNamed(path, maxEnvFile)
+	if errors.Is(err, confined.ErrTooLarge) {
+		return nil, usagef("--env-file %s is larger than 1 MiB.", path)
 	}
-	defer file.Close()
+	if err != nil {
+		return nil, usagef("--env-file %s cannot be read: %s.", path, err)
+	}
 	var pairs []string
-	limited := &io.LimitedReader{R: file, N: maxEnvFile + 1}
-	lines := bufio.NewScanner(limited)
-	lines.Buffer(nil, maxEnvFile)
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, maxEnvFile+1)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimLeft(strings.TrimPrefix(lines.Text(), "\ufeff"), " \t")
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -61,11 +63,5 @@ func envFile(path string) ([]string, error) {
 		}
 		pairs = append(pairs, line)
 	}
-	switch {
-	case limited.N == 0 || errors.Is(lines.Err(), bufio.ErrTooLong):
-		return nil, usagef("--env-file %s is larger than 1 MiB.", path)
-	case lines.Err() != nil:
-		return nil, usagef("--env-file cannot be read: %s.", lines.Err())
-	}
-	return pairs, nil
+	return pairs, lines.Err()
 }

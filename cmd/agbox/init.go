@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // starter is the file that init writes. Its comments begin with "# ", its disabled
@@ -35,11 +36,14 @@ and shows the other fields in comments.`,
 }
 
 func (a *app) writeStarter(force bool) error {
-	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	if force {
-		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+		// What stands there may be a link, or another name of a file elsewhere.
+		if err := unix.Unlink(defaultSpecFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			a.say("Cannot replace %s: %v.", defaultSpecFile, err)
+			return exitStatus(codeFailure)
+		}
 	}
-	file, err := os.OpenFile(defaultSpecFile, mode, 0o644)
+	file, err := os.OpenFile(defaultSpecFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		a.say("This folder already has an %s. Use --force to replace it.", defaultSpecFile)
 		return exitStatus(codeConflict)

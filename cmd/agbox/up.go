@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/confined"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -204,7 +205,7 @@ func (o *upOptions) find(a *app) error {
 	if len(o.composes) != 1 || o.composePrimary != "" {
 		return nil
 	}
-	content, err := os.ReadFile(o.composes[0])
+	content, err := confined.ReadNamed(o.composes[0], document.MaxBytes)
 	if err != nil {
 		return usagef("The file %s cannot be read: %v.", o.composes[0], err)
 	}

@@ -1,16 +1,18 @@
 package build
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"io/fs"
 	"path"
 	"strings"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/confined"
 )
 
 // ignoring excludes from a build context what its .dockerignore names, but not the
@@ -53,29 +55,14 @@ func (i *ignoring) Enter(name string, dir int) error {
 // readIgnore returns the patterns of a file in an open folder, nil if there is none. A
 // symbolic link, or a file behind one, counts as none.
 func readIgnore(dir int, name string) ([]string, error) {
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+	text, err := confined.ReadAt(dir, name, maxIgnore)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, confined.ErrLink), errors.Is(err, confined.ErrIrregular):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	file := os.NewFile(uintptr(fd), name)
-	defer file.Close() // only read
-	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(file, maxIgnore+1))
-	if err == nil && len(text) > maxIgnore {
-		err = fmt.Errorf("it is larger than %d KiB", maxIgnore>>10)
-	}
-	if err != nil {
-		return nil, err
-	}
-	lines, err := ignorefile.ReadAll(strings.NewReader(string(text)))
+	lines, err := ignorefile.ReadAll(bytes.NewReader(text))
 	if lines == nil {
 		lines = []string{}
 	}

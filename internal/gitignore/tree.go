@@ -3,11 +3,10 @@ package gitignore
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"io/fs"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/agbox/agbox/internal/confined"
 )
 
 const (
@@ -154,21 +153,12 @@ func tooLong() error { return fmt.Errorf("%w: more than %d MiB", errTooLarge, Ma
 // readFile reads a .gitignore in an open folder. As in git, a symbolic link or a file
 // that is not regular is ignored.
 func readFile(dir int) (string, error) {
-	fd, err := unix.Openat(dir, ".gitignore", unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
+	text, err := confined.ReadAt(dir, ".gitignore", MaxFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, confined.ErrLink), errors.Is(err, confined.ErrIrregular):
 		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	file := os.NewFile(uintptr(fd), ".gitignore")
-	defer file.Close() // only read
-	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
-		return "", err
-	}
-	text, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
-	if err == nil && len(text) > MaxFile {
-		err = tooLong()
+	case errors.Is(err, confined.ErrTooLarge):
+		return "", tooLong()
 	}
 	return string(text), err
 }
