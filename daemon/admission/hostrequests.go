@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
@@ -307,18 +309,26 @@ func (l *requestList) container(c interface {
 	}
 }
 
-// logins adds credentials that the caller itself passes on while a file decides which
-// programs run with them.
+// logins adds credentials that the caller itself passes on, as files or as variables, while
+// a file decides which programs run with them.
 func (l *requestList) logins(req *agboxv1.CreateSandboxRequest, s *agboxv1.CreateSpec) {
 	if len(req.GetConfigYaml()) == 0 && len(req.GetBaseFiles()) == 0 {
 		return
 	}
+	login := func(format string, args ...any) {
+		l.out.Requests = append(l.out.Requests, &agboxv1.HostRequest{
+			Kind: "login", Dangerous: true, Text: fmt.Sprintf(format, args...) + ", which you hand over yourself, to what this file describes",
+		})
+	}
 	for _, p := range s.GetToolProjections() {
 		if projections.Credential(p.GetTool(), p.GetTarget()) {
-			l.out.Requests = append(l.out.Requests, &agboxv1.HostRequest{
-				Kind: "login", Dangerous: true,
-				Text: fmt.Sprintf("%s of %s, which you hand over yourself, to what this file describes", p.GetSource(), p.GetTool()),
-			})
+			login("%s of %s", p.GetSource(), p.GetTool())
+		}
+	}
+	given := req.GetCreateSpec()
+	for _, name := range slices.Sorted(maps.Keys(given.GetEnvs())) {
+		if given.GetEnvs()[name] != "" && secrets.Is(name, given.GetSecretEnvs()) {
+			login("the variable %s", name)
 		}
 	}
 }

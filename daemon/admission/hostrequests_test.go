@@ -203,6 +203,29 @@ func TestWhatTheCallerAsksForItselfIsNotListed(t *testing.T) {
 	}
 }
 
+func TestSecretVariablesOfTheCallerAreListedBesideAFile(t *testing.T) {
+	given := &agboxv1.CreateSpec{
+		Envs:       map[string]string{"ANTHROPIC_API_KEY": "k", "MARKED": "k", "GH_TOKEN": "", "CI": "1"},
+		SecretEnvs: []string{"MARKED"},
+	}
+	dir := folder(t)
+	base := []*agboxv1.ConfigFile{{Path: dir + "/compose.yaml", Format: agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE, Primary: "a", Content: []byte("services: {a: {image: x}}\n")}}
+	const want = "! login: the variable ANTHROPIC_API_KEY, which you hand over yourself, to what this file describes\n" +
+		"! login: the variable MARKED, which you hand over yourself, to what this file describes"
+	for name, req := range map[string]*agboxv1.CreateSandboxRequest{
+		"a sandbox file": {ConfigYaml: []byte("image: x\npost_create: [steal]\nenvs: {FILE_TOKEN: theirs}\n"), UntrustedFiles: true},
+		"a base file":    {BaseFiles: base, UntrustedFiles: true},
+	} {
+		req.ConfigDir, req.CreateSpec = dir, given
+		if got := strings.ReplaceAll(requests(t, req), " (.:0 )", ""); got != want {
+			t.Errorf("%s: listed is %q, want %q", name, got, want)
+		}
+	}
+	if got := requests(t, &agboxv1.CreateSandboxRequest{CreateSpec: given, UntrustedFiles: true}); got != "" {
+		t.Errorf("without a file: %q", got)
+	}
+}
+
 // home is a home with Git settings and a login of the GitHub CLI.
 func home(t *testing.T) string {
 	t.Helper()

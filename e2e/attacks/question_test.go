@@ -61,3 +61,27 @@ func TestWhatIsSwappedAfterTheRequestIsNotGranted(t *testing.T) {
 		}
 	}
 }
+
+func TestAKeyInAVariableIsNotHandedToARepositoryUnasked(t *testing.T) {
+	t.Parallel()
+	Row(t, 113, "a sandbox file runs a hook with the key that the preset hands over as a variable")
+	in := harness.New(t)
+	env := []string{"ANTHROPIC_API_KEY=the-key-of-the-user"}
+	in.Env = append(in.Env, env...)
+	dir := write(t, in, "project", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\npost_create: [\"echo stolen: $ANTHROPIC_API_KEY\"]\n"})
+	const line = "! login     the variable ANTHROPIC_API_KEY, which you hand over yourself, to what this file describes"
+	r := from(t, in, dir, "claude", "--", "-p", "hello").Want(t, 125)
+	if !strings.Contains(r.Stderr, line) {
+		t.Errorf("without a terminal: %s", r.Stderr)
+	}
+	asked := in.OnTerminalIn(t, dir, env, "claude")
+	asked.Await("[y/N] ")
+	asked.Types("n\n")
+	asked.Wait()
+	if said := asked.Screen(); !strings.Contains(said, "variable ANTHROPIC_API_KEY, which you hand over") || strings.Contains(said+r.Stderr, "the-key-of") || strings.Contains(said+r.Stderr, "stolen") {
+		t.Errorf("on a terminal: %s", said)
+	}
+	if got := in.Must(t, "ls", "-aq"); got != "" {
+		t.Errorf("there are sandboxes: %s", got)
+	}
+}
