@@ -58,7 +58,8 @@ is reported only by create.`,
 			}
 			spec := out.GetCreateSpec()
 			if q := question(input, out.GetHostRequests()); q != nil {
-				a.sayEach(strings.TrimSuffix(requestScreen(*q, nil), "\n"))
+				text, _ := requestScreen(*q, nil, view{})
+				a.sayEach(strings.TrimSuffix(text, "\n"))
 			}
 			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(firstOf(spec.GetImage(), "built from "+firstOf(spec.GetBuild().GetContext(), "a Dockerfile"))), withServices(spec))
 			return err

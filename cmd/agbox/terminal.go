@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -62,6 +63,14 @@ func (t *terminal) restoreOnPanic() {
 	if p := recover(); p != nil {
 		t.restore()
 		panic(p)
+	}
+}
+
+// forget drops what was typed and not read yet. In the background it does nothing: the
+// kernel would stop agbox.
+func (t *terminal) forget() {
+	if foreground(t.fd) {
+		_ = unix.IoctlSetInt(t.fd, unix.TCFLSH, unix.TCIFLUSH) // without it, they are read
 	}
 }
 

@@ -9,16 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/aymanbagabas/go-udiff"
-
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/trust"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// maxDiff bounds the lines of a diff on the screen. `agbox trust show` prints the whole content.
-const maxDiff = 40
 
 // trustStore is where the answers are stored.
 func trustStore() (trust.Store, error) {
@@ -70,7 +65,8 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 	case known, o.trust:
 		return nil
 	case q.Path == "-" || a.terminal() == nil || a.width() == 0:
-		a.sayEach(strings.TrimSuffix(requestScreen(*q, before), "\n"))
+		text, _ := requestScreen(*q, before, view{})
+		a.sayEach(strings.TrimSuffix(text, "\n"))
 		return usagef("%s requests the above, and you have not agreed to it. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
 	}
 	return a.askForTrust(ctx, store, *q, before)
@@ -78,15 +74,32 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 
 // askForTrust asks the question, and stores the answer if it is yes.
 func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Question, before *trust.Answer) error {
-	fmt.Fprint(a.stderr, "\n", requestScreen(q, before), "\n")
-	yes, err := a.confirm(ctx, "Allow this, and remember the answer for this content?")
-	switch {
-	case err != nil:
-		return err
-	case !yes:
-		return toldError{errNotTrusted(q.Path)}
+	const ask, about = "Allow this, and remember the answer for this content?", " (all shows the rest)"
+	v := view{columns: a.width(), rows: usualRows}
+	if size := a.terminal().size(); size != nil {
+		v.rows = int(size.GetRows())
 	}
-	return store.Remember(q, a.now())
+	// The question itself stands below the screen, behind an empty line.
+	v.rows -= 2 + v.height([]string{ask + about + " [y/N] "})
+	for {
+		text, whole := requestScreen(q, before, v)
+		asked := ask
+		if !whole {
+			asked += about
+		}
+		fmt.Fprint(a.stderr, "\n", text, "\n")
+		answer, err := a.answer(ctx, asked)
+		switch {
+		case err != nil:
+			return err
+		case isYes(answer):
+			return store.Remember(q, a.now())
+		case answer != "all":
+			return toldError{errNotTrusted(q.Path)}
+		}
+		text, _ = requestScreen(q, before, view{all: true})
+		fmt.Fprint(a.stderr, "\n", text)
+	}
 }
 
 // errNotTrusted means the person answered no.
@@ -94,80 +107,21 @@ func errNotTrusted(path string) error {
 	return fmt.Errorf("%s is not trusted, so nothing was created", printable(path))
 }
 
-// requestScreen is what a person sees before the decision. Control characters from
-// files are escaped.
-func requestScreen(q trust.Question, before *trust.Answer) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s requests access to this machine:\n\n", printable(q.Path))
-	var change trust.Change
-	if before != nil {
-		change = q.Since(before)
-	}
-	width := 0
-	for _, r := range q.Requests {
-		if r.Where != "" {
-			width = max(width, len([]rune(printable(r.Text))))
-		}
-	}
-	danger := false
-	for _, r := range q.Requests {
-		mark := " "
-		if r.Dangerous {
-			mark, danger = "!", true
-		}
-		novelty := " "
-		if slices.Contains(change.New, r) {
-			novelty = "+"
-		}
-		line := fmt.Sprintf(" %s%s %-*s  %s", novelty, mark, width, printable(r.Text), printable(r.Where))
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	for _, r := range change.Gone {
-		fmt.Fprintf(&b, " -  %s\n", printable(r.Text))
-	}
-	if danger {
-		b.WriteString("\n ! weakens the protection of this machine, or reaches outside the folder of the file.\n")
-	}
-	if before != nil {
-		fmt.Fprintf(&b, "\nYou agreed to an earlier version on %s. Since then:\n", before.TrustedAt.Local().Format("2006-01-02 15:04"))
-		b.WriteString(differences(change, maxDiff))
-	}
-	return b.String()
-}
-
-// differences are the changed lines of all files, at most most of them.
-func differences(change trust.Change, most int) string {
-	var lines []string
-	for _, f := range change.Files {
-		switch {
-		case f.Added:
-			lines = append(lines, "new file "+printable(f.Path))
-		case f.Removed:
-			lines = append(lines, "no longer used: "+printable(f.Path))
-		case f.Before == f.After:
-			lines = append(lines, "changed: "+printable(f.Path)+" (its values are not shown)")
-		}
-		if f.Before != f.After && !f.Removed {
-			text := udiff.Unified("before", "now", f.Before, f.After)
-			for line := range strings.Lines(text) {
-				lines = append(lines, printable(strings.TrimSuffix(line, "\n")))
-			}
-		}
-	}
-	var b strings.Builder
-	for i, line := range lines {
-		if i == most {
-			fmt.Fprintf(&b, "  ... and %d more lines\n", len(lines)-most)
-			break
-		}
-		b.WriteString("  " + line + "\n")
-	}
-	return b.String()
-}
-
 // confirm asks a question on the terminal. Anything but y or yes means no, also the end
 // of the input.
 func (a *app) confirm(ctx context.Context, text string) (bool, error) {
+	answer, err := a.answer(ctx, text)
+	return isYes(answer), err
+}
+
+func isYes(answer string) bool { return answer == "y" || answer == "yes" }
+
+// answer asks a question on the terminal and returns the line that is typed then, in lower
+// case. What was typed before the question is no answer to it.
+func (a *app) answer(ctx context.Context, text string) (string, error) {
+	if t := a.terminal(); t != nil {
+		t.forget()
+	}
 	fmt.Fprintf(a.stderr, "%s [y/N] ", text)
 	line := make(chan string, 1)
 	var typed []byte
@@ -181,7 +135,7 @@ func (a *app) confirm(ctx context.Context, text string) (bool, error) {
 		return true
 	})
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer stop()
 	select {
@@ -189,14 +143,10 @@ func (a *app) confirm(ctx context.Context, text string) (bool, error) {
 		if !strings.HasSuffix(answer, "\n") {
 			fmt.Fprintln(a.stderr)
 		}
-		switch strings.ToLower(strings.TrimSpace(answer)) {
-		case "y", "yes":
-			return true, nil
-		}
-		return false, nil
+		return strings.ToLower(strings.TrimSpace(answer)), nil
 	case <-ctx.Done():
 		fmt.Fprintln(a.stderr)
-		return false, context.Cause(ctx)
+		return "", context.Cause(ctx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,9 +144,45 @@ func TestAnswersAreListedShownAndRevoked(t *testing.T) {
 }
 
 func TestTheScreenIsNotSteeredByTheFile(t *testing.T) {
-	screen := requestScreen(trust.Question{Path: "/x/agbox.yaml", Requests: []trust.Request{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil)
+	screen, _ := requestScreen(trust.Question{Path: "/x/agbox.yaml", Requests: []trust.Request{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil, view{})
 	if strings.ContainsAny(screen, "\x1b\r\u202e\u009b") {
 		t.Errorf("%q", screen)
+	}
+}
+
+func TestTheScreenFitsATerminalAndShowsDangersFirst(t *testing.T) {
+	q := trust.Question{Path: "/x/agbox.yaml", Files: []trust.File{trust.NewFile("/x/agbox.yaml", []byte(strings.Repeat("new\n", 100)), false)}}
+	var agreed []trust.Request
+	for i := range 40 {
+		q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("port %d", i), Where: "agbox.yaml:1"})
+		agreed = append(agreed, trust.Request{Text: fmt.Sprintf("mount /old%d", i), Where: "agbox.yaml:2", Dangerous: true})
+	}
+	q.Requests = append(q.Requests, trust.Request{Text: "port " + strings.Repeat("wide 界", 200), Where: "agbox.yaml:4"})
+	q.Requests = append(append(q.Requests, agreed...), trust.Request{Text: "mount /new", Where: "agbox.yaml:3", Dangerous: true})
+	before := &trust.Answer{Question: trust.Question{Path: q.Path, Requests: append(agreed, trust.Request{Text: "gone"}), Files: []trust.File{trust.NewFile("/x/agbox.yaml", []byte("old\n"), false)}}}
+	for _, columns := range []int{20, 80, 300} {
+		for _, rows := range []int{12, 24, 60} {
+			for _, before := range []*trust.Answer{nil, before} {
+				v := view{columns: columns, rows: rows}
+				text, whole := requestScreen(q, before, v)
+				lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+				if n := v.height(lines); n > rows && columns > 20 || whole {
+					t.Errorf("%d columns and %d rows: %d rows, whole is %v:\n%s", columns, rows, n, whole, text)
+				}
+				if before != nil && columns > 20 && !strings.Contains(lines[2], "+! mount /new") {
+					t.Errorf("the new danger is not first:\n%s", text)
+				}
+				if columns > 20 && (!strings.Contains(lines[2], "! mount") || !strings.Contains(text, " of them dangerous\n")) {
+					t.Errorf("dangers are not first, or the rest is not counted:\n%s", text)
+				}
+			}
+		}
+	}
+	for _, v := range []view{{}, {all: true}, {columns: 80, rows: 500}} {
+		text, _ := requestScreen(q, nil, v)
+		if strings.Count(text, "\n") < 85 || strings.Contains(text, "... and") {
+			t.Errorf("not all is shown with %+v:\n%s", v, text)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func TestWhatAnAgentLeavesIsAskedAboutBeforeTheNextRun(t *testing.T) {
 				t.Fatalf("the first run ends with %d: %q", code, first.Screen())
 			}
 
-			next := in.OnTerminalIn(t, dir, env, claude...)
+			next := in.OnTerminalOf(t, 60, dir, env, claude...)
 			next.Await("[y/N] ")
 			for _, says := range c.says {
 				if !strings.Contains(next.Screen(), fill.Replace(says)) {

@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,6 +81,36 @@ func TestAKeyInAVariableIsNotHandedToARepositoryUnasked(t *testing.T) {
 	asked.Wait()
 	if said := asked.Screen(); !strings.Contains(said, "variable ANTHROPIC_API_KEY, which you hand over") || strings.Contains(said+r.Stderr, "the-key-of") || strings.Contains(said+r.Stderr, "stolen") {
 		t.Errorf("on a terminal: %s", said)
+	}
+	if got := in.Must(t, "ls", "-aq"); got != "" {
+		t.Errorf("there are sandboxes: %s", got)
+	}
+}
+
+func TestTheQuestionFitsTheScreenAndIsNotAnsweredBeforehand(t *testing.T) {
+	t.Parallel()
+	Row(t, 114, "harmless requests fill the screen, and keys are typed before the question")
+	in := harness.New(t)
+	text := "image: " + harness.ImageBusybox + "\nports: ["
+	for i := range 60 {
+		text += fmt.Sprintf("%d, ", 8000+i)
+	}
+	dir := write(t, in, "project", map[string]string{"agbox.yaml": text + "80]\nmounts: [\"./data:/data:rw\"]\n", "data/a": ""})
+	asked := in.OnTerminalIn(t, dir, nil, "create", "demo")
+	asked.Types("y\ny\n") // agbox starts a daemon before it asks
+	asked.Await("[y/N] ")
+	screen := asked.Screen()
+	_, question, _ := strings.Cut(screen, "requests access")
+	rows := strings.Split(question, "\n")
+	if len(rows) > 24 || !strings.Contains(rows[2], "! mount") || !strings.Contains(screen, " more, 0 of them dangerous") {
+		t.Errorf("the question has %d rows:\n%s", len(rows), screen)
+	}
+	asked.Types("all\n")
+	asked.Await("leads to port 80/tcp")
+	harness.Eventually(t, "the question stands there again", func() bool { return strings.Count(asked.Screen(), "[y/N] ") == 2 })
+	asked.Types("n\n")
+	if code := asked.Wait(); code == 0 {
+		t.Error("keys that were typed before are an answer")
 	}
 	if got := in.Must(t, "ls", "-aq"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)

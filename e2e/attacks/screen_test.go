@@ -104,7 +104,7 @@ func TestTheScreenShowsEachKindOfRequest(t *testing.T) {
 	if r.Code != 2 || !strings.Contains(r.Stderr, "agbox trust review ") {
 		t.Errorf("without a terminal: %d, %s", r.Code, r.Stderr)
 	}
-	asked := in.OnTerminalIn(t, dir, nil, create...)
+	asked := in.OnTerminalOf(t, 50, dir, nil, create...)
 	wantPicture("first", asked)
 	asked.Types("\n")
 	if code := asked.Wait(); code == 0 {
@@ -112,7 +112,7 @@ func TestTheScreenShowsEachKindOfRequest(t *testing.T) {
 	}
 	wantNothingHandedOver(t, in, dir)
 
-	asked = in.OnTerminalIn(t, dir, nil, create...)
+	asked = in.OnTerminalOf(t, 50, dir, nil, create...)
 	asked.Await("[y/N] ")
 	asked.Types("yes\n")
 	if code := asked.Wait(); code != 0 {
@@ -126,7 +126,7 @@ func TestTheScreenShowsEachKindOfRequest(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "agbox.yaml"), []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	asked = in.OnTerminalIn(t, dir, nil, create...)
+	asked = in.OnTerminalOf(t, 50, dir, nil, create...)
 	wantPicture("changed", asked)
 	asked.Types("n\n")
 	if code := asked.Wait(); code == 0 {

@@ -50,8 +50,15 @@ func (in *Install) OnTerminal(t *testing.T, args ...string) *Terminal {
 // OnTerminalIn is OnTerminal in a folder, with more environment variables.
 func (in *Install) OnTerminalIn(t *testing.T, dir string, env []string, args ...string) *Terminal {
 	t.Helper()
+	return in.OnTerminalOf(t, 24, dir, env, args...)
+}
+
+// OnTerminalOf is OnTerminalIn with another number of lines.
+func (in *Install) OnTerminalOf(t *testing.T, lines uint16, dir string, env []string, args ...string) *Terminal {
+	t.Helper()
 	p := &Terminal{t: t, ended: make(chan struct{}), changed: make(chan struct{})}
 	p.open()
+	p.Resize(lines, 80)
 	// As with Process, each wait is bounded and not the whole life.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p.kill = cancel
