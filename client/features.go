@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,14 +27,24 @@ const maxFeatures = 64
 func (s SpecFiles) addFeatures(in *SpecInput, file *agboxv1.ConfigFile) error {
 	wanted := feature.Named(file.GetContent())
 	seen := make(map[string]bool)
+	allowed := 0 // of wanted
 	for len(wanted) > 0 {
+		if len(seen)+len(wanted) > 4*maxFeatures {
+			return tooManyFeatures(file)
+		}
+		if allowed == 0 {
+			if err := s.mayFetch(in, wanted); err != nil {
+				return err
+			}
+			allowed = len(wanted)
+		}
 		reference := wanted[0]
-		wanted = wanted[1:]
+		wanted, allowed = wanted[1:], allowed-1
 		if seen[reference] {
 			continue
 		}
 		if seen[reference] = true; len(seen) > maxFeatures {
-			return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s has more than %d features, with those that they depend on: name fewer.", file.GetPath(), maxFeatures)}
+			return tooManyFeatures(file)
 		}
 		named := &agboxv1.NamedFile{Name: reference}
 		var err error
@@ -52,6 +63,31 @@ func (s SpecFiles) addFeatures(in *SpecInput, file *agboxv1.ConfigFile) error {
 		wanted = append(wanted, feature.Named(named.GetContent())...)
 	}
 	return nil
+}
+
+func tooManyFeatures(file *agboxv1.ConfigFile) error {
+	return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s has more than %d features, with those that they depend on: name fewer.", file.GetPath(), maxFeatures)}
+}
+
+// mayFetch asks MayFetch about those features that are to be fetched for the first time.
+func (s SpecFiles) mayFetch(in *SpecInput, wanted []string) error {
+	if s.MayFetch == nil {
+		return nil
+	}
+	install, err := paths.FromEnv()
+	if err != nil {
+		return err
+	}
+	var fresh []string
+	for _, reference := range wanted {
+		if feature.KindOf(reference) == feature.Registry && !slices.Contains(fresh, reference) && !(registry.Store{Dir: install.Features()}).Has(reference) {
+			fresh = append(fresh, reference)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	return s.MayFetch(in, fresh)
 }
 
 // localFeature reads the description of a feature in the project of a devcontainer.json.

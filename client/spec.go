@@ -43,6 +43,9 @@ type SpecFiles struct {
 	Profiles []string
 	// Refresh asks registries for features that were fetched before.
 	Refresh bool
+	// MayFetch is called before any registry is asked for features that were never fetched
+	// here, with what was read so far; an error ends Load. nil allows it.
+	MayFetch func(read *SpecInput, references []string) error
 }
 
 // SpecBase is a file of another tool.

@@ -80,6 +80,11 @@ chmod +x /start
 		".devcontainer/local/install.sh":                "echo \"$LOCAL\" >/local\n",
 	})
 	file := filepath.Join(dir, ".devcontainer/devcontainer.json")
+	// Before anything is fetched, a person must agree to that.
+	if unfetched := in.Agbox(t, "create", "--devcontainer", file).Want(t, 2); !strings.Contains(unfetched.Stderr, "! feature   "+host+"/f/greet:1, which is fetched from its registry first") {
+		t.Errorf("the fetch is not asked about:\n%s", unfetched.Stderr)
+	}
+	in.Must(t, "config", "validate", "--trust", "--devcontainer", file)
 	untrusted := in.Agbox(t, "create", "--devcontainer", file).Want(t, 2)
 	for _, want := range []string{"feature   " + host + "/f/greet@sha256:", "feature   " + filepath.Join(dir, ".devcontainer/local"), "install.sh changes the image"} {
 		if !strings.Contains(untrusted.Stderr, want) {
@@ -96,7 +101,7 @@ chmod +x /start
 	}
 
 	missing := in.write(t, "missing", map[string]string{".devcontainer.json": `{"image": "` + harness.ImageBusybox + `", "features": {"` + host + `/f/none:1": {}}}`})
-	if failed := in.Agbox(t, "create", "--devcontainer", filepath.Join(missing, ".devcontainer.json")).Want(t, 5); !strings.Contains(failed.Stderr, "/f/none:1 cannot be fetched") || !strings.Contains(failed.Stderr, "name it ./FOLDER") {
+	if failed := in.Agbox(t, "create", "--trust", "--devcontainer", filepath.Join(missing, ".devcontainer.json")).Want(t, 5); !strings.Contains(failed.Stderr, "/f/none:1 cannot be fetched") || !strings.Contains(failed.Stderr, "name it ./FOLDER") {
 		t.Errorf("a feature that is not there: %s", failed.Stderr)
 	}
 }

@@ -206,7 +206,7 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 		req.SandboxId, err = a.sandbox(ctx, c, o.in, changes)
 		return req, err
 	}
-	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(a, "", nil) })
+	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(ctx, a, c, "", nil) })
 	if err != nil {
 		return nil, err
 	}

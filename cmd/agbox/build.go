@@ -46,7 +46,7 @@ func (o *upOptions) buildImages(ctx context.Context, a *app, c *client.Client, q
 	if err := o.find(a); err != nil {
 		return err
 	}
-	input, err := o.request(a, nil, nil)
+	input, err := o.request(ctx, a, c, nil, nil)
 	if err != nil {
 		return err
 	}

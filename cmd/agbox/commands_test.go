@@ -30,7 +30,7 @@ func TestCreatePrintsTheIDAlone(t *testing.T) {
 
 func TestCreateSendsWhatTheFlagsSay(t *testing.T) {
 	o := createOptions{specOptions: specOptions{image: "x", vars: envFlags{plain: []string{"A=1=2", "B", "UNSET"}}, labels: []string{"k=v"}, idleTTL: "1h"}}
-	input, err := o.request(newCLI(t, "").app, []string{"name"}, []string{"run", "-x"})
+	input, err := o.request(t.Context(), newCLI(t, "").app, nil, []string{"name"}, []string{"run", "-x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func (o *specOptions) resolve(ctx context.Context, a *app, c *client.Client, arg
 		}
 		o.file = args[0]
 	}
-	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(a, "", nil) })
+	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(ctx, a, c, "", nil) })
 	if err != nil {
 		return nil, nil, err
 	}

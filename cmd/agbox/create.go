@@ -59,7 +59,7 @@ as its arguments; --entrypoint replaces that. "agbox init" writes a starter file
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
 		input, err := orLeave(ctx, func() (*client.SpecInput, error) {
-			return o.request(a, args[:len(args)-len(command)], command)
+			return o.request(ctx, a, c, args[:len(args)-len(command)], command)
 		})
 		if err != nil {
 			return err
@@ -75,12 +75,12 @@ as its arguments; --entrypoint replaces that. "agbox init" writes a starter file
 }
 
 // request makes the request for a sandbox, and chooses an id if none was given.
-func (o *createOptions) request(a *app, args, command []string) (*client.SpecInput, error) {
+func (o *createOptions) request(ctx context.Context, a *app, c *client.Client, args, command []string) (*client.SpecInput, error) {
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
 	}
-	input, err := o.sandboxRequest(a, name, command)
+	input, err := o.sandboxRequest(ctx, a, c, name, command)
 	if err != nil {
 		return nil, err
 	}

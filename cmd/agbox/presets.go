@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -205,9 +204,9 @@ func (o *presetOptions) agentUser(extras []string) (int, error) {
 
 // complete adds the tools and this folder to the spec of the flags and files.
 func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client, extras []string) error {
-	quiet := *a
-	quiet.stderr = io.Discard // create prints the same notices
-	input, err := o.request(&quiet, nil, nil)
+	o.quiet = true // create prints the same notes
+	input, err := o.request(ctx, a, c, nil, nil)
+	o.quiet = false
 	if err != nil {
 		return err
 	}

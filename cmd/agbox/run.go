@@ -134,7 +134,7 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 		names = append(names, o.name)
 	}
 	making, done := a.interruptible(ctx)
-	in, err := orLeave(making, func() (*client.SpecInput, error) { return o.request(a, names, nil) })
+	in, err := orLeave(making, func() (*client.SpecInput, error) { return o.request(making, a, c, names, nil) })
 	id := ""
 	if err == nil {
 		if o.remove {

@@ -59,7 +59,7 @@ func flags(t *testing.T, args ...string) (*cli, *agboxv1.CreateSandboxRequest, e
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	input, err := o.request(c.app, nil, nil)
+	input, err := o.request(t.Context(), c.app, nil, nil, nil)
 	if err != nil {
 		return c, nil, err
 	}

@@ -57,6 +57,8 @@ type specOptions struct {
 	trust bool
 	// hideMissing hides notices about what built-in tools do not find on this machine.
 	hideMissing bool
+	// quiet leaves out which file is used.
+	quiet bool
 }
 
 // addFlags adds the flags to a command.
@@ -129,13 +131,17 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 }
 
 // sandboxRequest makes the request for a sandbox from files and flags.
-func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*client.SpecInput, error) {
+func (o *specOptions) sandboxRequest(ctx context.Context, a *app, c *client.Client, name string, command []string) (*client.SpecInput, error) {
 	spec, err := o.fields(a)
 	if err != nil {
 		return nil, err
 	}
 	spec.Name, spec.Command = name, command
-	input, err := o.files(a).Load()
+	files := o.files(a)
+	files.MayFetch = func(read *client.SpecInput, references []string) error {
+		return o.agreeToFetch(ctx, a, c, read, references)
+	}
+	input, err := files.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -162,12 +168,19 @@ func (o *specOptions) files(a *app) client.SpecFiles {
 		return files
 	}
 	if flag := o.imageFlag(); flag != "" {
-		a.say("Ignoring the %s in this folder, because the image is given without it. -f %[1]s with %s uses both.", defaultSpecFile, flag)
+		o.note(a, "Ignoring the %s in this folder, because the image is given without it. -f %[1]s with %s uses both.", defaultSpecFile, flag)
 		return files
 	}
-	a.say("Using the %s in this folder.", defaultSpecFile)
+	o.note(a, "Using the %s in this folder.", defaultSpecFile)
 	files.File = defaultSpecFile
 	return files
+}
+
+// note says which file is used, unless that was said.
+func (o *specOptions) note(a *app, format string, args ...any) {
+	if !o.quiet {
+		a.say(format, args...)
+	}
 }
 
 // fields is the spec that the flags alone describe.

@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/trust"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/feature"
 )
 
 // trustStore is where the answers are stored.
@@ -64,7 +65,7 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 		return err
 	case known, o.trust:
 		return nil
-	case q.Path == "-" || a.terminal() == nil || a.width() == 0:
+	case !a.canAsk(*q):
 		text, _ := requestScreen(*q, before, view{})
 		a.sayEach(strings.TrimSuffix(text, "\n"))
 		return usagef("%s requests the above, and you have not agreed to it. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
@@ -72,9 +73,49 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 	return a.askForTrust(ctx, store, *q, before)
 }
 
+// agreeToFetch makes sure that a person agrees to the first request to a registry. What a
+// feature asks of the host is known only once it is here, and is asked about then.
+func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client, read *client.SpecInput, references []string) error {
+	if o.trust {
+		return nil
+	}
+	if err := c.Connect(ctx); err != nil {
+		return err
+	}
+	probe := &agboxv1.CreateSandboxRequest{ConfigDir: read.Request.GetConfigDir(), CreateSpec: &agboxv1.CreateSpec{Image: "none"}}
+	if out, err := c.ResolveSpec(ctx, probe); err != nil || out.GetHostRequests().GetTrustedByPolicy() {
+		return err
+	}
+	q := trust.Question{Path: read.Files[0].Path}
+	for _, reference := range references {
+		q.Requests = append(q.Requests, trust.Request{
+			Text: fmt.Sprintf("%-9s %s, which is fetched from its registry first", "feature", reference), Dangerous: feature.Near(reference),
+		})
+	}
+	if !a.canAsk(q) {
+		text, _ := requestScreen(q, nil, view{})
+		a.sayEach(strings.TrimSuffix(text, "\n"))
+		return usagef("Nothing is fetched for %s without your agreement. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
+	}
+	return a.ask(ctx, q, nil, "Fetch this? What it asks for is shown then.")
+}
+
 // askForTrust asks the question, and stores the answer if it is yes.
 func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Question, before *trust.Answer) error {
-	const ask, about = "Allow this, and remember the answer for this content?", " (all shows the rest)"
+	if err := a.ask(ctx, q, before, "Allow this, and remember the answer for this content?"); err != nil {
+		return err
+	}
+	return store.Remember(q, a.now())
+}
+
+// canAsk reports whether a person can be asked.
+func (a *app) canAsk(q trust.Question) bool {
+	return q.Path != "-" && a.terminal() != nil && a.width() != 0
+}
+
+// ask shows a question and returns an error unless the answer is yes.
+func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, ask string) error {
+	const about = " (all shows the rest)"
 	v := view{columns: a.width(), rows: usualRows}
 	if size := a.terminal().size(); size != nil {
 		v.rows = int(size.GetRows())
@@ -93,7 +134,7 @@ func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Questi
 		case err != nil:
 			return err
 		case isYes(answer):
-			return store.Remember(q, a.now())
+			return nil
 		case answer != "all":
 			return toldError{errNotTrusted(q.Path)}
 		}

@@ -72,7 +72,7 @@ func remember(t *testing.T) {
 	t.Helper()
 	c := newCLI(t, "")
 	var o createOptions
-	input, err := o.request(c.app, nil, nil)
+	input, err := o.request(t.Context(), c.app, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

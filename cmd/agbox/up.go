@@ -134,7 +134,7 @@ func (o *upOptions) run(ctx context.Context, a *app, c *client.Client) error {
 		return err
 	}
 	o.labels = append(o.labels, folderLabel+"="+folder)
-	input, err := o.request(a, []string{name}, nil)
+	input, err := o.request(ctx, a, c, []string{name}, nil)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/feature"
 )
 
 // HostRequests lists what the files of a request ask of the host, and tells whether the
@@ -44,10 +45,12 @@ func (l *requestList) requests() *agboxv1.HostRequests {
 	}
 	l.folders(resolved)
 	l.builds(resolved)
+	l.image(resolved.GetImage(), "", nil)
 	l.ports(resolved.GetPorts(), "", nil)
 	l.tools(resolved)
 	l.container(resolved, "", nil)
 	for i, s := range resolved.GetServices() {
+		l.image(s.GetImage(), "service "+s.GetName()+": ", []any{"services", i})
 		l.ports(s.GetPorts(), " of service "+s.GetName(), []any{"services", i})
 		l.container(s, "service "+s.GetName()+": ", []any{"services", i})
 	}
@@ -254,6 +257,13 @@ func (l *requestList) ports(ports []*agboxv1.PortMapping, whose string, path []a
 		}
 		protocol := strings.ToLower(strings.TrimPrefix(p.GetProtocol().String(), "PORT_PROTOCOL_"))
 		l.add(at, "port", false, "%s leads to port %d/%s%s", published, p.GetContainerPort(), protocol, whose)
+	}
+}
+
+// image adds an image that the engine pulls from this machine or from an address.
+func (l *requestList) image(name, who string, path []any) {
+	if feature.Near(name) {
+		l.add(slices.Concat(path, []any{"image"}), "image", true, "%s%s: the engine asks this machine or an address near it", who, name)
 	}
 }
 

@@ -2,9 +2,12 @@ package attacks
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -114,5 +117,63 @@ func TestTheQuestionFitsTheScreenAndIsNotAnsweredBeforehand(t *testing.T) {
 	}
 	if got := in.Must(t, "ls", "-aq"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)
+	}
+}
+
+func TestNothingIsRequestedBeforeTheQuestion(t *testing.T) {
+	t.Parallel()
+	Row(t, 115, "a repository names features, images and builds at a port of this machine")
+	in := harness.New(t)
+	var asked atomic.Int32
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(listener.Close)
+	host := strings.TrimPrefix(listener.URL, "http://")
+	none := func(what string) {
+		t.Helper()
+		if n := asked.Load(); n > 0 {
+			t.Fatalf("%s: the port was asked %d times", what, n)
+		}
+	}
+	for name, files := range map[string]map[string]string{
+		"feature": {".devcontainer.json": `{"image": "` + harness.ImageBusybox + `", "features": {"` + host + `/f/x:1": {}}}`},
+		"behind a local one": {
+			".devcontainer.json":          `{"image": "` + harness.ImageBusybox + `", "features": {"./f": {}}}`,
+			"f/devcontainer-feature.json": `{"id": "f", "dependsOn": {"` + host + `/f/x:1": {}}}`, "f/install.sh": "",
+		},
+		"build":            {"agbox.yaml": "build: {dockerfile_inline: \"FROM " + host + "/x\"}\n"},
+		"image":            {"agbox.yaml": "image: " + host + "/x\n"},
+		"image of compose": {"compose.yaml": "services: {web: {image: " + host + "/x}}\n"},
+		"service":          {"agbox.yaml": "image: " + harness.ImageBusybox + "\nservices: [{name: db, image: " + host + "/x}]\n"},
+	} {
+		dir := write(t, in, "project", files)
+		for _, args := range [][]string{{"up"}, {"build"}, {"config", "show"}} {
+			if _, is := files[".devcontainer.json"]; args[0] == "config" && is {
+				args = append(args, "--devcontainer", ".devcontainer.json")
+			}
+			from(t, in, dir, args...)
+			none(name + ", " + args[0])
+		}
+		shown := in.OnTerminalIn(t, dir, nil, "up")
+		shown.Await("[y/N] ")
+		none(name + ", while the question stands there")
+		shown.Types("n\n")
+		if code := shown.Wait(); code == 0 {
+			t.Errorf("%s: no is taken for yes", name)
+		}
+		none(name + ", after no")
+		if name == "feature" { // the listener would be seen
+			shown = in.OnTerminalIn(t, dir, nil, "up")
+			shown.Await("[y/N] ")
+			shown.Types("y\n")
+			if code := shown.Wait(); code != 5 || asked.Swap(0) == 0 {
+				t.Errorf("yes gives %d, and the port is not asked: %s", code, shown.Screen())
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -79,6 +79,13 @@ func (s Store) Fetch(ctx context.Context, reference string) (folder, digest stri
 	return folder, digest, s.remember(reference, digest)
 }
 
+// Has reports whether a reference was fetched before.
+func (s Store) Has(reference string) bool {
+	s.Refresh = false
+	digest := s.known(reference)
+	return digest != "" && isFeature(s.folder(digest))
+}
+
 // repository is where a reference leads. A registry on this machine is asked without TLS,
 // as other tools do.
 func repository(reference string) (*remote.Repository, error) {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +46,18 @@ func KindOf(reference string) Kind {
 		return Registry
 	}
 	return Unusable
+}
+
+// Near reports whether the reference of a feature or an image leads to this machine, or to
+// an address by its number: what listens there need not be a registry.
+func Near(reference string) bool {
+	address, _, below := strings.Cut(reference, "/")
+	host, _, port := strings.Cut(address, ":")
+	if strings.HasPrefix(address, "[") {
+		return below // IPv6
+	}
+	_, err := netip.ParseAddr(host)
+	return below && (err == nil || host == "localhost" || port && !strings.Contains(host, "."))
 }
 
 // Name returns a reference without its version: features refer to each other by it.

@@ -21,6 +21,17 @@ func json(t *testing.T, text string) *document.Node {
 	return n
 }
 
+func TestReferencesToThisMachineAreNear(t *testing.T) {
+	for reference, want := range map[string]bool{
+		"localhost/x": true, "localhost:5000/x:1": true, "127.0.0.1:80/a/b": true, "10.0.0.1/x": true, "[::1]:80/x": true, "nas:5000/x": true,
+		"ghcr.io/a/b:1": false, "registry.example:5000/x": false, "debian:12": false, "a/b": false, "localhost": false,
+	} {
+		if Near(reference) != want {
+			t.Errorf("%s is near: %v", reference, !want)
+		}
+	}
+}
+
 func TestReferencesSayWhereAFeatureIs(t *testing.T) {
 	for reference, want := range map[string]Kind{
 		"./feature": Local, "../feature": Local,
