@@ -112,7 +112,12 @@ func (o *specOptions) resolve(ctx context.Context, a *app, c *client.Client, arg
 		if o.file != "" {
 			return nil, nil, usagef("Two files are given: omit -f or %s.", args[0])
 		}
-		o.file = args[0]
+		if o.file = args[0]; o.use(o.file) {
+			o.file = ""
+			if err := o.find(a); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(ctx, a, c, "", nil) })
 	if err != nil {

@@ -68,7 +68,11 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 	case !a.canAsk(*q):
 		text, _ := requestScreen(*q, before, view{})
 		a.sayEach(strings.TrimSuffix(text, "\n"))
-		return usagef("%s requests the above, and you have not agreed to it. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
+		remedy := "Run `agbox trust review " + shellWords([]string{q.Path}) + "`"
+		if slices.ContainsFunc(asked.GetRequests(), func(r *agboxv1.HostRequest) bool { return r.GetFile() == "" }) {
+			remedy = "Run this command" // it is not the file alone that asks
+		}
+		return usagef("%s requests the above, and you have not agreed to it. %s on a terminal, or give --trust.", printable(q.Path), remedy)
 	}
 	return a.askForTrust(ctx, store, *q, before)
 }

@@ -190,9 +190,8 @@ func (o *upOptions) make(ctx context.Context, a *app, c *client.Client, input *c
 }
 
 // find sets the file that describes the sandbox, unless a flag names one.
-func (o *upOptions) find(a *app) error {
-	if o.file != "" && o.file != "-" && document.FormatOf(o.file) != agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX {
-		o.use(o.file)
+func (o *specOptions) find(a *app) error {
+	if o.use(o.file) {
 		o.file = ""
 	} else if o.file == "" && o.imageFlag() == "" && len(o.composes)+len(o.devcontainers) == 0 {
 		for _, name := range folderFiles {
@@ -215,14 +214,17 @@ func (o *upOptions) find(a *app) error {
 	return nil
 }
 
-// use takes a file as what its name says.
-func (o *upOptions) use(name string) {
+// use takes a file of another tool as what its name says. It reports whether it did.
+func (o *specOptions) use(name string) bool {
 	switch document.FormatOf(name) {
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE:
 		o.composes = append(o.composes, name)
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER:
 		o.devcontainers = append(o.devcontainers, name)
+	default:
+		return false
 	}
+	return true
 }
 
 // primaryOf returns the service of a compose file in which commands run: the first that is

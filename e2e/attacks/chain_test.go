@@ -103,7 +103,7 @@ func TestWhatAnAgentLeavesIsAskedAboutBeforeTheNextRun(t *testing.T) {
 			}
 			// Without a terminal nobody can be asked.
 			r := from(t, in, dir, claude...)
-			if r.Code == 0 || !strings.Contains(r.Stderr, "agbox trust review ") {
+			if r.Code == 0 || !strings.Contains(r.Stderr, "Run this command on a terminal, or give --trust.") {
 				t.Errorf("without a terminal: %d, %s", r.Code, r.Stderr)
 			}
 			wantNothingHandedOver(t, in, dir)

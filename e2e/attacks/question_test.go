@@ -177,3 +177,29 @@ func TestNothingIsRequestedBeforeTheQuestion(t *testing.T) {
 		}
 	}
 }
+
+func TestTheReviewThatARefusalNamesIsEnough(t *testing.T) {
+	t.Parallel()
+	Row(t, 1, "the remedy of a refusal, for each kind of file")
+	in := harness.New(t)
+	for name, files := range map[string]map[string]string{
+		"agbox":        {"agbox.yaml": "image: " + harness.ImageBusybox + "\nports: [80]\n"},
+		"compose":      {"compose.yaml": "services: {web: {image: " + harness.ImageBusybox + ", ports: [\"80\"], command: sleep 1000}}\n"},
+		"devcontainer": {".devcontainer/devcontainer.json": `{"image": "` + harness.ImageBusybox + `", "appPort": [80]}`},
+	} {
+		dir := write(t, in, name, files)
+		refused := from(t, in, dir, "up").Want(t, 2)
+		_, after, _ := strings.Cut(refused.Stderr, "`agbox trust review ")
+		file, _, ok := strings.Cut(after, "`")
+		if !ok {
+			t.Fatalf("%s: no remedy is named: %s", name, refused.Stderr)
+		}
+		review := in.OnTerminalIn(t, "/", nil, "trust", "review", file)
+		review.Await("[y/N] ")
+		review.Types("y\n")
+		if code := review.Wait(); code != 0 {
+			t.Errorf("%s: review gives %d: %s", name, code, review.Screen())
+		}
+		from(t, in, dir, "up").Want(t, 0)
+	}
+}

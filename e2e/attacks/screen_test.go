@@ -101,7 +101,7 @@ func TestTheScreenShowsEachKindOfRequest(t *testing.T) {
 
 	// Without a terminal the same is said, and nothing is created.
 	r := from(t, in, dir, create...)
-	if r.Code != 2 || !strings.Contains(r.Stderr, "agbox trust review ") {
+	if r.Code != 2 || !strings.Contains(r.Stderr, "Run this command on a terminal, or give --trust.") {
 		t.Errorf("without a terminal: %d, %s", r.Code, r.Stderr)
 	}
 	asked := in.OnTerminalOf(t, 50, dir, nil, create...)
