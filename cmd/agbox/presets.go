@@ -29,6 +29,8 @@ type presetOptions struct {
 	with        []string
 	ask         bool
 	verbose     bool
+	// off means that the agent leaves out the settings of the folder.
+	off bool
 	// described is the sandbox as the sandbox file and the flags describe it; nil if the file
 	// has problems.
 	described *agboxv1.CreateSpec
@@ -105,7 +107,7 @@ func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args 
 		}
 		return err
 	}
-	left, err := o.session(ctx, a, c, o.preset.Run(o.ask, args))
+	left, err := o.session(ctx, a, c, o.preset.Run(o.ask, o.off, args))
 	var code exitStatus
 	if errors.As(err, &code) && int(code) == codeNoCommand {
 		a.say("The image does not contain %s. Use an image that does, or install it with --post-create 'npm install -g %s'.", o.preset.Command, o.preset.Package)
@@ -136,6 +138,9 @@ func (o *presetOptions) prepare(ctx context.Context, a *app, c *client.Client) e
 	if err := o.complete(ctx, a, c, extras); err != nil {
 		return err
 	}
+	if err := o.obey(ctx, a, c); err != nil {
+		return err
+	}
 	o.hideMissing = !o.verbose
 	if lack := o.loginLack(a); lack != "" {
 		return usagef("%s", lack)
@@ -147,7 +152,7 @@ func (o *presetOptions) prepare(ctx context.Context, a *app, c *client.Client) e
 			a.say("%s", lack)
 		}
 	}
-	o.postCreate = append([]string{o.preset.Settle(o.ask)}, o.postCreate...)
+	o.postCreate = append([]string{o.preset.Settle(o.ask, o.off)}, o.postCreate...)
 	return nil
 }
 
@@ -273,6 +278,6 @@ func (o *presetOptions) tellOfWork(a *app, sandbox string) {
 	if o.workspace != "" {
 		parts = append(parts, fmt.Sprintf("`agbox diff %s` shows what it changed, `agbox apply %[1]s` brings that back,", sandbox))
 	}
-	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` continues in it, `agbox rm %[1]s` removes it.", sandbox, o.preset.Command))
+	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` continues in it, `agbox rm %[1]s` removes it.", sandbox, strings.Join(o.preset.Run(true, o.off, nil), " ")))
 	a.say("%s", strings.Join(parts, " "))
 }

@@ -83,11 +83,7 @@ func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client
 	if o.trust {
 		return nil
 	}
-	if err := c.Connect(ctx); err != nil {
-		return err
-	}
-	probe := &agboxv1.CreateSandboxRequest{ConfigDir: read.Request.GetConfigDir(), CreateSpec: &agboxv1.CreateSpec{Image: "none"}}
-	if out, err := c.ResolveSpec(ctx, probe); err != nil || out.GetHostRequests().GetTrustedByPolicy() {
+	if byPolicy, err := trustedByPolicy(ctx, c, read.Request.GetConfigDir()); byPolicy || err != nil {
 		return err
 	}
 	q := trust.Question{Path: read.Files[0].Path}
@@ -101,13 +97,30 @@ func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client
 		a.sayEach(strings.TrimSuffix(text, "\n"))
 		return usagef("Nothing is fetched for %s without your agreement. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
 	}
-	return a.ask(ctx, q, nil, "Fetch this? What it asks for is shown then.")
+	yes, err := a.ask(ctx, q, nil, "Fetch this? What it asks for is shown then.")
+	if err == nil && !yes {
+		err = toldError{errNotTrusted(q.Path)}
+	}
+	return err
+}
+
+// trustedByPolicy reports whether the operator trusts the files of a folder.
+func trustedByPolicy(ctx context.Context, c *client.Client, folder string) (bool, error) {
+	if err := c.Connect(ctx); err != nil {
+		return false, err
+	}
+	out, err := c.ResolveSpec(ctx, &agboxv1.CreateSandboxRequest{ConfigDir: folder, CreateSpec: &agboxv1.CreateSpec{Image: "none"}})
+	return out.GetHostRequests().GetTrustedByPolicy(), err
 }
 
 // askForTrust asks the question, and stores the answer if it is yes.
 func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Question, before *trust.Answer) error {
-	if err := a.ask(ctx, q, before, "Allow this, and remember the answer for this content?"); err != nil {
+	yes, err := a.ask(ctx, q, before, "Allow this, and remember the answer for this content?")
+	switch {
+	case err != nil:
 		return err
+	case !yes:
+		return toldError{errNotTrusted(q.Path)}
 	}
 	return store.Remember(q, a.now())
 }
@@ -117,8 +130,8 @@ func (a *app) canAsk(q trust.Question) bool {
 	return q.Path != "-" && a.terminal() != nil && a.width() != 0
 }
 
-// ask shows a question and returns an error unless the answer is yes.
-func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, ask string) error {
+// ask shows a question, and reports whether the answer is yes.
+func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, ask string) (bool, error) {
 	const about = " (all shows the rest)"
 	v := view{columns: a.width(), rows: usualRows}
 	if size := a.terminal().size(); size != nil {
@@ -136,11 +149,9 @@ func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, a
 		answer, err := a.answer(ctx, asked)
 		switch {
 		case err != nil:
-			return err
-		case isYes(answer):
-			return nil
+			return false, err
 		case answer != "all":
-			return toldError{errNotTrusted(q.Path)}
+			return isYes(answer), nil
 		}
 		text, _ = requestScreen(q, before, view{all: true})
 		fmt.Fprint(a.stderr, "\n", text)

@@ -82,7 +82,7 @@ func requestScreen(q trust.Question, before *trust.Answer, v view) (text string,
 			diff = append(diff, v.short("  "+line))
 		}
 	}
-	head := []string{v.short(printable(q.Path) + " requests access to this machine:"), ""}
+	head := []string{v.short(printable(cmp.Or(q.Title, q.Path+" requests access to this machine:"))), ""}
 	requests := dangersFirst(q.Requests, change.New)
 	if len(requests) > 0 && requests[0].Dangerous {
 		legend = []string{"", " ! weakens the protection of this machine, or reaches outside the folder of the file."}

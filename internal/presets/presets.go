@@ -56,6 +56,13 @@ type Preset struct {
 	Keys, Settings []string
 	// Env are variables of the sandbox.
 	Env map[string]string
+	// Obeys are files and folders of a repository that make the agent run programs, or send
+	// the login elsewhere, before it asks anything. The agent leaves them out with the
+	// arguments Off, with the variables OffEnv, and as Settle says. Copied means that it has
+	// no such switch, so only a copy of the folder can be without them.
+	Obeys, Off []string
+	OffEnv     map[string]string
+	Copied     bool
 }
 
 // Extras are the built-in tools that a user may hand over to any preset beside the login.
@@ -63,23 +70,25 @@ var Extras = []string{"git", "gh", "ssh-agent"}
 
 // Settle is a shell command that prepares the sandbox: with files in the home of its user,
 // it answers the agent's questions about trust in the folder, the first use and updates.
-// With ask the agent keeps its prompts. Files that exist are left as they are.
-func (p Preset) Settle(ask bool) string {
+// With ask the agent keeps its prompts, with off it leaves out what Obeys names. Files that
+// exist are left as they are.
+func (p Preset) Settle(ask, off bool) string {
 	script, err := settle.ReadFile("settle/" + p.Name + ".sh")
 	if err != nil {
 		panic(err) // the file is embedded, and a test reads it
 	}
-	asks := ""
-	if ask {
-		asks = "yes"
-	}
+	word := map[bool]string{true: "yes"}
 	// The folder is written into JSON and TOML.
-	return "umask 077; ask=" + asks + "; here=$(pwd | sed 's/[\\\\\"]/\\\\&/g')\n" + string(script)
+	return "umask 077; ask=" + word[ask] + "; off=" + word[off] + "; here=$(pwd | sed 's/[\\\\\"]/\\\\&/g')\n" + string(script)
 }
 
-// Run is the command with the user's own arguments. With ask the agent keeps its prompts.
-func (p Preset) Run(ask bool, args []string) []string {
+// Run is the command with the user's own arguments. With ask the agent keeps its prompts,
+// with off it leaves out what Obeys names.
+func (p Preset) Run(ask, off bool, args []string) []string {
 	command := []string{p.Command}
+	if off {
+		command = append(command, p.Off...)
+	}
 	if !ask {
 		command = append(command, p.Unattended...)
 	}
@@ -115,24 +124,30 @@ var all = []Preset{
 		Keys:     []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"},
 		Settings: []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"},
 		// The first says that the folder is trusted, the second that root may skip prompts.
-		Env: map[string]string{"CLAUDE_CODE_SANDBOXED": "1", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
+		Env:   map[string]string{"CLAUDE_CODE_SANDBOXED": "1", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
+		Obeys: []string{".claude/settings.json", ".claude/settings.local.json", ".mcp.json"},
+		Off:   []string{"--setting-sources", "user", "--strict-mcp-config"},
 	},
 	{
 		Name: "codex", Title: "Codex", Command: "codex",
 		Package: "@openai/codex", Version: "0.169.0", ImageEnv: "AGBOX_CODEX_IMAGE",
 		Tool: "codex-login", Keys: []string{"OPENAI_API_KEY", "CODEX_API_KEY"}, Settings: []string{"OPENAI_BASE_URL"},
+		Obeys: []string{".codex"}, // off by the trust_level that Settle writes
 	},
 	{
 		Name: "opencode", Title: "opencode", Command: "opencode",
 		Package: "opencode-ai", Version: "1.18.33", ImageEnv: "AGBOX_OPENCODE_IMAGE",
 		Tool: "opencode-login", Keys: []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"},
-		Env: map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+		Env:   map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+		Obeys: []string{"opencode.json", "opencode.jsonc", ".opencode"}, OffEnv: map[string]string{"OPENCODE_DISABLE_PROJECT_CONFIG": "1"},
 	},
 	{
 		Name: "gemini", Title: "Gemini CLI", Command: "gemini",
 		Package: "@google/gemini-cli", Version: "0.61.0", ImageEnv: "AGBOX_GEMINI_IMAGE",
 		Unattended: []string{"--yolo"}, Tool: "gemini-login",
 		Keys: []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"}, Settings: []string{"GOOGLE_GEMINI_BASE_URL", "GEMINI_MODEL"},
+		// In a folder that it does not trust it neither starts nor acts without prompts.
+		Obeys: []string{".gemini", ".env"}, Copied: true,
 	},
 }
 

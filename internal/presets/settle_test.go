@@ -13,7 +13,7 @@ import (
 func settled(t *testing.T, p Preset, ask bool, folder string, env ...string) string {
 	t.Helper()
 	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", p.Settle(ask))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", p.Settle(ask, false))
 	cmd.Dir, cmd.Env = folder, append([]string{"HOME=" + home, "PATH=/usr/bin:/bin"}, env...)
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%s: %v, %s", p.Name, err, out)
@@ -71,11 +71,32 @@ func TestAskKeepsThePrompts(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Join(Find("gemini").Run(true, []string{"-p", "x"}), " "); got != "gemini -p x" {
+	if got := strings.Join(Find("gemini").Run(true, false, []string{"-p", "x"}), " "); got != "gemini -p x" {
 		t.Errorf("gemini that asks is run as %s", got)
 	}
-	if got := strings.Join(Find("gemini").Run(false, nil), " "); got != "gemini --yolo" {
+	if got := strings.Join(Find("gemini").Run(false, false, nil), " "); got != "gemini --yolo" {
 		t.Errorf("gemini is run as %s", got)
+	}
+}
+
+func TestSettingsOfTheFolderAreLeftOutByEachSwitch(t *testing.T) {
+	script := Find("codex").Settle(false, true)
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Dir, cmd.Env = "/", []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	if text, err := os.ReadFile(filepath.Join(home, ".codex/config.toml")); err != nil || !strings.Contains(string(text), "[projects.\"/\"]\ntrust_level = \"untrusted\"\n") {
+		t.Errorf("codex: %v, %s", err, text)
+	}
+	if got := strings.Join(Find("claude").Run(false, true, []string{"-p", "x"}), " "); got != "claude --setting-sources user --strict-mcp-config --dangerously-skip-permissions -p x" {
+		t.Errorf("claude is run as %s", got)
+	}
+	for _, p := range All() {
+		if len(p.Obeys) == 0 {
+			t.Errorf("%s: no files of a folder are known", p.Name)
+		}
 	}
 }
 
@@ -89,7 +110,7 @@ func TestFilesThatExistAreLeft(t *testing.T) {
 	if err := os.WriteFile(state, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", Find("claude").Settle(false))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", Find("claude").Settle(false, false))
 	cmd.Dir, cmd.Env = "/", []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatal(err, string(out))

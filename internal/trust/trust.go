@@ -65,6 +65,8 @@ type Question struct {
 	Path     string    `json:"path"`
 	Files    []File    `json:"files"`
 	Requests []Request `json:"requests"`
+	// Title begins the screen, instead of the usual sentence.
+	Title string `json:"-"`
 }
 
 // Digest identifies the question by the content of its files and by their requests. It

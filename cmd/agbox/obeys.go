@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// maxObeyed bounds the files that a person agrees to. With more, or larger ones, the agent
+// starts without.
+const maxObeyed = 64
+
+// obey makes sure that a person agrees to the files of the folder that make the agent run
+// programs, or send the login elsewhere, before it has asked anything. Without a yes the
+// agent starts without them.
+func (o *presetOptions) obey(ctx context.Context, a *app, c *client.Client) error {
+	folder := o.folder()
+	if folder == "" || o.trust {
+		return nil
+	}
+	q, err := o.obeyed(folder)
+	if len(q.Files) == 0 && err == nil {
+		return nil
+	}
+	if err == nil {
+		yes, err := o.agreeToObey(ctx, a, c, q, folder)
+		if yes || err != nil {
+			return err
+		}
+	} else {
+		a.say("%v.", err)
+	}
+	return o.leaveOut(a)
+}
+
+// folder is the folder that becomes the workspace; "" if there is none.
+func (o *presetOptions) folder() string {
+	folder, _ := notation.Workspace(firstOf(o.mountWorkspace, o.workspace))
+	if folder == "" {
+		folder = o.described.GetWorkspace().GetSource()
+	}
+	if folder == "" {
+		return ""
+	}
+	return here(folder)
+}
+
+// obeyed is the question about the files. It has an error if they cannot all be shown.
+func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
+	q := trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
+	for _, name := range o.preset.Obeys {
+		err := filepath.WalkDir(filepath.Join(folder, name), func(path string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || err == nil && entry.IsDir() {
+				return nil
+			}
+			file, relErr := filepath.Rel(folder, path)
+			if err = errors.Join(err, relErr); err != nil {
+				return err
+			}
+			content, err := confined.Read(folder, file, document.MaxBytes)
+			switch {
+			case err != nil:
+				return fmt.Errorf("the file %s cannot be read: %w", file, err)
+			case len(q.Files) == maxObeyed:
+				return fmt.Errorf("%s has more than %d files", name, maxObeyed)
+			}
+			q.Files = append(q.Files, trust.NewFile(path, content, filepath.Base(path) == ".env"))
+			q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, which may run programs with your login, or send it elsewhere", "settings", file), Dangerous: true})
+			return nil
+		})
+		if err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+// agreeToObey reports whether a person, or the operator, agrees to the files.
+func (o *presetOptions) agreeToObey(ctx context.Context, a *app, c *client.Client, q trust.Question, folder string) (bool, error) {
+	store, err := trustStore()
+	if err != nil {
+		return false, err
+	}
+	known, before, err := store.Trusted(q)
+	if known || err != nil {
+		return known, err
+	}
+	if byPolicy, err := trustedByPolicy(ctx, c, folder); byPolicy || err != nil {
+		return byPolicy, err
+	}
+	if !a.canAsk(q) {
+		return false, nil
+	}
+	yes, err := a.ask(ctx, q, before, "Let "+o.preset.Title+" use them? Otherwise it starts without.")
+	if yes {
+		err = store.Remember(q, a.now())
+	}
+	return yes, err
+}
+
+// leaveOut starts the agent without the files, by its own switch, or else without a copy
+// of them.
+func (o *presetOptions) leaveOut(a *app) error {
+	names := strings.Join(o.preset.Obeys, ", ")
+	if o.preset.Copied && o.workspace == "" {
+		return usagef("%s has no switch to leave out %s of a mounted folder: agree to them on a terminal, or give --trust.", o.preset.Title, names)
+	}
+	if o.preset.Copied {
+		for _, name := range o.preset.Obeys {
+			o.excludes = append(o.excludes, "/"+name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.preset.OffEnv)) {
+		o.vars.plain = append(o.vars.plain, name+"="+o.preset.OffEnv[name])
+	}
+	o.off = true
+	a.say("%s starts without the %s of this folder, which nobody has agreed to. --trust uses them.", o.preset.Title, names)
+	return nil
+}
