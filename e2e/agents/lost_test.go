@@ -60,6 +60,8 @@ func TestALostContainerFailsNoAgent(t *testing.T) {
 	}
 	in.Must(t, "agent", "drain", "drained")
 	in.Must(t, "agent", "pause", "asks")
+	becomes(t, in, "drained", "PAUSED")
+	becomes(t, in, "asks", "WAITING_FOR_APPROVAL")
 	if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), runtime.PrimaryName(box), container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,10 +85,11 @@ func TestALostContainerFailsNoAgent(t *testing.T) {
 	for _, name := range []string{"asks", "drained"} {
 		becomes(t, in, name, "ORPHANED")
 		in.Must(t, "agent", "drain", name)
-		wantWord(t, in, name, "PAUSED")
+		becomes(t, in, name, "PAUSED")
 		in.Must(t, "agent", "resume", name)
 		becomes(t, in, name, "ORPHANED")
 		in.Must(t, "agent", "pause", name)
+		becomes(t, in, name, "WAITING_FOR_APPROVAL")
 		in.Must(t, "agent", "approve", name)
 		becomes(t, in, name, "ORPHANED")
 	}
