@@ -77,7 +77,7 @@ func TestTheWorkOfAChildComesHomeAsItsRefusalSays(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	for _, command := range remedy {
 		words := strings.Fields(strings.ReplaceAll(strings.Trim(command, "`"), "FOLDER", out))
-		in.Must(t, words[1:]...)
+		in.Must(t, append(words[1:], "--yes-executable")...) // nobody is there to be asked about its agbox.yaml
 	}
 	boss, err := in.Client(t).GetAgent(harness.Bounded(t), in.AgentID(t, "boss"))
 	if err != nil {

@@ -18,7 +18,7 @@ done
 ls /var/log/agents-sandbox | grep -q "$PARENT_EXEC" && echo logs of the parent
 find / -xdev -name agent.sock 2>/dev/null | grep -v '^/.agbox/run/agent.sock$'
 AGBOX_TOKEN=$STOLEN agbox-agent send neighbour stolen 2>/dev/null; echo "token $?"
-kill -0 $PARENT_PID 2>/dev/null && grep -q "$STOLEN" /proc/$PARENT_PID/environ && echo signal to the parent
+kill -0 $PARENT_PID 2>/dev/null && tr '\0' '\n' </proc/$PARENT_PID/environ | grep -q "^AGBOX_AGENT_ID=$AGBOX_PARENT" && echo signal to the parent
 # What was copied are links: they lead to what is here.
 cat links/marker links/logs/*.stdout.log 2>/dev/null | grep -o 'only of the parent'
 [ "$(readlink links/host)" = /proc/1/root/etc/shadow ] && echo links kept
