@@ -55,8 +55,8 @@ type Config struct {
 	Logs  *logs.Dir
 	Owner logs.Owner
 	Quota *logs.Quota
-	// KillCall kills the processes of a call of "agbox-agent tool": those that have the mark
-	// in their environment. It may be nil.
+	// KillCall kills the processes of a tool: those that have the mark of the call in their
+	// environment, and what they have started. It may be nil.
 	KillCall func(mark string)
 	// Disk runs fn when there is room. It bounds the threads that wait for the disk.
 	Disk func(fn func())
@@ -218,7 +218,11 @@ func (s *Server) End(execID string) {
 	s.mu.Unlock()
 	if ok {
 		close(in.done)
-		in.calls.close()
+		for _, mark := range in.calls.close() {
+			if s.cfg.KillCall != nil {
+				s.cfg.KillCall(mark)
+			}
+		}
 		in.results.close()
 		in.end()
 		s.removeWork(execID)

@@ -310,8 +310,9 @@ func (o *openCalls) abortLocked(in *incarnation, c *openCall, reason string, now
 	}
 }
 
-// close ends all calls: their program has ended.
-func (o *openCalls) close() {
+// close ends all calls: their program has ended. It returns the marks of the tools that may still
+// run: one that had its effect later would have it beside the next incarnation.
+func (o *openCalls) close() (tools []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.over = true
@@ -322,8 +323,12 @@ func (o *openCalls) close() {
 		if c.abort == "" {
 			close(c.done)
 		}
+		if c.Kind == journal.Tool {
+			tools = append(tools, c.mark)
+		}
 		delete(o.byID, id)
 	}
+	return tools
 }
 
 // after calls fn later, unless the server is closed by then.

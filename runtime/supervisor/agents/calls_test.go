@@ -169,12 +169,14 @@ func TestCallsThatCannotBeMade(t *testing.T) {
 	})
 }
 
-// A program that ends with open calls, and a supervisor that stops, wait for nothing.
+// A program that ends with open calls, and a supervisor that stops, wait for nothing. Its tools are
+// killed before its end is reported.
 func TestOpenCallsEndWithTheirProgram(t *testing.T) {
 	callers(t, func(t *testing.T, in *incarnation, killed *[]string) {
 		for _, id := range []string{"a", "b"} {
 			in.must(t, request{Call: "begin", Kind: "tool", Invocation: id})
 		}
+		in.must(t, request{Call: "begin", Kind: "network", Invocation: "c"})
 		done := make(chan callState)
 		go func() { done <- in.must(t, request{Call: "wait", Invocation: "a"}) }()
 		synctest.Wait()
@@ -182,8 +184,12 @@ func TestOpenCallsEndWithTheirProgram(t *testing.T) {
 		if s := <-done; !s.Ended {
 			t.Errorf("after the end: %+v", s)
 		}
+		slices.Sort(*killed)
+		if want := []string{"e/1", "e/2"}; !slices.Equal(*killed, want) {
+			t.Errorf("killed %q at the end; want %q", *killed, want)
+		}
 		time.Sleep(time.Hour)
-		if len(*killed) > 0 {
+		if len(*killed) > 2 {
 			t.Errorf("killed %q after the end", *killed)
 		}
 	})
