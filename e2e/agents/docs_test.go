@@ -46,27 +46,97 @@ func put(t *testing.T, in *harness.Install, sandbox, path, content string) {
 // programs has how the program of each language is started.
 var programs = map[string][]string{"sh": {"sh", "-c"}, "python": {"python3", "-c"}, "javascript": {"node", "-e"}}
 
+// office is a sandbox, named demo, in which programs of the documentation work: each in a folder
+// of its own, which the host has too.
+type office struct {
+	in   *harness.Install
+	host string
+	all  map[string]string
+}
+
+// openOffice makes the office and its sandbox. more are flags of agbox create.
+func openOffice(t *testing.T, in *harness.Install, sandbox string, more ...string) office {
+	t.Helper()
+	o := office{in: in, host: t.TempDir(), all: snippets(t)}
+	in.Create(t, sandbox, harness.ImageLanguages, append([]string{"--mount", o.host + ":/office:rw"}, more...)...)
+	return o
+}
+
+// employ starts the program with that name and text in that sandbox. Its tool is deliver, and its
+// work are that many lines.
+func (o office) employ(t *testing.T, sandbox, name, text, deliver string, lines int, spec *agboxv1.AgentSpec) (id string) {
+	t.Helper()
+	folder := filepath.Join(o.host, name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string]string{"deliver": deliver, "document": o.all["deliver"]} {
+		if err := harness.WriteProgram(filepath.Join(folder, file), []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var work strings.Builder
+	for n := range lines {
+		fmt.Fprintf(&work, "line \"%d\"\n", n+1)
+	}
+	file := filepath.Join(folder, "work")
+	if err := os.WriteFile(file, []byte(work.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec.Name, spec.Command, spec.WorkingDir, spec.Work = name, append(programs[name][:2:2], text), "/office/"+name, file
+	a, err := o.in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: o.in.SandboxID(t, sandbox)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.GetAgentId()
+}
+
+// delivered is what the program with that name has delivered.
+func (o office) delivered(t *testing.T, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(o.host, name, "delivered"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// wantDelivered checks that each of that many lines was delivered once, in their order.
+func (o office) wantDelivered(t *testing.T, name string, lines int) {
+	t.Helper()
+	var want strings.Builder
+	for n := range lines {
+		fmt.Fprintf(&want, "%[1]d line \"%[1]d\"\n", n+1)
+	}
+	harness.WantSame(t, "deliveries of "+name, o.delivered(t, name), want.String())
+}
+
+// once is a spec whose first crash ends the agent.
+func once() *agboxv1.AgentSpec { return &agboxv1.AgentSpec{Retry: &agboxv1.AgentRetry{Attempts: 1}} }
+
 func TestTheProgramsOfTheDocumentationAreAgents(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
-	in.Create(t, "demo", harness.ImageLanguages)
-	all := snippets(t)
-	for name, command := range programs {
-		spend := []string{"agent", "spawn", name, "--in", "demo", "--attempts", "1", "--"}
-		in.Must(t, append(append(spend, command...), all[name])...)
+	o := openOffice(t, in, "demo")
+	for name := range programs {
+		o.employ(t, "demo", name, o.all[name], o.all["deliver"], 3, once())
 		a := await(t, in, name, "COMPLETED")
-		if a.GetMessage() != "3 steps are done" || a.GetProgress().GetSteps() != 3 || a.GetProgress().GetTotal().GetInputTokens() != 3000 || a.GetProgress().GetTotal().GetCostMicroUsd() != 30_000 {
+		if a.GetMessage() != "3 lines are delivered" || a.GetProgress().GetSteps() != 3 || a.GetProgress().GetTotal().GetInputTokens() != 3000 || a.GetProgress().GetTotal().GetCostMicroUsd() != 30_000 {
 			t.Errorf("%s says %q and has %v", name, a.GetMessage(), a.GetProgress())
 		}
-		harness.WantSame(t, "output of "+name, in.Must(t, "agent", "logs", name), "work of step 1\nwork of step 2\nwork of step 3")
+		harness.WantSame(t, "output of "+name, in.Must(t, "agent", "logs", name), "delivered: 1 line \"1\"\ndelivered: 2 line \"2\"\ndelivered: 3 line \"3\"")
+		o.wantDelivered(t, name, 3)
 		if end := a.GetLastEnd(); end.GetExitCode() != 0 {
 			t.Errorf("%s exited with %d: %s", name, end.GetExitCode(), end.GetErrorMessage())
 		}
+		in.Must(t, "agent", "rm", name)
 	}
 	// All of them obey the gate.
-	in.Must(t, "create", "poor", "-f", filepath.Join(project(t, "image: "+harness.ImageLanguages+"\nagent: {retry: {attempts: 1}, budget: {cost_usd: 0.02}}\n"), "agbox.yaml"))
-	for name, command := range programs {
-		id := in.Must(t, append(append([]string{"agent", "spawn", "--in", "poor", "--"}, command...), all[name])...)
+	poor := openOffice(t, in, "poor")
+	for name := range programs {
+		spec := once()
+		spec.Budget = &agboxv1.AgentBudget{CostUsd: "0.02"}
+		id := poor.employ(t, "poor", name, o.all[name], o.all["deliver"], 3, spec)
 		if a := await(t, in, id, "FAILED"); a.GetProgress().GetSteps() != 2 || !strings.Contains(a.GetMessage(), "token budget exhausted") {
 			t.Errorf("%s with a small budget made %d steps and says %q", name, a.GetProgress().GetSteps(), a.GetMessage())
 		}
@@ -76,24 +146,16 @@ func TestTheProgramsOfTheDocumentationAreAgents(t *testing.T) {
 func TestTheProgramsOfTheDocumentationEndWhenTheyAreDrained(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
-	in.Create(t, "demo", harness.ImageLanguages)
-	all := snippets(t)
+	o := openOffice(t, in, "demo")
 	// The first step lasts until the drain.
-	slow := map[string]string{
-		"sh":         `echo "work of step $step"; while agbox-agent drained; do sleep 0.05; done`,
-		"python":     "print(\"work of step\", step, flush=True)\n    import time\n    while not call(\"drained\").get(\"drain\"): time.sleep(0.05)",
-		"javascript": `console.log("work of step", step); while (!(await call("drained")).drain) await new Promise((done) => setTimeout(done, 50))`,
+	slow := "#!/bin/sh\n./document \"$@\"; while agbox-agent drained; do sleep 0.05; done"
+	for name := range programs {
+		o.employ(t, "demo", name, o.all[name], slow, 3, once())
 	}
-	work := map[string]string{"sh": `echo "work of step $step"`, "python": `print("work of step", step)`, "javascript": `console.log("work of step", step)`}
-	for name, command := range programs {
-		text := strings.Replace(all[name], work[name], slow[name], 1)
-		if text == all[name] {
-			t.Fatalf("the program in %s does not work as this test expects", name)
-		}
-		in.Must(t, append(append([]string{"agent", "spawn", name, "--in", "demo", "--attempts", "1", "--"}, command...), text)...)
-		harness.Eventually(t, name+" works", func() bool { return in.Must(t, "agent", "logs", name) == "work of step 1" })
+	for name := range programs {
+		harness.Eventually(t, name+" works", func() bool { return o.delivered(t, name) != "" })
 	}
-	spawn(t, in, "echo 'work of step 1'; do_one_step() { sleep 0.05; }\n"+all["loop"]+"exit 75", "loop", "--in", "demo", "--attempts", "1")
+	spawn(t, in, "echo 'work of step 1'; do_one_step() { sleep 0.05; }\n"+o.all["loop"]+"exit 75", "loop", "--in", "demo", "--attempts", "1")
 	harness.Eventually(t, "the loop works", func() bool { return in.Must(t, "agent", "logs", "loop") == "work of step 1" })
 	in.Must(t, "stop", "demo")
 	c := in.Client(t)
