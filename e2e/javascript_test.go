@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,26 +16,23 @@ import (
 // systemCertificates is the file with all authorities that Debian trusts.
 const systemCertificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// javascript installs the dependencies of the client in the folder javascript in the
-// build folder, and returns the client's path.
-func javascript(t *testing.T) (dir string) {
+// javascript copies the client in a folder, with its program, to dir and installs what it needs.
+func javascript(t *testing.T, from, program, dir string) {
 	t.Helper()
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir = filepath.Join(root, ".build", "javascript")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"package.json", "package-lock.json", "follow.js"} {
-		content, err := os.ReadFile(filepath.Join("javascript", name))
+	for _, name := range []string{"package.json", "package-lock.json", "proto/buf/validate/validate.proto"} {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), content, 0o644))
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "follow.js"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	cmd.Dir = dir
@@ -46,14 +44,27 @@ func javascript(t *testing.T) (dir string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci: %v (run 'make setup' where npm is missing)\n%s", err, out)
 	}
-	return dir
+}
+
+// toldAtEnd is what the client in JavaScript tells at the end.
+type toldAtEnd struct {
+	State    string `json:"state"`
+	ExitCode int    `json:"exit_code"`
+	Stdout   string `json:"stdout_bytes"`
+	Stderr   string `json:"stderr_bytes"`
+	Notice   string `json:"notice"`
+	Opened   int    `json:"opened"`
 }
 
 // An editor's extension uses another gRPC library than ours, and must get the same.
 func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 	t.Parallel()
-	dir := javascript(t)
-	root := filepath.Dir(filepath.Dir(dir))
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, ".build", "javascript")
+	javascript(t, filepath.Join(root, "contrib", "javascript"), inRepository(t, "scripts/snippet.sh", "docs/ide.md", "follow"), dir)
 	in := newInstall(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", writer)
@@ -66,7 +77,7 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 	defer file.Close()
 	var told strings.Builder
 	follower := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "follow.js"),
-		filepath.Join(root, "proto")+":"+filepath.Join(root, "e2e", "javascript", "proto"), in.Socket(), job)
+		in.Socket(), job, filepath.Join(dir, "proto")+":"+filepath.Join(root, "proto"))
 	follower.Stdout, follower.Stderr = file, &told
 	if err := follower.Start(); err != nil {
 		t.Fatal(err)
@@ -90,14 +101,7 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 	}
 	stdout, stderr := written()
 	wantFileHolds(t, got, stdout, stderr)
-	var end struct {
-		State    string `json:"state"`
-		ExitCode int    `json:"exit_code"`
-		Stdout   string `json:"stdout_bytes"`
-		Stderr   string `json:"stderr_bytes"`
-		Notice   string `json:"notice"`
-		Opened   int    `json:"opened"`
-	}
+	var end toldAtEnd
 	if err := json.Unmarshal([]byte(told.String()), &end); err != nil {
 		t.Fatalf("%v: %q", err, told.String())
 	}

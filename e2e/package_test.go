@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"debug/buildinfo"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,6 +40,8 @@ func TestTheDebianPackageHasEverythingAndRuns(t *testing.T) {
 		"-rw-r--r-- ./usr/share/man/man1/agbox.1.gz", "-rw-r--r-- ./usr/share/man/man1/agbox-daemon-upgrade.1.gz",
 		"-rw-r--r-- ./usr/share/bash-completion/completions/agbox", "-rw-r--r-- ./usr/share/fish/vendor_completions.d/agbox.fish",
 		"-rw-r--r-- ./usr/share/zsh/vendor-completions/_agbox", "-rw-r--r-- ./usr/share/doc/agbox/copyright",
+		"-rw-r--r-- ./usr/share/agbox/proto/agbox/v1/service.proto", "-rw-r--r-- ./usr/share/agbox/proto/buf/validate/validate.proto",
+		"-rw-r--r-- ./usr/share/doc/agbox/examples/javascript/follow.js",
 	} {
 		if !listed(list, want) {
 			t.Errorf("dpkg-deb -c does not list %q of root:\n%s", want, list)
@@ -54,12 +57,40 @@ func TestTheDebianPackageHasEverythingAndRuns(t *testing.T) {
 	if out := in.Must(t, "run", "--rm", "--image", harness.ImageBusybox, "--", "echo", "from the package"); out != "from the package" {
 		t.Errorf("the command printed %q", out)
 	}
+	wantExample(t, in, filepath.Join(root, "usr/share"))
 	in.Must(t, "daemon", "stop")
 	in.Bin = own
 	dpkg("-P", "agbox")
 	if left, err := filepath.Glob(filepath.Join(root, "[^v]*")); err != nil || len(left) > 0 { // all but the list of packages in /var
 		t.Errorf("after the removal of the package there are %q, %v", left, err)
 	}
+}
+
+// wantExample checks that the definitions of the API in a folder share need nothing else, and runs
+// the example beside them.
+func wantExample(t *testing.T, in *install, share string) {
+	t.Helper()
+	proto, example, dir := filepath.Join(share, "agbox/proto"), filepath.Join(share, "doc/agbox/examples/javascript"), t.TempDir()
+	inRepository(t, "go", "tool", "-modfile=tools/go.mod", "buf", "build", proto)
+	program, err := os.ReadFile(filepath.Join(example, "follow.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	javascript(t, example, string(program), dir)
+	in.Create(t, "demo", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "echo for an editor; echo and more >&2")
+	cmd := exec.CommandContext(harness.Bounded(t), "node", filepath.Join(dir, "follow.js"), in.Socket(), job, filepath.Join(dir, "proto")+":"+proto)
+	var out, told strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &told
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("node: %v\n%s", err, told.String())
+	}
+	want := toldAtEnd{State: "EXEC_STATE_FINISHED", Stdout: "14", Stderr: "9", Opened: 1}
+	var end toldAtEnd
+	if err := json.Unmarshal([]byte(told.String()), &end); err != nil || end != want || !strings.Contains(out.String(), "for an editor\n") {
+		t.Errorf("the example printed %q and told %s (%v); want %+v", out.String(), told.String(), err, want)
+	}
+	in.Must(t, "rm", "-f", "demo")
 }
 
 // scratchRoot makes the list of packages of a root folder, and returns a function that runs

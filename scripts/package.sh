@@ -27,6 +27,14 @@ doc=$root/usr/share/doc/agbox
 mkdir -p "$doc"
 cp contrib/systemd/README.md "$doc/README.systemd.md"
 cp README.md docs/*.md "$doc"
+
+# What clients in other languages need: the definitions of the API, and an example with what it needs.
+proto=$root/usr/share/agbox/proto
+mkdir -p "$proto" "$doc/examples"
+(cd proto && cp --parents agbox/v1/*.proto "$proto")
+cp -r third_party/proto/. "$proto"
+cp -r contrib/javascript "$doc/examples"
+scripts/snippet.sh docs/ide.md follow >"$doc/examples/javascript/follow.js"
 cat >"$doc/copyright" <<END
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: agbox
