@@ -211,7 +211,14 @@ func (a *app) agentLogsCommand() *cobra.Command {
 		Short: "Show the output of an agent's incarnations, one after the other",
 		Args:  arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args[0])
+			id, err := a.agent(ctx, c, args[0], reads)
+			if err != nil {
+				return err
+			}
+			if !o.follow {
+				return o.run(ctx, a, c, id)
+			}
+			return a.whileWaiting(ctx, c, id, func() error { return o.run(ctx, a, c, id) })
 		}),
 	}
 	f := cmd.Flags()
@@ -224,11 +231,7 @@ func (a *app) agentLogsCommand() *cobra.Command {
 
 // run prints the logs of the incarnations that have begun. If it follows, it waits for the
 // next one until the agent has ended.
-func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, ref string) error {
-	id, err := a.agent(ctx, c, ref, reads)
-	if err != nil {
-		return err
-	}
+func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, id string) error {
 	g, err := c.GetAgent(ctx, id)
 	if err != nil {
 		return err
@@ -284,7 +287,9 @@ func (a *app) agentWaitCommand() *cobra.Command {
 of them are COMPLETED, else 1.
 
 With --tree it also waits for all agents below them, also for those that are spawned
-meanwhile, and prints name and state of each when it has ended.`,
+meanwhile, and prints name and state of each when it has ended.
+
+If an AGENT is ORPHANED meanwhile, a note on stderr says how to decide about it.`,
 		Example: `  agbox agent wait fixer
   agbox agent wait --tree planner`,
 		Args: arguments(1, -1, "an AGENT"),
@@ -294,15 +299,17 @@ meanwhile, and prints name and state of each when it has ended.`,
 				if err != nil {
 					return err
 				}
-				if tree {
-					return a.waitTree(ctx, c, id)
-				}
-				g, err := c.WaitAgent(ctx, id)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(a.stdout, g.GetWord())
-				return agentOutcome(g)
+				return a.whileWaiting(ctx, c, id, func() error {
+					if tree {
+						return a.waitTree(ctx, c, id)
+					}
+					g, err := c.WaitAgent(ctx, id)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintln(a.stdout, g.GetWord())
+					return agentOutcome(g)
+				})
 			})
 		}),
 	}

@@ -157,12 +157,21 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 	in.Agbox(t, "agent", "resolve", "kept").Want(t, 2)
 	in.Agbox(t, "agent", "resolve", "--revive", "--reap", "kept").Want(t, 2)
 	in.Agbox(t, "agent", "resolve", "--reap", "nobody").Want(t, 3)
+	waiters := []*harness.Process{
+		in.Start(t, "agent", "wait", "kept"), in.Start(t, "agent", "wait", "--tree", "kept"), in.Start(t, "agent", "logs", "-f", "kept"), in.Start(t, "agent", "attach", "-q", "kept"),
+	}
 	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), runtime.PrimaryName(box), "KILL"); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"kept", "dropped"} {
 		harness.Eventually(t, "the agent waits", func() bool {
 			return strings.Contains(in.Must(t, "agent", "inspect", name), "ORPHANED")
+		})
+	}
+	waiters = append(waiters, in.Start(t, "agent", "wait", "kept"))
+	for _, w := range waiters {
+		harness.Eventually(t, "those who wait are told of it", func() bool {
+			return strings.Contains(w.Stderr.String(), "agbox: Agent kept is ORPHANED: ") && strings.Contains(w.Stderr.String(), " To decide: agbox agent resolve {--revive | --reap} kept\n")
 		})
 	}
 	if said := in.Agbox(t, "doctor").Stdout; strings.Count(said, "It is ORPHANED and waits for a decision") != 2 {
@@ -185,6 +194,11 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 	in.Must(t, "agent", "resolve", "--revive", "kept")
 	in.Must(t, "agent", "resolve", "--reap", "dropped")
 	await(t, in, "kept", "COMPLETED")
+	for _, w := range waiters {
+		if done := w.Wait(t).Want(t, 0); strings.Count(done.Stderr, "ORPHANED") != 1 {
+			t.Errorf("it was told %q; want one note", done.Stderr)
+		}
+	}
 	wantHistory(t, in, "kept", "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED LOST, PAUSED ORPHANED, WOKEN, BEGUN, RESUMED, INCARNATION_ENDED EXITED, ENDED")
 	if a := await(t, in, "dropped", "ABORTED"); !strings.Contains(a.GetMessage(), "A user decided to reap it") {
 		t.Errorf("the reaped agent says %q", a.GetMessage())
