@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/guests/execs"
@@ -203,7 +205,25 @@ func (s *execCalls) execStatus(ctx context.Context, sandboxID, execID string) (*
 		return nil, err
 	}
 	status.StdoutLogPath, status.StderrLogPath = s.logPaths(sandboxID, execID)
+	if status.GetErrorCode() == agboxv1.ErrorReason_EXEC_LOST.String() {
+		status.Error += s.leftBehind(sandboxID, execID)
+	}
 	return status, nil
+}
+
+// leftBehind says what the status file of a lost exec tells of its end, if its container ran on. The
+// end that callers were told of is final: they may have run the command again.
+func (s *execCalls) leftBehind(sandboxID, execID string) string {
+	dir, err := logs.OpenDir(s.paths.SandboxLogs(sandboxID))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = dir.Close() }()
+	rec, err := execs.ReadStatus(dir, execID)
+	if err != nil || rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
+		return ""
+	}
+	return fmt.Sprintf(" Its status file says that it ended with exit code %d; it stays lost for those who were told so.", rec.GetExitCode())
 }
 
 func (s *execCalls) logPaths(sandboxID, execID string) (stdout, stderr string) {
