@@ -198,6 +198,9 @@ func (l *requestList) folders(s *agboxv1.CreateSpec) {
 			l.add([]any{"agent", "work"}, "copy", true, "%s to the agent, as its work", source)
 		}
 	}
+	if stack := s.GetAgent().GetStack().GetName(); stack != "" {
+		l.add([]any{"agent", "stack", "name"}, "stack", false, "the agent makes a stack %s: what you send on a stream to stacks of this name reaches its agents too", stack)
+	}
 	w := s.GetWorkspace()
 	if w == nil {
 		return

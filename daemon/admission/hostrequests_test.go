@@ -63,6 +63,7 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 		"workspace: {source: ., mount: true}":              "! mount: " + dir + " at /workspace, writable (agbox.yaml:2 workspace.mount)",
 		"agent: {work: data/task.md}":                      "",
 		"agent: {work: link/task.md}":                      "! copy: " + dir + "/link/task.md (which is " + outside + "/task.md) to the agent, as its work (agbox.yaml:2 agent.work)",
+		"agent: {stack: {name: team}}":                     "stack: the agent makes a stack team: what you send on a stream to stacks of this name reaches its agents too (agbox.yaml:2 agent.stack.name)",
 		"workspace: " + outside:                            "! copy: " + outside + " to /workspace (agbox.yaml:2 workspace.source)",
 		"ports: [\"8080:80\", \"53/udp\"]":                 "port: port 8080 of 127.0.0.1 leads to port 80/tcp (agbox.yaml:2 ports[0].container_port)\nport: a free port of 127.0.0.1 leads to port 53/udp (agbox.yaml:2 ports[1].container_port)",
 		"gpus: all":                                        "! device: GPUs: all (agbox.yaml:2 gpus)",
