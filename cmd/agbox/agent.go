@@ -73,7 +73,7 @@ type agentSpawnOptions struct {
 	window, cooldown time.Duration
 	attach, hold     bool
 	maySpawn         []string
-	stack            string
+	stack, reach     string
 }
 
 func (a *app) agentSpawnCommand() *cobra.Command {
@@ -130,6 +130,7 @@ memory ends the agent as DEAD_LETTER.`,
 	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
 	f.StringVar(&o.stack, "stack", "", "make the agent and its descendants the stack `NAME`, which only it and its parent reach across")
+	f.StringVar(&o.reach, "reach", "", "`WHOM` it reaches instead of the agents of its sandbox: sandbox:SANDBOX, stack:NAME or all")
 	f.StringSliceVar(&o.maySpawn, "may-spawn", nil, "allow the program to spawn agents of this `CLASS`, in its sandbox or in ones made from that (repeatable)")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
@@ -185,6 +186,9 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 		return nil, err
 	}
 	req := &agboxv1.SpawnAgentRequest{AgentId: o.id, Spec: spec, SandboxId: o.in}
+	if req.Reach, err = a.reached(ctx, c, o.reach); err != nil {
+		return nil, err
+	}
 	if req.AgentId == "" {
 		req.AgentId = client.NewID()
 	}
@@ -218,6 +222,19 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 	}
 	req.Sandbox = input.Request
 	return req, nil
+}
+
+// reached returns what --reach says, with the id of a sandbox.
+func (a *app) reached(ctx context.Context, c *client.Client, reach string) (string, error) {
+	kind, of, named := strings.Cut(reach, ":")
+	switch {
+	case reach == "" || reach == "all" || kind == "stack" && of != "":
+		return reach, nil
+	case kind != "sandbox" || !named || of == "":
+		return "", usagef("--reach is sandbox:SANDBOX, stack:NAME or all, not %s.", printable(reach))
+	}
+	id, err := a.sandbox(ctx, c, of, changes)
+	return kind + ":" + id, err
 }
 
 // agentSpec makes the spec of the agent from the flags.

@@ -21,7 +21,8 @@ func (a *app) agentLeasesCommand() *cobra.Command {
 		Short: "Print which resources agents hold and wait for",
 		Long: `Print which resources agents hold and ask for, or only those of AGENT. VERDICT is
 GRANTED for what an agent holds, WAIT for what it waits for, and DIE for what it asks
-for again when it is woken. FENCE is the fencing number.
+for again when it is woken. FENCE is the fencing number. Equal names mean the same
+resource only where SCOPE is the same: within a sandbox or a stack.
 
 --break takes a resource away from AGENT. Its program is not told and may go on to use
 it, so pause or kill the agent first.`,
@@ -51,7 +52,7 @@ it, so pause or kill the agent first.`,
 			if out.format == formatJSON {
 				return printJSONList(a.stdout, list)
 			}
-			return a.printLeases(out, list, agentNames(ctx, c, list))
+			return a.printLeases(out, list, agentNames(ctx, c, list), scopeNames(ctx, c, list))
 		}),
 	}
 	cmd.Flags().StringVar(&broken, "break", "", "first take this `RESOURCE` away from AGENT")
@@ -77,8 +78,30 @@ func agentNames(ctx context.Context, c *client.Client, list []*agboxv1.LeaseEntr
 	return names
 }
 
+// scopeNames are the scopes of leases with the names of sandboxes and stacks, as far as they have
+// one.
+func scopeNames(ctx context.Context, c *client.Client, list []*agboxv1.LeaseEntry) map[string]string {
+	names := make(map[string]string)
+	for _, l := range list {
+		kind, id, _ := strings.Cut(l.GetScope(), ":")
+		if names[l.GetScope()] != "" {
+			continue
+		}
+		names[l.GetScope()] = l.GetScope()
+		switch kind {
+		case "sandbox":
+			sb, _ := c.GetSandbox(ctx, id)
+			names[l.GetScope()] = "sandbox " + cmp.Or(sb.GetSandbox().GetName(), id)
+		case "stack":
+			root, _ := c.GetAgent(ctx, id)
+			names[l.GetScope()] = "stack " + cmp.Or(root.GetStack(), id)
+		}
+	}
+	return names
+}
+
 // printLeases prints leases as a table.
-func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names map[string]string) error {
+func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names, scopes map[string]string) error {
 	rows := make([][]table.Cell, len(list))
 	for i, l := range list {
 		fence := "-"
@@ -92,11 +115,11 @@ func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names map[stri
 		rows[i] = []table.Cell{
 			table.Text(l.GetLease().GetResource()), table.Text(enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_")),
 			table.Text(cmp.Or(l.GetName(), l.GetAgentId())), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), table.Text(fence),
-			table.Text(orDash(strings.Join(waits, ","))),
+			table.Text(orDash(strings.Join(waits, ","))), table.Text(scopes[l.GetScope()]),
 		}
 	}
 	return a.printTable(out, []table.Column{
 		{Title: "RESOURCE", Min: 14}, {Title: "MODE", Omit: 2}, {Title: "AGENT", Min: 8}, {Title: "VERDICT"}, {Title: "FENCE", Right: true, Omit: 3},
-		{Title: "WAITS FOR", Min: 9, Omit: 1},
+		{Title: "WAITS FOR", Min: 9, Omit: 1}, {Title: "SCOPE", Min: 9, Omit: 4},
 	}, rows)
 }

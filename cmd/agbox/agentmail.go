@@ -31,9 +31,9 @@ An agent that is IDLE is woken. The program receives the message with
 "agbox-agent recv".
 
 With --stream, all agents that have that stream open ("agbox-agent open") get the
-message. The names of those that have it are printed, with the number of the message
-in the inbox of each. Streams of the same name in different stacks are different
-streams: without --stack, it is the one outside of stacks.`,
+message, of whatever sandbox. The names of those that have it are printed, with the
+number of the message in the inbox of each. Streams of the same name in different
+stacks are different streams: without --stack, it is those outside of stacks.`,
 		Example: `  agbox agent send fixer "the tests are red again"
   agbox agent send fixer - < note.md
   agbox agent send --stream news "main has moved"`,

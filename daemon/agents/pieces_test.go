@@ -45,7 +45,7 @@ func TestManyMessagesAreDeliveredInPieces(t *testing.T) {
 	for _, ending := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ending %v", ending), func(t *testing.T) {
 			b := newBench(t, &agboxv1.AgentSpec{})
-			const messages, subscribers = 600, 5
+			const messages, subscribers = 240, 12
 			listeners, counts := b.subscribe("news", subscribers), b.deliveries()
 			for i := range messages {
 				b.write(journal.Row{Op: journal.Usage, Used: &journal.Used{InputTokens: uint64(i)}}, journal.Row{Op: journal.Send, Stream: "news", Text: fmt.Sprint(i)})
@@ -102,21 +102,22 @@ func (b *bench) wantOrder(id string, count int) {
 // beginning, in the same pieces.
 func TestAPieceIsRecordedOnceThoughTheDaemonIsKilled(t *testing.T) {
 	b := newBench(t, &agboxv1.AgentSpec{})
-	listeners := b.subscribe("news", 3)
-	for i := range 900 {
+	const messages = 240
+	listeners := b.subscribe("news", 12)
+	for i := range messages {
 		b.write(journal.Row{Op: journal.Send, Stream: "news", Text: fmt.Sprint(i)})
 	}
 	a := b.agent()
 	if _, err := b.record(t.Context(), a, b.reports(a)); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.agent().Incarnation.JournalUpto; got == 0 || got >= 900 {
+	if got := b.agent().Incarnation.JournalUpto; got == 0 || got >= messages {
 		t.Fatalf("the first piece has %d rows", got)
 	}
 	b.restart()
 	b.tell()
 	b.consume()
 	for _, id := range listeners {
-		b.wantOrder(id, 900)
+		b.wantOrder(id, messages)
 	}
 }

@@ -17,7 +17,7 @@ func TestAStackHasItsOwnBounds(t *testing.T) {
 	inner, code := r.make("spawn", `{"command":["x"],"name":"inner","stack":{"name":"sub","agents":2}}`)
 	r.want("an inner stack", code, "")
 	a := r.child(inner["agent_id"].(string))
-	if a.Stack != "sub" || a.StackRoot() != a.ID || len(a.StackRoots) != 2 || a.Spec.GetBudget().GetCostUsd() != "0.029411" {
+	if a.Stack != "sub" || a.StackRoot() != a.ID || len(a.StackRoots) != 3 || a.Spec.GetBudget().GetCostUsd() != "0.029411" {
 		t.Errorf("the inner root is in %q %v with %v", a.Stack, a.StackRoots, a.Spec.GetBudget())
 	}
 	_, code = r.make("spawn", `{"command":["x"],"budget":{"cost_usd":"0.6"}}`)

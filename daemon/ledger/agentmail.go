@@ -4,22 +4,21 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
 
-// The bounds of messages from agents and clients. makeRoom has that of agbox's own.
+// The bounds of messages from agents and users. makeRoom has that of agbox's own.
 const (
 	// maxMessage is the length of a text, in bytes.
 	maxMessage = 64 << 10
-	// maxInbox is the number of messages in an inbox, and maxInboxBytes their size.
+	// maxInbox is the number of messages of agents in an inbox, and of those of users beside
+	// them. maxInboxBytes is their size.
 	maxInbox      = 1000
 	maxInboxBytes = 1 << 20
 )
@@ -55,10 +54,8 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 		}
 	}
 	box := l.inboxIn(tx, to)
-	if err := box.admit(to, m); err != nil {
-		return err
-	}
-	if err := l.hasInboxRoom(tx, a, m); err != nil {
+	a.ID = to // init may have no record yet
+	if err := l.admitMessage(tx, a, box, m); err != nil {
 		return err
 	}
 	now := l.now()
@@ -69,6 +66,7 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 		return err
 	}
 	l.putInbox(tx, to, box.with(m, 1).awaits(m, now))
+	l.putShares(tx, to, m, 1)
 	err := l.wakeByMessage(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
 	l.stir(tx, to)
 	return err
@@ -105,23 +103,6 @@ func (t *agentTxn) holdByInbox() error {
 		return nil
 	}
 	return t.open(agent.InboxHolder, 0)
-}
-
-// admit refuses a message of an agent or a client for which there is no room.
-func (b inbox) admit(to string, m *agboxv1.AgentMessage) error {
-	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
-		return nil
-	}
-	if len(m.GetText()) > maxMessage {
-		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
-	}
-	if b.sent >= maxInbox || b.sentBytes+messageSize(m) > maxInboxBytes {
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
-			"The inbox of agent %s has %d messages of %d bytes that it has not read, and there is no room for this one (at most %d messages and %d bytes): try again when it has read some.",
-			to, b.sent, b.sentBytes, maxInbox, maxInboxBytes).With("agent_id", to)
-	}
-	return nil
 }
 
 // wakeIdle wakes an agent that is IDLE.
@@ -209,7 +190,11 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 	}
 	return l.store.Update(ctx, func(tx *store.Tx) error {
 		box, removed := l.inboxIn(tx, agentID), 0
-		if err := tx.RemoveMessages(agentID, upto, func(m *agboxv1.AgentMessage) { removed++; box = box.with(m, -1) }); err != nil {
+		if err := tx.RemoveMessages(agentID, upto, func(m *agboxv1.AgentMessage) {
+			removed++
+			box = box.with(m, -1)
+			l.putShares(tx, agentID, m, -1)
+		}); err != nil {
 			return err
 		}
 		if removed > 0 {

@@ -36,6 +36,16 @@ func send(t *testing.T, l *Ledger, to, key, text string) uint64 {
 	return seq
 }
 
+// fill leaves no room for agents in an inbox.
+func fill(t *testing.T, l *Ledger, id string) {
+	t.Helper()
+	for i := range maxInbox {
+		if _, err := l.SendMessage(t.Context(), fmt.Sprint("sender-", i%oneAgent), id, "", "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAMessageStaysUntilItIsAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	l, stop := open(t, dir)

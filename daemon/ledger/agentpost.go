@@ -70,7 +70,7 @@ func (l *Ledger) postOne(tx *store.Tx, sender Agent, s Sent, known map[string]st
 		to = l.recipient(tx, sender, s.To)
 		known[s.To] = to
 	}
-	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, Key: s.Key, Text: s.Text}
+	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, FromBorder: sender.SentFrom(), Key: s.Key, Text: s.Text}
 	err := l.mayReach(tx, sender, to)
 	if err == nil {
 		err = l.deliver(tx, to, m)
@@ -82,7 +82,8 @@ func (l *Ledger) postOne(tx *store.Tx, sender Agent, s Sent, known map[string]st
 }
 
 // recipient returns the id of the agent that a sender means: an id, the name of a living
-// agent, or "parent". What fits none is returned as it is.
+// agent, or "parent". Of several with a name, one that it reaches is meant, else one within the
+// border of its sandbox. What fits none is returned as it is.
 func (l *Ledger) recipient(tx *store.Tx, sender Agent, to string) string {
 	if to == toParent {
 		return l.livingParent(tx, sender)
@@ -91,12 +92,17 @@ func (l *Ledger) recipient(tx *store.Tx, sender Agent, to string) string {
 		return to
 	}
 	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	near, parent := to, l.livingParent(tx, sender)
 	for _, a := range append(l.agents.among(l.agents.index.named, to), spawned...) {
-		if a = l.agentIn(tx, a.ID); a.Name == to && !a.Over() {
+		switch a = l.agentIn(tx, a.ID); {
+		case a.Name != to || a.Over():
+		case sender.Reaches(a.Record, parent):
 			return a.ID
+		case sender.World() == a.World():
+			near = a.ID
 		}
 	}
-	return to
+	return near
 }
 
 // livingParent returns the nearest ancestor that has not ended.

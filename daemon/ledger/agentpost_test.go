@@ -81,9 +81,7 @@ func TestAMessageThatCannotBeDeliveredReturns(t *testing.T) {
 	gone := spawn(t, l, agentOf("gone", "", "s"))
 	emitAgent(t, l, gone.Record, agent.Reaped("test"))
 	spawn(t, l, agentOf("full", "", "s"))
-	for range maxInbox {
-		send(t, l, "full", "", "x")
-	}
+	fill(t, l, "full")
 	report(t, l, "a", Sent{Row: 1, To: "nobody", Key: "k", Text: "x"}, Sent{Row: 2, To: "gone", Text: "x"}, Sent{Row: 3, To: "full", Text: "x"}, Sent{Row: 4, To: "p", Text: "good"})
 	list, _, err := l.Messages(t.Context(), "a", 0, 1<<20)
 	if err != nil || len(list) != 3 {

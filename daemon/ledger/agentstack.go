@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -12,20 +13,78 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// stackOf returns the innermost stack of a new agent and the roots of all that it is in,
-// outermost first.
-func (t *agentTxn) stackOf(n NewAgent) (name string, roots []string) {
-	parent := t.l.agentIn(t.tx, n.Parent)
-	name, roots = parent.Stack, slices.Clone(parent.StackRoots)
+// stackOf returns the innermost stack of a new agent and the borders that it is within, outermost
+// first.
+func (t *agentTxn) stackOf(n NewAgent) (name string, roots []string, err error) {
+	if ofInit(n) {
+		name, roots, err = t.reached(n)
+	} else {
+		parent := t.l.agentIn(t.tx, n.Parent)
+		name, roots = parent.Stack, slices.Clone(parent.StackRoots)
+	}
 	if own := agent.StackOf(n.Spec).Name; own != "" {
 		name, roots = own, append(roots, n.ID)
 	}
-	return name, roots
+	return name, roots, err
 }
 
-// mayJoinStacks refuses an agent for which one of the stacks of its parent has no room.
-func (t *agentTxn) mayJoinStacks(n NewAgent) error {
-	for _, root := range t.l.agentIn(t.tx, n.Parent).StackRoots {
+// reached returns the innermost stack and the borders of an agent that a user spawns.
+func (t *agentTxn) reached(n NewAgent) (name string, roots []string, err error) {
+	kind, of, _ := strings.Cut(n.Reach, ":")
+	switch {
+	case n.Reach == "":
+		return "", []string{t.borderOf(n.SandboxID)}, nil
+	case n.Reach == agent.AllReached:
+		return "", nil, nil
+	case kind == "stack":
+		root, err := t.rootOf(of)
+		return root.Stack, slices.Clone(root.StackRoots), err
+	}
+	if sb, exists := t.l.sandboxIn(t.tx, of); !exists || !sb.Exists() {
+		return "", nil, notFound(of)
+	}
+	return "", []string{t.borderOf(of)}, nil
+}
+
+// borderOf returns the border of a sandbox. That of one which was made for an agent is the border
+// of that agent, which may have another sandbox by now, or have been spawned from one.
+func (t *agentTxn) borderOf(sandboxID string) string {
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range append(t.l.AgentsIn(sandboxID), spawned...) {
+		if a = t.l.agentIn(t.tx, a.ID); a.Owned && a.SandboxID == sandboxID && a.World() != "" {
+			return a.World()
+		}
+	}
+	return agent.SandboxBorder(sandboxID)
+}
+
+// rootOf finds the root of a stack that has not ended, by the name of the stack or its own id.
+func (t *agentTxn) rootOf(ref string) (Agent, error) {
+	var named []Agent
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range append(t.l.Living(), spawned...) {
+		switch a = t.l.agentIn(t.tx, a.ID); {
+		case a.Over() || a.StackRoot() != a.ID:
+		case a.ID == ref:
+			return a, nil
+		case a.Stack == ref && !slices.ContainsFunc(named, func(b Agent) bool { return b.ID == a.ID }):
+			named = append(named, a)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return Agent{}, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
+			"No stack %q has a root that has not ended: spawn that first, with --stack.", ref)
+	case 1:
+		return named[0], nil
+	}
+	return Agent{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+		"There are %d stacks %q, for example of the agents %s and %s: give the id of the root instead of the name.", len(named), ref, named[0].ID, named[1].ID)
+}
+
+// mayJoinStacks refuses an agent for which one of the stacks that it comes into has no room.
+func (t *agentTxn) mayJoinStacks(roots []string) error {
+	for _, root := range roots {
 		rules := agent.StackOf(t.l.agentIn(t.tx, root).Spec)
 		if rules.Agents == 0 {
 			continue
@@ -45,7 +104,8 @@ func (t *agentTxn) mayJoinStacks(n NewAgent) error {
 	return nil
 }
 
-// mayReach refuses a message of an agent that would cross the border of a stack.
+// mayReach refuses a message of an agent that would cross a border. One to an agent within the
+// border of another sandbox is refused like one to an agent that does not exist.
 func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
 	recipient := l.agentIn(tx, to)
 	if !recipient.Exists() && to != agent.Init {
@@ -54,19 +114,19 @@ func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
 	if to == agent.Init {
 		recipient.ID = agent.Init
 	}
-	if sender.Reaches(recipient.Record, l.livingParent(tx, sender)) {
+	switch {
+	case sender.Reaches(recipient.Record, l.livingParent(tx, sender)):
 		return nil
+	case to != agent.Init && sender.World() != recipient.World():
+		return recipientNotFound(to)
 	}
 	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
 		"Agent %s is beyond the border of a stack, which only the root of the stack and its parent reach across: send it to \"parent\".", to).With("agent_id", to)
 }
 
-// hasInboxRoom refuses a message if the inboxes of a stack that its recipient is in have no
-// room for it.
+// hasInboxRoom refuses a message of an agent if the inboxes of a stack that its recipient is in
+// have no room for it.
 func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) error {
-	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
-		return nil
-	}
 	for _, root := range to.StackRoots {
 		rules := agent.StackOf(l.agentIn(tx, root).Spec)
 		if rules.InboxBytes == 0 {

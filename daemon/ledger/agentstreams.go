@@ -86,16 +86,16 @@ func (l *Ledger) Subscribers(stream string) int {
 	return len(l.agents.streams[stream])
 }
 
-// fanOut delivers a message on a stream to all in the stack of its sender who have it open, but
+// fanOut delivers a message on a stream to all within the innermost border of its sender who have it open, but
 // not to the sender. A recipient without room does not keep it from the others.
 func (l *Ledger) fanOut(tx *store.Tx, sender Agent, s Sent) error {
 	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool {
 		return id == sender.ID || l.agentIn(tx, id).StackRoot() != sender.StackRoot()
 	})
 	if len(recipients) == 0 {
-		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent in its stack has the stream %s open.", s.Stream))
+		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent that it shares streams with has the stream %s open.", s.Stream))
 	}
-	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, Key: s.Key, Stream: s.Stream, Text: s.Text}
+	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, FromBorder: sender.SentFrom(), Key: s.Key, Stream: s.Stream, Text: s.Text}
 	for _, to := range recipients {
 		one := s
 		one.To = to

@@ -40,9 +40,7 @@ func TestAMessageOnAStreamGoesToAllWhoHaveItOpen(t *testing.T) {
 	}
 	stop()
 	l, _ = open(t, dir)
-	for range maxInbox {
-		send(t, l, "p", "", "x")
-	}
+	fill(t, l, "p")
 	report(t, l, "a", Sent{Row: 1, Stream: "news", Key: "k", Text: "one"}, Sent{Row: 2, To: "c", Key: "k", Text: "two"},
 		Sent{Row: 3, Stream: "news", Key: "k", Text: "one"}, Sent{Row: 4, Stream: "empty", Text: "x"})
 	for id, want := range map[string][]string{"b": nil, "d": nil, "c": {"1 a one", "2 a two"}} {

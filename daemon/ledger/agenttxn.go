@@ -176,6 +176,9 @@ type NewAgent struct {
 	MaxSandboxes int
 	// Spec has the budget that is wanted. A child of an agent gets a part of the budget of that.
 	Spec *agboxv1.AgentSpec
+	// Reach says for one that a user spawns which border it is within: "sandbox:ID", "stack:NAME",
+	// agent.AllReached, or empty for that of its sandbox.
+	Reach string
 	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
 	SandboxID string
 	Own       *agboxv1.CreateSpec
@@ -209,10 +212,14 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
 		}
-		if err := errors.Join(t.mayspawn(n), t.mayHaveChild(n)); err != nil {
+		stack, roots, err := t.stackOf(n)
+		if err != nil {
 			return err
 		}
-		if err := errors.Join(t.mayJoinStacks(n), t.mayHaveSandbox(n)); err != nil {
+		if err := errors.Join(t.mayspawn(n, roots), t.mayHaveChild(n)); err != nil {
+			return err
+		}
+		if err := errors.Join(t.mayJoinStacks(roots), t.mayHaveSandbox(n)); err != nil {
 			return err
 		}
 		spec, err := t.allot(n)
@@ -238,7 +245,6 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err != nil {
 			return err
 		}
-		stack, roots := t.stackOf(n)
 		err = t.append(n.ID, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
@@ -269,7 +275,9 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 
 // sameAgent decides about an id that is taken.
 func (t *agentTxn) sameAgent(n NewAgent) error {
-	if t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
+	_, roots, err := t.stackOf(n) // what it names may be gone by now
+	within := n.Reach == "" || err != nil || slices.Equal(roots, t.a.StackRoots)
+	if within && t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
 		t.a.FromAgent == n.FromAgent && t.a.FromCheckpoint == n.FromCheckpoint && proto.Equal(t.a.Spec, n.Spec) {
 		return errNothing
 	}
@@ -277,8 +285,10 @@ func (t *agentTxn) sameAgent(n NewAgent) error {
 		"The agent id %q was used by another request, and ids are never reused; choose another or leave it out.", n.ID).With("agent_id", n.ID)
 }
 
-// mayspawn checks name and bounds against committed agents and those of the batch.
-func (t *agentTxn) mayspawn(n NewAgent) error {
+// mayspawn checks name and bounds against committed agents and those of the batch. A name is taken
+// within the border of a sandbox, and among the agents of users: what runs within one border
+// neither takes a name from others nor learns theirs.
+func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
 	if n.ID == agent.Init || n.Name == agent.Init {
 		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
 			"The id and the name %q belong to the root of all agents; choose another.", agent.Init).With("agent_id", agent.Init)
@@ -291,8 +301,9 @@ func (t *agentTxn) mayspawn(n NewAgent) error {
 			inSandbox++
 		}
 	}
+	world := agent.Record{StackRoots: roots}.World()
 	for _, a := range append(book.among(index.named, n.Name), spawned...) {
-		if n.Name != "" && a.Name == n.Name && !a.Over() {
+		if n.Name != "" && a.Name == n.Name && !a.Over() && (a.World() == world || a.OfUser() && ofInit(n)) {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
 				"Agent %s already has the name %q; choose another name, or end that agent.", a.ID, n.Name).With("agent_id", a.ID)
 		}

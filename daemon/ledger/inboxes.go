@@ -14,10 +14,11 @@ import (
 
 // inbox says how full the inbox of an agent is.
 type inbox struct {
-	// sent counts the messages of agents and clients, and sentBytes their sizes. own counts
-	// those of agbox. bounces counts those of them that are MESSAGE_KIND_BOUNCE, and
-	// lastBounce is the seq of the newest one.
+	// sent counts the messages of agents, and sentBytes their sizes. users has the same of those
+	// of users. own counts those of agbox. bounces counts those of them that are
+	// MESSAGE_KIND_BOUNCE, and lastBounce is the seq of the newest one.
 	sent, sentBytes, own, bounces int
+	users                         load
 	lastBounce                    uint64
 	// observation is the seq of the MESSAGE_KIND_OBSERVATION, or 0. None of the counts has it.
 	observation uint64
@@ -69,12 +70,16 @@ func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
 		}
 		return b
 	}
+	if m.GetFrom() == agent.Init {
+		b.users = b.users.with(m, sign)
+		return b
+	}
 	b.sent += sign
 	b.sentBytes += sign * messageSize(m)
 	return b
 }
 
-func (b inbox) unread() int { return b.sent + b.own }
+func (b inbox) unread() int { return b.sent + b.users.messages + b.own }
 
 func (b inbox) empty() bool { return b.unread() == 0 && b.observation == 0 }
 
@@ -88,6 +93,8 @@ type mailroom struct {
 	// mu guards the fields below. It is held only for map operations, never for I/O.
 	mu      sync.Mutex
 	inboxes map[string]inbox
+	// shares has by recipient what is in its inbox of each agent and of each sandbox.
+	shares map[string]map[string]load
 	// stacks has by root the sum of sentBytes of all agents in a stack, ended ones too.
 	stacks map[string]int
 	// changed has channels that are closed when an inbox changes.
@@ -105,6 +112,7 @@ type stackOverlay struct{ root string }
 // openInboxes counts what is in the inboxes of all agents.
 func (l *Ledger) openInboxes(ctx context.Context) error {
 	l.mail.inboxes, l.mail.changed, l.mail.stacks = make(map[string]inbox), make(map[string]chan struct{}), make(map[string]int)
+	l.mail.shares = make(map[string]map[string]load)
 	for _, id := range append(idsOfAgents(l.Agents(nil)), agent.Init) {
 		var box inbox
 		for page := (store.MessagePage{More: true}); page.More; {
@@ -120,6 +128,9 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 			}
 			for _, m := range page.Messages {
 				box = box.with(m, 1).awaits(m, l.now())
+				for _, of := range sharers(m) {
+					l.mail.shareLocked(id, of, l.mail.shares[id][of].with(m, 1)) // nobody else uses the ledger yet
+				}
 			}
 		}
 		if !box.empty() {
@@ -240,6 +251,7 @@ func (m *mailroom) forget(a Agent) {
 	defer m.mu.Unlock()
 	m.addLocked(a.StackRoots, -m.inboxes[agentID].sentBytes)
 	delete(m.inboxes, agentID)
+	delete(m.shares, agentID)
 	m.tellLocked(agentID)
 }
 

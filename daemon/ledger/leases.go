@@ -106,14 +106,14 @@ func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
 			continue
 		}
 		for _, held := range agent.Leases(a.Holds) {
-			list = append(list, &agboxv1.LeaseEntry{Lease: held, AgentId: a.ID, Name: a.Name, Verdict: granted})
+			list = append(list, &agboxv1.LeaseEntry{Lease: held, AgentId: a.ID, Name: a.Name, Scope: a.Scope(), Verdict: granted})
 		}
 		verdict := dies
 		if a.Queued > 0 {
 			verdict = waits
 		}
 		for _, wanted := range agent.Wanted(a.Wants) {
-			list = append(list, &agboxv1.LeaseEntry{Lease: wanted, AgentId: a.ID, Name: a.Name, Verdict: verdict, WaitsFor: book.WaitsFor(a.ID)})
+			list = append(list, &agboxv1.LeaseEntry{Lease: wanted, AgentId: a.ID, Name: a.Name, Scope: a.Scope(), Verdict: verdict, WaitsFor: book.WaitsFor(a.ID)})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *agboxv1.LeaseEntry) int {

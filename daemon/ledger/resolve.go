@@ -111,10 +111,11 @@ func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1
 			return list, nil
 		}
 	}
-	switch named, match := l.agentNamed(text); {
-	case match == agboxv1.RefMatch_REF_MATCH_UNSPECIFIED, exists && (named.ID == a.ID || named.Over()):
-	default:
-		add(named, match)
+	named, match := l.agentsNamed(text)
+	for _, b := range named {
+		if !exists || b.ID != a.ID && !b.Over() {
+			add(b, match)
+		}
 	}
 	if len(list) > 0 {
 		return list, nil
@@ -135,25 +136,38 @@ func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1
 	return list, nil
 }
 
-// agentNamed returns the agent with a name: the one that has not ended, else the newest.
-func (l *Ledger) agentNamed(name string) (newest Agent, match agboxv1.RefMatch) {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	for id := range l.agents.index.named[name] {
-		a := l.agents.all[id]
+// agentNamed returns the agent with a name: the one that has not ended, else the newest. Of
+// several living ones it returns that of a user, else the oldest.
+func (l *Ledger) agentNamed(name string) (Agent, bool) {
+	named, _ := l.agentsNamed(name)
+	if len(named) == 0 {
+		return Agent{}, false
+	}
+	return named[0], true
+}
+
+// agentsNamed returns the agents that a name may mean, of which there are several only if agents
+// of different sandboxes have spawned them: a user's, else those that have not ended, else the
+// newest of the others.
+func (l *Ledger) agentsNamed(name string) ([]Agent, agboxv1.RefMatch) {
+	var living, ended []Agent
+	for _, a := range l.agents.among(l.agents.index.named, name) {
 		switch {
+		case !a.Over() && a.OfUser():
+			return []Agent{a}, agboxv1.RefMatch_REF_MATCH_NAME
 		case !a.Over():
-			return a, agboxv1.RefMatch_REF_MATCH_NAME
-		case !newest.Exists():
-			newest, match = a, agboxv1.RefMatch_REF_MATCH_NAME
+			living = append(living, a)
 		default:
-			match = agboxv1.RefMatch_REF_MATCH_NEWEST
-			if a.Position > newest.Position {
-				newest = a
-			}
+			ended = append(ended, a)
 		}
 	}
-	return newest, match
+	switch {
+	case len(living) > 0:
+		return living[:min(len(living), MaxReferents+1)], agboxv1.RefMatch_REF_MATCH_NAME
+	case len(ended) > 1:
+		return ended[len(ended)-1:], agboxv1.RefMatch_REF_MATCH_NEWEST
+	}
+	return ended, agboxv1.RefMatch_REF_MATCH_NAME
 }
 
 // agentsFrom returns agents whose ids begin with a text.

@@ -39,7 +39,7 @@ type agentCalls struct {
 
 // SpawnAgent accepts an agent.
 func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequest) (*agboxv1.SpawnAgentResponse, error) {
-	n := ledger.NewAgent{ID: req.GetAgentId()}
+	n := ledger.NewAgent{ID: req.GetAgentId(), Reach: req.GetReach()}
 	if n.ID == "" {
 		n.ID = ids.New()
 	}
@@ -298,7 +298,7 @@ func openBreakers(root agent.Record) string {
 func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	view := &agboxv1.Agent{
 		AgentId: a.ID, Name: a.Name, Class: a.Class, Title: a.Spec.GetTitle(), Parent: a.Parent, State: a.State,
-		Word: a.Word(), Message: a.Done.GetMessage(), SandboxId: a.SandboxID, Owned: a.Owned, Stack: a.Stack, Border: a.BorderOf(), Lifetime: a.Spec.GetLifetime(), Incarnation: a.Incarnations,
+		Word: a.Word(), Message: a.Done.GetMessage(), SandboxId: a.SandboxID, Owned: a.Owned, Stack: a.Stack, Border: a.BorderOf(), Scope: a.Scope(), Lifetime: a.Spec.GetLifetime(), Incarnation: a.Incarnations,
 		ExecId: agent.ExecID(a.ID, a.Incarnations), Running: a.Incarnation != nil, Crashes: a.Crashes,
 		CreatedAt: timestamppb.New(a.CreatedAt), StateChangedAt: timestamppb.New(a.StateChangedAt),
 		Progress: a.Progress, Checkpoint: a.Checkpoint(), Liveness: a.Liveness, Context: a.Context,

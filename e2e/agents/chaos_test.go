@@ -105,8 +105,8 @@ func newChaos(t *testing.T, seed uint64, folder robot.Folder) *chaos {
 func (x *chaos) populate(ctx context.Context, seed uint64, length time.Duration) (n int) {
 	x.t.Helper()
 	const steps = 10
-	spawn := func(box string, spec *agboxv1.AgentSpec) {
-		a, err := x.c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: box})
+	spawn := func(box string, spec *agboxv1.AgentSpec, reach string) {
+		a, err := x.c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: spec, SandboxId: box, Reach: reach})
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -117,18 +117,20 @@ func (x *chaos) populate(ctx context.Context, seed uint64, length time.Duration)
 	for i, box := range x.boxes {
 		plan := robot.Plan{Steps: steps, Seed: seed*families + uint64(i), Fanout: 3, Depth: 2, Pace: length / steps, Stream: box, Holds: true, Resources: 20}
 		root := parental(plan)
-		if i%2 == 0 { // the others claim the same resources
+		reach := "all" // these claim the same resources
+		if i%2 == 0 {
+			reach = ""
 			root.Stack = &agboxv1.AgentStack{Name: stackOf(i), Agents: 100}
 		}
-		spawn(box, root)
+		spawn(box, root, reach)
 
 		alone := patient()
 		alone.Class, alone.Command = steady, robot.Plan{Steps: steps, Seed: seed + uint64(i), Pace: length / steps, Checkpoint: 4 << 10}.Command()
-		spawn(box, alone)
+		spawn(box, alone, "")
 		if i < robot.DefaultLimits.Failures+1 {
 			short := patient()
 			short.Class, short.Command = rash, robot.Plan{Steps: steps, Seed: seed, Pace: length / steps, Die: "1@5:exit3,2@5:exit4,3@5:exit5"}.Command()
-			spawn(box, short)
+			spawn(box, short, "")
 		}
 	}
 	return n

@@ -43,7 +43,7 @@ func TestTheLeasesOfAnAgentWithoutAProgramExpire(t *testing.T) {
 	holds(older, "file:/a", "x")
 	younger := spawn(t, in, gated+`agbox-agent acquire file:/a; [ $? = 11 ] || exit 90
 		agbox-agent acquire --wait file:/a || exit 91
-		pass 1; agbox-agent done complete`, "younger", "--in", "other")
+		pass 1; agbox-agent done complete`, "younger", "--in", "other", "--reach", "sandbox:demo")
 	until(t, in, younger, "the younger one has died", func(a *agboxv1.Agent) bool { return a.GetWord() == "PAUSED" })
 	in.Must(t, "stop", "demo")
 	in.KillDaemon(t)

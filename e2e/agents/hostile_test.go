@@ -87,7 +87,7 @@ else:
     say(op="spawn", key="mate", command=["sh", "-c", 'exec python3 -c "$FLOOD"'], envs={"MATE": "yes"}, **{"class": "worker"})
     expect(kind="TEXT", text="up")
     say(op="send", to="neighbour", text="beyond the border")
-    expect(kind="BOUNCE", text="beyond the border of a stack")
+    expect(kind="BOUNCE", text='There is no agent "neighbour"')
 threads = [threading.Thread(target=w[0], args=w[1:]) for w in workers]
 for t in threads: t.start()
 print("up", flush=True)

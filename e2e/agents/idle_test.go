@@ -29,7 +29,7 @@ func TestAMessageWakesAnAgentWhoseProgramHasEnded(t *testing.T) {
 	}
 	in.Must(t, "stop", "demo")
 	in.KillDaemon(t)
-	teller := spawn(t, in, `agbox-agent send one "more work" && agbox-agent done complete`, "teller", "--in", "other")
+	teller := spawn(t, in, `agbox-agent send one "more work" && agbox-agent done complete`, "teller", "--in", "other", "--reach", "sandbox:demo")
 	await(t, in, teller, "COMPLETED")
 	a = await(t, in, id, "COMPLETED")
 	if a.GetIncarnation() != 2 || a.GetCrashes() != 0 {

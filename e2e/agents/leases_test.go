@@ -35,8 +35,8 @@ func TestAnOlderAgentWaitsAndAYoungerOneDies(t *testing.T) {
 		return a.GetWord() == "PAUSED" && a.GetMessage() == "It waits for younger, which holds service:db." && len(a.GetLeases()) == 1
 	})
 	in.KillDaemon(t)
-	if out := in.Must(t, "agent", "leases", "older"); !regexp.MustCompile(`(?m)^file:/a +exclusive +older +GRANTED +\d+ +-$`).MatchString(out) ||
-		!regexp.MustCompile(`(?m)^service:db +exclusive +older +WAIT +- +younger$`).MatchString(out) {
+	if out := in.Must(t, "agent", "leases", "older"); !regexp.MustCompile(`(?m)^file:/a +exclusive +older +GRANTED +\d+ +- +sandbox demo$`).MatchString(out) ||
+		!regexp.MustCompile(`(?m)^service:db +exclusive +older +WAIT +- +younger +sandbox demo$`).MatchString(out) {
 		t.Errorf("the leases are\n%s", out)
 	}
 	in.Must(t, "agent", "leases", "younger", "--break", "x")

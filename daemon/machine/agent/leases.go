@@ -77,13 +77,9 @@ func Claims(leases []*agboxv1.AgentLease) []lease.Claim {
 }
 
 // LeaseParty is the agent as the rules of leases see it. The names of resources mean the same
-// within its stack, or among all agents that are in none.
+// within its innermost border.
 func (r Record) LeaseParty() lease.Party {
-	scope := ""
-	if n := len(r.StackRoots); n > 0 {
-		scope = r.StackRoots[n-1]
-	}
-	return lease.Party{ID: r.ID, Age: r.Position, Scope: scope, Holds: r.Holds, Wants: r.Wants, Queued: r.Queued}
+	return lease.Party{ID: r.ID, Age: r.Position, Scope: r.StackRoot(), Holds: r.Holds, Wants: r.Wants, Queued: r.Queued}
 }
 
 // ForfeitsLeases reports whether the agent holds or asks for something that its state does

@@ -40,8 +40,9 @@ type Record struct {
 	// Depth is 1 for an agent that a user has spawned, and 1 more than that of its parent for
 	// one that an agent has spawned. Adoption does not change it.
 	Depth uint32
-	// Stack is the name of the stack that it is in, or empty, and StackRoots has the ids of the
-	// roots of all stacks that it is in, outermost first. Adoption does not change them.
+	// Stack is the name of the stack that it is in, or empty. StackRoots has the borders that it
+	// is within, outermost first: SandboxBorder, unless it reaches all, then the ids of the roots
+	// of all stacks that it is in. Adoption does not change them.
 	Stack      string
 	StackRoots []string
 	// Tree is the id of the agent at the top of its tree when it was spawned. Adoption does not

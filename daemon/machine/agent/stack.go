@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"cmp"
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -24,7 +27,46 @@ func StackOf(spec *agboxv1.AgentSpec) StackRules {
 	return rules
 }
 
-// StackRoot is the id of the root of the innermost stack that the agent is in, or empty.
+// sandboxBorder begins what stands for the border of a sandbox among StackRoots. No id has a colon.
+const sandboxBorder = "sandbox:"
+
+// AllReached is the scope of the agents that are within no border.
+const AllReached = "all"
+
+// SandboxBorder is what stands for the border of a sandbox among StackRoots.
+func SandboxBorder(sandboxID string) string { return sandboxBorder + sandboxID }
+
+// World is the border of the sandbox that the agent is within, which may have spawned others. It
+// is empty for agents that reach all others of that kind: those that were spawned so, and those
+// from before sandboxes were borders.
+func (r Record) World() string {
+	if len(r.StackRoots) > 0 && strings.HasPrefix(r.StackRoots[0], sandboxBorder) {
+		return r.StackRoots[0]
+	}
+	return ""
+}
+
+// Scope says to clients within which border the names of streams and resources mean the same:
+// that of a sandbox, that of a stack by the id of its root, or none.
+func (r Record) Scope() string {
+	switch root := r.StackRoot(); {
+	case root == "":
+		return AllReached
+	case root == r.World():
+		return root
+	default:
+		return "stack:" + root
+	}
+}
+
+// OfUser reports whether a user has spawned the agent, and no other agent.
+func (r Record) OfUser() bool { return r.Depth == 1 }
+
+// SentFrom is the border whose agents share a part of each inbox.
+func (r Record) SentFrom() string { return cmp.Or(r.World(), SandboxBorder(r.SandboxID)) }
+
+// StackRoot is what stands for the innermost border that the agent is within: the id of the root
+// of a stack, SandboxBorder, or empty.
 func (r Record) StackRoot() string {
 	if len(r.StackRoots) == 0 {
 		return ""
@@ -44,10 +86,11 @@ func (r Record) BorderOf() agboxv1.StackBorder {
 	return agboxv1.StackBorder_STACK_BORDER_ORDERS
 }
 
-// Reaches reports whether an agent may send to another one: in its own stack, and besides
-// its parent, which is the nearest that has not ended, and its children.
+// Reaches reports whether an agent may send to another one: within the same innermost border, and
+// besides to its parent, which is the nearest that has not ended, and its children. Init is
+// reached from everywhere outside of stacks.
 func (r Record) Reaches(to Record, parent string) bool {
-	return r.StackRoot() == to.StackRoot() || to.ID == parent || to.Parent == r.ID
+	return r.StackRoot() == to.StackRoot() || to.ID == parent || to.Parent == r.ID || to.ID == Init && r.Stack == ""
 }
 
 // WithinStack returns the spec with a budget that is no larger than what the stack of which the

@@ -1825,7 +1825,7 @@ type AgentStack struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The number of its agents that have not ended, with the root.
 	Agents uint32 `protobuf:"varint,2,opt,name=agents,proto3" json:"agents,omitempty"`
-	// The bytes of messages from agents and clients that its agents have not read.
+	// The bytes of messages from agents that its agents have not read.
 	InboxBytes uint64 `protobuf:"varint,3,opt,name=inbox_bytes,json=inboxBytes,proto3" json:"inbox_bytes,omitempty"`
 	// The bytes of all journals of its agents. An incarnation begins with what is left.
 	JournalBytes uint64 `protobuf:"varint,4,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
@@ -3226,8 +3226,9 @@ type AgentSpawned struct {
 	// Ids of the agents that must be COMPLETED before it begins.
 	After    []string      `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
 	Lifetime AgentLifetime `protobuf:"varint,12,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
-	// The stack that it is in, empty if it is in none, and the ids of the roots of all stacks that
-	// it is in, outermost first.
+	// The stack that it is in, empty if it is in none, and the borders that it is within, outermost
+	// first: "sandbox:ID", then the ids of the roots of all stacks that it is in. Without
+	// "sandbox:ID" it is within the border of no sandbox.
 	Stack      string   `protobuf:"bytes,10,opt,name=stack,proto3" json:"stack,omitempty"`
 	StackRoots []string `protobuf:"bytes,13,rep,name=stack_roots,json=stackRoots,proto3" json:"stack_roots,omitempty"`
 	// 1 for a child of init, and 1 more than the parent for all others.
@@ -4910,8 +4911,11 @@ type AgentMessage struct {
 	At   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
 	// Of a message of agbox about another agent: how often the recipient was told, from 1 to 3.
 	// given_up means that it did not acknowledge the message in time after the last of these.
-	Tries         uint32 `protobuf:"varint,9,opt,name=tries,proto3" json:"tries,omitempty"`
-	GivenUp       bool   `protobuf:"varint,10,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	Tries   uint32 `protobuf:"varint,9,opt,name=tries,proto3" json:"tries,omitempty"`
+	GivenUp bool   `protobuf:"varint,10,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	// Of a message of an agent: the sandbox whose agents share a part of the inbox with it, as
+	// "sandbox:ID".
+	FromBorder    string `protobuf:"bytes,11,opt,name=from_border,json=fromBorder,proto3" json:"from_border,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5016,6 +5020,13 @@ func (x *AgentMessage) GetGivenUp() bool {
 	return false
 }
 
+func (x *AgentMessage) GetFromBorder() string {
+	if x != nil {
+		return x.FromBorder
+	}
+	return ""
+}
+
 // Agent is an agent as clients see it.
 type Agent struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -5095,7 +5106,10 @@ type Agent struct {
 	// Whether it goes on without a holder.
 	Lifetime AgentLifetime `protobuf:"varint,47,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	// Of the root of a stack: what the border of the stack does.
-	Border        StackBorder `protobuf:"varint,48,opt,name=border,proto3,enum=agbox.v1.StackBorder" json:"border,omitempty"`
+	Border StackBorder `protobuf:"varint,48,opt,name=border,proto3,enum=agbox.v1.StackBorder" json:"border,omitempty"`
+	// The innermost border that it is within: "sandbox:ID" or "stack:ROOT", with the id of the root
+	// of the stack. "all" if it shares streams and resources with all that have "all".
+	Scope         string `protobuf:"bytes,49,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5431,6 +5445,13 @@ func (x *Agent) GetBorder() StackBorder {
 	return StackBorder_STACK_BORDER_UNSPECIFIED
 }
 
+func (x *Agent) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
@@ -5754,7 +5775,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fAgentBreaker\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x8e\x02\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xaf\x02\n" +
 	"\fAgentMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12)\n" +
@@ -5766,7 +5787,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05tries\x18\t \x01(\rR\x05tries\x12\x19\n" +
 	"\bgiven_up\x18\n" +
-	" \x01(\bR\agivenUp\"\xac\r\n" +
+	" \x01(\bR\agivenUp\x12\x1f\n" +
+	"\vfrom_border\x18\v \x01(\tR\n" +
+	"fromBorder\"\xc2\r\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5816,7 +5839,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fheap_used_mb\x18. \x01(\x04H\x01R\n" +
 	"heapUsedMb\x88\x01\x01\x123\n" +
 	"\blifetime\x18/ \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetime\x12-\n" +
-	"\x06border\x180 \x01(\x0e2\x15.agbox.v1.StackBorderR\x06borderB\b\n" +
+	"\x06border\x180 \x01(\x0e2\x15.agbox.v1.StackBorderR\x06border\x12\x14\n" +
+	"\x05scope\x181 \x01(\tR\x05scopeB\b\n" +
 	"\x06_readyB\x0f\n" +
 	"\r_heap_used_mb*\xae\x02\n" +
 	"\n" +

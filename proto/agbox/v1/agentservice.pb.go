@@ -106,7 +106,11 @@ type SpawnAgentRequest struct {
 	FromCheckpoint uint64 `protobuf:"varint,6,opt,name=from_checkpoint,json=fromCheckpoint,proto3" json:"from_checkpoint,omitempty"`
 	// Hold the agent from its start, under this name, for 30 s without HoldAgent. Empty means
 	// that only its parent holds it. See HoldAgentRequest.hold.
-	Hold          string `protobuf:"bytes,7,opt,name=hold,proto3" json:"hold,omitempty"`
+	Hold string `protobuf:"bytes,7,opt,name=hold,proto3" json:"hold,omitempty"`
+	// The border that the agent is within instead of that of its sandbox: "sandbox:ID" for that of
+	// another sandbox, "stack:NAME" for that of a stack whose root lives (its name, or the id of
+	// the root), "all" for none: it then reaches all agents that have "all". No file can ask for it.
+	Reach         string `protobuf:"bytes,8,opt,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -186,6 +190,13 @@ func (x *SpawnAgentRequest) GetFromCheckpoint() uint64 {
 func (x *SpawnAgentRequest) GetHold() string {
 	if x != nil {
 		return x.Hold
+	}
+	return ""
+}
+
+func (x *SpawnAgentRequest) GetReach() string {
+	if x != nil {
+		return x.Reach
 	}
 	return ""
 }
@@ -2388,7 +2399,10 @@ type LeaseEntry struct {
 	// GRANTED: it holds the resource. WAIT: it waits for it. DIE: it asks again when it is woken.
 	Verdict LeaseVerdict `protobuf:"varint,4,opt,name=verdict,proto3,enum=agbox.v1.LeaseVerdict" json:"verdict,omitempty"`
 	// Of WAIT: the ids of the agents for which it waits, oldest first.
-	WaitsFor      []string `protobuf:"bytes,5,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	WaitsFor []string `protobuf:"bytes,5,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// Where the name of the resource means this one: "sandbox:ID", "stack:ROOT" or "all", as in
+	// Agent.scope.
+	Scope         string `protobuf:"bytes,6,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2458,6 +2472,13 @@ func (x *LeaseEntry) GetWaitsFor() []string {
 	return nil
 }
 
+func (x *LeaseEntry) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
 type BreakLeaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -2514,7 +2535,7 @@ var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/error.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfa\x02\n" +
+	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/error.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xd4\x03\n" +
 	"\x11SpawnAgentRequest\x12F\n" +
 	"\bagent_id\x18\x01 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\aagentId\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12'\n" +
@@ -2524,7 +2545,8 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
 	"from_agent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tfromAgent\x12'\n" +
 	"\x0ffrom_checkpoint\x18\x06 \x01(\x04R\x0efromCheckpoint\x12?\n" +
-	"\x04hold\x18\a \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\x04hold\";\n" +
+	"\x04hold\x18\a \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\x04hold\x12X\n" +
+	"\x05reach\x18\b \x01(\tBB\xbaH?r=2;^$|^all$|^(sandbox|stack):[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\x05reach\";\n" +
 	"\x12SpawnAgentResponse\x12%\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"8\n" +
 	"\x0fGetAgentRequest\x12%\n" +
@@ -2674,14 +2696,15 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x11ListLeasesRequest\x12#\n" +
 	"\bagent_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aagentId\"B\n" +
 	"\x12ListLeasesResponse\x12,\n" +
-	"\x06leases\x18\x01 \x03(\v2\x14.agbox.v1.LeaseEntryR\x06leases\"\xb6\x01\n" +
+	"\x06leases\x18\x01 \x03(\v2\x14.agbox.v1.LeaseEntryR\x06leases\"\xcc\x01\n" +
 	"\n" +
 	"LeaseEntry\x12*\n" +
 	"\x05lease\x18\x01 \x01(\v2\x14.agbox.v1.AgentLeaseR\x05lease\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x120\n" +
 	"\averdict\x18\x04 \x01(\x0e2\x16.agbox.v1.LeaseVerdictR\averdict\x12\x1b\n" +
-	"\twaits_for\x18\x05 \x03(\tR\bwaitsFor\"b\n" +
+	"\twaits_for\x18\x05 \x03(\tR\bwaitsFor\x12\x14\n" +
+	"\x05scope\x18\x06 \x01(\tR\x05scope\"b\n" +
 	"\x11BreakLeaseRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12&\n" +

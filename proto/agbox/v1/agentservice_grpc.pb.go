@@ -92,7 +92,7 @@ type AgentServiceClient interface {
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
-	// messages and 1 MiB: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
+	// messages and 1 MiB of clients, beside those of agents: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
 	// A message on a stream is delivered to those that have it open and take it; the answer
 	// says who does not. If nobody has it open: AGENT_NOT_FOUND.
 	SendMessage(ctx context.Context, in *SendMessageRequest, opts ...grpc.CallOption) (*SendMessageResponse, error)
@@ -465,7 +465,7 @@ type AgentServiceServer interface {
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
-	// messages and 1 MiB: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
+	// messages and 1 MiB of clients, beside those of agents: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
 	// A message on a stream is delivered to those that have it open and take it; the answer
 	// says who does not. If nobody has it open: AGENT_NOT_FOUND.
 	SendMessage(context.Context, *SendMessageRequest) (*SendMessageResponse, error)

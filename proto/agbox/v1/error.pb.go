@@ -201,7 +201,8 @@ const (
 	ErrorReason_BUDGET_EXHAUSTED ErrorReason = 125
 	// The inbox of the agent has no room for the message. RESOURCE_EXHAUSTED.
 	ErrorReason_INBOX_FULL ErrorReason = 127
-	// An agent has sent a message to an agent beyond the border of its stack.
+	// An agent has sent a message to an agent beyond the border of its stack, within that of its
+	// sandbox. Beyond the latter it is AGENT_NOT_FOUND.
 	// PERMISSION_DENIED.
 	ErrorReason_STACK_BORDER ErrorReason = 137
 	// An agent asks for a child that its block may_spawn does not allow. PERMISSION_DENIED.
