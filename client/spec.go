@@ -251,7 +251,7 @@ func readBeside(dir, name string) (content []byte, path string, err error) {
 }
 
 func outside(path, dir string) error {
-	return &Error{Code: codes.InvalidArgument, cause: confined.ErrOutside, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: give it by a flag, --compose or --devcontainer, or move it.", path, dir)}
+	return &Error{Code: codes.InvalidArgument, cause: confined.ErrOutside, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: move it there, or take it out of that file and give it by a flag, --compose or --devcontainer.", path, dir)}
 }
 
 // specContent is what was read of a file, or the error for people.

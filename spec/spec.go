@@ -105,6 +105,7 @@ func Resolve(in Input) *Result {
 		fields = new(agboxv1.CreateSpec)
 	}
 	r.filledIn(fields)
+	r.override(fields)
 	r.add(fields, document.Describe(fields.ProtoReflect(), &document.Origin{}), req.GetConfigDir())
 	r.dropRedundant()
 	if !r.unreadable {

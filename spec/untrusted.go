@@ -2,6 +2,8 @@ package spec
 
 import (
 	"net/netip"
+	"strconv"
+	"strings"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -57,7 +59,24 @@ func (r *resolver) portByFlag(p *agboxv1.PortMapping, path []any) {
 	if ip, err := netip.ParseAddr(p.GetHostIp()); err != nil || ip.IsLoopback() {
 		return // an invalid address is reported elsewhere
 	}
-	r.problem(append(path, "host_ip"), "A file must not publish a port beyond this machine, because anybody may have written it: remove the address, or give the flag --publish if you want it")
+	r.problem(append(path, "host_ip"), "A file must not publish a port beyond this machine, because anybody may have written it: remove the address, or give the flag --publish %s if you want it", publishFlag(p))
+}
+
+// publishFlag is the value of the flag --publish for a port.
+func publishFlag(p *agboxv1.PortMapping) string {
+	text := strconv.FormatUint(uint64(p.GetContainerPort()), 10)
+	if p.GetHostPort() != 0 {
+		text = strconv.FormatUint(uint64(p.GetHostPort()), 10) + ":" + text
+	} else {
+		text = ":" + text
+	}
+	if p.GetProtocol() != agboxv1.PortProtocol_PORT_PROTOCOL_TCP {
+		text += "/" + protocol(p)
+	}
+	if strings.Contains(p.GetHostIp(), ":") {
+		return "[" + p.GetHostIp() + "]:" + text
+	}
+	return p.GetHostIp() + ":" + text
 }
 
 // fromFile reports whether a field comes from a file and not from the caller.
