@@ -292,6 +292,7 @@ func (l *requestList) container(c interface {
 	GetGpus() string
 	GetPidsLimit() uint32
 	GetMemoryLimit() string
+	GetUlimits() []*agboxv1.UlimitSpec
 }, who string, path []any) {
 	s := c.GetSecurity()
 	loosen := func(asked bool, text string, steps ...any) {
@@ -314,12 +315,33 @@ func (l *requestList) container(c interface {
 	if c.GetGpus() != "" {
 		l.add(slices.Concat(path, []any{"gpus"}), "device", true, "%sGPUs: %s", who, c.GetGpus())
 	}
+	for i, u := range c.GetUlimits() {
+		if why := ofTheHost[u.GetName()]; why != "" {
+			l.add(slices.Concat(path, []any{"ulimits", i}), "limit", true, "%sulimit %s %s: its programs %s", who, u.GetName(), limits(u), why)
+		}
+	}
 	if c.GetMemoryLimit() == "unlimited" {
 		l.add(slices.Concat(path, []any{"memory_limit"}), "limit", false, "%sas much memory as this machine has", who)
 	}
 	if limit := int64(c.GetPidsLimit()); limit > runtime.DefaultPIDs {
 		l.add(slices.Concat(path, []any{"pids_limit"}), "limit", false, "%sup to %d processes and threads, instead of %d", who, limit, runtime.DefaultPIDs)
 	}
+}
+
+// ofTheHost are the ulimits that give power over other programs of the host, and which.
+var ofTheHost = map[string]string{
+	"rtprio":  "may run before all others of this machine, which then stand still",
+	"rttime":  "may run before others of this machine for longer",
+	"nice":    "may get more of the processors than others of this machine",
+	"memlock": "may keep memory of this machine from being swapped",
+}
+
+// limits are the numbers of a ulimit.
+func limits(u *agboxv1.UlimitSpec) string {
+	if u.Hard == nil || u.GetHard() == u.GetSoft() {
+		return fmt.Sprint(u.GetSoft())
+	}
+	return fmt.Sprintf("%d:%d", u.GetSoft(), u.GetHard())
 }
 
 // logins adds credentials that the caller itself passes on, as files or as variables, while

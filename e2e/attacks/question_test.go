@@ -203,3 +203,25 @@ func TestTheReviewThatARefusalNamesIsEnough(t *testing.T) {
 		from(t, in, dir, "up").Want(t, 0)
 	}
 }
+
+func TestAUlimitThatRulesTheHostIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	Row(t, 122, "a sandbox file, or a service of it, takes ulimits of the scheduler and of locked memory")
+	in := harness.New(t)
+	dir := write(t, in, "project", map[string]string{
+		"agbox.yaml": "image: " + harness.ImageBusybox + "\nulimits: [rtprio=99, \"memlock=-1\", nofile=64]\n" +
+			"services: [{name: s, image: " + harness.ImageBusybox + ", command: [sleep, infinity], ulimits: [nice=40]}]\n",
+	})
+	r := from(t, in, dir, "create", "demo")
+	if r.Code != 2 || strings.Contains(r.Stderr, "nofile") {
+		t.Errorf("create gives %d: %s", r.Code, r.Stderr)
+	}
+	for _, want := range []string{" ! limit     ulimit rtprio 99: its programs may run before all others", " ! limit     ulimit memlock -1: ", " ! limit     service s: ulimit nice 40: "} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("%q is not asked about:\n%s", want, r.Stderr)
+		}
+	}
+	if left := in.Must(t, "ls", "-aq"); left != "" {
+		t.Errorf("there is the sandbox %s", left)
+	}
+}
