@@ -8,12 +8,18 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	dockernetwork "github.com/docker/docker/api/types/network"
+
 	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 type portLine struct {
@@ -167,4 +173,66 @@ func TestATakenPortIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	freePort(t, again)
 	refused(t, r, 4, "was taken by something else")
 	in.Must(t, "start", "one")
+}
+
+// The services of an internal network are reached by their names, and nothing else: no address
+// outside, no host and no name. The engine's own name server is another way out.
+func TestAnInternalNetworkLeadsNowhereElse(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"compose.yaml": `
+services:
+  web:
+    image: ` + harness.ImageBusybox + `
+    command: ["sh", "-c", "mkdir /www; echo here >/www/name; exec httpd -f -p 80 -h /www"]
+    healthcheck: {test: [CMD, wget, -q, -O, /dev/null, "http://127.0.0.1/name"], interval: 0.5s, retries: 60}
+    networks: [back]
+  main: {image: ` + harness.ImageBusybox + `, x-agbox: primary, networks: [back]}
+networks: {back: {internal: true}}
+`})
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	in.Must(t, "create", "demo", "--compose", filepath.Join(dir, "compose.yaml"))
+	harness.WantSame(t, "the service", in.inside(t, "demo", "wget -q -O - http://web/name"), "here\n")
+	if mode := in.inspect(t, "demo").GetCreateSpec().GetNetwork(); mode != agboxv1.NetworkMode_NETWORK_MODE_INTERNAL {
+		t.Errorf("inspect shows the network %s", mode)
+	}
+	network := in.Inventory(t).Networks[0]
+	made, err := harness.DockerAPI.NetworkInspect(harness.Bounded(t), network.ID, dockernetwork.InspectOptions{})
+	if err != nil || !made.Internal {
+		t.Errorf("the engine's network: %+v, %v", made, err)
+	}
+	host, err := net.InterfaceByName(network.Interface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := host.Addrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	targets := []string{"1.1.1.1 53"}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil {
+			targets = append(targets, ip.IP.String()+" "+port)
+		}
+	}
+	for _, target := range targets {
+		if r := in.Agbox(t, "exec", "demo", "--", "sh", "-c", "nc -w 2 "+target+" </dev/null"); r.Code == 0 {
+			t.Errorf("%s is reached", target)
+		}
+	}
+	if r := in.Agbox(t, "exec", "demo", "--", "nslookup", "example.com"); r.Code == 0 {
+		t.Errorf("a name is resolved: %s", r.Stdout)
+	}
+	c, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), runtime.PrimaryName(in.SandboxID(t, "demo")))
+	if err != nil || !slices.Equal(c.HostConfig.DNS, []string{"127.0.0.1"}) {
+		t.Errorf("the name servers are %q, %v", c.HostConfig.DNS, err)
+	}
+	in.Must(t, "stop", "demo")
+	in.Must(t, "start", "demo")
+	harness.WantSame(t, "the service after a start", in.inside(t, "demo", "wget -q -O - http://web/name"), "here\n")
 }

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"archive/tar"
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -352,4 +354,83 @@ func TestRealDatabasesServeTheirSandboxAcrossFaults(t *testing.T) {
 	in.Must(t, "stop", id)
 	in.Must(t, "start", id)
 	wantRuns("after stop and start", "3", "3")
+}
+
+// A one-shot service: others start once it has ended with code 0, whatever becomes of the
+// daemon meanwhile. It runs again when the sandbox starts again.
+func TestOthersStartOnceAOneShotServiceHasEnded(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"compose.yaml": `
+services:
+  migrate:
+    image: ` + harness.ImageBusybox + `
+    command: ["sh", "-c", "echo ran >>/out/ran; until test -e /out/go; do sleep 0.1; done; exit $$(cat /out/go)"]
+    volumes: ["out:/out"]
+  app:
+    image: ` + harness.ImageBusybox + `
+    command: ["sleep", "infinity"]
+    depends_on: {migrate: {condition: service_completed_successfully}}
+  web:
+    image: ` + harness.ImageBusybox + `
+    x-agbox: primary
+    volumes: ["out:/out"]
+    depends_on: {migrate: {condition: service_completed_successfully}}
+volumes: {out: {}}
+`})
+	in.Must(t, "daemon", "start")
+	c := in.Client(t)
+	input, err := client.SpecFiles{Bases: []client.SpecBase{{File: filepath.Join(dir, "compose.yaml")}}}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	input.CreateSpec = &agboxv1.CreateSpec{Name: "demo"}
+	box, err := c.CreateSandbox(harness.Bounded(t), input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := box.GetSandboxId()
+	begun := awaitService(t, c, id, 0, "migrate", serviceStarted)
+	if state := in.container(t, "app").State; state != runtime.StateCreated {
+		t.Errorf("app is %s before migrate has ended", state)
+	}
+	harness.Eventually(t, "the start of migrate", func() bool { return in.container(t, "migrate").State == runtime.StateRunning })
+	name := runtime.ServiceName(id, "migrate")
+	// It ends while no daemon lives.
+	in.KillDaemon(t)
+	var ends bytes.Buffer
+	w := tar.NewWriter(&ends)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "go", Mode: 0o666, Size: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("0\n")); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	if err := harness.DockerAPI.CopyToContainer(harness.Bounded(t), name, "/out", &ends, container.CopyToContainerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the end of migrate", func() bool {
+		c, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), name)
+		return err == nil && !c.State.Running
+	})
+	in.Must(t, "daemon", "start")
+	c = in.Client(t)
+	if _, err := c.WaitReady(harness.Bounded(t), id); err != nil {
+		t.Fatal(err)
+	}
+	awaitService(t, c, id, begun.GetSequence(), "app", serviceStarted)
+	harness.WantSame(t, "the runs", in.inside(t, "demo", "cat /out/ran"), "ran\n")
+	harness.WantSame(t, "the services", in.serviceStates(t, "demo"), "migrate ready, app ready")
+	if h := in.inspect(t, "demo").GetSandbox(); h.GetDegraded() || h.GetServiceStatus()[0].GetStarts() != 1 {
+		t.Errorf("a sandbox whose migration has ended: %v", h)
+	}
+	in.inside(t, "demo", "echo 3 >/out/go")
+	in.Must(t, "stop", "demo")
+	failed := in.Agbox(t, "start", "demo").Want(t, 1)
+	if !strings.Contains(failed.Stderr, "Service migrate exited with code 3, and must end with code 0.") {
+		t.Errorf("a migration that fails: %s", failed.Stderr)
+	}
+	if s := in.inspect(t, "demo").GetSandbox().GetServiceStatus()[0]; s.GetStarts() != 2 {
+		t.Errorf("a migration that failed was started %d times", s.GetStarts())
+	}
 }

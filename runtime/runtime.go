@@ -163,6 +163,8 @@ type NetworkSpec struct {
 	Identity
 	// Name in the engine. Names need not be unique there, so use the returned id.
 	Name string
+	// Internal means that nothing leads out of it, or into it.
+	Internal bool
 	// Containers is the number of containers that need an address; 0 means a few.
 	Containers int
 }
@@ -301,6 +303,8 @@ type ContainerSpec struct {
 	// Alias is a name by which other containers of the network find this one; empty means
 	// none. A service is found by its name.
 	Alias string
+	// NoNames means that only names of the network are resolved.
+	NoNames bool
 	// HostAlias makes the name host.docker.internal lead to the engine's host.
 	HostAlias bool
 	Mounts    []Mount

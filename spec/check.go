@@ -33,6 +33,7 @@ func (r *resolver) check() {
 	r.blank(s.GetPostCreate(), "post_create")
 	r.services()
 	r.ports()
+	r.internal()
 	r.agent()
 	// Last, because the more specific checks have better sentences.
 	r.rules()

@@ -21,6 +21,8 @@ type composeFile struct {
 	// node is the whole file.
 	node *document.Node
 	into *layer
+	// oneShot are the services for whose successful end others wait.
+	oneShot map[string]bool
 	// reported has the unset variables that already have a warning, and "ports".
 	reported map[string]bool
 }
@@ -48,6 +50,7 @@ func (r *resolver) compose(file *agboxv1.ConfigFile, primary string, only []stri
 		c.top(e)
 	}
 	c.services(node.Get("services"))
+	c.networks()
 	requiredInFile(spec)
 	r.add(spec, c.into.at, dirOf(file))
 }
@@ -91,7 +94,7 @@ func (c *composeFile) top(e document.Entry) {
 	case key == "volumes":
 		c.topVolumes(e.Value, at)
 	case key == "networks":
-		c.networks(e.Value, at)
+		// Read with the services, because it depends on them.
 	case key == "include":
 		// Read before.
 	default:
@@ -116,18 +119,54 @@ func (c *composeFile) topVolumes(n *document.Node, at *document.Origin) {
 	}
 }
 
-func (c *composeFile) networks(n *document.Node, at *document.Origin) {
-	internal := false
-	for _, e := range n.Entries {
-		if e.Value.Get("internal") != nil && e.Value.Get("internal").Text == "true" {
-			internal = true
-			c.Report.Problem(c.At(e.Key, document.Child(at.Path, e.Key.Text)),
-				"The network %s is internal, and the network of a sandbox always reaches the outside: remove internal if that may be", e.Key.Text)
+// networks gives the sandbox an internal network if all services that are read have only such.
+// All containers of a sandbox share one network, so there is nothing in between.
+func (c *composeFile) networks() {
+	services, all := c.node.Get("services"), c.node.Get("networks")
+	if services == nil {
+		return
+	}
+	var internal *document.Node
+	var inner string
+	open := false
+	for _, e := range services.Entries {
+		if yes, _ := c.wanted(e); !yes || e.Value.Get("network_mode") != nil {
+			continue
+		}
+		for _, name := range networksOf(e.Value) {
+			if n := all.Get(name); nodeText(n.Get("internal")) == "true" {
+				internal, inner = n, name
+			} else {
+				open = true
+			}
 		}
 	}
-	if !internal {
-		c.Report.Notice(at, "Networks are not supported and were left out: all containers of a sandbox share one network of their own")
+	switch {
+	case all == nil:
+	case internal == nil:
+		c.Report.Notice(c.At(all, "networks"), "Networks are not supported and were left out: all containers of a sandbox share one network of their own")
+	case open:
+		c.Report.Problem(c.At(internal, document.Child("networks", inner)),
+			"The network %s is internal and others of the services are not, and all containers of a sandbox share one network: write internal for all of them, or for none", inner)
+	default:
+		c.into.set("network", agboxv1.NetworkMode_NETWORK_MODE_INTERNAL.Number(), c.At(internal, document.Child("networks", inner)))
 	}
+}
+
+// networksOf returns the names of the networks of a service.
+func networksOf(service *document.Node) []string {
+	n := service.Get("networks")
+	if n == nil || len(n.Entries)+len(n.Items) == 0 {
+		return []string{"default"}
+	}
+	var names []string
+	for _, e := range n.Entries {
+		names = append(names, e.Key.Text)
+	}
+	for _, item := range n.Items {
+		names = append(names, item.Text)
+	}
+	return names
 }
 
 func (c *composeFile) services(n *document.Node) {
@@ -144,20 +183,48 @@ func (c *composeFile) services(n *document.Node) {
 	if c.only != nil {
 		c.only = needed(n, c.only)
 	}
+	c.findOneShot(n)
 	for _, e := range n.Entries {
 		at := c.At(e.Key, document.Child("services", e.Key.Text))
 		if e.Value.Kind != document.Map {
 			c.Report.Problem(at, "Service %.80s should be a map with the key image", e.Key.Text)
 			continue
 		}
-		if c.only != nil && e.Key.Text != c.primary && !slices.Contains(c.only, e.Key.Text) {
+		switch wanted, profile := c.wanted(e); {
+		case wanted:
+			c.service(e, at)
+		case profile != "":
+			c.Report.Notice(at, "Service %s was left out, because it belongs to a profile (%s): give --profile %[2]s or set COMPOSE_PROFILES if you want it", e.Key.Text, profile)
+		}
+	}
+}
+
+// wanted reports whether a service is read; if not, the profile for which it is left out.
+func (c *composeFile) wanted(e document.Entry) (yes bool, profile string) {
+	if e.Key.Text == c.primary {
+		return true, ""
+	}
+	if c.only != nil && !slices.Contains(c.only, e.Key.Text) {
+		return false, ""
+	}
+	if p := e.Value.Get("profiles"); p != nil && len(p.Items) > 0 && !c.profile(p.Items) {
+		return false, p.Items[0].Text
+	}
+	return true, ""
+}
+
+// findOneShot finds the services for whose successful end others wait.
+func (c *composeFile) findOneShot(services *document.Node) {
+	c.oneShot = make(map[string]bool)
+	for _, e := range services.Entries {
+		if yes, _ := c.wanted(e); !yes || e.Value.Get("depends_on") == nil {
 			continue
 		}
-		if p := e.Value.Get("profiles"); p != nil && len(p.Items) > 0 && e.Key.Text != c.primary && !c.profile(p.Items) {
-			c.Report.Notice(at, "Service %s was left out, because it belongs to a profile (%s): give --profile %[2]s or set COMPOSE_PROFILES if you want it", e.Key.Text, p.Items[0].Text)
-			continue
+		for _, d := range e.Value.Get("depends_on").Entries {
+			if nodeText(d.Value.Get("condition")) == completed {
+				c.oneShot[d.Key.Text] = true
+			}
 		}
-		c.service(e, at)
 	}
 }
 

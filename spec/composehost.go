@@ -258,14 +258,14 @@ func (s *composeService) restart(n *document.Node, at *document.Origin) {
 		s.set("revival", agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE.Number(), at)
 	case s.primary && policy != "no":
 		s.leftOut(at, "restart: "+n.Text, "write revival into the sandbox file")
-	case !s.primary && policy == "no":
+	case !s.primary && policy == "no" && !s.oneShot[s.name]:
 		s.leftOut(at, "restart: no", "services that end are started again, within limits")
 	}
 }
 
 func (s *composeService) networkMode(n *document.Node, at *document.Origin) {
 	if n.Text == "none" {
-		s.Report.Problem(at, "Service %s is to have no network, and in a sandbox every container has one: remove network_mode if that may be", s.name)
+		s.Report.Problem(at, "Service %s is to have no network, and in a sandbox every container has one: write an internal network for all services, with which they reach only each other, or remove network_mode", s.name)
 		return
 	}
 	s.leftOut(at, "network_mode: "+n.Text, "all containers of a sandbox share one network of their own")

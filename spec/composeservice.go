@@ -113,6 +113,9 @@ func (s *composeService) leftOut(at *document.Origin, what, why string) {
 
 // finish reports what depends on several keys of the service.
 func (s *composeService) finish(at *document.Origin) {
+	if !s.primary && s.oneShot[s.name] {
+		s.set("one_shot", true, at)
+	}
 	s.imageOrBuild()
 	if s.primary && s.node.Get("hostname") == nil && hostNamePattern.MatchString(s.name) {
 		s.set("hostname", s.name, at) // the others find it by its name
@@ -285,14 +288,20 @@ var conditions = map[string]agboxv1.DependencyCondition{
 	"":                agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED,
 	"service_started": agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED,
 	"service_healthy": agboxv1.DependencyCondition_DEPENDENCY_CONDITION_HEALTHY,
+	completed:         agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED, // of a one-shot service
 }
+
+// completed is the condition that a service has ended with code 0.
+const completed = "service_completed_successfully"
 
 func (s *composeService) dependsOn(n *document.Node, at *document.Origin) {
 	depend := func(name, condition string, at *document.Origin) {
 		c, known := conditions[condition]
 		switch {
 		case !known:
-			s.Report.Problem(at, "The condition %.80q of service %s cannot be met here: write service_started or service_healthy", condition, s.name)
+			s.Report.Problem(at, "The condition %.80q of service %s cannot be met here: write service_started, service_healthy or service_completed_successfully", condition, s.name)
+		case condition == completed && name == s.composeFile.primary:
+			s.Report.Problem(at, "Service %s is the primary, which does not end: write service_started", name)
 		case s.primary:
 			// A sandbox is READY only with its services.
 		case name == s.composeFile.primary:

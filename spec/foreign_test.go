@@ -181,21 +181,57 @@ services:
   a: {build: ., x-agbox: primary}
   b: {image: x, extends: {service: a}}
   c: {image: x, network_mode: none}
+  n: {image: x, networks: [n]}
   d: {image: x, entrypoint: [sh]}
-  e: {image: x, depends_on: {d: {condition: service_completed_successfully}}}
+  e: {image: x, depends_on: {d: {condition: service_ended}, a: {condition: service_completed_successfully}}}
   f: {image: "x:${TAG:?give a tag}"}
   g: {image: x, ports: ["x:y"], volumes: ["a:b"], privileged: maybe}
   h: [x]
   i: {image: x, command: "a 'b", x-agbox: primary}
 volumes: {v: {external: true}}
-networks: {n: {internal: true}}
+networks: {n: {internal: true}, default: {}}
 `, nil))
 	says(t, "problem", r.Problems,
 		"include[0]: The file /project/other.yaml did not come", "services.c.network_mode: Service c is to have no network",
-		"services.e.depends_on.d: The condition", "services.f.image: The variable TAG is not set (give a tag)",
+		"services.e.depends_on.d: The condition", "services.e.depends_on.a: Service a is the primary, which does not end", "services.f.image: The variable TAG is not set (give a tag)",
 		"services.g.ports[0]", "services.g.volumes[0]", "services.g.privileged", "services.h: Service h should be a map",
 		"services.i.command", "services.i.x-agbox: Service a is the primary already", "volumes.v: The volume v is external", "networks.n: The network n is internal",
 	)
+}
+
+func TestAFileWithOnlyInternalNetworksGetsAnInternalNetwork(t *testing.T) {
+	for networks, want := range map[string]string{
+		"networks: {n: {internal: true}, unused: {}}":   "network: internal\n",
+		"networks: {n: {internal: true, driver: x}}":    "network: internal\n",
+		"networks: {n: {}, unused: {internal: true}}":   "",
+		"networks: {n: {internal: false}, default: {}}": "",
+	} {
+		text := "services: {a: {image: a, x-agbox: primary, networks: [n]}, b: {image: b, networks: {n: {aliases: [x]}}}, c: {image: c, profiles: [p]}}\n" + networks
+		wantYAML(t, good(t, base("/project/compose.yaml", text, nil)), "image: a\nhostname: a\n"+want+"services: [{name: b, image: b}]\n")
+	}
+	wantYAML(t, good(t, base("/project/compose.yaml", "services: {a: {image: a, x-agbox: primary}}\nnetworks: {default: {internal: true}}", nil)), "image: a\nhostname: a\nnetwork: internal\n")
+	req := base("/project/compose.yaml", "services: {a: {image: a, x-agbox: primary, ports: [\"80:80\"]}}\nnetworks: {default: {internal: true}}", nil)
+	says(t, "problem", resolve(t, req).Problems, "ports[0]: No port leads into an internal network")
+	req.CreateSpec = &agboxv1.CreateSpec{Network: agboxv1.NetworkMode_NETWORK_MODE_OPEN}
+	good(t, req)
+}
+
+func TestAServiceForWhoseEndOthersWaitIsOneShot(t *testing.T) {
+	wantYAML(t, good(t, base("/project/compose.yaml", `
+services:
+  migrate: {image: m, restart: "no"}
+  web: {image: w, x-agbox: primary, depends_on: {migrate: {condition: service_completed_successfully}}}
+  app: {image: a, depends_on: {seed: {condition: service_completed_successfully}}}
+  seed: {image: s}
+  other: {image: o, profiles: [p], depends_on: {app: {condition: service_completed_successfully}}}
+`, nil)), `
+image: w
+hostname: web
+services:
+  - {name: migrate, image: m, one_shot: true}
+  - {name: app, image: a, depends_on: [{name: seed, condition: started}]}
+  - {name: seed, image: s, one_shot: true}
+`)
 }
 
 func TestAnImageThatABaseFileWouldBuildCanBeNamedOverIt(t *testing.T) {

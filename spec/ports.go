@@ -42,6 +42,27 @@ func (r *resolver) ports() {
 	}
 }
 
+// internal checks what an internal network leaves of other settings.
+func (r *resolver) internal() {
+	if r.spec.GetNetwork() != agboxv1.NetworkMode_NETWORK_MODE_INTERNAL {
+		return
+	}
+	refuse := func(at ...any) {
+		r.problem(at, "No port leads into an internal network: remove the port, or write 'network: open'")
+	}
+	for i := range r.spec.GetPorts() {
+		refuse("ports", i)
+	}
+	for i, s := range r.spec.GetServices() {
+		for j := range s.GetPorts() {
+			refuse("services", i, "ports", j)
+		}
+	}
+	if r.spec.GetSecurity().GetAllowHost() {
+		r.problem([]any{"security", "allow_host"}, "An internal network reaches no host: leave allow_host out, or write 'network: open'")
+	}
+}
+
 func (r *resolver) publish(p *agboxv1.PortMapping, path []any, taken []published) []published {
 	ip := defaultHostIP
 	if text := p.GetHostIp(); text != "" {

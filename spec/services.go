@@ -23,6 +23,7 @@ func (r *resolver) services() {
 		r.serviceTargets(s, at)
 		r.entrypoint(s, at)
 		r.healthcheck(s.GetHealthcheck(), append(at, "healthcheck"))
+		r.oneShot(s, at)
 		r.blank(s.GetPostStartOnPrimary(), append(at, "post_start_on_primary")...)
 		if s.GetSecurity().GetWritableConfig() {
 			r.problem(append(at, "security", "writable_config"), "Services have no mounts: leave it out")
@@ -39,6 +40,19 @@ func (r *resolver) services() {
 		r.dependencies(s, i, byName)
 	}
 	r.cycles(byName)
+}
+
+// oneShot refuses what needs a service that runs.
+func (r *resolver) oneShot(s *agboxv1.ServiceSpec, at []any) {
+	if !s.GetOneShot() {
+		return
+	}
+	if len(s.GetPostStartOnPrimary()) > 0 {
+		r.problem(append(at[:len(at):len(at)], "post_start_on_primary"), "Service %s is ready when it has ended: write its commands into post_create, or leave one_shot out", s.GetName())
+	}
+	if test := s.GetHealthcheck().GetTest(); len(test) > 0 && test[0] != "NONE" {
+		r.problem(append(at[:len(at):len(at)], "healthcheck"), "Service %s is ready when it has ended with code 0: leave healthcheck or one_shot out", s.GetName())
+	}
 }
 
 func (r *resolver) serviceName(name string, i int, byName map[string]int) {

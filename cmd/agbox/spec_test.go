@@ -71,7 +71,7 @@ func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	_, in, err := flags(t, "--image", "x", "--build", "{context: web, target: t}", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--secret-env", "B=2", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
 		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
-		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--cleanup-ttl", "14d", "--revival", "revive",
+		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--cleanup-ttl", "14d", "--revival", "revive", "--network", "internal",
 		"--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW", "--device", "/dev/kvm", "--privileged", "--allow-new-privileges", "--seccomp-unconfined", "--read-only", "--allow-dangerous-mounts", "--writable-config", "--allow-host")
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +111,7 @@ idle_ttl: 7d
 idle_action: remove
 cleanup_ttl: 14d
 revival: revive
+network: internal
 security: {cap_add: [SYS_PTRACE], cap_drop: [NET_RAW], devices: [/dev/kvm], privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true, writable_config: true, allow_host: true}
 `), report), want.ProtoReflect(), "")
 	if len(report.Problems) > 0 || !proto.Equal(in.GetCreateSpec(), want) {
@@ -129,7 +130,7 @@ func TestFlagsThatCannotBeMeantAreRefused(t *testing.T) {
 	inFolder(t, nil)
 	for _, args := range [][]string{
 		{"--mount", "x"}, {"--copy", "x"}, {"-p", "http"}, {"--tmpfs", ":x"}, {"--volume", "x"}, {"--ulimit", "x"}, {"--service", "{name: a, imagee: b}"}, {"--service", "{"},
-		{"--revival", "x"}, {"--pull", "x"}, {"--idle-ttl", "10"}, {"--cleanup-ttl", "10"}, {"--idle-action", "sleep"}, {"--label", "x"}, {"--workspace", "a", "--mount-workspace", "b"},
+		{"--revival", "x"}, {"--network", "x"}, {"--pull", "x"}, {"--idle-ttl", "10"}, {"--cleanup-ttl", "10"}, {"--idle-action", "sleep"}, {"--label", "x"}, {"--workspace", "a", "--mount-workspace", "b"},
 	} {
 		_, _, err := flags(t, append([]string{"--image", "x"}, args...)...)
 		if usage := new(usageError); !errors.As(err, &usage) || !strings.HasSuffix(err.Error(), ".") || !strings.HasPrefix(err.Error(), "--") {

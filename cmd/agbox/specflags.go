@@ -47,6 +47,7 @@ type specOptions struct {
 	user, workdir, hostname       string
 	entrypoint, postCreate        []string
 	idleTTL, idleAction, revival  string
+	network                       string
 	cleanupTTL                    string
 	capAdd, capDrop, devices      []string
 	privileged, newPrivileges     *bool
@@ -107,6 +108,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0 means never")
 	text(&o.idleAction, "idle-action", "", "`WHAT` to do after --idle-ttl: stop or remove (default stop)")
 	text(&o.cleanupTTL, "cleanup-ttl", "", "delete the sandbox when it was stopped for this `DURATION`, for example 7d; 0 means never")
+	text(&o.network, "network", "", "`WHAT` the sandbox reaches: open, or internal for its own services alone (default open)")
 	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: the daemon's setting)")
 	list(&o.capAdd, "cap-add", "", "`CAPABILITY` to add to the default ones, for example SYS_PTRACE")
 	list(&o.capDrop, "cap-drop", "", "`CAPABILITY` to drop, or ALL")
@@ -122,6 +124,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	for name, words := range map[string][]string{
 		"idle-action": document.EnumWords(agboxv1.IdleAction(0).Descriptor()),
 		"pull":        document.EnumWords(agboxv1.PullPolicy(0).Descriptor()),
+		"network":     document.EnumWords(agboxv1.NetworkMode(0).Descriptor()),
 		"revival":     document.EnumWords(agboxv1.RevivalPolicy(0).Descriptor()),
 		"tool":        projections.Names(),
 	} {
@@ -204,6 +207,12 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	number, err := enumFlag("revival", o.revival, spec.GetRevival().Descriptor())
 	keep(err)
 	spec.Revival = agboxv1.RevivalPolicy(number)
+	number, err = enumFlag("network", o.network, spec.GetNetwork().Descriptor())
+	if err != nil {
+		err = usagef("%v %s", err, noNetworks)
+	}
+	keep(err)
+	spec.Network = agboxv1.NetworkMode(number)
 	number, err = enumFlag("idle-action", o.idleAction, spec.GetIdleAction().Descriptor())
 	keep(err)
 	spec.IdleAction = agboxv1.IdleAction(number)

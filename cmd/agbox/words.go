@@ -59,7 +59,6 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 // not fit a sandbox, each with the sentence that says what to do. They hold for the
 // commands that create a sandbox.
 var foreignFlags = map[string]string{
-	"network":       noNetworks,
 	"net":           noNetworks,
 	"link":          "Services of a sandbox reach each other by their names: add one with --service NAME=IMAGE.",
 	"add-host":      "--allow-host lets the sandbox reach this machine as host.docker.internal; services are reached by their names.",

@@ -43,7 +43,7 @@ func TestUnknownFlagsAndWordsOfDockerAreAnswered(t *testing.T) {
 		"create --imge x":                  "agbox create has no flag --imge. Did you mean --image?",
 		"ls --qiuet":                       "Did you mean --quiet?",
 		"create -l a=b":                    "agbox create has no flag -l. Did you mean --label?",
-		"run --network host debian ls":     "agbox run has no flag --network. A sandbox has a private network of its own",
+		"run --net host debian ls":         "agbox run has no flag --net. A sandbox has a private network of its own",
 		"create --net=host":                "agbox create has no flag --net. A sandbox has a private network",
 		"ls --network x":                   "agbox ls has no flag --network.\n",
 		"ls -Z":                            "agbox ls has no flag -Z.\n",

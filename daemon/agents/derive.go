@@ -84,7 +84,7 @@ func (d derivation) spec() (*agboxv1.CreateSpec, error) {
 		Envs: p.GetEnvs(), SecretEnvs: p.GetSecretEnvs(), User: p.GetUser(), WorkingDir: p.GetWorkingDir(),
 		Entrypoint: p.GetEntrypoint(), Command: p.GetCommand(),
 		CpuLimit: p.GetCpuLimit(), MemoryLimit: p.GetMemoryLimit(), DiskLimit: p.GetDiskLimit(), PidsLimit: p.GetPidsLimit(),
-		Ulimits: p.GetUlimits(), ShmSize: p.GetShmSize(), Tmpfs: p.GetTmpfs(), Volumes: p.GetVolumes(),
+		Ulimits: p.GetUlimits(), ShmSize: p.GetShmSize(), Tmpfs: p.GetTmpfs(), Volumes: p.GetVolumes(), Network: p.GetNetwork(),
 		Revival: p.GetRevival(), IdleTtl: p.GetIdleTtl(), IdleAction: p.GetIdleAction(), CleanupTtl: p.GetCleanupTtl(),
 		// A program of the parent may have put links into the paths of sources by now.
 		SourcesResolved: true,

@@ -729,8 +729,8 @@ func (w *world) check(t *rapid.T, r Record, rules Rules) {
 		for _, rule := range rules.Services {
 			s, seen := r.Services[rule.Name], w.service(rule.Name)
 			well := s.Phase == Up && seen.state == runtime.StateRunning && seen.health != runtime.Unhealthy
-			waits := s.Phase == Waiting && !dependenciesMet(rule, w.observe())
-			if given := s.Phase == Down && (s.Reason == hookFailed || s.exhausted()); !well && !given && !waits && dependenciesMet(rule, w.observe()) {
+			waits := s.Phase == Waiting && !dependenciesMet(r, rule, w.observe())
+			if given := s.Phase == Down && (s.Reason == hookFailed || s.exhausted()); !well && !given && !waits && dependenciesMet(r, rule, w.observe()) {
 				t.Fatalf("rests READY with service %s at %+v, in the engine %+v", rule.Name, s, *seen)
 			}
 			if rule.Required && !well && ServiceTrouble(r, rules.Services) == "" && s.Phase != Waiting {

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -135,6 +136,10 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	s, seen := r.Services[rule.Name], o.Services[rule.Name]
 	c := seen.Container
 	switch {
+	case rule.OneShot && s.Phase == Up:
+		return verdict{aim: isWell} // whatever became of its container
+	case rule.OneShot && s.Phase == Down && s.exited():
+		return verdict{aim: mustWait}
 	case seen.Failure != nil:
 		return s.failed(rule, now, seen.Failure.Reason, seen.Failure.Message)
 	case seen.Making:
@@ -151,11 +156,16 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 		return nextRunning(r, o, rule, now)
 	}
 	switch {
+	case rule.OneShot && s.Phase == Starting && ran(s, seen):
+		if c.ExitCode == 0 && c.Error == "" {
+			return s.ready(rule)
+		}
+		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_EXITED, strings.TrimSuffix(serviceExit(rule.Name, c), ".")+", and must end with code 0.")
 	case s.Phase == Starting && seen.Started != s.Start:
 		return verdict{aim: mustStart}
 	case s.Phase == Starting, s.Phase == Up, s.Phase == Down && s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String():
 		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_EXITED, serviceExit(rule.Name, c))
-	case !dependenciesMet(rule, o):
+	case !dependenciesMet(r, rule, o):
 		return verdict{aim: mustWait}
 	case s.Phase == Down:
 		return s.later(now, s.started(rule))
@@ -163,9 +173,17 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	return s.started(rule)
 }
 
+// ran reports whether a one-shot service that does not run has run in this start. One that an
+// earlier daemon has started is not started again.
+func ran(s Service, seen ServiceSeen) bool {
+	return seen.Started == s.Start || !seen.Container.StartedAt.Before(s.At)
+}
+
 // withhold decides about a service that must not run.
 func withhold(s Service, seen ServiceSeen, rule ServiceRule, now time.Time, why string) verdict {
 	switch {
+	case rule.OneShot && s.Phase == Up:
+		return verdict{aim: isWell}
 	case seen.Making:
 		return verdict{aim: mustWait}
 	case running(seen.Container):
@@ -191,6 +209,8 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	switch {
 	case s.Phase == Waiting:
 		return s.started(rule)
+	case rule.OneShot:
+		return verdict{aim: mustWait} // its end is reported
 	case s.Phase == Down && hookFailed && c.Health != runtime.Unhealthy:
 		if r.WasReady {
 			return verdict{aim: isWell} // shown to the user; it matters only during creation
@@ -235,6 +255,9 @@ func (s Service) later(now time.Time, v verdict) verdict {
 	return v
 }
 
+// exited reports whether a service that is Down has ended by itself.
+func (s Service) exited() bool { return s.Reason == agboxv1.ErrorReason_SERVICE_EXITED.String() }
+
 func (s Service) exhausted() bool { return s.Failures > serviceRestarts }
 
 func backoff(failures uint32) time.Duration {
@@ -277,8 +300,14 @@ func (Service) emit(typ agboxv1.EventType, d *agboxv1.ServiceEventDetails) verdi
 
 // dependenciesMet checks the containers, because a dependency that was well may have
 // failed since.
-func dependenciesMet(rule ServiceRule, o Observation) bool {
+func dependenciesMet(r Record, rule ServiceRule, o Observation) bool {
 	for _, d := range rule.After {
+		if d.OneShot {
+			if r.Services[d.Name].Phase != Up {
+				return false
+			}
+			continue
+		}
 		c := o.Services[d.Name].Container
 		if !running(c) || d.Healthy && c.Health != "" && c.Health != runtime.Healthy {
 			return false
@@ -310,7 +339,7 @@ func hopeless(r Record, rules Rules) (Step, bool) {
 		}
 		exited := s.Reason == agboxv1.ErrorReason_SERVICE_EXITED.String() || s.Reason == agboxv1.ErrorReason_SERVICE_MISSING.String()
 		failedHook := s.Reason == hook.String()
-		if s.Failures >= serviceTries && !failedHook || !r.WasReady && !exited {
+		if rule.OneShot && s.exited() || s.Failures >= serviceTries && !failedHook || !r.WasReady && !exited {
 			return fail(agboxv1.ErrorReason(agboxv1.ErrorReason_value[s.Reason]), s.Message), true
 		}
 	}
@@ -336,6 +365,8 @@ func ServiceTrouble(r Record, rules []ServiceRule) string {
 		case s.Phase != Down:
 		case s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String(), s.Reason == agboxv1.ErrorReason_SERVICE_WITHHELD.String():
 			return s.Message
+		case rule.OneShot && s.exited():
+			return s.Message + " It is not started again until the sandbox is."
 		case s.exhausted():
 			return s.Message + fmt.Sprintf(" It was started %d times in a row and failed each time; see its log, then stop and start the sandbox.", serviceRestarts)
 		default:

@@ -178,6 +178,8 @@ type ServiceRule struct {
 	// Early: it is started before the sandbox is READY, which waits for its container, but
 	// neither for its healthcheck nor for its hooks, and does not fail with it.
 	Early bool
+	// OneShot: it is Up once it has exited with code 0, and is not started again.
+	OneShot bool
 	// After are its dependencies.
 	After []Dependency
 	// Hooks is how many commands run in the primary once it is well.
@@ -189,6 +191,8 @@ type Dependency struct {
 	Name string
 	// Healthy: its healthcheck must have passed, if it has one. Otherwise it must run.
 	Healthy bool
+	// OneShot: it must have exited with code 0.
+	OneShot bool
 }
 
 // ServiceRules returns the rules of the services of a spec, in its order. Dependencies of
@@ -196,14 +200,18 @@ type Dependency struct {
 func ServiceRules(spec *agboxv1.CreateSpec) []ServiceRule {
 	rules := make([]ServiceRule, 0, len(spec.GetServices()))
 	position := make(map[string]int, len(spec.GetServices()))
+	oneShot := make(map[string]bool)
+	for _, s := range spec.GetServices() {
+		oneShot[s.GetName()] = s.GetOneShot()
+	}
 	for i, s := range spec.GetServices() {
 		position[s.GetName()] = i
 		rule := ServiceRule{
-			Name: s.GetName(), Required: s.Required == nil || s.GetRequired(), Early: spec.GetPublished(), Hooks: uint32(len(s.GetPostStartOnPrimary())),
+			Name: s.GetName(), Required: s.Required == nil || s.GetRequired(), Early: spec.GetPublished() && !s.GetOneShot(), OneShot: s.GetOneShot(), Hooks: uint32(len(s.GetPostStartOnPrimary())),
 		}
 		for _, d := range s.GetDependsOn() {
 			rule.After = append(rule.After, Dependency{
-				Name: d.GetName(), Healthy: d.GetCondition() == agboxv1.DependencyCondition_DEPENDENCY_CONDITION_HEALTHY,
+				Name: d.GetName(), Healthy: d.GetCondition() == agboxv1.DependencyCondition_DEPENDENCY_CONDITION_HEALTHY, OneShot: oneShot[d.GetName()],
 			})
 		}
 		rules = append(rules, rule)

@@ -292,3 +292,52 @@ func TestAnEarlyServiceIsReadyBeforeItsSandboxAndDoesNotHoldItUp(t *testing.T) {
 		t.Errorf("one that is not early: %s %s, want its sandbox ready first", step.Do, step.Event.GetEventType())
 	}
 }
+
+func TestAOneShotServiceIsReadyWhenItHasEnded(t *testing.T) {
+	rules := Rules{Services: []ServiceRule{
+		{Name: "db", Required: true, OneShot: true},
+		{Name: "app", Required: true, After: []Dependency{{Name: "db", OneShot: true}}},
+	}}
+	seen := func(state runtime.ContainerState, code int, begun time.Duration) Observation {
+		o := seenDB(state, "")
+		o.Services = map[string]ServiceSeen{
+			"db":  {Container: &runtime.Container{ID: "s", State: state, ExitCode: code, StartedAt: t0.Add(begun)}},
+			"app": {Container: &runtime.Container{ID: "a", State: runtime.StateCreated}},
+		}
+		return o
+	}
+	starting := withDB(stream(accepted), serviceStarted, 0, nil)
+	up := withDB(starting, serviceReady, 0, &agboxv1.ServiceEventDetails{Start: 1})
+	down := withDB(starting, serviceFailed, 0, &agboxv1.ServiceEventDetails{Start: 1, Failures: 1, ErrorCode: agboxv1.ErrorReason_SERVICE_EXITED.String()})
+	pruned := seen(runtime.StateExited, 0, 0)
+	pruned.Services["db"] = ServiceSeen{}
+	live := Fold(up, event(9, ready, ""))
+	for _, tc := range []struct {
+		name   string
+		record Record
+		seen   Observation
+		do     Verb
+		about  string
+		event  agboxv1.EventType
+	}{
+		{"its end is waited for", starting, seen(runtime.StateRunning, 0, time.Second), Rest, "", 0},
+		{"a start that nobody carried out is carried out", starting, seen(runtime.StateExited, 0, -time.Hour), StartServices, "db", 0},
+		{"one that an earlier daemon has started is not started again", starting, seen(runtime.StateExited, 0, time.Second), Emit, "db", serviceReady},
+		{"another code is a failure", starting, seen(runtime.StateExited, 3, time.Second), Emit, "db", serviceFailed},
+		{"with which a new sandbox fails at once", down, seen(runtime.StateExited, 3, time.Second), Emit, "", failed},
+		{"then the others start", up, seen(runtime.StateExited, 0, time.Second), Emit, "app", serviceStarted},
+		{"also if its container is removed", up, pruned, Emit, "app", serviceStarted},
+	} {
+		step := Next(tc.record, tc.seen, rules, t0.Add(time.Minute))
+		about := step.Event.GetService().GetName()
+		if len(step.Services) > 0 {
+			about = step.Services[0]
+		}
+		if step.Do != tc.do || step.Event.GetEventType() != tc.event || about != tc.about {
+			t.Errorf("%s: Next says %s %s of %q", tc.name, step.Do, step.Event.GetEventType(), about)
+		}
+	}
+	if got := ServiceTrouble(live, rules.Services[:1]); got != "" {
+		t.Errorf("a sandbox whose one-shot service has ended is in trouble: %s", got)
+	}
+}

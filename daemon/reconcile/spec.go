@@ -24,8 +24,14 @@ func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
 	return runtime.NetworkSpec{
 		Identity:   l.identity(sb, runtime.RoleNetwork),
 		Name:       runtime.NetworkName(sb.ID),
+		Internal:   internal(sb),
 		Containers: 1 + len(sb.Spec.GetServices()),
 	}
+}
+
+// internal reports whether the containers of a sandbox reach only each other.
+func internal(sb ledger.Sandbox) bool {
+	return sb.Spec.GetNetwork() == agboxv1.NetworkMode_NETWORK_MODE_INTERNAL
 }
 
 func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
@@ -51,6 +57,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 		WorkingDir:  "/",
 		NetworkID:   network.ID,
 		Alias:       strings.ToLower(sb.Spec.GetHostname()),
+		NoNames:     internal(sb),
 		HostAlias:   sb.Spec.GetSecurity().GetAllowHost(),
 		StopTimeout: stopGrace,
 		Mounts: []runtime.Mount{
@@ -87,6 +94,7 @@ func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, im
 		User:        spec.GetUser(),
 		WorkingDir:  spec.GetWorkingDir(),
 		NetworkID:   network.ID,
+		NoNames:     internal(sb),
 		HostAlias:   sb.Spec.GetSecurity().GetAllowHost(),
 		StopTimeout: stopGrace,
 	}

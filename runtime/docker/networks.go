@@ -55,7 +55,7 @@ func (e *Engine) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (r
 
 func createNetwork(ctx context.Context, cli *client.Client, spec runtime.NetworkSpec, subnet netip.Prefix) (string, error) {
 	made, err := cli.NetworkCreate(ctx, spec.Name, network.CreateOptions{
-		Driver: "bridge",
+		Driver: "bridge", Internal: spec.Internal,
 		IPAM:   &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
 		Labels: encodeLabels(spec.Identity),
 	})

@@ -88,6 +88,11 @@ func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
 		})
 	}
+	if spec.NoNames {
+		// Engines before 25.0.5 ask their host's name server for an internal network too. The
+		// one that is named here is asked from inside, where nobody listens.
+		host.DNS = []string{"127.0.0.1"}
+	}
 	if spec.HostAlias {
 		host.ExtraHosts = []string{"host.docker.internal:host-gateway"}
 	}

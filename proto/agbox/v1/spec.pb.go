@@ -192,6 +192,59 @@ func (IdleAction) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
 }
 
+// NetworkMode says what the containers of a sandbox reach.
+type NetworkMode int32
+
+const (
+	NetworkMode_NETWORK_MODE_UNSPECIFIED NetworkMode = 0
+	// Each other, and what the engine's host reaches, except the host itself.
+	NetworkMode_NETWORK_MODE_OPEN NetworkMode = 1
+	// Only each other, by their names. No port is published, and other names are not
+	// resolved. Commands run and files are copied as ever.
+	NetworkMode_NETWORK_MODE_INTERNAL NetworkMode = 2
+)
+
+// Enum value maps for NetworkMode.
+var (
+	NetworkMode_name = map[int32]string{
+		0: "NETWORK_MODE_UNSPECIFIED",
+		1: "NETWORK_MODE_OPEN",
+		2: "NETWORK_MODE_INTERNAL",
+	}
+	NetworkMode_value = map[string]int32{
+		"NETWORK_MODE_UNSPECIFIED": 0,
+		"NETWORK_MODE_OPEN":        1,
+		"NETWORK_MODE_INTERNAL":    2,
+	}
+)
+
+func (x NetworkMode) Enum() *NetworkMode {
+	p := new(NetworkMode)
+	*p = x
+	return p
+}
+
+func (x NetworkMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NetworkMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_spec_proto_enumTypes[3].Descriptor()
+}
+
+func (NetworkMode) Type() protoreflect.EnumType {
+	return &file_agbox_v1_spec_proto_enumTypes[3]
+}
+
+func (x NetworkMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NetworkMode.Descriptor instead.
+func (NetworkMode) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+}
+
 // RevivalPolicy says what happens to a READY sandbox whose primary has exited for any
 // reason: by itself, by a crash, or by a restart of the engine or host.
 type RevivalPolicy int32
@@ -233,11 +286,11 @@ func (x RevivalPolicy) String() string {
 }
 
 func (RevivalPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[3].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[4].Descriptor()
 }
 
 func (RevivalPolicy) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[3]
+	return &file_agbox_v1_spec_proto_enumTypes[4]
 }
 
 func (x RevivalPolicy) Number() protoreflect.EnumNumber {
@@ -246,7 +299,7 @@ func (x RevivalPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RevivalPolicy.Descriptor instead.
 func (RevivalPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
 }
 
 type PortProtocol int32
@@ -282,11 +335,11 @@ func (x PortProtocol) String() string {
 }
 
 func (PortProtocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[4].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[5].Descriptor()
 }
 
 func (PortProtocol) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[4]
+	return &file_agbox_v1_spec_proto_enumTypes[5]
 }
 
 func (x PortProtocol) Number() protoreflect.EnumNumber {
@@ -295,7 +348,7 @@ func (x PortProtocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PortProtocol.Descriptor instead.
 func (PortProtocol) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
 }
 
 // DependencyCondition is the state that the other service must have reached.
@@ -334,11 +387,11 @@ func (x DependencyCondition) String() string {
 }
 
 func (DependencyCondition) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[5].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[6].Descriptor()
 }
 
 func (DependencyCondition) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[5]
+	return &file_agbox_v1_spec_proto_enumTypes[6]
 }
 
 func (x DependencyCondition) Number() protoreflect.EnumNumber {
@@ -347,7 +400,7 @@ func (x DependencyCondition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DependencyCondition.Descriptor instead.
 func (DependencyCondition) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{6}
 }
 
 // CreateSpec describes a sandbox. It is stored in its resolved form.
@@ -435,6 +488,8 @@ type CreateSpec struct {
 	// has not ended. 0 means never. Unset means the daemon's setting cleanup-ttl, usually
 	// never.
 	CleanupTtl *durationpb.Duration `protobuf:"bytes,70,opt,name=cleanup_ttl,json=cleanupTtl,proto3" json:"cleanup_ttl,omitempty"`
+	// What the containers of the sandbox reach besides each other. Unset means open.
+	Network NetworkMode `protobuf:"varint,73,opt,name=network,proto3,enum=agbox.v1.NetworkMode" json:"network,omitempty"`
 	// The agent that "agbox agent spawn" starts in this sandbox, as far as its own arguments
 	// do not say otherwise. Creating the sandbox does not start it.
 	Agent *AgentSpec `protobuf:"bytes,80,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -715,6 +770,13 @@ func (x *CreateSpec) GetCleanupTtl() *durationpb.Duration {
 		return x.CleanupTtl
 	}
 	return nil
+}
+
+func (x *CreateSpec) GetNetwork() NetworkMode {
+	if x != nil {
+		return x.Network
+	}
+	return NetworkMode_NETWORK_MODE_UNSPECIFIED
 }
 
 func (x *CreateSpec) GetAgent() *AgentSpec {
@@ -1917,7 +1979,11 @@ type ServiceSpec struct {
 	Entrypoint []string `protobuf:"bytes,71,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`
 	// Paths of the host to copy into the service before its first start. A service has no
 	// mounts of the host.
-	Copies        []*CopySpec `protobuf:"bytes,72,rep,name=copies,proto3" json:"copies,omitempty"`
+	Copies []*CopySpec `protobuf:"bytes,72,rep,name=copies,proto3" json:"copies,omitempty"`
+	// The service ends by itself, such as a migration of a database. It is ready once it has
+	// exited with code 0, and services that depend on it start then. With another code it has
+	// failed and is not started again. It runs again at each start of the sandbox.
+	OneShot       bool `protobuf:"varint,73,opt,name=one_shot,json=oneShot,proto3" json:"one_shot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2141,6 +2207,13 @@ func (x *ServiceSpec) GetCopies() []*CopySpec {
 	return nil
 }
 
+func (x *ServiceSpec) GetOneShot() bool {
+	if x != nil {
+		return x.OneShot
+	}
+	return false
+}
+
 // ServiceDependency is a service that must start first.
 type ServiceDependency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2200,7 +2273,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa1\x11\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdc\x11\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -2249,7 +2322,8 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\vsecret_envs\x18D \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
 	"secretEnvs\x12D\n" +
 	"\vcleanup_ttl\x18F \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\n" +
-	"cleanupTtl\x12)\n" +
+	"cleanupTtl\x129\n" +
+	"\anetwork\x18I \x01(\x0e2\x15.agbox.v1.NetworkModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\anetwork\x12)\n" +
 	"\x05agent\x18P \x01(\v2\x13.agbox.v1.AgentSpecR\x05agent\x12)\n" +
 	"\x05build\x18_ \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
@@ -2380,7 +2454,7 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xb7\v\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xd2\v\n" +
 	"\vServiceSpec\x12@\n" +
 	"\x04name\x18\x01 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x04name\x12\x1e\n" +
 	"\x05image\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x12f\n" +
@@ -2418,7 +2492,8 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"entrypoint\x18G \x03(\tR\n" +
 	"entrypoint\x125\n" +
-	"\x06copies\x18H \x03(\v2\x12.agbox.v1.CopySpecB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x06copies\x1a7\n" +
+	"\x06copies\x18H \x03(\v2\x12.agbox.v1.CopySpecB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x06copies\x12\x19\n" +
+	"\bone_shot\x18I \x01(\bR\aoneShot\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
@@ -2442,7 +2517,11 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"IdleAction\x12\x1b\n" +
 	"\x17IDLE_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10IDLE_ACTION_STOP\x10\x01\x12\x16\n" +
-	"\x12IDLE_ACTION_REMOVE\x10\x02*|\n" +
+	"\x12IDLE_ACTION_REMOVE\x10\x02*]\n" +
+	"\vNetworkMode\x12\x1c\n" +
+	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11NETWORK_MODE_OPEN\x10\x01\x12\x19\n" +
+	"\x15NETWORK_MODE_INTERNAL\x10\x02*|\n" +
 	"\rRevivalPolicy\x12\x1e\n" +
 	"\x1aREVIVAL_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REVIVAL_POLICY_FAIL\x10\x01\x12\x19\n" +
@@ -2469,90 +2548,92 @@ func file_agbox_v1_spec_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_spec_proto_rawDescData
 }
 
-var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agbox_v1_spec_proto_goTypes = []any{
 	(ProjectionKind)(0),         // 0: agbox.v1.ProjectionKind
 	(PullPolicy)(0),             // 1: agbox.v1.PullPolicy
 	(IdleAction)(0),             // 2: agbox.v1.IdleAction
-	(RevivalPolicy)(0),          // 3: agbox.v1.RevivalPolicy
-	(PortProtocol)(0),           // 4: agbox.v1.PortProtocol
-	(DependencyCondition)(0),    // 5: agbox.v1.DependencyCondition
-	(*CreateSpec)(nil),          // 6: agbox.v1.CreateSpec
-	(*DerivedSpec)(nil),         // 7: agbox.v1.DerivedSpec
-	(*BuildSpec)(nil),           // 8: agbox.v1.BuildSpec
-	(*FeatureSpec)(nil),         // 9: agbox.v1.FeatureSpec
-	(*ToolProjection)(nil),      // 10: agbox.v1.ToolProjection
-	(*WorkspaceSpec)(nil),       // 11: agbox.v1.WorkspaceSpec
-	(*TmpfsSpec)(nil),           // 12: agbox.v1.TmpfsSpec
-	(*VolumeSpec)(nil),          // 13: agbox.v1.VolumeSpec
-	(*UlimitSpec)(nil),          // 14: agbox.v1.UlimitSpec
-	(*SecuritySpec)(nil),        // 15: agbox.v1.SecuritySpec
-	(*MountSpec)(nil),           // 16: agbox.v1.MountSpec
-	(*CopySpec)(nil),            // 17: agbox.v1.CopySpec
-	(*PortMapping)(nil),         // 18: agbox.v1.PortMapping
-	(*HealthcheckConfig)(nil),   // 19: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),         // 20: agbox.v1.ServiceSpec
-	(*ServiceDependency)(nil),   // 21: agbox.v1.ServiceDependency
-	nil,                         // 22: agbox.v1.CreateSpec.LabelsEntry
-	nil,                         // 23: agbox.v1.CreateSpec.EnvsEntry
-	nil,                         // 24: agbox.v1.BuildSpec.ArgsEntry
-	nil,                         // 25: agbox.v1.FeatureSpec.OptionsEntry
-	nil,                         // 26: agbox.v1.FeatureSpec.EnvsEntry
-	nil,                         // 27: agbox.v1.ToolProjection.EnvsEntry
-	nil,                         // 28: agbox.v1.ServiceSpec.EnvsEntry
-	(*durationpb.Duration)(nil), // 29: google.protobuf.Duration
-	(*AgentSpec)(nil),           // 30: agbox.v1.AgentSpec
+	(NetworkMode)(0),            // 3: agbox.v1.NetworkMode
+	(RevivalPolicy)(0),          // 4: agbox.v1.RevivalPolicy
+	(PortProtocol)(0),           // 5: agbox.v1.PortProtocol
+	(DependencyCondition)(0),    // 6: agbox.v1.DependencyCondition
+	(*CreateSpec)(nil),          // 7: agbox.v1.CreateSpec
+	(*DerivedSpec)(nil),         // 8: agbox.v1.DerivedSpec
+	(*BuildSpec)(nil),           // 9: agbox.v1.BuildSpec
+	(*FeatureSpec)(nil),         // 10: agbox.v1.FeatureSpec
+	(*ToolProjection)(nil),      // 11: agbox.v1.ToolProjection
+	(*WorkspaceSpec)(nil),       // 12: agbox.v1.WorkspaceSpec
+	(*TmpfsSpec)(nil),           // 13: agbox.v1.TmpfsSpec
+	(*VolumeSpec)(nil),          // 14: agbox.v1.VolumeSpec
+	(*UlimitSpec)(nil),          // 15: agbox.v1.UlimitSpec
+	(*SecuritySpec)(nil),        // 16: agbox.v1.SecuritySpec
+	(*MountSpec)(nil),           // 17: agbox.v1.MountSpec
+	(*CopySpec)(nil),            // 18: agbox.v1.CopySpec
+	(*PortMapping)(nil),         // 19: agbox.v1.PortMapping
+	(*HealthcheckConfig)(nil),   // 20: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),         // 21: agbox.v1.ServiceSpec
+	(*ServiceDependency)(nil),   // 22: agbox.v1.ServiceDependency
+	nil,                         // 23: agbox.v1.CreateSpec.LabelsEntry
+	nil,                         // 24: agbox.v1.CreateSpec.EnvsEntry
+	nil,                         // 25: agbox.v1.BuildSpec.ArgsEntry
+	nil,                         // 26: agbox.v1.FeatureSpec.OptionsEntry
+	nil,                         // 27: agbox.v1.FeatureSpec.EnvsEntry
+	nil,                         // 28: agbox.v1.ToolProjection.EnvsEntry
+	nil,                         // 29: agbox.v1.ServiceSpec.EnvsEntry
+	(*durationpb.Duration)(nil), // 30: google.protobuf.Duration
+	(*AgentSpec)(nil),           // 31: agbox.v1.AgentSpec
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
-	16, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	17, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	20, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
-	22, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	23, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	29, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	18, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
-	3,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
-	11, // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
-	12, // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	13, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	17, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	18, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	21, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
+	23, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	24, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	30, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	19, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
+	4,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
+	12, // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
+	13, // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	14, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	1,  // 11: agbox.v1.CreateSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	14, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	15, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	15, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	16, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
 	2,  // 14: agbox.v1.CreateSpec.idle_action:type_name -> agbox.v1.IdleAction
-	29, // 15: agbox.v1.CreateSpec.cleanup_ttl:type_name -> google.protobuf.Duration
-	30, // 16: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
-	8,  // 17: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
-	10, // 18: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
-	7,  // 19: agbox.v1.CreateSpec.derived:type_name -> agbox.v1.DerivedSpec
-	24, // 20: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
-	9,  // 21: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
-	25, // 22: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
-	26, // 23: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
-	0,  // 24: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
-	27, // 25: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
-	4,  // 26: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	29, // 27: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	29, // 28: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	29, // 29: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	29, // 30: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	28, // 31: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	19, // 32: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	18, // 33: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
-	13, // 34: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	12, // 35: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	21, // 36: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
-	14, // 37: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	15, // 38: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
-	1,  // 39: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	8,  // 40: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
-	17, // 41: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
-	5,  // 42: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	30, // 15: agbox.v1.CreateSpec.cleanup_ttl:type_name -> google.protobuf.Duration
+	3,  // 16: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkMode
+	31, // 17: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
+	9,  // 18: agbox.v1.CreateSpec.build:type_name -> agbox.v1.BuildSpec
+	11, // 19: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	8,  // 20: agbox.v1.CreateSpec.derived:type_name -> agbox.v1.DerivedSpec
+	25, // 21: agbox.v1.BuildSpec.args:type_name -> agbox.v1.BuildSpec.ArgsEntry
+	10, // 22: agbox.v1.BuildSpec.features:type_name -> agbox.v1.FeatureSpec
+	26, // 23: agbox.v1.FeatureSpec.options:type_name -> agbox.v1.FeatureSpec.OptionsEntry
+	27, // 24: agbox.v1.FeatureSpec.envs:type_name -> agbox.v1.FeatureSpec.EnvsEntry
+	0,  // 25: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	28, // 26: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	5,  // 27: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	30, // 28: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	30, // 29: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	30, // 30: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	30, // 31: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	29, // 32: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	20, // 33: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	19, // 34: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	14, // 35: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	13, // 36: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	22, // 37: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	15, // 38: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	16, // 39: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 40: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	9,  // 41: agbox.v1.ServiceSpec.build:type_name -> agbox.v1.BuildSpec
+	18, // 42: agbox.v1.ServiceSpec.copies:type_name -> agbox.v1.CopySpec
+	6,  // 43: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -2571,7 +2652,7 @@ func file_agbox_v1_spec_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
