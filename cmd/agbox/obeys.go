@@ -76,7 +76,7 @@ func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
 				return fmt.Errorf("%s has more than %d files", name, maxObeyed)
 			}
 			q.Files = append(q.Files, trust.NewFile(path, content, filepath.Base(path) == ".env"))
-			q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, which may run programs with your login, or send it elsewhere", "settings", file), Dangerous: true})
+			q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, which may run programs with your login, such as files of the folder that are not shown, or send it elsewhere", "settings", file), Dangerous: true})
 			return nil
 		})
 		if err != nil {

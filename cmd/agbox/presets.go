@@ -64,6 +64,9 @@ the folder itself, writable. With --rm the sandbox is removed at the end.
 Settings of Git, the login of the GitHub CLI and your SSH agent go in by --with, or
 if you agreed to that once on a terminal. One line says what was handed over.
 
+Settings in the folder that make %[1]s run programs with your login, or send it
+elsewhere, are shown and asked about. Without a yes %[1]s starts without them.
+
 The image is built at the first use, from Debian and npm packages; see
 "agbox preset". --image, a sandbox file or the variable %[3]s names
 another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimSuffix(strings.Join(p.Keys, ", ")+"\n  "+strings.Join(p.Settings, ", "), "\n  ")),

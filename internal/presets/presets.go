@@ -71,7 +71,7 @@ var Extras = []string{"git", "gh", "ssh-agent"}
 // Settle is a shell command that prepares the sandbox: with files in the home of its user,
 // it answers the agent's questions about trust in the folder, the first use and updates.
 // With ask the agent keeps its prompts, with off it leaves out what Obeys names. Files that
-// exist are left as they are.
+// exist are left as they are, except for the mark of Codex that the folder is not trusted.
 func (p Preset) Settle(ask, off bool) string {
 	script, err := settle.ReadFile("settle/" + p.Name + ".sh")
 	if err != nil {

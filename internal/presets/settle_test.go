@@ -90,6 +90,18 @@ func TestSettingsOfTheFolderAreLeftOutByEachSwitch(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(home, ".codex/config.toml")); err != nil || !strings.Contains(string(text), "[projects.\"/\"]\ntrust_level = \"untrusted\"\n") {
 		t.Errorf("codex: %v, %s", err, text)
 	}
+	config := filepath.Join(home, ".codex/config.toml")
+	if err := os.WriteFile(config, []byte("model = \"m\"\n[projects.\"/\"]\ntrust_level = \"trusted\"\n[projects.\"/x\"]\ntrust_level = \"trusted\""), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Dir, cmd.Env = "/", []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	if text, err := os.ReadFile(config); err != nil || string(text) != "model = \"m\"\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n[projects.\"/\"]\ntrust_level = \"untrusted\"\n" {
+		t.Errorf("codex with a config of its own: %v, %s", err, text)
+	}
 	if got := strings.Join(Find("claude").Run(false, true, []string{"-p", "x"}), " "); got != "claude --setting-sources user --strict-mcp-config --dangerously-skip-permissions -p x" {
 		t.Errorf("claude is run as %s", got)
 	}
