@@ -162,7 +162,7 @@ func TestAPresetWorksOnACopyOfItsFolder(t *testing.T) {
 	in.from(t, dir, env, "claude", "--rm", "--image", harness.ImageBusybox, "--mount-workspace", ".", "--post-create", script).Want(t, 0)
 	wantFile(t, filepath.Join(dir, "b"), "two\n")
 
-	r = in.from(t, dir, env, "claude", "--image", harness.ImageBusybox)
+	r = in.from(t, dir, env, "claude", "--new", "--image", harness.ImageBusybox)
 	if r.Code != 127 || !strings.Contains(r.Stderr, "The image does not contain claude.") {
 		t.Errorf("without the program: %d, %q", r.Code, r.Stderr)
 	}

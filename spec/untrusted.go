@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,12 @@ func (r *resolver) onlyByFlag() {
 		return
 	}
 	r.securityByFlag(r.spec.GetSecurity(), nil)
+	for _, key := range slices.Sorted(maps.Keys(r.spec.GetLabels())) {
+		// The sandboxes of a folder are found by them.
+		if at := []any{"labels", key}; strings.HasPrefix(key, "agbox.") && r.fromFile(at) {
+			r.problem(at, `Labels that begin with "agbox." are set by agbox itself: remove it`)
+		}
+	}
 	for i, p := range r.spec.GetPorts() {
 		r.portByFlag(p, []any{"ports", i})
 	}

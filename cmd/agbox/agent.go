@@ -217,6 +217,7 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 	if err := c.Connect(ctx); err != nil {
 		return nil, err
 	}
+	belongTo(input.Request)
 	if err := o.agreed(ctx, a, c, input); err != nil {
 		return nil, err
 	}

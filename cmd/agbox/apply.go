@@ -21,12 +21,14 @@ type applyOptions struct {
 
 func (a *app) applyCommand() *cobra.Command {
 	var o applyOptions
+	var dash int
 	cmd := &cobra.Command{
-		Use:   "apply SANDBOX [PATH...] [flags]",
+		Use:   "apply [SANDBOX] [PATH...] [flags]",
 		Short: "Merge what a sandbox changed into the folder it came from",
-		Long: `Merge what a sandbox changed in its workspace into the folder that was copied in. The
-folder may have changed meanwhile: lines that both sides changed are marked as git does,
-and files that cannot be merged keep the folder's version. Then the exit code is 1.
+		Long: `Merge what a sandbox, or that of this folder, changed in its workspace into the folder that
+was copied in. Without SANDBOX, write -- before PATH. The folder may have changed meanwhile:
+lines that both sides changed are marked as git does, and files that cannot be merged keep
+the folder's version. Then the exit code is 1.
 
 Such a conflict counts as changed until it is resolved: the next "agbox apply" finds no
 markers, and something of the sandbox's version. A file that is again what it was gets the
@@ -54,7 +56,7 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
   agbox apply demo src/main.go --check
   agbox apply demo src/main.go --abort
   agbox apply demo --branch fix -m "Fix the test"`,
-		Args:              arguments(1, -1, "a SANDBOX"),
+		Args:              dashAt(&dash),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			if o.Message != "" && o.Branch == "" {
@@ -63,7 +65,7 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 			if count(o.Abort, o.Again, o.Continue, o.Branch != "") > 1 {
 				return usagef("Use one of --abort, --again, --continue and --branch.")
 			}
-			return o.run(ctx, a, c, args[0], args[1:])
+			return o.run(ctx, a, c, args, dash)
 		}),
 	}
 	f := cmd.Flags()
@@ -78,21 +80,23 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 
 func (a *app) pullCommand() *cobra.Command {
 	o := applyOptions{pull: true, ApplyOptions: client.ApplyOptions{NoMerge: true}}
+	var dash int
 	cmd := &cobra.Command{
-		Use:   "pull SANDBOX [PATH...] [flags]",
+		Use:   "pull [SANDBOX] [PATH...] [flags]",
 		Short: "Bring what a sandbox changed to the folder it came from, without merging",
-		Long: `Bring what a sandbox changed in its workspace to the folder that was copied in, if the
-folder still has all those files as they were copied. Otherwise nothing is changed, and
-the exit code is 1: "agbox apply" merges. Other files of the folder may have changed.
+		Long: `Bring what a sandbox, or that of this folder, changed in its workspace to the folder that
+was copied in, if the folder still has all those files as they were copied. Otherwise
+nothing is changed, and the exit code is 1: "agbox apply" merges. Other files of the
+folder may have changed.
 It asks about what this machine executes, as "agbox apply" does.
 
 "agbox image pull" pulls images.`,
 		Example: `  agbox pull demo
   agbox pull demo docs`,
-		Args:              arguments(1, -1, "a SANDBOX"),
+		Args:              dashAt(&dash),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args[0], args[1:])
+			return o.run(ctx, a, c, args, dash)
 		}),
 	}
 	o.addFlags(cmd)
@@ -107,7 +111,11 @@ func (o *applyOptions) addFlags(cmd *cobra.Command) {
 	o.executables.addFlag(cmd)
 }
 
-func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string, paths []string) error {
+func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args []string, dash int) error {
+	sandbox, paths, err := a.sandboxAndPaths(ctx, c, args, dash)
+	if err != nil {
+		return err
+	}
 	o.Paths = paths
 	if o.Branch != "" {
 		o.Message = cmp.Or(o.Message, "Work of sandbox "+sandbox)

@@ -28,6 +28,10 @@ type createOptions struct {
 	id         string
 	noWait     bool
 	keepFailed bool
+	// names are the names to try for a sandbox without one; nil means twoWords.
+	names func(int) string
+	// named is the name of the sandbox once it is accepted.
+	named string
 }
 
 func (a *app) createCommand() *cobra.Command {
@@ -92,9 +96,13 @@ func (o *createOptions) request(ctx context.Context, a *app, c *client.Client, a
 
 // run makes the sandbox and prints its id.
 func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) error {
+	given := input.Request.GetCreateSpec().GetName()
 	id, err := o.create(ctx, a, c, input)
 	if err != nil {
 		return err
+	}
+	if o.named != given && a.width() > 0 {
+		a.say("The sandbox is called %s.", o.named)
 	}
 	_, err = fmt.Fprintln(a.stdout, id)
 	return err
@@ -107,10 +115,11 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 	if err := c.Connect(ctx); err != nil {
 		return "", err
 	}
+	belongTo(in)
 	if err := o.agreed(ctx, a, c, input); err != nil {
 		return "", err
 	}
-	h, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.SandboxHandle, error) { return c.CreateSandbox(ctx, in) })
+	h, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.SandboxHandle, error) { return o.accept(ctx, c, in) })
 	if err != nil {
 		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			a.say("It is unknown whether sandbox %s was accepted. `agbox inspect %[1]s` shows it; `agbox rm -f %[1]s` removes it.", in.GetSandboxId())
@@ -118,12 +127,25 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 		return "", err
 	}
 	id := h.GetSandboxId()
+	o.named = h.GetName()
 	if !o.noWait {
 		if err := o.wait(ctx, a, c, h); err != nil {
 			return "", err
 		}
 	}
 	return id, nil
+}
+
+// accept makes the request, under a name that can be typed.
+func (o *createOptions) accept(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
+	// With an id the same request can be repeated, so it gets no other name each time.
+	if o.id != "" || namesItself(ctx, c, in) {
+		return c.CreateSandbox(ctx, in)
+	}
+	if o.names == nil {
+		o.names = twoWords
+	}
+	return createNamed(ctx, c, in, o.names)
 }
 
 // agreed makes sure that a person agrees to what the files of the request ask of the host.

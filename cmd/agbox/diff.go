@@ -19,11 +19,13 @@ type diffOptions struct {
 
 func (a *app) diffCommand() *cobra.Command {
 	var o diffOptions
+	var dash int
 	cmd := &cobra.Command{
-		Use:   "diff SANDBOX [PATH...] [flags]",
+		Use:   "diff [SANDBOX] [PATH...] [flags]",
 		Short: "Show what a sandbox changed in its workspace",
 		Long: `Show what a sandbox changed in the workspace that was copied in, as a patch for
-"git apply". PATH limits it to files and folders, relative to the workspace. What
+"git apply". Without SANDBOX it is that of this folder. PATH limits it to files and
+folders, relative to the workspace; write -- before them without SANDBOX. What
 "agbox apply" has brought to the folder or to a branch is not shown again, except with
 --from-start. A conflict is shown until it is resolved.
 
@@ -37,11 +39,16 @@ A stopped sandbox is compared too, and not started. All its files are read for t
 PAGER or less.`,
 		Example: `  agbox diff demo --stat
   agbox diff demo src
+  agbox diff -- src
   agbox diff demo | git apply`,
-		Args:              arguments(1, -1, "a SANDBOX"),
+		Args:              dashAt(&dash),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args[0], args[1:])
+			sandbox, paths, err := a.sandboxAndPaths(ctx, c, args, dash)
+			if err != nil {
+				return err
+			}
+			return o.run(ctx, a, c, sandbox, paths)
 		}),
 	}
 	f := cmd.Flags()

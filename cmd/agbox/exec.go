@@ -30,11 +30,13 @@ type execOptions struct {
 
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
+	var dash int
 	cmd := &cobra.Command{
-		Use:   "exec [flags] SANDBOX [--] COMMAND ARGS...",
+		Use:   "exec [flags] [SANDBOX] [--] COMMAND ARGS...",
 		Short: "Run a command and exit with its code",
-		Long: `Run a command in a sandbox. Its stdout and stderr appear while it runs, and agbox
-exits with its exit code. Ctrl-C, SIGTERM and SIGQUIT go to the command. Pressing
+		Long: `Run a command in a sandbox. With "--" and no SANDBOX before or after it, it is that of
+this folder. Its stdout and stderr appear while it runs, and agbox exits with its exit
+code. Ctrl-C, SIGTERM and SIGQUIT go to the command. Pressing
 Ctrl-C three times within two seconds, or a second SIGTERM, ends only agbox; the
 command keeps running and "agbox kill" ends it. If the daemon does not answer within
 a second, a signal ends agbox. Flags after SANDBOX belong to the command.
@@ -51,16 +53,17 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 		Example: `  agbox exec demo -- ls -l /
   agbox exec -u nobody -w /tmp -e DEBUG=1 demo sh -c 'id; pwd'
   agbox exec -it demo bash
+  agbox exec -- make test
   tar c . | agbox exec -i demo tar x -C /work
   agbox exec --service db -it demo psql -U postgres
   agbox exec --timeout 10m --idle-timeout 1m demo -- make test
   job=$(agbox exec -d demo -- make test); agbox logs -f $job`,
 		Annotations: map[string]string{ownExitCodes: "exec"},
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch dash = cmd.ArgsLenAtDash(); {
 			case len(args) == 0:
 				return usagef("Name a sandbox and a command.")
-			case len(commandOf(args)) == 0:
+			case dash != 0 && len(commandOf(args)) == 0:
 				return usagef("Name a command to run in %s, for example with `agbox exec %s -- ls -l`.", args[0], args[0])
 			}
 			return nil
@@ -69,10 +72,17 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 	}
 	f := cmd.Flags()
 	cmd.RunE = a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
-		switch err := o.checkService(f); {
-		case err != nil:
+		if err := o.checkService(f); err != nil {
 			return err
-		case o.service != "":
+		}
+		if dash == 0 && !isSandbox(ctx, c, args[0]) {
+			name, err := a.sandboxHere(ctx, c)
+			if err != nil {
+				return err
+			}
+			args = append([]string{name, "--"}, args...)
+		}
+		if o.service != "" {
 			return o.inService(ctx, a, c, args[0], commandOf(args))
 		}
 		return o.run(ctx, a, c, args)

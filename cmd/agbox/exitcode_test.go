@@ -80,7 +80,7 @@ func TestACommandLineThatCannotBeMeantIsExitCodeTwo(t *testing.T) {
 	_, socket := serveScripted(t)
 	for _, line := range []string{
 		"lss", "ls extra", "ls --nope", "ls -o yaml", "create", "create --image", "create --image x --label nokey",
-		"create --image x --idle-ttl soon", "create a b --image x", "inspect", "rm", "stop", "logs", "logs a b", "ps a b",
+		"create --image x --idle-ttl soon", "create a b --image x", "inspect", "logs a b", "ps a b",
 		"kill -s NOPE e", "kill", "daemon nope", "daemon start extra", "events --since-seq -1",
 	} {
 		code, out, errs := agbox(t, socket, strings.Fields(line)...)

@@ -29,12 +29,13 @@ func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
 	var cmd *cobra.Command
 	cmd = &cobra.Command{
-		Use:   "logs [-f] {EXEC | SANDBOX | --sandbox SANDBOX} [flags]",
+		Use:   "logs [-f] [EXEC | SANDBOX | --sandbox SANDBOX] [flags]",
 		Short: "Show the output of a command, or of all commands of a sandbox",
 		Long: `Show the output of a command in the order in which it was written: its stdout on
 stdout and its stderr on stderr. The bytes are unchanged and include escape
 sequences; --strip-ansi removes those. With -t or --sandbox, a line appears when it
-is complete. SANDBOX alone means its newest command, running or ended.
+is complete. SANDBOX alone means its newest command, running or ended,
+and nothing the newest command of the sandbox of this folder.
 
 With --sandbox, each line begins with the name of its command, or with the first
 characters of its id and of the command. With -f it shows the running commands and
@@ -60,10 +61,16 @@ command has exec_id and end.`,
 			if o.sandbox != "" {
 				return arguments(0, 0, "")(cmd, args)
 			}
-			return arguments(1, 1, "one EXEC or SANDBOX, or --sandbox")(cmd, args)
+			return arguments(0, 1, "one EXEC or SANDBOX")(cmd, args)
 		},
 		ValidArgsFunction: a.completeExecsFirst(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if o.sandbox == "" {
+				var err error
+				if args, err = a.orHere(ctx, c, args); err != nil {
+					return err
+				}
+			}
 			return o.run(ctx, a, c, strings.Join(args, ""), cmd.Flags().Changed("tail"))
 		}),
 	}

@@ -92,6 +92,7 @@ func servicesWord(h *agboxv1.SandboxHandle) string {
 
 // sandboxColumns are the columns of sandboxRows.
 func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
+	placed := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return h.GetLabels()[folderLabel] != "" })
 	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
 	return []table.Column{
 		{Title: "NAME", Min: 8},
@@ -100,6 +101,7 @@ func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
 		{Title: "IMAGE", Min: 10, Omit: 2},
 		{Title: "EXECS", Right: true, Omit: 5},
 		{Title: "CREATED", Omit: 3},
+		{Title: "FOLDER", Min: 12, Omit: 6, Wide: !placed},
 		{Title: "SERVICES", Min: 10, Omit: 4, Wide: !served},
 		{Title: "LABELS", Wide: true},
 		{Title: "REASON", Wide: true},
@@ -108,11 +110,11 @@ func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
 
 // sandboxRows show sandboxes, one in each row.
 func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]table.Cell {
-	rows := make([][]table.Cell, len(list))
+	rows, home := make([][]table.Cell, len(list)), a.host().Home
 	for i, h := range list {
 		rows[i] = []table.Cell{
 			table.Text(orDash(h.GetName())), table.Text(h.GetSandboxId()), stateCell(sandboxState(h)), table.Text(orDash(h.GetImage())),
-			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(servicesWord(h)),
+			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(orDash(tilde(h.GetLabels()[folderLabel], home))), table.Text(servicesWord(h)),
 			table.Text(labelsWord(h.GetLabels())), table.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
 		}
 	}

@@ -125,6 +125,7 @@ func (o *presetOptions) leaveOut(a *app) error {
 		o.vars.plain = append(o.vars.plain, name+"="+o.preset.OffEnv[name])
 	}
 	o.off = true
+	o.labels = append(o.labels, settingsLabel+"="+settingsOff)
 	a.say("%s starts without the %s of this folder, which nobody has agreed to. --trust uses them.", o.preset.Title, names)
 	return nil
 }

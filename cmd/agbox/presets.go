@@ -29,6 +29,9 @@ type presetOptions struct {
 	with        []string
 	ask         bool
 	verbose     bool
+	anew        bool
+	// own is the preset's own image; nil if a flag, a file or the environment names one.
+	own *presetImage
 	// off means that the agent leaves out the settings of the folder.
 	off bool
 	// described is the sandbox as the sandbox file and the flags describe it; nil if the file
@@ -56,8 +59,9 @@ acts, and its questions about trust, first use and updates are answered. --ask
 keeps its prompts.
 
 This folder is copied in, so %[1]s cannot change the original. The sandbox is kept at
-the end, and agbox prints how to get at the work. With --mount-workspace . it gets
-the folder itself, writable. With --rm the sandbox is removed at the end.
+the end, and agbox prints how to get at the work. The next "agbox %[5]s" here goes on in
+it, with the copy that it has; --new makes another one, and --rm one that is removed at
+the end. With --mount-workspace . it gets the folder itself, writable.
 
 %[1]s gets its own login and instructions, and these variables if they are set:
   %[4]s
@@ -69,7 +73,7 @@ elsewhere, are shown and asked about. Without a yes %[1]s starts without them.
 
 The image is built at the first use, from Debian and npm packages; see
 "agbox preset". --image, a sandbox file or the variable %[3]s names
-another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimSuffix(strings.Join(p.Keys, ", ")+"\n  "+strings.Join(p.Settings, ", "), "\n  ")),
+another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimSuffix(strings.Join(p.Keys, ", ")+"\n  "+strings.Join(p.Settings, ", "), "\n  "), p.Name),
 		Example: fmt.Sprintf(`  agbox %[1]s
   agbox %[1]s --rm -- --help
   agbox %[1]s --with git,gh --mount-workspace .`, p.Name),
@@ -89,6 +93,7 @@ another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimS
 	f.SetInterspersed(false)
 	f.SortFlags = false
 	f.StringSliceVar(&o.with, "with", nil, "hand over `NAMES` too: "+strings.Join(presets.Extras, ", ")+"; "+noExtras+" for nothing but the login")
+	f.BoolVar(&o.anew, "new", false, "make another sandbox, although this folder has one")
 	f.BoolVar(&o.ask, "ask", false, "keep the prompts of "+p.Title)
 	f.BoolVar(&o.noWorkspace, "no-workspace", false, "do not copy this folder in")
 	f.BoolVar(&o.verbose, "verbose", false, "say what this machine does not have to hand over")
@@ -110,11 +115,12 @@ func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args 
 		}
 		return err
 	}
+	o.execEnv = o.environment()
 	left, err := o.session(ctx, a, c, o.preset.Run(o.ask, o.off, args))
 	var code exitStatus
 	if errors.As(err, &code) && int(code) == codeNoCommand {
 		a.say("The image does not contain %s. Use an image that does, or install it with --post-create 'npm install -g %s'.", o.preset.Command, o.preset.Package)
-		if left != "" {
+		if left != "" && o.existing == "" {
 			o.discard(ctx, a, c, left)
 		}
 		return err
@@ -135,33 +141,51 @@ func (o *presetOptions) prepare(ctx context.Context, a *app, c *client.Client) e
 	if err != nil {
 		return err
 	}
-	if err := o.chooseImage(ctx, a, c, extras); err != nil {
+	if err := o.chooseImage(a, extras); err != nil {
 		return err
 	}
 	if err := o.complete(ctx, a, c, extras); err != nil {
 		return err
 	}
+	folder := o.folder()
+	if folder != "" {
+		folder = resolvedLinks(folder)
+		o.labels = append(o.labels, folderLabel+"="+folder, presetLabel+"="+o.preset.Name)
+	}
+	o.names = func(n int) string { return numbered(folder, o.preset.Name, n) }
+	found, err := o.earlier(ctx, c, folder)
+	if err != nil {
+		return err
+	}
+	if lack := o.loginLack(a); found == nil && lack != "" {
+		return usagef("%s", lack) // before the image is built
+	}
+	if found == nil && o.own != nil {
+		if err := o.own.provide(ctx, a, c); err != nil {
+			return err
+		}
+	}
 	if err := o.obey(ctx, a, c); err != nil {
 		return err
 	}
-	o.hideMissing = !o.verbose
-	if lack := o.loginLack(a); lack != "" {
-		return usagef("%s", lack)
+	variables := o.addVariables(a)
+	o.postCreate = append([]string{o.preset.Settle(o.ask, o.off)}, o.postCreate...)
+	if o.hideMissing = !o.verbose; found != nil {
+		return o.takeUp(ctx, a, c, found)
 	}
-	line, lacks := o.handedOver(a, o.addVariables(a))
+	line, lacks := o.handedOver(a, variables)
 	a.say("%s", line)
 	for _, lack := range lacks {
 		if o.verbose {
 			a.say("%s", lack)
 		}
 	}
-	o.postCreate = append([]string{o.preset.Settle(o.ask, o.off)}, o.postCreate...)
 	return nil
 }
 
-// chooseImage takes the image from the environment if neither flags nor files name one,
-// and otherwise builds the preset's own at its first use.
-func (o *presetOptions) chooseImage(ctx context.Context, a *app, c *client.Client, extras []string) error {
+// chooseImage takes the image from the environment if neither flags nor files name one, and
+// otherwise the preset's own.
+func (o *presetOptions) chooseImage(a *app, extras []string) error {
 	if o.image != "" || o.file != "" || len(o.devcontainers)+len(o.composes) > 0 {
 		return nil
 	}
@@ -171,14 +195,6 @@ func (o *presetOptions) chooseImage(ctx context.Context, a *app, c *client.Clien
 	if o.image, _ = a.lookupEnv(o.preset.ImageEnv); o.image != "" {
 		return nil
 	}
-	envs, _, err := o.vars.read(a)
-	if err != nil {
-		return err
-	}
-	o.described = &agboxv1.CreateSpec{Envs: envs}
-	if lack := o.loginLack(a); lack != "" {
-		return usagef("%s", lack) // before the image is built
-	}
 	uid, err := o.agentUser(extras)
 	if err != nil {
 		return err
@@ -187,9 +203,9 @@ func (o *presetOptions) chooseImage(ctx context.Context, a *app, c *client.Clien
 		uid = presets.DefaultUID
 		o.user = cmp.Or(o.user, "root")
 	}
-	image := presetImage{preset: o.preset, base: a.presetBase(o.base), uid: uid}
-	o.image = image.name()
-	return image.provide(ctx, a, c)
+	o.own = &presetImage{preset: o.preset, base: a.presetBase(o.base), uid: uid}
+	o.image = o.own.name()
+	return nil
 }
 
 // agentUser returns the user id of the agent in the preset's own image: the owner of a
@@ -281,6 +297,10 @@ func (o *presetOptions) tellOfWork(a *app, sandbox string) {
 	if o.workspace != "" {
 		parts = append(parts, fmt.Sprintf("`agbox diff %s` shows what it changed, `agbox apply %[1]s` brings that back,", sandbox))
 	}
-	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` continues in it, `agbox rm %[1]s` removes it.", sandbox, strings.Join(o.preset.Run(true, o.off, nil), " ")))
+	again := fmt.Sprintf("agbox exec -it %s %s", sandbox, strings.Join(o.preset.Run(true, o.off, nil), " "))
+	if o.folder() != "" {
+		again = "agbox " + o.preset.Name
+	}
+	parts = append(parts, fmt.Sprintf("`%s` goes on in it, `agbox rm %s` removes it.", again, sandbox))
 	a.say("%s", strings.Join(parts, " "))
 }

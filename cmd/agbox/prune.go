@@ -21,14 +21,11 @@ var (
 	resting = []agboxv1.SandboxState{agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_FAILED}
 )
 
-// sandboxesOrAll wants sandboxes, or none with --all.
+// sandboxesOrAll takes sandboxes, or none with --all.
 func sandboxesOrAll(all *bool) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case *all && len(args) > 0:
+	return func(_ *cobra.Command, args []string) error {
+		if *all && len(args) > 0 {
 			return usagef("--all means every sandbox: omit %q.", args[0])
-		case !*all && len(args) == 0:
-			return usagef("%s needs a SANDBOX or --all.", cmd.CommandPath())
 		}
 		return nil
 	}

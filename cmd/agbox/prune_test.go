@@ -54,7 +54,7 @@ func TestStopAndRemoveAll(t *testing.T) {
 	if code, out, errs := agbox(t, socket, "stop", "--all"); code != 0 || out != "up1\n" || errs != "" {
 		t.Errorf("stop: code %d, %q, %q", code, out, errs)
 	}
-	for _, words := range []string{"stop", "stop --all up", "rm --all up", "rm --all --label a=b", "rm"} {
+	for _, words := range []string{"stop --all up", "rm --all up", "rm --all --label a=b"} {
 		if code, _, errs := agbox(t, socket, strings.Fields(words)...); code != codeUsage || !strings.Contains(errs, "--all") {
 			t.Errorf("%s: code %d, %q", words, code, errs)
 		}

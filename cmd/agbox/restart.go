@@ -11,12 +11,12 @@ import (
 func (a *app) restartCommand() *cobra.Command {
 	var now, noWait bool
 	cmd := &cobra.Command{
-		Use:   "restart SANDBOX... [flags]",
+		Use:   "restart [SANDBOX...] [flags]",
 		Short: "Stop sandboxes and start them again",
-		Long: `Stop sandboxes, as "agbox stop" does, and start them again. A stopped one is only
-started. The daemon does both, also if agbox is interrupted in between; "agbox stop"
-cancels the start.`,
-		Args:              arguments(1, -1, "a SANDBOX"),
+		Long: `Stop sandboxes, or that of this folder, as "agbox stop" does, and start them again. A
+stopped one is only started. The daemon does both, also if agbox is interrupted in
+between; "agbox stop" cancels the start.`,
+		Args:              arguments(0, -1, ""),
 		ValidArgsFunction: a.completeSandboxes(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			ch := change{
@@ -30,6 +30,10 @@ cancels the start.`,
 					_, err := c.WaitReady(ctx, id)
 					return err
 				}
+			}
+			args, err := a.orHere(ctx, c, args)
+			if err != nil {
+				return err
 			}
 			return ch.apply(ctx, a, c, args)
 		}),

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
 )
@@ -21,19 +23,20 @@ type rmOptions struct {
 func (a *app) rmCommand() *cobra.Command {
 	var o rmOptions
 	cmd := &cobra.Command{
-		Use:   "rm {SANDBOX... | --label KEY=VALUE | --all} [flags]",
+		Use:   "rm [SANDBOX... | --label KEY=VALUE | --all] [flags]",
 		Short: "Remove sandboxes and everything that runs in them",
 		Long: `Remove sandboxes and everything that runs in them. If a sandbox has changed its
 workspace and that was not brought back by "agbox apply" or "agbox pull", or if commands
 run in it, agbox rm asks on a terminal and refuses elsewhere, unless -f is given. The
 main command does not count. It does the same if a sandbox may have left, in a folder that
-it mounts writable, what git takes for a repository: git executes its settings.`,
-		Args: func(cmd *cobra.Command, args []string) error {
+it mounts writable, what git takes for a repository: git executes its settings.
+
+Without SANDBOX it asks whether to remove the sandbox of this folder. Without a terminal
+it removes only what is named.`,
+		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case o.all && len(args)+len(o.labels) > 0:
 				return usagef("--all removes every sandbox: omit the names and --label.")
-			case !o.all && len(args)+len(o.labels) == 0:
-				return usagef("%s needs a SANDBOX, --label or --all.", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -71,6 +74,11 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			return err
 		}
 	}
+	if !o.all && len(refs)+len(labels) == 0 {
+		if refs, err = o.here(ctx, a, c); err != nil {
+			return err
+		}
+	}
 	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id) }}
 	if !o.noWait {
 		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
@@ -88,4 +96,20 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		}
 	}
 	return ch.apply(ctx, a, c, refs)
+}
+
+// here asks whether to remove the sandbox of this folder, and refuses without a terminal.
+func (o *rmOptions) here(ctx context.Context, a *app, c *client.Client) ([]string, error) {
+	name, err := a.sandboxHere(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if a.terminal() == nil || a.width() == 0 {
+		return nil, usagef("Without a terminal, agbox rm removes only what is named: give %s.", name)
+	}
+	yes, err := a.confirm(ctx, "Remove sandbox "+name+"?")
+	if err == nil && !yes {
+		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", name)}
+	}
+	return []string{name}, err
 }

@@ -20,6 +20,10 @@ type runOptions struct {
 	detach     bool
 	stdin, tty bool
 	detachKeys string
+	// existing is the id of the sandbox to use instead of a new one.
+	existing string
+	// execEnv are variables of the command, NAME=VALUE.
+	execEnv []string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -93,12 +97,12 @@ func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command 
 	return err
 }
 
-// called returns the name that the sandbox was given, otherwise its id.
-func (o *runOptions) called(id string) string { return cmp.Or(o.name, id) }
+// called returns the name of the sandbox, otherwise its id.
+func (o *runOptions) called(id string) string { return cmp.Or(o.named, o.name, id) }
 
 // session does the work of run. It returns the id of the sandbox if it was kept, else "".
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
-	exec := execOptions{detach: o.detach, stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove && !o.detach}
+	exec := execOptions{detach: o.detach, stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove && !o.detach, vars: envFlags{plain: o.execEnv}}
 	if o.stdin && o.tty && !o.detach && a.terminal() == nil {
 		return "", usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
 	}
@@ -127,8 +131,12 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 	return id, err
 }
 
-// make creates the sandbox. On a signal it removes the sandbox.
+// make creates the sandbox, unless one is to be used that exists. On a signal it removes the
+// sandbox.
 func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string, error) {
+	if o.existing != "" {
+		return o.existing, nil
+	}
 	var names []string
 	if o.name != "" {
 		names = append(names, o.name)

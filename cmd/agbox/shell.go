@@ -17,11 +17,12 @@ import (
 func (a *app) shellCommand() *cobra.Command {
 	o := execOptions{stdin: true, tty: true}
 	cmd := &cobra.Command{
-		Use:   "shell SANDBOX [flags]",
+		Use:   "shell [SANDBOX] [flags]",
 		Short: "Open a shell on this terminal",
-		Long: `Open a shell in a sandbox, on a terminal connected to yours: the login shell of the
-user if the image has it, else bash, zsh, ash or sh. It is a command like any
-other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects to it.
+		Long: `Open a shell in a sandbox, or in that of this folder, on a terminal connected to yours:
+the login shell of the user if the image has it, else bash, zsh, ash or sh. It is a
+command like any other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects
+to it.
 
 With --service it is a shell in the container of a service, of which agbox keeps
 nothing: it cannot be left and attached again.`,
@@ -29,11 +30,15 @@ nothing: it cannot be left and attached again.`,
   agbox shell demo --service db
   agbox shell demo --user root`,
 		Annotations:       map[string]string{ownExitCodes: "shell"},
-		Args:              arguments(1, 1, "one SANDBOX"),
+		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 	}
 	cmd.RunE = a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
 		if err := o.checkService(cmd.Flags()); err != nil {
+			return err
+		}
+		args, err := a.orHere(ctx, c, args)
+		if err != nil {
 			return err
 		}
 		return o.shell(ctx, a, c, args[0])

@@ -11,9 +11,9 @@ import (
 func (a *app) startCommand() *cobra.Command {
 	var noWait bool
 	cmd := &cobra.Command{
-		Use:               "start SANDBOX... [flags]",
-		Short:             "Start stopped sandboxes again",
-		Args:              arguments(1, -1, "a SANDBOX"),
+		Use:               "start [SANDBOX...] [flags]",
+		Short:             "Start stopped sandboxes, or that of this folder, again",
+		Args:              arguments(0, -1, ""),
 		ValidArgsFunction: a.completeSandboxes(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			ch := change{ask: c.ResumeSandbox}
@@ -22,6 +22,10 @@ func (a *app) startCommand() *cobra.Command {
 					_, err := c.WaitReady(ctx, id)
 					return err
 				}
+			}
+			args, err := a.orHere(ctx, c, args)
+			if err != nil {
+				return err
 			}
 			return ch.apply(ctx, a, c, args)
 		}),

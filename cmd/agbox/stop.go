@@ -11,9 +11,10 @@ import (
 func (a *app) stopCommand() *cobra.Command {
 	var noWait, now, all bool
 	cmd := &cobra.Command{
-		Use:   "stop {SANDBOX... | --all} [flags]",
+		Use:   "stop [SANDBOX... | --all] [flags]",
 		Short: "Stop sandboxes and keep them; their commands end",
-		Long: `Stop sandboxes and keep them. Their commands end: SIGTERM, then SIGKILL after 8 seconds.
+		Long: `Stop sandboxes, or that of this folder, and keep them. Their commands end: SIGTERM, then
+SIGKILL after 8 seconds.
 Agents in them first get the time to save their work, at most 65 seconds; they go on when
 the sandbox is started again.`,
 		Args:              sandboxesOrAll(&all),
@@ -38,6 +39,11 @@ the sandbox is started again.`,
 					return err
 				}
 				args = ids
+			} else {
+				var err error
+				if args, err = a.orHere(ctx, c, args); err != nil {
+					return err
+				}
 			}
 			return ch.apply(ctx, a, c, args)
 		}),

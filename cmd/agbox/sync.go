@@ -16,10 +16,10 @@ func (a *app) syncCommand() *cobra.Command {
 	var watch bool
 	var found executables
 	cmd := &cobra.Command{
-		Use:   "sync SANDBOX [flags]",
+		Use:   "sync [SANDBOX] [flags]",
 		Short: "Keep a folder and the copy of it in a sandbox in step",
-		Long: `Bring what a sandbox changed in its workspace to the folder that was copied in, and what
-the folder changed to the sandbox. With --watch it goes on until Ctrl-C.
+		Long: `Bring what a sandbox, or that of this folder, changed in its workspace to the folder that
+was copied in, and what the folder changed to the sandbox. With --watch it goes on until Ctrl-C.
 
 One line for each file says what happened to it: "<-" came from the sandbox, "->" went to
 the sandbox; A is added, M modified, D removed. A line with "!!" is a conflict: both sides
@@ -35,9 +35,13 @@ folders, devices and FIFOs are left out too. Nothing is written outside of the f
 through a link, and no file gets setuid or setgid.`,
 		Example: `  agbox sync demo
   agbox sync demo --watch`,
-		Args:              arguments(1, 1, "a SANDBOX"),
+		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			args, err := a.orHere(ctx, c, args)
+			if err != nil {
+				return err
+			}
 			return (&syncView{app: a, sandbox: args[0], executables: found}).run(ctx, c, watch)
 		}),
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,9 +14,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
-
-// folderLabel marks the sandbox of a folder. Its value is the folder's path.
-const folderLabel = "agbox.folder"
 
 // folderFiles are the files that describe the sandbox of a folder, in the order in which
 // they are looked for.
@@ -246,19 +241,16 @@ func primaryOf(content []byte) string {
 	return primary
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9_.-]+`)
-
 // folderOf returns the current folder and the name of its sandbox.
 func folderOf(name string) (folder, sandbox string, err error) {
-	if folder, err = os.Getwd(); err != nil {
+	if folder, err = thisFolder(); err != nil {
 		return "", "", err
 	}
 	if name != "" {
 		return folder, name, nil
 	}
 	const longest = 63
-	sandbox = strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(filepath.Base(folder)), "-"), "_.-")
-	if sandbox = sandbox[:min(len(sandbox), longest)]; sandbox == "" {
+	if sandbox = slug(filepath.Base(folder), longest); sandbox == "" {
 		return "", "", usagef("The name of this folder is not that of a sandbox: give --name.")
 	}
 	return folder, sandbox, nil

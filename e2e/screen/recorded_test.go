@@ -63,7 +63,7 @@ func boxesNow() []*agboxv1.SandboxHandle {
 	return []*agboxv1.SandboxHandle{
 		{
 			SandboxId: "k3v9x2m8qh4t", Name: "web", State: agboxv1.SandboxState_SANDBOX_STATE_READY, Image: "debian:12", ActiveExecs: 2,
-			CreatedAt: past(3 * time.Minute), Labels: map[string]string{"team": "red", "owner": "ann"},
+			CreatedAt: past(3 * time.Minute), Labels: map[string]string{"team": "red", "owner": "ann", "agbox.folder": "/home/ann/shop"},
 			ServiceStatus: []*agboxv1.ServiceStatus{
 				{Name: "db", State: agboxv1.ServiceState_SERVICE_STATE_READY}, {Name: "search-index-of-the-shop", State: agboxv1.ServiceState_SERVICE_STATE_FAILED},
 			},
@@ -79,7 +79,7 @@ func boxesNow() []*agboxv1.SandboxHandle {
 		},
 		{
 			SandboxId: "f5d8s1k6j3hv", Name: "old", State: agboxv1.SandboxState_SANDBOX_STATE_STOPPED, Image: hostile + "image", CreatedAt: past(90 * 24 * time.Hour),
-			Labels: map[string]string{"note": hostile},
+			Labels: map[string]string{"note": hostile, "agbox.folder": "/srv/" + hostile + "日本語/a/folder/with/a/long/path"},
 		},
 	}
 }

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// The labels by which the sandboxes of a folder are found. A sandbox file cannot set them.
+const (
+	// folderLabel is the folder of a sandbox, a path without symbolic links.
+	folderLabel = "agbox.folder"
+	// presetLabel is the name of the preset that made the sandbox.
+	presetLabel = "agbox.preset"
+	// settingsLabel is settingsOff if the preset's agent leaves out the settings of the folder.
+	settingsLabel = "agbox.preset-settings"
+	settingsOff   = "off"
+)
+
+// thisFolder returns the current folder, without symbolic links.
+func thisFolder() (string, error) {
+	folder, err := os.Getwd()
+	return resolvedLinks(folder), err
+}
+
+// belongTo labels a sandbox as that of its workspace's folder, else of the folder of its
+// sandbox file.
+func belongTo(in *agboxv1.CreateSandboxRequest) {
+	s := in.GetCreateSpec()
+	folder := s.GetWorkspace().GetSource()
+	if folder == "" && hasFiles(in) {
+		folder = in.GetConfigDir()
+	}
+	if folder == "" || s.GetLabels()[folderLabel] != "" {
+		return
+	}
+	if home, err := os.UserHomeDir(); err == nil && (folder == "~" || strings.HasPrefix(folder, "~/")) {
+		folder = home + folder[1:]
+	}
+	if s.Labels == nil {
+		s.Labels = make(map[string]string)
+	}
+	s.Labels[folderLabel] = resolvedLinks(folder)
+}
+
+// ofFolder returns the sandboxes of a folder that have the labels, newest first, without
+// those that are being removed.
+func ofFolder(ctx context.Context, c *client.Client, folder string, labels map[string]string) ([]*agboxv1.SandboxHandle, error) {
+	labels = maps.Clone(labels)
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	labels[folderLabel] = folder
+	list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
+	return slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool {
+		return h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING
+	}), err
+}
+
+// sandboxHere returns the one sandbox of this folder, or of the nearest folder above that has
+// any, and says which it is.
+func (a *app) sandboxHere(ctx context.Context, c *client.Client) (string, error) {
+	here, err := thisFolder()
+	if err != nil {
+		return "", err
+	}
+	home := a.host().Home
+	for folder := here; ; folder = filepath.Dir(folder) {
+		list, err := ofFolder(ctx, c, folder, nil)
+		switch shown := printable(tilde(folder, home)); {
+		case err != nil:
+			return "", err
+		case len(list) == 1:
+			name := nameOf(list[0])
+			a.say("Using sandbox %s of %s.", name, shown)
+			return name, nil
+		case len(list) > 1:
+			return "", &client.Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_SANDBOX_AMBIGUOUS.String(), Message: fmt.Sprintf(
+				"%s has %d sandboxes: %s. Name the one that is meant.", shown, len(list), strings.Join(a.introduced(list), ", "))}
+		case folder == filepath.Dir(folder):
+			return "", &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_SANDBOX_NOT_FOUND.String(), Message: fmt.Sprintf(
+				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.", printable(tilde(here, home)))}
+		}
+	}
+}
+
+// introduced describes sandboxes, each by its name, state and age.
+func (a *app) introduced(list []*agboxv1.SandboxHandle) []string {
+	var all []string
+	for _, h := range list {
+		all = append(all, fmt.Sprintf("%s (%s, made %s)", nameOf(h), sandboxState(h), a.since(h.GetCreatedAt())))
+	}
+	return all
+}
+
+// nameOf is what a person calls a sandbox: its name, else its id.
+func nameOf(h *agboxv1.SandboxHandle) string { return firstOf(h.GetName(), h.GetSandboxId()) }
+
+// orHere returns the sandboxes that were named, else the sandbox of this folder.
+func (a *app) orHere(ctx context.Context, c *client.Client, refs []string) ([]string, error) {
+	if len(refs) > 0 {
+		return refs, nil
+	}
+	name, err := a.sandboxHere(ctx, c)
+	return []string{name}, err
+}
+
+// sandboxAndPaths splits arguments into a sandbox and paths. The sandbox is that of this
+// folder if there are no arguments, if all follow "--", or if the first is a path and no
+// sandbox.
+func (a *app) sandboxAndPaths(ctx context.Context, c *client.Client, args []string, dash int) (sandbox string, paths []string, err error) {
+	if len(args) > 0 && dash != 0 && !a.isPath(ctx, c, args[0]) {
+		return args[0], args[1:], nil
+	}
+	sandbox, err = a.sandboxHere(ctx, c)
+	return sandbox, args, err
+}
+
+// dashAt accepts any arguments and stores how many are before "--", negative without one.
+func dashAt(dash *int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, _ []string) error {
+		*dash = cmd.ArgsLenAtDash()
+		return nil
+	}
+}
+
+// isPath reports whether a text is a path and no sandbox.
+func (a *app) isPath(ctx context.Context, c *client.Client, text string) bool {
+	if _, err := os.Lstat(text); err != nil && !strings.Contains(text, "/") {
+		return false
+	}
+	return !isSandbox(ctx, c, text)
+}
+
+// isSandbox reports whether a text is the whole id or the name of a sandbox.
+func isSandbox(ctx context.Context, c *client.Client, text string) bool {
+	out, err := c.Candidates(ctx, ofSandbox, text)
+	return err != nil && !errors.Is(err, client.ErrNotFound) || slices.ContainsFunc(out.GetReferents(), whole)
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9_.-]+`)
+
+// slug makes the beginning of a sandbox's name of any text; "" if nothing of it can be one.
+func slug(text string, longest int) string {
+	text = strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(text), "-"), "_.-")
+	return text[:min(len(text), longest)]
+}

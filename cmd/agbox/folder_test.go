@@ -1,0 +1,43 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestNamesOfSandboxesCanBeTyped(t *testing.T) {
+	allowed := regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+	for folder, want := range map[string]string{
+		"/home/ann/shop": "shop-claude-2", "/home/ann/My Shop (old)": "my-shop-old-claude-2", "/x/-rf --no": "rf---no-claude-2",
+		"/x/日本語": "claude-2", "/x/\x1b[2J\xff\n": "2j-claude-2", "/": "claude-2", "": "claude-2", "/x/..git": "git-claude-2",
+		"/x/" + strings.Repeat("long", 60): strings.Repeat("long", 7) + "lo-claude-2",
+	} {
+		if got := numbered(folder, "claude", 1); got != want || !allowed.MatchString(got) {
+			t.Errorf("%q gives %q, want %q", folder, got, want)
+		}
+	}
+	if got := numbered("/home/ann/shop", "opencode", 0); got != "shop-opencode" {
+		t.Errorf("the first is %q", got)
+	}
+	for range 1000 {
+		if got := twoWords(0); !allowed.MatchString(got) || strings.Count(got, "-") != 1 || len(got) > 20 {
+			t.Fatalf("a name of two words is %q", got)
+		}
+	}
+}
+
+func TestAnUnnamedSandboxGetsANameUnlessItHasAnID(t *testing.T) {
+	d, socket := serveScripted(t)
+	agbox(t, socket, "create", "--image", "good")
+	agbox(t, socket, "create", "--image", "good", "--id", "mine")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := map[bool]string{}
+	for _, h := range d.boxes {
+		names[h.GetSandboxId() == "mine"] = h.GetName()
+	}
+	if names[true] != "" || !strings.Contains(names[false], "-") {
+		t.Errorf("with an id the name is %q, without one %q", names[true], names[false])
+	}
+}
