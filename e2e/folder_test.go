@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -147,4 +148,25 @@ func TestALabelOfAgboxInASandboxFileIsRefused(t *testing.T) {
 	if !strings.Contains(r.Stderr, "agbox.yaml:2") || !strings.Contains(r.Stderr, `Labels that begin with "agbox." are set by agbox itself: remove it`) {
 		t.Errorf("it says\n%s", r.Stderr)
 	}
+}
+
+func TestWhatIsIgnoredIsSaidToBeCopiedOrLeftOut(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	env := worker(t, in)
+	dir := in.write(t, "shop", map[string]string{"a": "", ".gitignore": ".env\n/dist/\n", ".env": "KEY=1\n", "dist/x": "", "dist/y": "", "new": ""})
+	for _, args := range [][]string{{"init", "-q"}, {"add", ".gitignore", "a"}} {
+		if out, err := exec.CommandContext(harness.Bounded(t), "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v, %s", args, err, out)
+		}
+	}
+	r := in.from(t, dir, env, "claude").Want(t, 0)
+	if !strings.Contains(r.Stderr, "The copy has 3 files that a .gitignore names, .env, dist/ among them. --tracked copies only what git tracks") {
+		t.Errorf("it says\n%s", r.Stderr)
+	}
+	if said := in.from(t, dir, env, "claude", "--rm", "--use-gitignore").Want(t, 0).Stderr; strings.Contains(said, "The copy has") {
+		t.Errorf("without ignored files it says\n%s", said)
+	}
+	in.from(t, dir, env, "claude", "--new", "--tracked").Want(t, 0)
+	harness.WantSame(t, "what git tracks", in.inside(t, "shop-claude-2", "ls -A; cat .git/HEAD | cut -c 1-4"), ".git\n.gitignore\na\nref:\n")
 }

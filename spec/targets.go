@@ -53,6 +53,9 @@ func (r *resolver) copyOnly(w *agboxv1.WorkspaceSpec) {
 	if len(w.GetExcludePatterns()) > 0 {
 		r.problem([]any{"workspace", "exclude_patterns"}, "A workspace that is mounted is seen as a whole: leave exclude_patterns out, or write 'mount: false'")
 	}
+	if w.GetTracked() {
+		r.problem([]any{"workspace", "tracked"}, "A workspace that is mounted is seen as a whole: leave tracked out, or write 'mount: false'")
+	}
 	if w.GetUseGitignore() {
 		r.problem([]any{"workspace", "use_gitignore"}, "A workspace that is mounted is seen as a whole: leave use_gitignore out, or write 'mount: false'")
 	}

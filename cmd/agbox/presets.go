@@ -253,7 +253,7 @@ func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client, 
 		o.tools = append(o.tools, o.preset.Tool)
 	}
 	o.tools = append(o.tools, extras...)
-	if spec.GetWorkspace() == nil && !o.noWorkspace {
+	if spec.GetWorkspace().GetSource() == "" && !o.noWorkspace {
 		here, err := filepath.Abs(".")
 		if err != nil {
 			return err

@@ -36,6 +36,11 @@ func (p *progress) show(ev *agboxv1.SandboxEvent) {
 	switch ev.GetEventType() {
 	case agboxv1.EventType_SANDBOX_PREPARING:
 		p.preparing(ev.GetSandboxPhase())
+	case agboxv1.EventType_SANDBOX_FILES_COPIED:
+		if text := ignoredWords(ev.GetSandboxPhase()); text != "" {
+			p.clear()
+			p.app.say("%s", text)
+		}
 	case agboxv1.EventType_SANDBOX_SERVICE_STARTED:
 		name := printable(ev.GetService().GetName())
 		p.put("service "+name, "starting service "+name, false)
@@ -67,6 +72,23 @@ func (p *progress) preparing(d *agboxv1.SandboxPhaseDetails) {
 		p.services = line
 	}
 	p.put(d.GetPhase(), line, long)
+}
+
+// shownIgnored is how many ignored files are named.
+const shownIgnored = 4
+
+// ignoredWords says which files were copied although a .gitignore names them; "" if none.
+func ignoredWords(d *agboxv1.SandboxPhaseDetails) string {
+	n := int(d.GetIgnoredFiles())
+	if n == 0 {
+		return ""
+	}
+	names := d.GetIgnoredNames()[:min(len(d.GetIgnoredNames()), shownIgnored)]
+	for i := range names {
+		names[i] = printable(names[i])
+	}
+	return fmt.Sprintf("The copy has %s, %s among them. --tracked copies only what git tracks, --use-gitignore leaves them out.",
+		plural(n, "file that a .gitignore names", "files that a .gitignore names"), strings.Join(names, ", "))
 }
 
 // put shows a line. long means that the phase may take long.

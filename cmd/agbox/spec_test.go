@@ -69,7 +69,7 @@ func flags(t *testing.T, args ...string) (*cli, *agboxv1.CreateSandboxRequest, e
 func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	dir := inFolder(t, nil)
 	_, in, err := flags(t, "--image", "x", "--build", "{context: web, target: t}", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--secret-env", "B=2", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
-		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
+		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tracked", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
 		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--cleanup-ttl", "14d", "--revival", "revive", "--network", "internal",
 		"--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW", "--device", "/dev/kvm", "--privileged", "--allow-new-privileges", "--seccomp-unconfined", "--read-only", "--allow-dangerous-mounts", "--writable-config", "--allow-host")
@@ -89,7 +89,7 @@ envs: {A: "1", B: "2"}
 secret_envs: [B]
 mounts: ["`+dir+`/src:/src:rw", "~/x:/x"]
 copies: ["`+dir+`/a:/a"]
-workspace: {source: "`+dir+`", target: /w, mount: false, exclude_patterns: ["*.log"], use_gitignore: true}
+workspace: {source: "`+dir+`", target: /w, mount: false, exclude_patterns: ["*.log"], use_gitignore: true, tracked: true}
 builtin_tools: [git]
 ports: ["127.0.0.1:8080:80", "1-2:3-4/udp"]
 tmpfs: ["/t:64m"]
@@ -172,12 +172,12 @@ func TestAWorkspaceToCopyIsNotBoundBecauseTheFileBindsOne(t *testing.T) {
 
 func TestAFlagTakesBackWhatTheFileGivesUp(t *testing.T) {
 	inFolder(t, map[string]string{"agbox.yaml": `image: x
-workspace: {source: /w, use_gitignore: true}
+workspace: {source: /w, use_gitignore: true, tracked: true}
 security: {privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true, writable_config: true, allow_host: true}
 `})
-	got := merged(t, "--privileged=false", "--allow-new-privileges=false", "--seccomp-unconfined=false", "--read-only=false", "--allow-dangerous-mounts=false", "--writable-config=false", "--allow-host=false", "--use-gitignore=false")
+	got := merged(t, "--privileged=false", "--allow-new-privileges=false", "--seccomp-unconfined=false", "--read-only=false", "--allow-dangerous-mounts=false", "--writable-config=false", "--allow-host=false", "--use-gitignore=false", "--tracked=false")
 	s := got.GetSecurity()
-	if s.GetPrivileged() || s.GetAllowNewPrivileges() || s.GetSeccompUnconfined() || s.GetReadOnlyRoot() || s.GetAllowDangerousMounts() || s.GetWritableConfig() || s.GetAllowHost() || got.GetWorkspace().GetUseGitignore() {
+	if s.GetPrivileged() || s.GetAllowNewPrivileges() || s.GetSeccompUnconfined() || s.GetReadOnlyRoot() || s.GetAllowDangerousMounts() || s.GetWritableConfig() || s.GetAllowHost() || got.GetWorkspace().GetUseGitignore() || got.GetWorkspace().GetTracked() {
 		t.Errorf("got %v", got)
 	}
 }

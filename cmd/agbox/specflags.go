@@ -38,7 +38,7 @@ type specOptions struct {
 	mounts, copies                []string
 	workspace, mountWorkspace     string
 	excludes                      []string
-	useGitignore                  *bool
+	useGitignore, tracked         *bool
 	tools, ports                  []string
 	tmpfs, volumes, services      []string
 	cpus, memory, disk, gpus, shm string
@@ -88,6 +88,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.mountWorkspace, "mount-workspace", "", "bind-mount the project `DIR[:TARGET]`, writable")
 	list(&o.excludes, "exclude", "", "`PATTERN` to exclude from the workspace, as in .gitignore")
 	flag(&o.useGitignore, "use-gitignore", "exclude from the workspace what its .gitignore files name")
+	flag(&o.tracked, "tracked", "copy of the workspace only what git tracks, with its repository")
 	list(&o.tools, "tool", "", "`NAME` of a built-in tool to add, for example git")
 	list(&o.ports, "publish", "p", "publish a port, `[[ADDRESS:]PORT:]PORT`[/PROTOCOL]; default: a free port on 127.0.0.1")
 	list(&o.tmpfs, "tmpfs", "", "a folder in memory, `TARGET[:SIZE]`")
@@ -294,14 +295,14 @@ func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	}
 	text := o.workspace + o.mountWorkspace
 	if text == "" {
-		if len(o.excludes) > 0 || o.useGitignore != nil {
+		if len(o.excludes) > 0 || o.useGitignore != nil || o.tracked != nil {
 			// These apply to the workspace of the file.
-			return &agboxv1.WorkspaceSpec{ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}, nil
+			return &agboxv1.WorkspaceSpec{ExcludePatterns: o.excludes, UseGitignore: o.useGitignore, Tracked: o.tracked}, nil
 		}
 		return nil, nil
 	}
 	// Set Mount for a copy too: it must override a file that mounts the workspace.
-	w := &agboxv1.WorkspaceSpec{Mount: proto.Bool(o.mountWorkspace != ""), ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}
+	w := &agboxv1.WorkspaceSpec{Mount: proto.Bool(o.mountWorkspace != ""), ExcludePatterns: o.excludes, UseGitignore: o.useGitignore, Tracked: o.tracked}
 	text, w.Target = notation.Workspace(text)
 	w.Source = here(text)
 	return w, nil

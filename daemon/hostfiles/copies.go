@@ -37,6 +37,10 @@ type Copy struct {
 	// files in the source.
 	Excludes  []string
 	Gitignore bool
+	// Tracked copies only what git tracks, and the repository.
+	Tracked bool
+	// Ignored gets what is copied of a workspace although a .gitignore names it. It may be nil.
+	Ignored *Ignored
 	// Owner is "uid" or "uid:gid"; root when empty. If ForUser is set, the copy belongs
 	// to the user of execs instead, with the folders that are made above it.
 	Owner   string
@@ -63,7 +67,7 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 	if w := s.GetWorkspace(); w != nil && !w.GetMount() {
 		all = append(all, Copy{
 			Field: "workspace", Source: w.GetSource(), Target: cmp.Or(w.GetTarget(), spec.DefaultWorkspace),
-			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true, Base: true, Foreign: otherTargets(s), Force: force,
+			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), Tracked: w.GetTracked(), ForUser: true, Base: true, Foreign: otherTargets(s), Force: force,
 		})
 	}
 	if d := s.GetDerived(); d.GetWorkspace() != "" {
@@ -192,12 +196,11 @@ func (t *Tree) Pack(ctx context.Context, w io.Writer, name string, owner archive
 		return t.packContent(w, name, owner)
 	}
 	options := archive.PackOptions{Name: name, Owner: &owner, Record: record, Progress: progress}
-	if len(t.copied.Excludes) > 0 || t.copied.Gitignore {
-		var err error
-		if options.Filter, err = newFilter(t.copied); err != nil {
-			return err
-		}
+	filter, err := t.filter(ctx)
+	if err != nil {
+		return err
 	}
+	options.Filter = filter
 	if top, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.dir.Fd())); err == nil && t.IsDir() && !t.copied.Tool {
 		options.Replace = repositories{check: t.check, force: t.copied.Force, top: top}.Replace
 	}

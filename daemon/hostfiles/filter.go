@@ -1,11 +1,32 @@
 package hostfiles
 
 import (
+	"context"
 	"errors"
 	"path"
 
+	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/gitignore"
 )
+
+// filter returns what a copy leaves out, or counts; nil if it is nothing.
+func (t *Tree) filter(ctx context.Context) (archive.Filter, error) {
+	one := t.copied
+	counts := one.Base && one.Ignored != nil && !one.Gitignore && !one.Tracked
+	if len(one.Excludes) == 0 && !one.Gitignore && !one.Tracked && !counts {
+		return nil, nil
+	}
+	f, err := newFilter(one)
+	switch {
+	case err != nil:
+		return nil, err
+	case one.Tracked:
+		return f.onlyTracked(ctx, one)
+	case counts:
+		return one.Ignored.counting(f), nil
+	}
+	return f, nil
+}
 
 // filter excludes what patterns name while a tree is packed.
 type filter struct {

@@ -97,6 +97,8 @@ type Observation struct {
 	Connected bool
 	// Copied means that CopyIn has completed in this round.
 	Copied bool
+	// Ignored says which files were copied although a .gitignore names them; nil if none.
+	Ignored *agboxv1.SandboxPhaseDetails
 	// MainDue means that the linked supervisor has run a command of the container's own
 	// in this life that may not be recorded yet.
 	MainDue bool
@@ -297,7 +299,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	case uncopied && !o.Copied:
 		return Step{Do: CopyIn}
 	case uncopied:
-		return emit(agboxv1.EventType_SANDBOX_FILES_COPIED, nil)
+		return emit(agboxv1.EventType_SANDBOX_FILES_COPIED, o.Ignored)
 	case !ready:
 		return services
 	case !r.WasReady && r.PostCreate < rules.PostCreate && runningHook(r, ""):

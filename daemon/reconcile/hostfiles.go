@@ -195,6 +195,10 @@ func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	if err != nil {
 		return err
 	}
+	var ignored hostfiles.Ignored
+	for i := range copies {
+		copies[i].Ignored = &ignored // only the workspace has any
+	}
 	err = l.files.CopyIn(ctx, sb.ID, l.hostOf(sb), copies, func(one hostfiles.Copy, moreFiles, moreBytes int64) {
 		if one.Field != field {
 			field, files, bytes = one.Field, 0, 0
@@ -207,6 +211,9 @@ func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	})
 	if err == nil && ctx.Err() == nil {
 		o.Copied = true
+		if ignored.Files > 0 {
+			o.Ignored = &agboxv1.SandboxPhaseDetails{IgnoredFiles: ignored.Files, IgnoredNames: ignored.Names()}
+		}
 	}
 	return err
 }

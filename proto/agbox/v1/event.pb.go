@@ -348,7 +348,11 @@ type SandboxPhaseDetails struct {
 	// For requests to stop or to delete: do not wait for agents to save their work.
 	Now bool `protobuf:"varint,54,opt,name=now,proto3" json:"now,omitempty"`
 	// For SANDBOX_STOP_REQUESTED: start it again once it is stopped.
-	Restart       bool `protobuf:"varint,55,opt,name=restart,proto3" json:"restart,omitempty"`
+	Restart bool `protobuf:"varint,55,opt,name=restart,proto3" json:"restart,omitempty"`
+	// For SANDBOX_FILES_COPIED: how many files of the workspace that was copied are named by its
+	// .gitignore files, and some of the paths that these name, those that look like secrets first.
+	IgnoredFiles  uint64   `protobuf:"varint,56,opt,name=ignored_files,json=ignoredFiles,proto3" json:"ignored_files,omitempty"`
+	IgnoredNames  []string `protobuf:"bytes,57,rep,name=ignored_names,json=ignoredNames,proto3" json:"ignored_names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +455,20 @@ func (x *SandboxPhaseDetails) GetRestart() bool {
 		return x.Restart
 	}
 	return false
+}
+
+func (x *SandboxPhaseDetails) GetIgnoredFiles() uint64 {
+	if x != nil {
+		return x.IgnoredFiles
+	}
+	return 0
+}
+
+func (x *SandboxPhaseDetails) GetIgnoredNames() []string {
+	if x != nil {
+		return x.IgnoredNames
+	}
+	return nil
 }
 
 type ExecEventDetails struct {
@@ -848,7 +866,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"exact_type\x183 \x01(\x0e2\x13.agbox.v1.EventTypeH\x01R\texactType\x88\x01\x01B\t\n" +
 	"\adetailsB\r\n" +
-	"\v_exact_type\"\x9d\x02\n" +
+	"\v_exact_type\"\xe7\x02\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -862,7 +880,9 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\vbytes_total\x185 \x01(\x04R\n" +
 	"bytesTotal\x12\x10\n" +
 	"\x03now\x186 \x01(\bR\x03now\x12\x18\n" +
-	"\arestart\x187 \x01(\bR\arestart\"\xb6\x06\n" +
+	"\arestart\x187 \x01(\bR\arestart\x12#\n" +
+	"\rignored_files\x188 \x01(\x04R\fignoredFiles\x12#\n" +
+	"\rignored_names\x189 \x03(\tR\fignoredNames\"\xb6\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +

@@ -1201,8 +1201,11 @@ type WorkspaceSpec struct {
 	// Run the main command in the working directory of the image, and only execs in the
 	// workspace.
 	KeepCommandDir *bool `protobuf:"varint,6,opt,name=keep_command_dir,json=keepCommandDir,proto3,oneof" json:"keep_command_dir,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// For a copy: only files that git tracks, and the repository itself. Files that were never
+	// added stay out, also those that no .gitignore names.
+	Tracked       *bool `protobuf:"varint,7,opt,name=tracked,proto3,oneof" json:"tracked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkspaceSpec) Reset() {
@@ -1273,6 +1276,13 @@ func (x *WorkspaceSpec) GetUseGitignore() bool {
 func (x *WorkspaceSpec) GetKeepCommandDir() bool {
 	if x != nil && x.KeepCommandDir != nil {
 		return *x.KeepCommandDir
+	}
+	return false
+}
+
+func (x *WorkspaceSpec) GetTracked() bool {
+	if x != nil && x.Tracked != nil {
+		return *x.Tracked
 	}
 	return false
 }
@@ -2383,7 +2393,7 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x04envs\x18\x06 \x03(\v2\".agbox.v1.ToolProjection.EnvsEntryR\x04envs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x02\n" +
 	"\rWorkspaceSpec\x12\"\n" +
 	"\x06source\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80 R\x06source\x12A\n" +
@@ -2391,10 +2401,13 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x05mount\x18\x03 \x01(\bH\x00R\x05mount\x88\x01\x01\x124\n" +
 	"\x10exclude_patterns\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12(\n" +
 	"\ruse_gitignore\x18\x05 \x01(\bH\x01R\fuseGitignore\x88\x01\x01\x12-\n" +
-	"\x10keep_command_dir\x18\x06 \x01(\bH\x02R\x0ekeepCommandDir\x88\x01\x01B\b\n" +
+	"\x10keep_command_dir\x18\x06 \x01(\bH\x02R\x0ekeepCommandDir\x88\x01\x01\x12\x1d\n" +
+	"\atracked\x18\a \x01(\bH\x03R\atracked\x88\x01\x01B\b\n" +
 	"\x06_mountB\x10\n" +
 	"\x0e_use_gitignoreB\x13\n" +
-	"\x11_keep_command_dir\"\x83\x01\n" +
+	"\x11_keep_command_dirB\n" +
+	"\n" +
+	"\b_tracked\"\x83\x01\n" +
 	"\tTmpfsSpec\x12-\n" +
 	"\x06target\x18\x01 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1b\n" +
 	"\x04size\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18 R\x04size\x12*\n" +
