@@ -70,7 +70,13 @@ func TestRealAgentsRepairAProjectThroughACrashOfTheDaemon(t *testing.T) {
 							t.Logf("the screen: %q", p.Screen())
 						}
 					}()
-					finish = func() { p.Types("\x10\x11"); p.Wait() }
+					finish = func() {
+						p.Types("\x10\x11")
+						p.Wait()
+						if strings.Contains(p.Screen(), "your default permission mode?") {
+							t.Errorf("the first start asks: %q", p.Screen())
+						}
+					}
 				}
 				at := func(word string) func() bool {
 					return func() bool {

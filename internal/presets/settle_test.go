@@ -43,8 +43,14 @@ func TestAllAnswersAreWrittenInAnyFolder(t *testing.T) {
 				t.Errorf("%s is\n%s", file, text)
 			}
 			if name == "claude" && file == ".claude.json" {
-				var state struct{ Projects map[string]any }
-				if err := json.Unmarshal(text, &state); err != nil || state.Projects[folder] == nil {
+				var state struct {
+					Projects                map[string]any
+					HasSeenAutoDefaultNudge bool // otherwise it asks whether to change the mode
+				}
+				if err := json.Unmarshal(text, &state); err != nil || !state.HasSeenAutoDefaultNudge {
+					t.Errorf("claude asks at its first start: %v, %s", err, text)
+				}
+				if state.Projects[folder] == nil {
 					t.Errorf("the folder %s is not trusted: %s", folder, text)
 				}
 			}
