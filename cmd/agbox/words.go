@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -46,7 +47,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	if !cmd.HasParent() {
 		hint = foreignCommands[word]
 	}
-	if near := cmd.SuggestionsFor(word); hint == "" && len(near) > 0 {
+	if near := nearest(word, cmd.SuggestionsFor(word)); hint == "" && len(near) > 0 {
 		hint = "Did you mean " + strings.Join(near, " or ") + "?"
 	}
 	if hint != "" {
@@ -119,8 +120,24 @@ func nearFlags(cmd *cobra.Command, name string) []string {
 			near = append(near, f.Name)
 		}
 	})
-	slices.Sort(near)
-	return near
+	return nearest(name, near)
+}
+
+// mostSuggestions is how many words an error suggests: more are a list, and no answer.
+const mostSuggestions = 3
+
+// nearest are those of some words that are most like word: those that begin with it first.
+func nearest(word string, near []string) []string {
+	begins := func(s string) int {
+		if strings.HasPrefix(s, word) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(near, func(a, b string) int {
+		return cmp.Or(cmp.Compare(begins(a), begins(b)), cmp.Compare(typos(word, a), typos(word, b)), cmp.Compare(a, b))
+	})
+	return near[:min(len(near), mostSuggestions)]
 }
 
 // typos is the number of bytes to insert, remove or replace to make b of a.

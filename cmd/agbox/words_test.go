@@ -57,6 +57,19 @@ func TestUnknownFlagsAndWordsOfDockerAreAnswered(t *testing.T) {
 	}
 }
 
+// A prefix that many flags share is no reason to list them all.
+func TestAtMostThreeWordsAreSuggested(t *testing.T) {
+	for words, want := range map[string]string{
+		"create --no x": "Did you mean --no-wait or --no-autostart?",
+		"st":            "Did you mean stop or start or stats?\n",
+		"create --me x": "Did you mean --memory",
+	} {
+		if _, _, errs := agbox(t, "", strings.Fields(words)...); !strings.Contains(errs, want) {
+			t.Errorf("%s: %q, want %q", words, errs, want)
+		}
+	}
+}
+
 // What the tables of foreign words explain must not exist.
 func TestForeignWordsAreNoCommandsAndNoFlags(t *testing.T) {
 	root := newCLI(t, "").rootCommand()
