@@ -132,7 +132,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 		total.Bytes += done.Bytes
 		total.Skipped += done.Skipped
 		if o.yes && len(done.Executable) > 0 {
-			a.showExecutables(dst.path, done.Executable)
+			a.nameExecutables(done.Executable)
 		}
 		bar.clear()
 		return err

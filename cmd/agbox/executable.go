@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,9 +25,13 @@ func (e *executables) addFlag(cmd *cobra.Command) {
 
 // ask is a client.Agree: it shows the files, and asks on a terminal unless the flag answers.
 func (e *executables) ask(ctx context.Context, a *app, folder string, found []client.Executable) (bool, error) {
+	if e.yes {
+		a.nameExecutables(found)
+		return true, nil
+	}
 	a.showExecutables(folder, found)
-	if e.yes || a.terminal() == nil {
-		return e.yes, nil
+	if a.terminal() == nil {
+		return false, nil
 	}
 	return a.confirm(ctx, "Bring them too?")
 }
@@ -52,6 +57,18 @@ func (a *app) showExecutables(folder string, found []client.Executable) {
 			a.sayEach("  and " + plural(more, "other", "others") + " of " + who)
 		}
 	}
+}
+
+// nameExecutables names in one line the files that --yes-executable brings.
+func (a *app) nameExecutables(found []client.Executable) {
+	var names []string
+	for _, one := range found[:min(len(found), shownExecutables)] {
+		names = append(names, printable(one.Path)+" ("+one.Who+")")
+	}
+	if more := len(found) - len(names); more > 0 {
+		names = append(names, plural(more, "other", "others"))
+	}
+	a.say("With --yes-executable come: %s.", strings.Join(names, ", "))
 }
 
 // wereExecutables begins a sentence about files.
