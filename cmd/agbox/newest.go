@@ -29,6 +29,8 @@ func (a *app) namedExec(ctx context.Context, c *client.Client, ref string, runni
 			return nil, none
 		case none == nil && (len(list) == 0 || whole(boxes.GetReferents()[0])):
 			return a.newestIn(ctx, c, ref, boxes, running, to)
+		case none != nil && len(list) == 0:
+			return nil, noSuch(ctx, c, ref)
 		}
 	}
 	if err != nil {
@@ -39,6 +41,39 @@ func (a *app) namedExec(ctx context.Context, c *client.Client, ref string, runni
 		return nil, err
 	}
 	return c.GetExec(ctx, id)
+}
+
+// shownNames is how many names of what exists an error lists.
+const shownNames = 5
+
+// noSuch is the error for a text that is neither a command nor a sandbox. It says what there is.
+func noSuch(ctx context.Context, c *client.Client, ref string) error {
+	text := fmt.Sprintf("There is neither a command nor a sandbox %s.", printable(ref))
+	boxes, err := c.ListSandboxes(ctx, client.ListOptions{})
+	running, failed := c.ListActiveExecs(ctx, "")
+	if err == nil && failed == nil { // otherwise the first sentence has to do
+		var sandboxes, commands []string
+		for _, h := range boxes {
+			sandboxes = append(sandboxes, printable(firstOf(h.GetName(), h.GetSandboxId())))
+		}
+		for _, e := range running {
+			commands = append(commands, printable(firstOf(e.GetName(), e.GetExecId())))
+		}
+		text += fmt.Sprintf(" Sandboxes (`agbox ls`): %s. Running commands (`agbox ps`, with -a also ended ones): %s.", listed(sandboxes), listed(commands))
+	}
+	return &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_EXEC_NOT_FOUND.String(), Message: text}
+}
+
+// listed lists some names, and counts the others.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	text := strings.Join(names[:min(len(names), shownNames)], ", ")
+	if more := len(names) - shownNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // newestIn returns the newest command of the sandbox that ref names, and says so.

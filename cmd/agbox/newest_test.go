@@ -44,7 +44,8 @@ func TestASandboxStandsForItsNewestCommand(t *testing.T) {
 	if code, _, errs := agbox(t, socket, "logs", "bare"); code != codeNotFound || !strings.Contains(errs, "Sandbox bare has run no command.") {
 		t.Errorf("logs of an empty sandbox: code %d, %q", code, errs)
 	}
-	if code, _, errs := agbox(t, socket, "logs", "nosuch"); code != codeNotFound || !strings.Contains(errs, "There is no command nosuch.") {
+	if code, _, errs := agbox(t, socket, "logs", "nosuch"); code != codeNotFound ||
+		errs != "agbox: There is neither a command nor a sandbox nosuch. Sandboxes (`agbox ls`): demo, bare. Running commands (`agbox ps`, with -a also ended ones): job.\n" {
 		t.Errorf("logs of nothing: code %d, %q", code, errs)
 	}
 }
@@ -77,7 +78,7 @@ func TestKillOfASandboxTakesTheNewestRunningCommand(t *testing.T) {
 	}
 	if code, _, errs := agbox(t, socket, "kill", "bare", "nosuch"); code != codeNotFound ||
 		!strings.Contains(errs, "Sandbox bare runs no command. `agbox shell` opens a shell in it, `agbox stop` stops it.") ||
-		!strings.Contains(errs, "There is no command nosuch.") {
+		!strings.Contains(errs, "There is neither a command nor a sandbox nosuch.") {
 		t.Errorf("nothing to kill: code %d, %q", code, errs)
 	}
 }
