@@ -100,7 +100,7 @@ func TestDangerousMountsAreRefusedAndLeaveNothingBehind(t *testing.T) {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", tc.source, r.Code, r.Stderr, tc.says)
 		}
 	}
-	if got := in.Must(t, "ls", "-a", "-q"); got != "" {
+	if got := in.Must(t, "ls", "--deleted", "-q"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)
 	}
 	in.Create(t, "forced", harness.ImageBusybox, "--mount", dir+"/keys:/x", "--allow-dangerous-mounts")

@@ -183,7 +183,7 @@ func TestErrorsSpeakToProgramsToo(t *testing.T) {
 			t.Errorf("%s gives %v with %v, want %v and %v", c.what, err, info, c.code, c.reason)
 		}
 	}
-	if boxes := in.list(t, "-a"); len(boxes) != 1 {
-		t.Errorf("ls -a shows %v, want the one sandbox", boxes)
+	if boxes := in.list(t, "--deleted"); len(boxes) != 1 {
+		t.Errorf("ls --deleted shows %v, want the one sandbox", boxes)
 	}
 }

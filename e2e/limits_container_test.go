@@ -62,7 +62,7 @@ func TestWhatTheEngineCannotLimitIsRefusedBeforeAnythingIsMade(t *testing.T) {
 		refused(t, in.Agbox(t, append([]string{"create", "demo", "--image", harness.ImageBusybox}, c.flags...)...), 2, c.says)
 		t.Logf("%v was refused in %v", c.flags, time.Since(begun).Round(time.Millisecond))
 	}
-	harness.WantSame(t, "sandboxes", in.Must(t, "ls", "-a", "-q"), "")
+	harness.WantSame(t, "sandboxes", in.Must(t, "ls", "--deleted", "-q"), "")
 }
 
 func TestStatsShowWhatContainersUse(t *testing.T) {

@@ -160,7 +160,7 @@ func TestATakenPortIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	create("one", taken).Want(t, 0)
 	refused(t, create("two", taken), 4, "sandbox one publishes it")
 	refused(t, in.Agbox(t, "create", "two", "--image", harness.ImageBusybox, "-p", fmt.Sprint("203.0.113.7:", taken, ":80")), 4, "no address of this host")
-	harness.WantSame(t, "sandboxes", fmt.Sprint(strings.Count(in.Must(t, "ls", "-a"), "\n")), "1")
+	harness.WantSame(t, "sandboxes", fmt.Sprint(strings.Count(in.Must(t, "ls", "--deleted"), "\n")), "1")
 
 	// If the port is taken while the sandbox is stopped, its start reports that in a
 	// sentence.

@@ -107,10 +107,10 @@ func TestADeletedSandboxIsListedUntilItIsForgotten(t *testing.T) {
 	in.Agbox(t, "exec", "demo", "--", "echo", "hello").Want(t, 0)
 	begun := time.Now()
 	in.Must(t, "rm", "-f", "demo")
-	if listed := in.Must(t, "ls", "-a"); !strings.Contains(listed, box) && time.Since(begun) < 3*time.Second {
-		t.Errorf("ls -a says %s", listed)
+	if listed := in.Must(t, "ls", "--deleted"); !strings.Contains(listed, box) && time.Since(begun) < 3*time.Second {
+		t.Errorf("ls --deleted says %s", listed)
 	}
-	harness.Eventually(t, "the sandbox is forgotten", func() bool { return !strings.Contains(in.Must(t, "ls", "-a"), box) })
+	harness.Eventually(t, "the sandbox is forgotten", func() bool { return !strings.Contains(in.Must(t, "ls", "--deleted"), box) })
 	harness.Eventually(t, "its logs are gone", func() bool {
 		_, err := os.Stat(filepath.Join(in.Home, "data", "exec-logs", box))
 		return errors.Is(err, os.ErrNotExist)

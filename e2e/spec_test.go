@@ -66,8 +66,8 @@ func TestEveryBadSpecIsRefusedWithItsLineAndLeavesNothingBehind(t *testing.T) {
 			}
 		})
 	}
-	if boxes := in.list(t, "-a"); len(boxes) != 0 {
-		t.Errorf("ls -a shows %v, want nothing", boxes)
+	if boxes := in.list(t, "--deleted"); len(boxes) != 0 {
+		t.Errorf("ls --deleted shows %v, want nothing", boxes)
 	}
 	if inv := in.Inventory(t); len(inv.Containers)+len(inv.Networks)+len(inv.Volumes) != 0 {
 		t.Errorf("the engine has %+v, want nothing", inv)

@@ -360,8 +360,11 @@ func TestStopStartAndRmWaitForTheEnd(t *testing.T) {
 			t.Errorf("%q: code %d, stdout %q, stderr %q, state %v", tt.line, code, out, errs, d.boxes[0].GetState())
 		}
 	}
-	if _, out, _ := agbox(t, socket, "ls", "-q", "-a"); out != "id1\nid2\nid3\n" {
-		t.Errorf("ls -a gives %q", out)
+	if _, out, _ := agbox(t, socket, "ls", "-q", "--deleted"); out != "id1\nid2\nid3\n" {
+		t.Errorf("ls --deleted gives %q", out)
+	}
+	if _, out, _ := agbox(t, socket, "ls", "-q", "-a"); out != "" {
+		t.Errorf("ls -a gives %q, which is deleted", out)
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	codeNoDaemon   = 5
 	codeNoEngine   = 6
 	codeExhausted  = 7
+	codeNoRegistry = 8
 	codeTimeout    = 124
 	codeExecAgbox  = 125
 	codeNotRunable = 126
@@ -50,7 +51,6 @@ var exitTable = []exitRow{
 	{code: codeFailure, meaning: "any other failure", reasons: []agboxv1.ErrorReason{
 		agboxv1.ErrorReason_STORE_FAILED,
 		agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
-		agboxv1.ErrorReason_IMAGE_PULL_FAILED,
 	}},
 	{code: codeUsage, meaning: "the command line or the request is not valid",
 		classes: []codes.Code{codes.InvalidArgument, codes.OutOfRange}},
@@ -64,6 +64,8 @@ var exitTable = []exitRow{
 		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_ENGINE_UNAVAILABLE, agboxv1.ErrorReason_ENGINE_CHANGED}},
 	{code: codeExhausted, meaning: "too many requests, or a limit is reached",
 		classes: []codes.Code{codes.ResourceExhausted}},
+	{code: codeNoRegistry, meaning: "an image cannot be pulled now: its registry is not reachable, or refuses; try again",
+		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_IMAGE_PULL_FAILED}},
 }
 
 // exitCode is the exit code of a command that failed with err.

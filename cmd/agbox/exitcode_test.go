@@ -38,7 +38,7 @@ var callErrors = []struct {
 	{agboxv1.ErrorReason_ENGINE_UNAVAILABLE, codes.Unavailable, 6},
 	{agboxv1.ErrorReason_ENGINE_FAILED, codes.Internal, 1},
 	{agboxv1.ErrorReason_IMAGE_NOT_FOUND, codes.NotFound, 3},
-	{agboxv1.ErrorReason_IMAGE_PULL_FAILED, codes.Unavailable, 1},
+	{agboxv1.ErrorReason_IMAGE_PULL_FAILED, codes.Unavailable, 8},
 	{agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE, codes.AlreadyExists, 4},
 	{agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED, codes.ResourceExhausted, 7},
 	{agboxv1.ErrorReason_STORE_FAILED, codes.Unavailable, 1},
@@ -79,7 +79,7 @@ func TestNoDaemonIsExitCodeFive(t *testing.T) {
 func TestACommandLineThatCannotBeMeantIsExitCodeTwo(t *testing.T) {
 	_, socket := serveScripted(t)
 	for _, line := range []string{
-		"lss", "ls extra", "ls --nope", "ls -o yaml", "create", "create --image", "create --image x --label nokey",
+		"lss", "ls extra", "ls --nope", "ls -o xml", "create", "create --image", "create --image x --label nokey",
 		"create --image x --idle-ttl soon", "create a b --image x", "inspect", "logs a b", "ps a b",
 		"kill -s NOPE e", "kill", "daemon nope", "daemon start extra", "events --since-seq -1",
 	} {

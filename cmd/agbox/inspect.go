@@ -86,7 +86,7 @@ func (a *app) find(ctx context.Context, c *client.Client, ref string) (proto.Mes
 		return &agboxv1.GetExecResponse{Exec: exec}, err
 	case !within && errors.Is(err, client.ErrNotFound) && errors.As(err, &e):
 		return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
-			"No sandbox or command is named %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}
+			"No sandbox or command is named %s. `agbox ls` and `agbox ps` list them.", printable(ref))}
 	}
 	return nil, err
 }

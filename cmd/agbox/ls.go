@@ -15,7 +15,7 @@ import (
 )
 
 type lsOptions struct {
-	all     bool
+	deleted bool
 	quiet   bool
 	labels  []string
 	filters []string
@@ -25,8 +25,10 @@ type lsOptions struct {
 func (a *app) lsCommand() *cobra.Command {
 	var o lsOptions
 	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List sandboxes, newest first",
+		Use:   "ls [flags]",
+		Short: "List sandboxes, newest first",
+		Long: `List sandboxes, newest first. If the container engine does not answer, a line on stderr
+says that the states are the last known ones; the exit code is 0.`,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -34,7 +36,8 @@ func (a *app) lsCommand() *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "list deleted sandboxes too")
+	f.BoolP("all", "a", false, "list also those that are stopped or have failed; always so")
+	f.BoolVar(&o.deleted, "deleted", false, "list also those that are deleted")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	f.StringArrayVar(&o.labels, "label", nil, "only sandboxes with `KEY=VALUE` (repeatable)")
 	addTable(cmd, &o.output)
@@ -48,14 +51,15 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	all := o.all || filtersBy(o.filters, "state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "=deleted") })
-	list, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: all, Labels: labels})
+	deleted := o.deleted || filtersBy(o.filters, "state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "=deleted") })
+	list, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: deleted, Labels: labels})
 	if err != nil {
 		return err
 	}
 	if list, err = filtered(list, o.filters, sandboxFilters); err != nil {
 		return err
 	}
+	a.tellOfNoEngine(ctx, c)
 	switch {
 	case o.quiet:
 		for _, h := range list {
@@ -66,6 +70,15 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 		return printItems(a, o.output, list)
 	}
 	return a.printTable(o.output, sandboxColumns(list), a.sandboxRows(list))
+}
+
+// tellOfNoEngine says that the states of sandboxes are old if the engine does not answer.
+func (a *app) tellOfNoEngine(ctx context.Context, c *client.Client) {
+	p, err := c.Ping(ctx)
+	if err != nil || p.GetEngine().GetReachable() || p.GetEngine().GetError() == "" {
+		return // it is known to answer, or not known not to
+	}
+	a.say("The container engine does not answer, so states are the last known ones. `agbox daemon status` says why.")
 }
 
 // servicesWord counts the services that are ready and names the others.
@@ -95,7 +108,7 @@ func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
 	placed := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return h.GetLabels()[folderLabel] != "" })
 	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
 	return []table.Column{
-		{Title: "NAME", Min: 8},
+		{Title: "NAME"},
 		{Title: "ID", Min: 12, Omit: 1},
 		{Title: "STATE"},
 		{Title: "IMAGE", Min: 10, Omit: 2},

@@ -24,22 +24,57 @@ func (f *format) String() string { return string(*f) }
 // Type names the values in the help.
 func (f *format) Type() string { return "FORMAT" }
 
-// Set takes the value from the command line.
-func (f *format) Set(value string) error {
-	switch v := format(value); v {
-	case formatText, formatJSON:
-		*f = v
-		return nil
+// formatFlag is the value of -o. YAML is the JSON in another notation: what a command prints
+// as JSON goes through yamlWriter.
+type formatFlag struct {
+	*format
+	yaml, wide bool
+}
+
+// String returns what was given.
+func (f *formatFlag) String() string {
+	if f.yaml {
+		return "yaml"
 	}
-	return fmt.Errorf("use text or json")
+	if f.format == nil {
+		return ""
+	}
+	return f.format.String()
+}
+
+// Set takes the value from the command line.
+func (f *formatFlag) Set(value string) error {
+	f.yaml = value == "yaml"
+	switch v := format(value); {
+	case f.yaml:
+		*f.format = formatJSON
+	case v == formatText, v == formatJSON, v == formatWide && f.wide:
+		*f.format = v
+	case f.wide:
+		return fmt.Errorf("use text, wide, json or yaml")
+	default:
+		return fmt.Errorf("use text, json or yaml")
+	}
+	return nil
+}
+
+// useYAML makes stdout take JSON and print YAML, if -o yaml was given.
+func (a *app) useYAML(cmd *cobra.Command, _ []string) {
+	flag := cmd.Flags().Lookup("output")
+	if flag == nil {
+		return
+	}
+	if f, ok := flag.Value.(*formatFlag); ok && f.yaml && !cmd.Flags().Changed("format") {
+		a.stdout = &yamlWriter{w: a.stdout}
+	}
 }
 
 // addFormat adds -o to a command.
 func addFormat(cmd *cobra.Command, f *format) {
 	*f = formatText
-	cmd.Flags().VarP(f, "output", "o", "text or json")
+	cmd.Flags().VarP(&formatFlag{format: f}, "output", "o", "text, json or yaml")
 	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // printJSON writes one JSON value.

@@ -105,6 +105,8 @@ func (a *app) rootCommand() *cobra.Command {
 		Long:          rootLong,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		// It runs before all commands: none has a hook of its own.
+		PersistentPreRun: a.useYAML,
 	}
 	root.SetUsageTemplate(usageTemplate)
 	onlyCommands(root)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -31,10 +30,10 @@ type output struct {
 func addTable(cmd *cobra.Command, o *output) {
 	o.format = formatText
 	f := cmd.Flags()
-	f.VarP(tableFormat{&o.format}, "output", "o", "text, wide (all columns, whole) or json")
+	f.VarP(&formatFlag{format: &o.format, wide: true}, "output", "o", "text, wide (all columns, whole), json or yaml")
 	f.BoolVar(&o.noTrunc, "no-trunc", false, "do not shorten the columns to fit the terminal")
 	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // addTemplate adds --format to a command.
@@ -79,21 +78,6 @@ func printItems[M proto.Message](a *app, o output, list []M) error {
 	}
 	if err := o.template.Print(a.stdout, values, a.tableOptions(o)); err != nil {
 		return usagef("--format: %s.", err)
-	}
-	return nil
-}
-
-// tableFormat is a format that may be wide.
-type tableFormat struct{ *format }
-
-// Set takes the value from the command line.
-func (f tableFormat) Set(value string) error {
-	if value == string(formatWide) {
-		*f.format = formatWide
-		return nil
-	}
-	if f.format.Set(value) != nil {
-		return fmt.Errorf("use text, wide or json")
 	}
 	return nil
 }

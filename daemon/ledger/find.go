@@ -71,7 +71,7 @@ func (l *Ledger) FindAgent(id string) (Agent, error) {
 
 func notFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-		"There is no sandbox with the id %q; \"agbox ls -a\" shows all, and Resolve finds the id of a name.", id).With("sandbox_id", id)
+		"There is no sandbox with the id %q; \"agbox ls\" shows all, and Resolve finds the id of a name.", id).With("sandbox_id", id)
 }
 
 func execNotFound(id string) error {

@@ -69,7 +69,7 @@ func (l *Ledger) resolveSandbox(ctx context.Context, text string) (list []*agbox
 	}
 	if len(list) == 0 {
 		return nil, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-			"There is no sandbox %q; \"agbox ls -a\" shows all.", text).With("sandbox_id", text)
+			"There is no sandbox %q; \"agbox ls\" shows all.", text).With("sandbox_id", text)
 	}
 	return list, nil
 }

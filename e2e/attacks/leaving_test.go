@@ -70,7 +70,7 @@ func TestNothingOfOthersAndOfTheSystemLeavesTheHost(t *testing.T) {
 			}
 		}
 	}
-	if got := in.Must(t, "ls", "-a", "-q"); got != "" {
+	if got := in.Must(t, "ls", "--deleted", "-q"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)
 	}
 	in.Create(t, "meant", harness.ImageBusybox, "--copy", in.Home+"/.ssh:/x", "--allow-dangerous-mounts")
@@ -100,7 +100,7 @@ func TestAFileMountsOnlyItsOwnFolderWritable(t *testing.T) {
 			t.Errorf("%s: exit code %d, stderr %q", name, r.Code, r.Stderr)
 		}
 	}
-	if got := in.Must(t, "ls", "-a", "-q"); got != "" {
+	if got := in.Must(t, "ls", "--deleted", "-q"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)
 	}
 	write(t, in, "project", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\nmounts: [\"./data:/data:rw\", \"../other:/other\"]\n"})

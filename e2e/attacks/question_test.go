@@ -85,7 +85,7 @@ func TestAKeyInAVariableIsNotHandedToARepositoryUnasked(t *testing.T) {
 	if said := asked.Screen(); !strings.Contains(said, "variable ANTHROPIC_API_KEY, which you hand over") || strings.Contains(said+r.Stderr, "the-key-of") || strings.Contains(said+r.Stderr, "stolen") {
 		t.Errorf("on a terminal: %s", said)
 	}
-	if got := in.Must(t, "ls", "-aq"); got != "" {
+	if got := in.Must(t, "ls", "--deleted", "-q"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)
 	}
 }
@@ -115,7 +115,7 @@ func TestTheQuestionFitsTheScreenAndIsNotAnsweredBeforehand(t *testing.T) {
 	if code := asked.Wait(); code == 0 {
 		t.Error("keys that were typed before are an answer")
 	}
-	if got := in.Must(t, "ls", "-aq"); got != "" {
+	if got := in.Must(t, "ls", "--deleted", "-q"); got != "" {
 		t.Errorf("there are sandboxes: %s", got)
 	}
 }

@@ -81,7 +81,7 @@ func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
 
 	living := [][]string{
 		{"inspect", box}, {"inspect", "-o", "json", box}, {"inspect", run}, {"inspect", "-o", "json", run}, {"ps", "-a", "-o", "json", box}, {"ps", box},
-		{"ls", "-a", "-o", "json"}, {"events", "-o", "json", box}, {"doctor", "-o", "json"},
+		{"ls", "--deleted", "-o", "json"}, {"events", "-o", "json", box}, {"doctor", "-o", "json"},
 	}
 	searchInstall(t, in, "while the sandbox lives", living...)
 	in.KillDaemon(t)
@@ -99,7 +99,7 @@ func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
 	if keys, err := os.ReadDir(filepath.Join(in.Home, "data", "secret-keys")); err != nil || len(keys) > 0 {
 		t.Errorf("after rm there are keys %v, %v", keys, err)
 	}
-	searchInstall(t, in, "after rm", []string{"inspect", "-o", "json", box}, []string{"ls", "-a", "-o", "json"}, []string{"ps", "-a", "-o", "json", box})
+	searchInstall(t, in, "after rm", []string{"inspect", "-o", "json", box}, []string{"ls", "--deleted", "-o", "json"}, []string{"ps", "-a", "-o", "json", box})
 }
 
 func TestASandboxOutlivesAKeyThatOthersCanRead(t *testing.T) {

@@ -140,8 +140,8 @@ func TestADaemonThatStartsWithoutAnEngineServesWhatItKnows(t *testing.T) {
 	if !strings.Contains(refused.Stderr, "Docker") {
 		t.Errorf("create says %q", refused.Stderr)
 	}
-	if all := strings.Fields(in.Must(t, "ls", "-a", "-q")); len(all) != 1 {
-		t.Errorf("ls -a shows %v, want the one sandbox", all)
+	if all := strings.Fields(in.Must(t, "ls", "--deleted", "-q")); len(all) != 1 {
+		t.Errorf("ls --deleted shows %v, want the one sandbox", all)
 	}
 
 	p.Start(t)
