@@ -53,6 +53,36 @@ printf '[core]\n\thooksPath=/x\n' > .git/config; mkdir -p .git/hooks .GIT; echo 
 	}
 }
 
+// As "agbox diff | head" does: also if the caller ignores SIGPIPE.
+func TestAReaderThatGoesAwayIsNoError(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "a\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "seq 200000 >/workspace/numbers")
+	for _, words := range []string{"diff demo", "diff demo --stat", "ls", "ps -a", "inspect demo"} {
+		for _, trap := range []string{"", "trap '' PIPE; "} {
+			script := trap + in.Bin + "/agbox " + words + "; echo $? >&2"
+			cmd := in.Command(harness.Bounded(t), "agbox")
+			cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", script}
+			gone, to, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = gone.Close() // nobody reads
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = to, &said
+			if err := cmd.Run(); err != nil {
+				t.Fatal(err)
+			}
+			_ = to.Close()
+			if said.String() != "141\n" {
+				t.Errorf("%sagbox %s says %q, want only the exit code of SIGPIPE", trap, words, said.String())
+			}
+		}
+	}
+}
+
 func TestDiffSeesAFileWhoseTimeAndSizeAreAsBefore(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -73,6 +74,9 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.Is(err, errSpecTold) {
 		return codeUsage
 	}
+	if readerGone(err) {
+		return codeSignal + int(syscall.SIGPIPE)
+	}
 	var told toldError
 	if errors.As(err, &told) {
 		return exitCode(told.cause)
@@ -88,6 +92,14 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	a.sayEach(err.Error())
 	return exitCode(err)
+}
+
+// readerGone reports whether err is that nobody reads stdout any more, as with "| head". The
+// signal ends most commands before they see that, but not if the caller ignores it, nor if
+// it was git that wrote.
+func readerGone(err error) bool {
+	var write *fs.PathError
+	return errors.As(err, &write) && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE)
 }
 
 // say writes one message to stderr. Control characters are escaped: text from a

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // ErrNoGit is the error if git is needed and this machine has none.
@@ -62,10 +64,26 @@ func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
 		return ErrNoGit
 	case g.ctx.Err() != nil:
 		return g.ctx.Err()
+	case errors.As(err, &exit) && endedBy(exit, syscall.SIGPIPE):
+		return brokenPipe(stdout)
 	case errors.As(err, &exit):
 		return &gitError{args[0], strings.TrimSpace(said.String()), exit}
 	}
 	return err
+}
+
+func endedBy(exit *exec.ExitError, sig syscall.Signal) bool {
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == sig
+}
+
+// brokenPipe is the error of a write of our own to stdout, whose reader is gone.
+func brokenPipe(stdout io.Writer) error {
+	name := "pipe"
+	if f, ok := stdout.(*os.File); ok {
+		name = f.Name()
+	}
+	return &fs.PathError{Op: "write", Path: name, Err: syscall.EPIPE}
 }
 
 // gitError is a failure of git.
