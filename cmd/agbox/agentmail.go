@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -125,6 +126,7 @@ func (a *app) agentInboxCommand() *cobra.Command {
 	var out output
 	var ack uint64
 	var follow bool
+	var notify string
 	cmd := &cobra.Command{
 		Use:   "inbox AGENT [flags]",
 		Short: "Print the messages that an agent has not received yet",
@@ -132,12 +134,24 @@ func (a *app) agentInboxCommand() *cobra.Command {
 what it is about, and the text. They stay there until the agent acknowledges them.
 
 The inbox of "init" is that of the operator. --ack removes messages from it. With -f,
-each message is a line, and new ones are printed as they come.`,
+each message is a line, and new ones are printed as they come.
+
+With -f --notify CMD, the shell runs CMD for each message to init, one after the other, with
+the message as JSON on standard input: it can tell a person. When CMD exits with 0, agbox
+acknowledges the message, so the next agbox does not repeat it. If CMD fails or takes more
+than a minute, it says so, goes on with the next message, and tries this one again each
+minute; it stays in the inbox, with those after it. If the daemon restarts, none is lost or
+repeated. If agbox is killed while CMD runs, that message comes again. The output of CMD is
+shown if it fails.`,
 		Example: `  agbox agent inbox fixer
   agbox agent inbox init --ack 12
-  agbox agent inbox -f init`,
+  agbox agent inbox -f init
+  agbox agent inbox -f init --notify 'jq -r .text | mail -s agbox ann'`,
 		Args: arguments(1, 1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if notify != "" && (args[0] != "init" || !follow) {
+				return usagef("--notify is for \"agbox agent inbox init -f\".")
+			}
 			if ack > 0 {
 				if args[0] != "init" {
 					return usagef("--ack is for the inbox of init: agent %s acknowledges its own messages.", printable(args[0]))
@@ -151,7 +165,7 @@ each message is a line, and new ones are printed as they come.`,
 				return err
 			}
 			if follow {
-				return a.followInbox(ctx, c, of, out.format)
+				return a.followInbox(ctx, c, of, out.format, notify)
 			}
 			var list []*agboxv1.AgentMessage
 			for m, err := range c.Inbox(ctx, of) {
@@ -168,6 +182,7 @@ each message is a line, and new ones are printed as they come.`,
 	}
 	cmd.Flags().Uint64Var(&ack, "ack", 0, "first remove the messages up to this `NUMBER`")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new messages, a line for each, until the agent is removed")
+	cmd.Flags().StringVar(&notify, "notify", "", "with -f, run `CMD` for each message to init, and acknowledge it")
 	addTable(cmd, &out)
 	return cmd
 }
@@ -189,13 +204,25 @@ func (s senders) name(ctx context.Context, c *client.Client, id string) string {
 	return s[id]
 }
 
-// followInbox prints a line for each message that there is and that comes.
-func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as format) error {
-	from := senders{}
+// followInbox prints a line for each message that there is and that comes, and runs the command
+// notify for each if it is not empty.
+func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as format, notify string) error {
+	from, tell := senders{}, func(*agboxv1.AgentMessage) {}
+	if notify != "" {
+		n := newNotifier(a, notify, c.AcknowledgeInbox)
+		telling, end := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		running.Go(func() { n.run(telling) })
+		defer running.Wait()
+		defer end()
+		tell = n.add
+	}
 	for m, err := range c.FollowInbox(ctx, ref) {
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
+		}
+		tell(m)
+		switch {
 		case as == formatJSON:
 			err = printJSONLine(a.stdout, m)
 		default:
