@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/agbox/agbox/internal/presets"
 )
 
@@ -93,5 +95,29 @@ func TestTheDocumentOfPresetsIsTrue(t *testing.T) {
 		if cmd, _, err := root.Find(words); err != nil || cmd == root {
 			t.Errorf("docs/presets.md names agbox %s, which does not exist", words[0])
 		}
+	}
+}
+
+// The help of an agent fits a screen, with its own flags first. The others are one command away.
+func TestTheHelpOfAPresetFitsAScreen(t *testing.T) {
+	_, others, _ := agbox(t, "", "run", "--help")
+	for _, p := range presets.All() {
+		code, out, _ := agbox(t, "", p.Name, "--help")
+		if lines := strings.Count(out, "\n"); code != 0 || lines > 40 {
+			t.Errorf("the help of %s has %d lines:\n%s", p.Name, lines, out)
+		}
+		_, flags, _ := strings.Cut(out, "\nFlags:\n")
+		if !strings.HasPrefix(flags, "      --with NAMES") || !strings.Contains(flags, `"agbox run --help"`) {
+			t.Errorf("%s: the flags are\n%s", p.Name, flags)
+		}
+		cmd, _, err := newCLI(t, "").rootCommand().Find([]string{p.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if name := "--" + f.Name + " "; !strings.Contains(out, name) && !strings.Contains(others, name) {
+				t.Errorf("no help has %s of %s", name, p.Name)
+			}
+		})
 	}
 }

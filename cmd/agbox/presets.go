@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/presets"
@@ -53,27 +54,21 @@ func (a *app) presetCommand(p *presets.Preset) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   p.Name + " [flags] [-- ARGS...]",
 		Short: "Run " + p.Title + " on a copy of this folder",
-		Long: fmt.Sprintf(`Run %[1]s in a sandbox of its own, on this folder and with your login. ARGS go to
-%[2]s. The sandbox is the protection, so %[2]s does not ask before it
-acts, and its questions about trust, first use and updates are answered. --ask
-keeps its prompts.
-
-This folder is copied in, so %[1]s cannot change the original. The sandbox is kept at
-the end, and agbox prints how to get at the work. The next "agbox %[5]s" here goes on in
-it, with the copy that it has; --new makes another one, and --rm one that is removed at
-the end. With --mount-workspace . it gets the folder itself, writable.
+		Long: fmt.Sprintf(`Run %[1]s in a sandbox of its own, on a copy of this folder and with your login. ARGS go
+to %[2]s. The sandbox is the protection, so it does not ask before it acts; --ask
+keeps its prompts. The sandbox is kept at the end, and agbox prints how to get at the work.
+The next "agbox %[5]s" here goes on in it, with the copy that it has; --new makes another one.
 
 %[1]s gets its own login and instructions, and these variables if they are set:
   %[4]s
-Settings of Git, the login of the GitHub CLI and your SSH agent go in by --with, or
-if you agreed to that once on a terminal. One line says what was handed over.
+Settings of Git, the login of the GitHub CLI and your SSH agent go in by --with, or if you
+agreed to that once on a terminal. One line says what was handed over.
 
-Settings in the folder that make %[1]s run programs with your login, or send it
-elsewhere, are shown and asked about. Without a yes %[1]s starts without them.
+Settings of %[1]s in the folder that run programs with your login, or send it elsewhere,
+are shown and asked about. Without a yes %[1]s starts without them.
 
-The image is built at the first use, from Debian and npm packages; see
-"agbox preset". --image, a sandbox file or the variable %[3]s names
-another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimSuffix(strings.Join(p.Keys, ", ")+"\n  "+strings.Join(p.Settings, ", "), "\n  "), p.Name),
+The image is built at the first use; see "agbox preset". --image, a sandbox file or the
+variable %[3]s names another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimSuffix(strings.Join(p.Keys, ", ")+"\n  "+strings.Join(p.Settings, ", "), "\n  "), p.Name),
 		Example: fmt.Sprintf(`  agbox %[1]s
   agbox %[1]s --rm -- --help
   agbox %[1]s --with git,gh --mount-workspace .`, p.Name),
@@ -99,9 +94,23 @@ another one that contains %[1]s.`, p.Command, p.Title, p.ImageEnv, strings.TrimS
 	f.BoolVar(&o.verbose, "verbose", false, "say what this machine does not have to hand over")
 	addBase(cmd, &o.base)
 	o.addFlags(cmd)
+	shortHelp(cmd, "with", "ask", "no-workspace", "mount-workspace", "rm", "name", "image", "base", "verbose")
 	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(append(slices.Clone(presets.Extras), noExtras), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// shortHelp makes the help of a preset fit a screen: it shows some of the flags, in this order,
+// and where the others are.
+func shortHelp(cmd *cobra.Command, names ...string) {
+	shown := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	shown.SortFlags = false
+	for _, name := range names {
+		shown.AddFlag(cmd.Flags().Lookup(name))
+	}
+	flags := strings.TrimRight(shown.FlagUsagesWrapped(helpWidth-flagSlop), "\n") +
+		"\n\nAll flags of \"agbox run\" work too, such as -f, -e, -p and --memory, except -d, -i and -t:\nsee \"agbox run --help\"."
+	cmd.SetUsageTemplate(strings.NewReplacer(localFlags, flags, globalFlags, "").Replace(usageTemplate))
 }
 
 func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {

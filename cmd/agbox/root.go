@@ -40,16 +40,22 @@ Commands:{{range $cmds}}{{if and (eq .GroupID "") .IsAvailableCommand}}
 {{- if .HasAvailableLocalFlags}}
 
 Flags:
-{{.LocalFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}
-{{- if .HasAvailableInheritedFlags}}
-
-Global flags:
-{{.InheritedFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}
+` + localFlags + `{{end}}
+` + globalFlags + `
 {{- if .HasHelpSubCommands}}
 
 More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad (print "agbox help " .Name) 22}} {{.Short}}{{end}}{{end}}{{end}}
 `
+
+// localFlags is the part of usageTemplate with the flags of the command.
+var localFlags = "{{.LocalFlags.FlagUsagesWrapped " + flagColumns + " | trimTrailingWhitespaces}}"
+
+// globalFlags is the part of usageTemplate with the flags of all commands.
+var globalFlags = `{{- if .HasAvailableInheritedFlags}}
+
+Global flags:
+{{.InheritedFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}`
 
 // flagColumns is the width that makes the flags at most helpWidth wide.
 var flagColumns = strconv.Itoa(helpWidth - flagSlop)
