@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,12 @@ type app struct {
 	signals func(...os.Signal) (<-chan os.Signal, func())
 	// restore gives signals their default action again, whoever has subscribed to them.
 	restore func(...os.Signal)
+	// raise sends a signal to this process.
+	raise func(syscall.Signal)
+	// goesOn is what goes on without agbox.
+	goesOn *background
+	// takeOver ends the newest interruptible, so that signals come to a newer one.
+	takeOver func()
 
 	// Global flags.
 	socket      string
@@ -193,32 +200,74 @@ type interrupted syscall.Signal
 
 func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(i).String() }
 
-// interruptible cancels the context on the first SIGINT, SIGTERM or SIGHUP. The
-// second one has its default action and ends the program. After the returned function
-// was called, the cause of the context says whether a signal came.
+// interruptible cancels the context on the first SIGINT, SIGTERM or SIGHUP. The second one
+// says what goes on without agbox, and ends the program; a later call of interruptible takes
+// it over. After the returned function was called, the cause of the context says whether a
+// signal came.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+	if a.takeOver != nil {
+		a.takeOver()
+	}
 	signals, stop := a.signals(kinds...)
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		select {
-		case s := <-signals:
-			stop()
-			a.restore(kinds...)
-			if sig, ok := s.(syscall.Signal); ok {
-				cancel(interrupted(sig))
+		for presses := 0; ; {
+			select {
+			case s := <-signals:
+				sig, ok := s.(syscall.Signal)
+				if !ok {
+					continue
+				}
+				if presses++; presses == 1 {
+					defer a.restore(kinds...)
+					cancel(interrupted(sig))
+					continue
+				}
+				a.say("%s", a.goesOn.text())
+				stop()
+				a.restore(kinds...)
+				a.raise(sig)
+				return
+			case <-over:
+				return
 			}
-		case <-over:
 		}
 	}()
-	return ctx, func() {
+	end := sync.OnceFunc(func() {
 		close(over)
 		<-ended
 		stop()
+	})
+	a.takeOver = end
+	return ctx, func() {
+		end()
 		cancel(nil)
 	}
+}
+
+// background says what goes on in the background if agbox is ended at once.
+type background struct {
+	mu   sync.Mutex // guards said
+	said string
+}
+
+// is sets the sentences.
+func (b *background) is(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.said = fmt.Sprintf(format, args...)
+}
+
+func (b *background) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.said == "" {
+		return "Ended at once. Sandboxes and commands go on in the background: `agbox ls` and `agbox ps` show them, `agbox stop` and `agbox kill` end them."
+	}
+	return "Ended at once. " + b.said
 }
 
 // answerGrace is how long, after a signal, a command still waits for the answer to a

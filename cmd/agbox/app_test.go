@@ -35,6 +35,8 @@ type cli struct {
 	out     syncBuffer
 	errs    syncBuffer
 	signals chan os.Signal
+	// raised are the signals by which agbox has ended itself.
+	raised []syscall.Signal
 }
 
 // syncBuffer can be read while the program writes.
@@ -72,6 +74,8 @@ func newCLI(t *testing.T, socket string) *cli {
 		replace:   func(string, []string, []string) error { return nil },
 		signals:   func(...os.Signal) (<-chan os.Signal, func()) { return c.signals, func() {} },
 		restore:   func(...os.Signal) {},
+		goesOn:    new(background),
+		raise:     func(sig syscall.Signal) { c.raised = append(c.raised, sig) },
 		socket:    socket,
 	}
 	return c

@@ -209,6 +209,9 @@ func TestTheThirdCtrlCLeavesTheCommandRunning(t *testing.T) {
 	if code != 130 || !strings.Contains(c.errs.String(), "agbox kill "+d.execs[0].GetExecId()) {
 		t.Errorf("code %d, stderr %q", code, c.errs.String())
 	}
+	if want := "Another Ctrl-C leaves it running in the background; `agbox kill " + d.execs[0].GetExecId() + "` ends it.\n"; strings.Count(c.errs.String(), want) != 1 {
+		t.Errorf("the second press does not explain itself: %q", c.errs.String())
+	}
 	if state := d.execs[0].GetState(); state != agboxv1.ExecState_EXEC_STATE_RUNNING {
 		t.Errorf("the command is %v", state)
 	}

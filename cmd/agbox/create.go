@@ -119,6 +119,7 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 	if err := o.agreed(ctx, a, c, input); err != nil {
 		return "", err
 	}
+	a.goesOn.is("Sandbox %s may be made in the background: `agbox inspect %[1]s` shows it, `agbox rm -f %[1]s` removes it.", in.GetSandboxId())
 	h, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.SandboxHandle, error) { return o.accept(ctx, c, in) })
 	if err != nil {
 		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

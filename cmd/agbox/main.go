@@ -31,6 +31,8 @@ func newApp() *app {
 		replace:   syscall.Exec,
 		signals:   signals,
 		restore:   restore,
+		goesOn:    new(background),
+		raise:     func(sig syscall.Signal) { _ = syscall.Kill(os.Getpid(), sig) },
 	}
 }
 

@@ -182,6 +182,8 @@ func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 		if n := len(r.presses); n >= leavePresses && r.presses[n-1].Sub(r.presses[n-leavePresses]) <= leaveWithin {
 			r.quit(errLeft)
 			return
+		} else if n >= 2 && r.runsOn && r.presses[n-1].Sub(r.presses[n-2]) <= leaveWithin {
+			r.app.say("The command has got Ctrl-C and has not ended. Another Ctrl-C leaves it running in the background; `agbox kill %s` ends it.", r.id)
 		}
 	}
 	switch {

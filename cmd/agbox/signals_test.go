@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -105,5 +106,48 @@ func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
 	}
 	if end(); !signal.Ignored(syscall.SIGHUP) {
 		t.Error("it is asked for no more, but not ignored")
+	}
+}
+
+// The first Ctrl-C asks the command to end. The second one says what goes on, and ends agbox.
+func TestTheSecondPressSaysWhatGoesOn(t *testing.T) {
+	for _, line := range []string{"create --image good", "run good wait"} {
+		h, socket := serveHolding(t, "CreateSandbox")
+		c := newCLI(t, socket)
+		setGrace(t, time.Hour) // the answer does not come
+		c.raise = func(sig syscall.Signal) {
+			c.raised = append(c.raised, sig)
+			close(h.release)
+		}
+		sent := c.onceAsked(h, syscall.SIGINT, syscall.SIGINT)
+		c.exec(t.Context(), strings.Fields(line)...)
+		sent.Wait()
+		id := h.boxes[len(h.boxes)-1].GetSandboxId()
+		want := "agbox: Ended at once. Sandbox " + id + " may be made in the background: `agbox inspect " + id + "` shows it, `agbox rm -f " + id + "` removes it.\n"
+		if len(c.raised) != 1 || c.raised[0] != syscall.SIGINT || !strings.Contains(c.errs.String(), want) {
+			t.Errorf("%s: raised %v, %q", line, c.raised, c.errs.String())
+		}
+	}
+}
+
+// What takes over the signals for its own end has the next press for itself.
+func TestTheSecondPressGoesToWhatCleansUp(t *testing.T) {
+	c := newCLI(t, "")
+	c.signals = make(chan os.Signal)
+	outer, outerDone := c.interruptible(t.Context())
+	c.signals <- syscall.SIGINT
+	<-outer.Done()
+	inner, innerDone := c.interruptible(t.Context())
+	c.signals <- syscall.SIGINT
+	<-inner.Done()
+	if len(c.raised) > 0 {
+		t.Errorf("raised %v at the first press for the inner one", c.raised)
+	}
+	c.signals <- syscall.SIGTERM
+	innerDone()
+	outerDone()
+	want := "agbox: Ended at once. Sandboxes and commands go on in the background: `agbox ls` and `agbox ps` show them, `agbox stop` and `agbox kill` end them.\n"
+	if len(c.raised) != 1 || c.raised[0] != syscall.SIGTERM || c.errs.String() != want {
+		t.Errorf("raised %v, %q", c.raised, c.errs.String())
 	}
 }

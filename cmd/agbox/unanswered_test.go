@@ -193,9 +193,14 @@ func TestAnAnswerThatComesRightAfterTheSignalCounts(t *testing.T) {
 	setGrace(t, time.Hour)
 	h, socket := serveHolding(t, "CreateSandbox")
 	c := newCLI(t, socket)
-	var restored sync.Once
-	c.restore = func(...os.Signal) { restored.Do(func() { close(h.release) }) } // the signal was handled
-	defer c.onceAsked(h, syscall.SIGTERM).Wait()
+	c.signals = make(chan os.Signal)
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	sent.Go(func() {
+		<-h.asked
+		c.signals <- syscall.SIGTERM
+		close(h.release) // the signal was received
+	})
 	if code := c.exec(t.Context(), "create", "--image", "slow"); code != 143 || !strings.Contains(c.errs.String(), "was removed") {
 		t.Errorf("code %d, stderr %q", code, c.errs.String())
 	}
