@@ -16,8 +16,10 @@ import (
 
 // ApplyOptions say how ApplyWork brings work to the folder.
 type ApplyOptions struct {
-	// Paths limit the work to these files and folders, relative to the workspace.
+	// Paths limit the work to these files and folders, relative to Here if that is a folder in
+	// the one that was copied in, else to the workspace.
 	Paths []string
+	Here  string
 	// All includes new files that are ignored.
 	All bool
 	// Check decides, and changes nothing.
@@ -126,6 +128,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 // apply brings the work. again means that it ended what an earlier call had begun.
 func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, asked *consent, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
 	done.Folder = w.Source
+	o.Paths = edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
 	changes := edits.Select(w.Changes, o.Paths)
 	switch {
 	case o.Abort || o.Continue: // bring nothing

@@ -53,6 +53,48 @@ printf '[core]\n\thooksPath=/x\n' > .git/config; mkdir -p .git/hooks .GIT; echo 
 	}
 }
 
+// TestNamesOfFilesAreThoseOfWhereOneStands gives back what it prints.
+func TestNamesOfFilesAreThoseOfWhereOneStands(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"src/a": "a\n", "b": "b\n", "src/both": "one\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "cd /workspace; echo new >src/a; echo new >b; echo theirs >src/both; ln -s /etc src/out; echo x >.envrc")
+	if err := os.WriteFile(filepath.Join(dir, "src/both"), []byte("ours\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	there := func(args ...string) (out, errs string) {
+		t.Helper()
+		cmd := in.Command(harness.Bounded(t), "agbox", args...)
+		var said, told strings.Builder
+		cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(dir, "src"), &said, &told
+		_ = cmd.Run() // conflicts are an exit code
+		return said.String(), told.String()
+	}
+	if got, _ := there("diff", "demo", "--name-only"); got != "../.envrc\n../b\na\nboth\nout\n" {
+		t.Errorf("the names are %q", got)
+	}
+	if got, _ := there("diff", "demo", "--stat", "../b"); !strings.HasPrefix(got, " ../b |   2 +-\n") {
+		t.Errorf("--stat says %q", got)
+	}
+	if got, _ := there("diff", "demo", "a"); !strings.HasPrefix(got, "diff --git a/src/a b/src/a\n") {
+		t.Errorf("the patch begins with %q", got)
+	}
+	out, errs := there("apply", "demo", ".", "../b", "../.envrc")
+	if want := "M ../b\nM a\nU both  (conflict: both have changed the same lines; see the markers)\nA out\n"; out != want {
+		t.Errorf("apply prints %q, want %q", out, want)
+	}
+	for _, want := range []string{"agbox:   out -> /etc\n", "agbox:   A ../.envrc  (direnv"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("apply says %q, which lacks %q", errs, want)
+		}
+	}
+	if _, errs := there("apply", "demo", "--abort", "both"); strings.Contains(errs, "no conflicts") {
+		t.Errorf("--abort says %q", errs)
+	}
+	wantFile(t, filepath.Join(dir, "src/both"), "ours\n")
+}
+
 // As "agbox diff | head" does: also if the caller ignores SIGPIPE.
 func TestAReaderThatGoesAwayIsNoError(t *testing.T) {
 	t.Parallel()

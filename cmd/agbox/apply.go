@@ -26,9 +26,10 @@ func (a *app) applyCommand() *cobra.Command {
 		Use:   "apply [SANDBOX] [PATH...] [flags]",
 		Short: "Merge what a sandbox changed into the folder it came from",
 		Long: `Merge what a sandbox, or that of this folder, changed in its workspace into the folder that
-was copied in. Without SANDBOX, write -- before PATH. The folder may have changed meanwhile:
-lines that both sides changed are marked as git does, and files that cannot be merged keep
-the folder's version. Then the exit code is 1.
+was copied in. PATH, and the names of files, are relative to where you stand in that folder,
+else to its root. Without SANDBOX, write -- before PATH. The folder may have changed
+meanwhile: lines that both sides changed are marked as git does, and files that cannot be
+merged keep the folder's version. Then the exit code is 1.
 
 Such a conflict counts as changed until it is resolved: the next "agbox apply" finds no
 markers, and something of the sandbox's version. A file that is again what it was gets the
@@ -116,7 +117,7 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 	if err != nil {
 		return err
 	}
-	o.Paths = paths
+	o.Paths, o.Here = paths, here(".")
 	if o.Branch != "" {
 		o.Message = cmp.Or(o.Message, "Work of sandbox "+sandbox)
 	}
@@ -125,14 +126,15 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 		return err
 	}
 	o.Agree = func(ctx context.Context, folder string, found []client.Executable) (bool, error) {
-		return o.ask(ctx, a, folder, found)
+		return o.ask(ctx, a, folder, called(edits.PlaceIn(folder, o.Here), found))
 	}
 	done, err := c.ApplyWork(ctx, id, o.ApplyOptions)
 	if err != nil {
 		return err
 	}
+	place := edits.PlaceIn(done.Folder, o.Here)
 	if o.Check && len(done.Executable) > 0 {
-		a.showExecutables(done.Folder, done.Executable)
+		a.showExecutables(done.Folder, called(place, done.Executable))
 	}
 	if done.Resumed {
 		a.say("An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
@@ -144,7 +146,7 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 		return err
 	}
 	for _, path := range done.Resolved {
-		a.say("The conflict in %s is resolved.", printable(path))
+		a.say("The conflict in %s is resolved.", printable(place.Name(path)))
 	}
 	return o.conclude(a, sandbox, done)
 }
@@ -206,8 +208,9 @@ func (o *applyOptions) command() string {
 // tell prints what became of each file, as git names it.
 func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 	var look []string
+	place := edits.PlaceIn(done.Folder, o.Here)
 	for _, one := range done.Outcomes {
-		name, letter := printable(one.Path), map[edits.Kind]string{
+		name, letter := printable(place.Name(one.Path)), map[edits.Kind]string{
 			edits.Written: "M", edits.Removed: "D", edits.Merged: "M", edits.Marked: "U", edits.Refused: "U",
 		}[one.Kind]
 		switch {
@@ -216,7 +219,7 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 		case letter == "M" && one.Before == nil:
 			letter = "A"
 		case letter == "M" && one.From != "":
-			letter, name = "R", printable(one.From)+" => "+name
+			letter, name = "R", printable(place.Name(one.From))+" => "+name
 		}
 		switch one.Kind {
 		case edits.Merged:
@@ -233,7 +236,11 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 			continue
 		}
 		if to := leadsOut(one.Path, one.Target); to != "" {
-			look = append(look, printable(filepath.Join(done.Folder, one.Path))+" -> "+printable(to))
+			link := place.Name(one.Path)
+			if place == "" {
+				link = filepath.Join(done.Folder, link)
+			}
+			look = append(look, printable(link)+" -> "+printable(to))
 		}
 	}
 	if len(look) > 0 && !o.Check {

@@ -24,8 +24,9 @@ func (a *app) diffCommand() *cobra.Command {
 		Use:   "diff [SANDBOX] [PATH...] [flags]",
 		Short: "Show what a sandbox changed in its workspace",
 		Long: `Show what a sandbox changed in the workspace that was copied in, as a patch for
-"git apply". Without SANDBOX it is that of this folder. PATH limits it to files and
-folders, relative to the workspace; write -- before them without SANDBOX. What
+"git apply". Without SANDBOX it is that of this folder. PATH limits it to files and folders,
+relative to where you stand in the folder that was copied in, else to its root; so are
+names, except in the patch. Without SANDBOX, write -- before PATH. What
 "agbox apply" has brought to the folder or to a branch is not shown again, except with
 --from-start. A conflict is shown until it is resolved.
 
@@ -74,18 +75,19 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 		return err
 	}
 	defer w.Close()
-	changes := edits.Select(w.Changes, paths)
+	place := edits.PlaceIn(w.Source, here("."))
+	changes := edits.Select(w.Changes, place.Paths(paths))
 	err = a.paged(ctx, o.noPager || len(changes) == 0, func(out io.Writer) error {
 		switch {
 		case o.nameOnly:
 			for _, change := range changes {
-				if _, err := fmt.Fprintln(out, printable(change.Path)); err != nil {
+				if _, err := fmt.Fprintln(out, printable(place.Name(change.Path))); err != nil {
 					return err
 				}
 			}
 			return nil
 		case o.stat:
-			return writeStat(out, changes, a.stdoutWidth(), a.stdoutColours())
+			return writeStat(out, changes, place, a.stdoutWidth(), a.stdoutColours())
 		case len(changes) == 0:
 			return nil
 		}
@@ -152,7 +154,7 @@ func (s *patchScreen) line(line string) string {
 
 // writeStat writes a table as git diff --stat does. width is that of the terminal in
 // characters, 0 if there is none.
-func writeStat(out io.Writer, changes []client.WorkChange, width int, colours bool) error {
+func writeStat(out io.Writer, changes []client.WorkChange, place edits.Place, width int, colours bool) error {
 	if width <= 0 {
 		width = 80
 	}
@@ -169,9 +171,9 @@ func writeStat(out io.Writer, changes []client.WorkChange, width int, colours bo
 		if err != nil {
 			return err
 		}
-		r := row{name: printable(c.Path), Stat: s}
+		r := row{name: printable(place.Name(c.Path)), Stat: s}
 		if c.From != "" {
-			r.name = printable(c.From) + " => " + printable(c.Path)
+			r.name = printable(place.Name(c.From)) + " => " + printable(place.Name(c.Path))
 		}
 		if c.Before != nil {
 			r.before = c.Before.Size

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/edits"
 )
 
 // shownExecutables is how many files of one kind are shown before a question.
@@ -57,6 +58,15 @@ func (a *app) showExecutables(folder string, found []client.Executable) {
 			a.sayEach("  and " + plural(more, "other", "others") + " of " + who)
 		}
 	}
+}
+
+// called are files as they are called from a place in their folder.
+func called(from edits.Place, found []client.Executable) []client.Executable {
+	found = slices.Clone(found)
+	for i := range found {
+		found[i].Path = from.Name(found[i].Path)
+	}
+	return found
 }
 
 // nameExecutables names in one line the files that --yes-executable brings.
