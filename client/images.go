@@ -29,6 +29,15 @@ func (c *Client) ListImages(ctx context.Context) ([]*agboxv1.Image, error) {
 	return out.GetImages(), err
 }
 
+// RemoveImage removes a name of an image, and the image with its last name; with onlyUnused, only
+// one that agbox has built and that nothing uses. The error has the reason IMAGE_IN_USE if a
+// container uses it.
+func (c *Client) RemoveImage(ctx context.Context, image string, onlyUnused bool) error {
+	in := &agboxv1.RemoveImageRequest{Image: image, OnlyUnusedBuilt: onlyUnused}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.RemoveImage, in, atMostOnce)
+	return err
+}
+
 // PullImage pulls an image. It reports progress to progress, which may be nil.
 func (c *Client) PullImage(ctx context.Context, in *agboxv1.PullImageRequest, progress func(*agboxv1.PullImageResponse)) (*agboxv1.Image, error) {
 	var pulled *agboxv1.Image

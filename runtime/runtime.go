@@ -130,6 +130,10 @@ type ListedImage struct {
 	ID string
 	// Names are its tagged references. It is empty if newer images took all its names.
 	Names []string
+	// Parent is the id of the image that it was built on; empty if that is unknown.
+	Parent string
+	// Used is set if a container, which need not run, was made from it.
+	Used bool
 	// Size is the sum of all its layers in bytes, including shared layers.
 	Size      int64
 	CreatedAt time.Time

@@ -16,10 +16,10 @@ import (
 func (a *app) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "List, pull and build images",
+		Short: "List, pull, build and remove images",
 	}
 	onlyCommands(cmd)
-	for _, c := range []*cobra.Command{a.imageLsCommand(), a.imagePullCommand(), a.imageBuildCommand()} {
+	for _, c := range []*cobra.Command{a.imageLsCommand(), a.imagePullCommand(), a.imageBuildCommand(), a.imageRmCommand(), a.imagePruneCommand()} {
 		c.DisableFlagsInUseLine = true
 		cmd.AddCommand(c)
 	}

@@ -19,7 +19,7 @@ const fewTypos = 2
 // name, or not at all, each with the sentence that says what to do.
 var foreignCommands = map[string]string{
 	"images":    "`agbox image ls` lists images.",
-	"rmi":       "agbox removes no images: use `docker rmi`.",
+	"rmi":       "`agbox image rm` removes images.",
 	"delete":    "`agbox rm` removes sandboxes.",
 	"list":      "`agbox ls` lists sandboxes, `agbox ps` the commands in them.",
 	"container": "A sandbox is what Docker calls a container: see `agbox ls`, `agbox run` and `agbox rm`.",

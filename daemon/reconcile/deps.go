@@ -31,6 +31,9 @@ type Engine interface {
 	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)
 	// BuildImage builds an image from a tar archive and returns its id.
 	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
+	// ListImages lists the local images, and RemoveImage removes a name of one.
+	ListImages(ctx context.Context) ([]runtime.ListedImage, error)
+	RemoveImage(ctx context.Context, ref string) error
 	// EnsureNetwork makes the network, or finds the one that it made before.
 	EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error)
 	// EnsureContainer makes the container, or finds the one that it made before.

@@ -96,8 +96,11 @@ type Loop struct {
 	paths  paths.Install
 	host   hostfiles.Checker
 	builds *build.Builder
-	now    func() time.Time
-	log    *slog.Logger
+	// imagesInUse is locked for reading from the look for an image to the container of it.
+	// Held across I/O: an image that was found must be there when its container is made.
+	imagesInUse sync.RWMutex
+	now         func() time.Time
+	log         *slog.Logger
 
 	// The fields up to fenceMode are as in Options.
 

@@ -144,6 +144,8 @@ func (l *Loop) prepare(ctx, pull context.Context, w *sandboxWork, sb ledger.Sand
 func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sandboxNetwork) (id string, err error) {
 	pull, cancel := context.WithTimeout(pull, pullTimeout)
 	defer cancel()
+	l.imagesInUse.RLock()
+	defer l.imagesInUse.RUnlock()
 	image, err := l.image(ctx, pull, sb, sb.Spec, "")
 	if err != nil {
 		return "", err
@@ -174,6 +176,8 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *agboxv1.ServiceSpec, n *sandboxNetwork) error {
 	pull, cancel := context.WithTimeout(pull, pullTimeout)
 	defer cancel()
+	l.imagesInUse.RLock()
+	defer l.imagesInUse.RUnlock()
 	image, err := l.image(ctx, pull, sb, spec, spec.GetName())
 	if err != nil {
 		return aboutService(spec.GetName(), err)

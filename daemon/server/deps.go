@@ -64,6 +64,9 @@ type Loop interface {
 	Archive(ctx context.Context, sb ledger.Sandbox, path string) (io.ReadCloser, error)
 	// BuildImages makes the images that a spec builds, and passes on output and ids.
 	BuildImages(ctx context.Context, spec *agboxv1.CreateSpec, tell func(service, line, id string) error) error
+	// RemoveImage removes a name of an image, with onlyUnused only of a built one that nothing
+	// uses.
+	RemoveImage(ctx context.Context, ref string, onlyUnused bool) error
 	// ServiceLogs writes the output of a service until ctx ends.
 	ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error
 	// ExecInService runs a command in the container of a service, and returns its exit code.

@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
+	"github.com/agbox/agbox/daemon/build"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -30,12 +31,21 @@ func (s *imageCalls) ListImages(ctx context.Context, _ *agboxv1.ListImagesReques
 		return nil, err
 	}
 	resp := new(agboxv1.ListImagesResponse)
-	for _, i := range all {
+	for _, i := range build.List(all) {
 		resp.Images = append(resp.Images, &agboxv1.Image{
 			Id: i.ID, Names: i.Names, SizeBytes: uint64(max(i.Size, 0)), CreatedAt: timestamppb.New(i.CreatedAt),
+			Built: i.Built, Used: i.Needed,
 		})
 	}
 	return resp, nil
+}
+
+// RemoveImage removes an image.
+func (s *imageCalls) RemoveImage(ctx context.Context, req *agboxv1.RemoveImageRequest) (*agboxv1.RemoveImageResponse, error) {
+	if err := s.loop.RemoveImage(ctx, req.GetImage(), req.GetOnlyUnusedBuilt()); err != nil {
+		return nil, err
+	}
+	return new(agboxv1.RemoveImageResponse), nil
 }
 
 // PullImage pulls an image. It ends with its call, and when the daemon stops.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 
@@ -121,15 +122,40 @@ func (e *Engine) pull(ctx context.Context, want runtime.ImageRequest, named refe
 	})
 }
 
-// ListImages lists the engine's images, newest first.
+// RemoveImage removes a name of an image, and the image with its last name. It does nothing if
+// there is none. The fault is IMAGE_IN_USE if a container uses the image.
+func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
+	err := e.call(ctx, "remove the image "+ref, func(cli *client.Client) error {
+		_, err := cli.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+		return err
+	})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err):
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IMAGE_IN_USE,
+			"The image %s is used by a container, has several names, or another image is based on it: remove those first.", ref).With("image", ref).Because(err)
+	}
+	return err
+}
+
+// ListImages lists the engine's images, newest first, also those between the steps of a build.
 func (e *Engine) ListImages(ctx context.Context) ([]runtime.ListedImage, error) {
 	var listed []runtime.ListedImage
 	err := e.call(ctx, "list its images", func(cli *client.Client) error {
-		all, err := cli.ImageList(ctx, image.ListOptions{})
+		all, err := cli.ImageList(ctx, image.ListOptions{All: true})
+		if err != nil {
+			return err
+		}
+		containers, err := cli.ContainerList(ctx, container.ListOptions{All: true})
+		used := make(map[string]bool)
+		for _, c := range containers {
+			used[c.ImageID] = true
+		}
 		listed = make([]runtime.ListedImage, 0, len(all))
 		for _, i := range all {
 			names := slices.DeleteFunc(slices.Clone(i.RepoTags), func(name string) bool { return strings.HasPrefix(name, "<none>") })
-			listed = append(listed, runtime.ListedImage{ID: i.ID, Names: names, Size: i.Size, CreatedAt: time.Unix(i.Created, 0)})
+			listed = append(listed, runtime.ListedImage{ID: i.ID, Names: names, Size: i.Size, CreatedAt: time.Unix(i.Created, 0), Parent: i.ParentID, Used: used[i.ID]})
 		}
 		return err
 	})

@@ -34,6 +34,7 @@ type Engine interface {
 	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
 	Archive(ctx context.Context, id, path string) (io.ReadCloser, error)
 	ListImages(ctx context.Context) ([]runtime.ListedImage, error)
+	RemoveImage(ctx context.Context, ref string) error
 	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
 	ContainerUsage(ctx context.Context, id string) (runtime.Usage, error)
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)

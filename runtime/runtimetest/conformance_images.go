@@ -57,6 +57,32 @@ var imageCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the built image %s is not in the list", tag)
 		}
 	},
+	"AnImageIsRemovedUnlessAContainerUsesIt": func(t *testing.T, s *subject) {
+		tag := "agbox-conformance/" + strings.ToLower(ids.New()) + ":1"
+		id, err := s.Engine.BuildImage(t.Context(), runtime.BuildOptions{Tags: []string{tag}},
+			archiveOf(t, "Dockerfile", "FROM "+s.Image+"\nENV TAG="+tag+"\n"), func(string) error { return nil })
+		must(t, err)
+		made := s.ensure(t, s.sleeper(id, s.network(t).ID))
+		wantReason(t, s.Engine.RemoveImage(t.Context(), tag), agboxv1.ErrorReason_IMAGE_IN_USE)
+		used := func() (there, used bool) {
+			all, err := s.Engine.ListImages(t.Context())
+			must(t, err)
+			i := slices.IndexFunc(all, func(i runtime.ListedImage) bool { return i.ID == id })
+			return i >= 0, i >= 0 && all[i].Used
+		}
+		if there, used := used(); !there || !used {
+			t.Errorf("it is listed: %v, used: %v", there, used)
+		}
+		must(t, s.Engine.RemoveContainer(t.Context(), made))
+		if there, used := used(); !there || used {
+			t.Errorf("after its container it is listed: %v, used: %v", there, used)
+		}
+		must(t, s.Engine.RemoveImage(t.Context(), tag))
+		must(t, s.Engine.RemoveImage(t.Context(), tag))
+		if there, _ := used(); there {
+			t.Error("it is still listed")
+		}
+	},
 	"AFailedBuildIsReported": func(t *testing.T, s *subject) {
 		_, err := s.Engine.BuildImage(t.Context(), runtime.BuildOptions{}, archiveOf(t, "other", "FROM "+s.Image+"\n"), func(string) error { return nil })
 		wantReason(t, err, agboxv1.ErrorReason_IMAGE_BUILD_FAILED)

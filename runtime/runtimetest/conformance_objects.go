@@ -215,6 +215,7 @@ func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerS
 		VerbSandboxInventory: func() error { _, err := e.SandboxInventory(ctx, s.InstallID, s.sandboxID); return err },
 		VerbInspectContainer: func() error { _, err := e.InspectContainer(ctx, id); return err },
 		VerbAbilities:        func() error { _, err := e.Abilities(ctx); return err },
+		VerbRemoveImage:      func() error { return e.RemoveImage(ctx, "agbox-conformance/none:1") },
 		VerbListImages:       func() error { _, err := e.ListImages(ctx); return err },
 		VerbContainerUsage:   func() error { _, err := e.ContainerUsage(ctx, id); return err },
 		VerbEvents: func() error {

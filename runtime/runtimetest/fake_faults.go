@@ -37,6 +37,7 @@ const (
 	VerbExecIn           Verb = "ExecIn"
 	VerbAbilities        Verb = "Abilities"
 	VerbListImages       Verb = "ListImages"
+	VerbRemoveImage      Verb = "RemoveImage"
 	VerbBuildImage       Verb = "BuildImage"
 	VerbCopyTo           Verb = "CopyTo"
 	VerbContainerUsage   Verb = "ContainerUsage"

@@ -72,11 +72,39 @@ func (f *Fake) ListImages(ctx context.Context) ([]runtime.ListedImage, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, name := range sortedKeys(f.images) {
-			listed = append(listed, runtime.ListedImage{ID: f.images[name].ID, Names: []string{name}, Size: 1, CreatedAt: time.Now()})
+			listed = append(listed, runtime.ListedImage{ID: f.images[name].ID, Names: []string{name}, Size: 1, CreatedAt: time.Now(), Used: f.usesLocked(f.images[name].ID)})
 		}
 		return nil
 	})
 	return listed, err
+}
+
+// RemoveImage removes a name of an image, or all of an id.
+func (f *Fake) RemoveImage(ctx context.Context, ref string) error {
+	return f.do(ctx, VerbRemoveImage, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for name, image := range f.images {
+			if name != ref && image.ID != ref {
+				continue
+			}
+			if f.usesLocked(image.ID) {
+				return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IMAGE_IN_USE, "The image %s is used by a container.", ref)
+			}
+			delete(f.images, name)
+		}
+		return nil
+	})
+}
+
+// usesLocked reports whether a container was made from an image.
+func (f *Fake) usesLocked(id string) bool {
+	for _, c := range f.containers {
+		if c.spec.ImageID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // BuildImage requires the Dockerfile in the context and adds an empty image.

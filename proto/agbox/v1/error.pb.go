@@ -128,6 +128,8 @@ const (
 	// The engine that answers is not the one that has the containers of this install, or has
 	// lost its data. Nothing is changed in it. UNAVAILABLE.
 	ErrorReason_ENGINE_CHANGED ErrorReason = 63
+	// A container uses the image, or one is being made. FAILED_PRECONDITION.
+	ErrorReason_IMAGE_IN_USE ErrorReason = 64
 	// The database could not be written, for example because the disk is full. UNAVAILABLE.
 	ErrorReason_STORE_FAILED ErrorReason = 70
 	// The daemon is stopping. Try again. UNAVAILABLE.
@@ -290,6 +292,7 @@ var (
 		61:  "PORT_TAKEN",
 		62:  "IMAGE_BUILD_FAILED",
 		63:  "ENGINE_CHANGED",
+		64:  "IMAGE_IN_USE",
 		70:  "STORE_FAILED",
 		71:  "DAEMON_STOPPING",
 		72:  "OVERLOADED",
@@ -385,6 +388,7 @@ var (
 		"PORT_TAKEN":                     61,
 		"IMAGE_BUILD_FAILED":             62,
 		"ENGINE_CHANGED":                 63,
+		"IMAGE_IN_USE":                   64,
 		"STORE_FAILED":                   70,
 		"DAEMON_STOPPING":                71,
 		"OVERLOADED":                     72,
@@ -466,7 +470,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xd2\x10\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xe4\x10\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -516,6 +520,7 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"PORT_TAKEN\x10=\x12\x16\n" +
 	"\x12IMAGE_BUILD_FAILED\x10>\x12\x12\n" +
 	"\x0eENGINE_CHANGED\x10?\x12\x10\n" +
+	"\fIMAGE_IN_USE\x10@\x12\x10\n" +
 	"\fSTORE_FAILED\x10F\x12\x13\n" +
 	"\x0fDAEMON_STOPPING\x10G\x12\x0e\n" +
 	"\n" +

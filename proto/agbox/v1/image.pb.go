@@ -117,7 +117,12 @@ type Image struct {
 	SizeBytes uint64                 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// For example "linux/amd64". Empty in a list.
-	Platform      string `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`
+	Platform string `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`
+	// agbox has made the image, for a sandbox file with a build or for a preset, and it has no
+	// other name.
+	Built bool `protobuf:"varint,50,opt,name=built,proto3" json:"built,omitempty"`
+	// A container uses it, or an image that is used or that agbox has not made is based on it.
+	Used          bool `protobuf:"varint,51,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -187,6 +192,110 @@ func (x *Image) GetPlatform() string {
 	return ""
 }
 
+func (x *Image) GetBuilt() bool {
+	if x != nil {
+		return x.Built
+	}
+	return false
+}
+
+func (x *Image) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
+}
+
+type RemoveImageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name with its tag, or an id.
+	Image string `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// Remove it only if it is built and not used.
+	OnlyUnusedBuilt bool `protobuf:"varint,2,opt,name=only_unused_built,json=onlyUnusedBuilt,proto3" json:"only_unused_built,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RemoveImageRequest) Reset() {
+	*x = RemoveImageRequest{}
+	mi := &file_agbox_v1_image_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveImageRequest) ProtoMessage() {}
+
+func (x *RemoveImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_image_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveImageRequest.ProtoReflect.Descriptor instead.
+func (*RemoveImageRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RemoveImageRequest) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *RemoveImageRequest) GetOnlyUnusedBuilt() bool {
+	if x != nil {
+		return x.OnlyUnusedBuilt
+	}
+	return false
+}
+
+type RemoveImageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveImageResponse) Reset() {
+	*x = RemoveImageResponse{}
+	mi := &file_agbox_v1_image_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveImageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveImageResponse) ProtoMessage() {}
+
+func (x *RemoveImageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_image_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveImageResponse.ProtoReflect.Descriptor instead.
+func (*RemoveImageResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{4}
+}
+
 type PullImageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name with tag or digest. Without one, "latest". Credentials come from the Docker
@@ -202,7 +311,7 @@ type PullImageRequest struct {
 
 func (x *PullImageRequest) Reset() {
 	*x = PullImageRequest{}
-	mi := &file_agbox_v1_image_proto_msgTypes[3]
+	mi := &file_agbox_v1_image_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +323,7 @@ func (x *PullImageRequest) String() string {
 func (*PullImageRequest) ProtoMessage() {}
 
 func (x *PullImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_image_proto_msgTypes[3]
+	mi := &file_agbox_v1_image_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +336,7 @@ func (x *PullImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullImageRequest.ProtoReflect.Descriptor instead.
 func (*PullImageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_image_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PullImageRequest) GetImage() string {
@@ -266,7 +375,7 @@ type PullImageResponse struct {
 
 func (x *PullImageResponse) Reset() {
 	*x = PullImageResponse{}
-	mi := &file_agbox_v1_image_proto_msgTypes[4]
+	mi := &file_agbox_v1_image_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -278,7 +387,7 @@ func (x *PullImageResponse) String() string {
 func (*PullImageResponse) ProtoMessage() {}
 
 func (x *PullImageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_image_proto_msgTypes[4]
+	mi := &file_agbox_v1_image_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -291,7 +400,7 @@ func (x *PullImageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullImageResponse.ProtoReflect.Descriptor instead.
 func (*PullImageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_image_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PullImageResponse) GetLayersDone() uint32 {
@@ -342,7 +451,7 @@ type BuildImageRequest struct {
 
 func (x *BuildImageRequest) Reset() {
 	*x = BuildImageRequest{}
-	mi := &file_agbox_v1_image_proto_msgTypes[5]
+	mi := &file_agbox_v1_image_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +463,7 @@ func (x *BuildImageRequest) String() string {
 func (*BuildImageRequest) ProtoMessage() {}
 
 func (x *BuildImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_image_proto_msgTypes[5]
+	mi := &file_agbox_v1_image_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +476,7 @@ func (x *BuildImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildImageRequest.ProtoReflect.Descriptor instead.
 func (*BuildImageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_image_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BuildImageRequest) GetPart() isBuildImageRequest_Part {
@@ -433,7 +542,7 @@ type BuildOptions struct {
 
 func (x *BuildOptions) Reset() {
 	*x = BuildOptions{}
-	mi := &file_agbox_v1_image_proto_msgTypes[6]
+	mi := &file_agbox_v1_image_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +554,7 @@ func (x *BuildOptions) String() string {
 func (*BuildOptions) ProtoMessage() {}
 
 func (x *BuildOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_image_proto_msgTypes[6]
+	mi := &file_agbox_v1_image_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +567,7 @@ func (x *BuildOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildOptions.ProtoReflect.Descriptor instead.
 func (*BuildOptions) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_image_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BuildOptions) GetTags() []string {
@@ -522,7 +631,7 @@ type BuildImageResponse struct {
 
 func (x *BuildImageResponse) Reset() {
 	*x = BuildImageResponse{}
-	mi := &file_agbox_v1_image_proto_msgTypes[7]
+	mi := &file_agbox_v1_image_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +643,7 @@ func (x *BuildImageResponse) String() string {
 func (*BuildImageResponse) ProtoMessage() {}
 
 func (x *BuildImageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_image_proto_msgTypes[7]
+	mi := &file_agbox_v1_image_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +656,7 @@ func (x *BuildImageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildImageResponse.ProtoReflect.Descriptor instead.
 func (*BuildImageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_image_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_image_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BuildImageResponse) GetOutput() string {
@@ -571,7 +680,7 @@ const file_agbox_v1_image_proto_rawDesc = "" +
 	"\x14agbox/v1/image.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n" +
 	"\x11ListImagesRequest\"=\n" +
 	"\x12ListImagesResponse\x12'\n" +
-	"\x06images\x18\x01 \x03(\v2\x0f.agbox.v1.ImageR\x06images\"\xa3\x01\n" +
+	"\x06images\x18\x01 \x03(\v2\x0f.agbox.v1.ImageR\x06images\"\xcd\x01\n" +
 	"\x05Image\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x1d\n" +
@@ -579,7 +688,14 @@ const file_agbox_v1_image_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x129\n" +
 	"\n" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
-	"\bplatform\x18\x05 \x01(\tR\bplatform\"\xb7\x01\n" +
+	"\bplatform\x18\x05 \x01(\tR\bplatform\x12\x14\n" +
+	"\x05built\x182 \x01(\bR\x05built\x12\x12\n" +
+	"\x04used\x183 \x01(\bR\x04used\"b\n" +
+	"\x12RemoveImageRequest\x12 \n" +
+	"\x05image\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80 R\x05image\x12*\n" +
+	"\x11only_unused_built\x18\x02 \x01(\bR\x0fonlyUnusedBuilt\"\x15\n" +
+	"\x13RemoveImageResponse\"\xb7\x01\n" +
 	"\x10PullImageRequest\x12 \n" +
 	"\x05image\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80 R\x05image\x12I\n" +
@@ -628,27 +744,29 @@ func file_agbox_v1_image_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_image_proto_rawDescData
 }
 
-var file_agbox_v1_image_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_agbox_v1_image_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_agbox_v1_image_proto_goTypes = []any{
 	(*ListImagesRequest)(nil),     // 0: agbox.v1.ListImagesRequest
 	(*ListImagesResponse)(nil),    // 1: agbox.v1.ListImagesResponse
 	(*Image)(nil),                 // 2: agbox.v1.Image
-	(*PullImageRequest)(nil),      // 3: agbox.v1.PullImageRequest
-	(*PullImageResponse)(nil),     // 4: agbox.v1.PullImageResponse
-	(*BuildImageRequest)(nil),     // 5: agbox.v1.BuildImageRequest
-	(*BuildOptions)(nil),          // 6: agbox.v1.BuildOptions
-	(*BuildImageResponse)(nil),    // 7: agbox.v1.BuildImageResponse
-	nil,                           // 8: agbox.v1.BuildOptions.BuildArgsEntry
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(PullPolicy)(0),               // 10: agbox.v1.PullPolicy
+	(*RemoveImageRequest)(nil),    // 3: agbox.v1.RemoveImageRequest
+	(*RemoveImageResponse)(nil),   // 4: agbox.v1.RemoveImageResponse
+	(*PullImageRequest)(nil),      // 5: agbox.v1.PullImageRequest
+	(*PullImageResponse)(nil),     // 6: agbox.v1.PullImageResponse
+	(*BuildImageRequest)(nil),     // 7: agbox.v1.BuildImageRequest
+	(*BuildOptions)(nil),          // 8: agbox.v1.BuildOptions
+	(*BuildImageResponse)(nil),    // 9: agbox.v1.BuildImageResponse
+	nil,                           // 10: agbox.v1.BuildOptions.BuildArgsEntry
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(PullPolicy)(0),               // 12: agbox.v1.PullPolicy
 }
 var file_agbox_v1_image_proto_depIdxs = []int32{
 	2,  // 0: agbox.v1.ListImagesResponse.images:type_name -> agbox.v1.Image
-	9,  // 1: agbox.v1.Image.created_at:type_name -> google.protobuf.Timestamp
-	10, // 2: agbox.v1.PullImageRequest.policy:type_name -> agbox.v1.PullPolicy
+	11, // 1: agbox.v1.Image.created_at:type_name -> google.protobuf.Timestamp
+	12, // 2: agbox.v1.PullImageRequest.policy:type_name -> agbox.v1.PullPolicy
 	2,  // 3: agbox.v1.PullImageResponse.image:type_name -> agbox.v1.Image
-	6,  // 4: agbox.v1.BuildImageRequest.options:type_name -> agbox.v1.BuildOptions
-	8,  // 5: agbox.v1.BuildOptions.build_args:type_name -> agbox.v1.BuildOptions.BuildArgsEntry
+	8,  // 4: agbox.v1.BuildImageRequest.options:type_name -> agbox.v1.BuildOptions
+	10, // 5: agbox.v1.BuildOptions.build_args:type_name -> agbox.v1.BuildOptions.BuildArgsEntry
 	6,  // [6:6] is the sub-list for method output_type
 	6,  // [6:6] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
@@ -662,7 +780,7 @@ func file_agbox_v1_image_proto_init() {
 		return
 	}
 	file_agbox_v1_spec_proto_init()
-	file_agbox_v1_image_proto_msgTypes[5].OneofWrappers = []any{
+	file_agbox_v1_image_proto_msgTypes[7].OneofWrappers = []any{
 		(*BuildImageRequest_Options)(nil),
 		(*BuildImageRequest_Context)(nil),
 	}
@@ -673,7 +791,7 @@ func file_agbox_v1_image_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_image_proto_rawDesc), len(file_agbox_v1_image_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

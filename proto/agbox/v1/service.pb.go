@@ -2697,7 +2697,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x19CONFIG_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONFIG_FORMAT_AGBOX\x10\x01\x12\x1e\n" +
 	"\x1aCONFIG_FORMAT_DEVCONTAINER\x10\x02\x12\x19\n" +
-	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xf8\x13\n" +
+	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\xc4\x14\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rUpgradeDaemon\x12\x1e.agbox.v1.UpgradeDaemonRequest\x1a\x1f.agbox.v1.UpgradeDaemonResponse\x12P\n" +
@@ -2734,7 +2734,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"WatchStats\x12\x1b.agbox.v1.WatchStatsRequest\x1a\x1c.agbox.v1.WatchStatsResponse0\x01\x12P\n" +
 	"\rListProcesses\x12\x1e.agbox.v1.ListProcessesRequest\x1a\x1f.agbox.v1.ListProcessesResponse\x12G\n" +
 	"\n" +
-	"ListImages\x12\x1b.agbox.v1.ListImagesRequest\x1a\x1c.agbox.v1.ListImagesResponse\x12F\n" +
+	"ListImages\x12\x1b.agbox.v1.ListImagesRequest\x1a\x1c.agbox.v1.ListImagesResponse\x12J\n" +
+	"\vRemoveImage\x12\x1c.agbox.v1.RemoveImageRequest\x1a\x1d.agbox.v1.RemoveImageResponse\x12F\n" +
 	"\tPullImage\x12\x1a.agbox.v1.PullImageRequest\x1a\x1b.agbox.v1.PullImageResponse0\x01\x12K\n" +
 	"\n" +
 	"BuildImage\x12\x1b.agbox.v1.BuildImageRequest\x1a\x1c.agbox.v1.BuildImageResponse(\x010\x01\x12a\n" +
@@ -2820,22 +2821,24 @@ var file_agbox_v1_service_proto_goTypes = []any{
 	(*WatchStatsRequest)(nil),             // 61: agbox.v1.WatchStatsRequest
 	(*ListProcessesRequest)(nil),          // 62: agbox.v1.ListProcessesRequest
 	(*ListImagesRequest)(nil),             // 63: agbox.v1.ListImagesRequest
-	(*PullImageRequest)(nil),              // 64: agbox.v1.PullImageRequest
-	(*BuildImageRequest)(nil),             // 65: agbox.v1.BuildImageRequest
-	(*DoctorRequest)(nil),                 // 66: agbox.v1.DoctorRequest
-	(*ResolveResponse)(nil),               // 67: agbox.v1.ResolveResponse
-	(*CreateExecResponse)(nil),            // 68: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 69: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 70: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 71: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 72: agbox.v1.FollowExecLogsResponse
-	(*AttachExecResponse)(nil),            // 73: agbox.v1.AttachExecResponse
-	(*WatchStatsResponse)(nil),            // 74: agbox.v1.WatchStatsResponse
-	(*ListProcessesResponse)(nil),         // 75: agbox.v1.ListProcessesResponse
-	(*ListImagesResponse)(nil),            // 76: agbox.v1.ListImagesResponse
-	(*PullImageResponse)(nil),             // 77: agbox.v1.PullImageResponse
-	(*BuildImageResponse)(nil),            // 78: agbox.v1.BuildImageResponse
-	(*DoctorResponse)(nil),                // 79: agbox.v1.DoctorResponse
+	(*RemoveImageRequest)(nil),            // 64: agbox.v1.RemoveImageRequest
+	(*PullImageRequest)(nil),              // 65: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 66: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 67: agbox.v1.DoctorRequest
+	(*ResolveResponse)(nil),               // 68: agbox.v1.ResolveResponse
+	(*CreateExecResponse)(nil),            // 69: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 70: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 71: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 72: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 73: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 74: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 75: agbox.v1.WatchStatsResponse
+	(*ListProcessesResponse)(nil),         // 76: agbox.v1.ListProcessesResponse
+	(*ListImagesResponse)(nil),            // 77: agbox.v1.ListImagesResponse
+	(*RemoveImageResponse)(nil),           // 78: agbox.v1.RemoveImageResponse
+	(*PullImageResponse)(nil),             // 79: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 80: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 81: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
 	44, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
@@ -2900,45 +2903,47 @@ var file_agbox_v1_service_proto_depIdxs = []int32{
 	61, // 59: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
 	62, // 60: agbox.v1.SandboxService.ListProcesses:input_type -> agbox.v1.ListProcessesRequest
 	63, // 61: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	64, // 62: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	65, // 63: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	35, // 64: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
-	66, // 65: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 66: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 67: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	14, // 68: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	10, // 69: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	67, // 70: agbox.v1.SandboxService.Resolve:output_type -> agbox.v1.ResolveResponse
-	16, // 71: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	18, // 72: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	26, // 73: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 74: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 75: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 76: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
-	26, // 77: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	25, // 78: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	49, // 79: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	68, // 80: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	26, // 81: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	69, // 82: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	70, // 83: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	71, // 84: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	26, // 85: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	72, // 86: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	72, // 87: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	73, // 88: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	29, // 89: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	31, // 90: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	34, // 91: agbox.v1.SandboxService.ExecInService:output_type -> agbox.v1.ExecInServiceResponse
-	74, // 92: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	75, // 93: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
-	76, // 94: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	77, // 95: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	78, // 96: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	36, // 97: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
-	79, // 98: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	66, // [66:99] is the sub-list for method output_type
-	33, // [33:66] is the sub-list for method input_type
+	64, // 62: agbox.v1.SandboxService.RemoveImage:input_type -> agbox.v1.RemoveImageRequest
+	65, // 63: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	66, // 64: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	35, // 65: agbox.v1.SandboxService.BuildSandboxImages:input_type -> agbox.v1.BuildSandboxImagesRequest
+	67, // 66: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 67: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 68: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	14, // 69: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	10, // 70: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	68, // 71: agbox.v1.SandboxService.Resolve:output_type -> agbox.v1.ResolveResponse
+	16, // 72: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	18, // 73: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	26, // 74: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 75: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 76: agbox.v1.SandboxService.RestartSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 77: agbox.v1.SandboxService.RenameSandbox:output_type -> agbox.v1.AcceptedResponse
+	26, // 78: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	25, // 79: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	49, // 80: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	69, // 81: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	26, // 82: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	70, // 83: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	71, // 84: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	72, // 85: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	26, // 86: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	73, // 87: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	73, // 88: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	74, // 89: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	29, // 90: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	31, // 91: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	34, // 92: agbox.v1.SandboxService.ExecInService:output_type -> agbox.v1.ExecInServiceResponse
+	75, // 93: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	76, // 94: agbox.v1.SandboxService.ListProcesses:output_type -> agbox.v1.ListProcessesResponse
+	77, // 95: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	78, // 96: agbox.v1.SandboxService.RemoveImage:output_type -> agbox.v1.RemoveImageResponse
+	79, // 97: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	80, // 98: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	36, // 99: agbox.v1.SandboxService.BuildSandboxImages:output_type -> agbox.v1.BuildSandboxImagesResponse
+	81, // 100: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	67, // [67:101] is the sub-list for method output_type
+	33, // [33:67] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name

@@ -57,6 +57,7 @@ const (
 	SandboxService_WatchStats_FullMethodName             = "/agbox.v1.SandboxService/WatchStats"
 	SandboxService_ListProcesses_FullMethodName          = "/agbox.v1.SandboxService/ListProcesses"
 	SandboxService_ListImages_FullMethodName             = "/agbox.v1.SandboxService/ListImages"
+	SandboxService_RemoveImage_FullMethodName            = "/agbox.v1.SandboxService/RemoveImage"
 	SandboxService_PullImage_FullMethodName              = "/agbox.v1.SandboxService/PullImage"
 	SandboxService_BuildImage_FullMethodName             = "/agbox.v1.SandboxService/BuildImage"
 	SandboxService_BuildSandboxImages_FullMethodName     = "/agbox.v1.SandboxService/BuildSandboxImages"
@@ -161,6 +162,9 @@ type SandboxServiceClient interface {
 	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
 	// ListImages lists the images of the engine.
 	ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error)
+	// RemoveImage removes a name of an image, and the image with its last name. It is refused
+	// with IMAGE_IN_USE if a container uses it, and while a container is being made.
+	RemoveImage(ctx context.Context, in *RemoveImageRequest, opts ...grpc.CallOption) (*RemoveImageResponse, error)
 	// PullImage pulls an image and reports progress. The last message has the image.
 	PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error)
 	// BuildImage lets the engine build an image. The first message has the options. The
@@ -534,6 +538,16 @@ func (c *sandboxServiceClient) ListImages(ctx context.Context, in *ListImagesReq
 	return out, nil
 }
 
+func (c *sandboxServiceClient) RemoveImage(ctx context.Context, in *RemoveImageRequest, opts ...grpc.CallOption) (*RemoveImageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveImageResponse)
+	err := c.cc.Invoke(ctx, SandboxService_RemoveImage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxServiceClient) PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[8], SandboxService_PullImage_FullMethodName, cOpts...)
@@ -693,6 +707,9 @@ type SandboxServiceServer interface {
 	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	// ListImages lists the images of the engine.
 	ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error)
+	// RemoveImage removes a name of an image, and the image with its last name. It is refused
+	// with IMAGE_IN_USE if a container uses it, and while a container is being made.
+	RemoveImage(context.Context, *RemoveImageRequest) (*RemoveImageResponse, error)
 	// PullImage pulls an image and reports progress. The last message has the image.
 	PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error
 	// BuildImage lets the engine build an image. The first message has the options. The
@@ -802,6 +819,9 @@ func (UnimplementedSandboxServiceServer) ListProcesses(context.Context, *ListPro
 }
 func (UnimplementedSandboxServiceServer) ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListImages not implemented")
+}
+func (UnimplementedSandboxServiceServer) RemoveImage(context.Context, *RemoveImageRequest) (*RemoveImageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveImage not implemented")
 }
 func (UnimplementedSandboxServiceServer) PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error {
 	return status.Error(codes.Unimplemented, "method PullImage not implemented")
@@ -1294,6 +1314,24 @@ func _SandboxService_ListImages_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_RemoveImage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveImageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).RemoveImage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_RemoveImage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).RemoveImage(ctx, req.(*RemoveImageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SandboxService_PullImage_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(PullImageRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1431,6 +1469,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListImages",
 			Handler:    _SandboxService_ListImages_Handler,
+		},
+		{
+			MethodName: "RemoveImage",
+			Handler:    _SandboxService_RemoveImage_Handler,
 		},
 		{
 			MethodName: "Doctor",
