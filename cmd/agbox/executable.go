@@ -73,7 +73,11 @@ func called(from edits.Place, found []client.Executable) []client.Executable {
 func (a *app) nameExecutables(found []client.Executable) {
 	var names []string
 	for _, one := range found[:min(len(found), shownExecutables)] {
-		names = append(names, printable(one.Path)+" ("+one.Who+")")
+		name := printable(one.Path)
+		if one.Repository {
+			name += "/"
+		}
+		names = append(names, one.Letter+" "+name+" ("+one.Who+")")
 	}
 	if more := len(found) - len(names); more > 0 {
 		names = append(names, plural(more, "other", "others"))

@@ -202,7 +202,8 @@ func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
 		t.Errorf("a yes ends with %d", code)
 	}
 	wantThere(t, fresh, true, ".git/hooks/post-merge", ".git/refs", "bare/HEAD", "bare/refs", "bare/objects", ".claude/settings.json")
-	named(in.Agbox(t, "cp", "--yes-executable", "demo:/workspace/.", dir).Want(t, 0).Stderr)
+	line := in.Agbox(t, "cp", "--yes-executable", "demo:/workspace/.", dir).Want(t, 0).Stderr
+	named(strings.NewReplacer(": ", "\n", ", A ", "\nA ", ", M ", "\nM ", " (", "  (").Replace(line))
 	wantThere(t, dir, true, ".git/hooks/post-merge", "agbox.yml", "bare/refs")
 	if r := in.Agbox(t, "cp", "demo:/workspace/.", dir).Want(t, 0); r.Stderr != "" { // nothing is new
 		t.Errorf("once more: %s", r.Stderr)
