@@ -63,7 +63,6 @@ The next "agbox %[5]s" here goes on in it, with the copy that it has; --new make
   %[4]s
 Settings of Git, the login of the GitHub CLI and your SSH agent go in by --with, or if you
 agreed to that once on a terminal. One line says what was handed over.
-
 Settings of %[1]s in the folder that run programs with your login, or send it elsewhere,
 are shown and asked about. Without a yes %[1]s starts without them.
 
@@ -94,7 +93,7 @@ variable %[3]s names another one that contains %[1]s.`, p.Command, p.Title, p.Im
 	f.BoolVar(&o.verbose, "verbose", false, "say what this machine does not have to hand over")
 	addBase(cmd, &o.base)
 	o.addFlags(cmd)
-	shortHelp(cmd, "with", "ask", "no-workspace", "mount-workspace", "rm", "name", "image", "base", "verbose")
+	shortHelp(cmd, "with", "new", "ask", "no-workspace", "mount-workspace", "rm", "name", "image", "base", "verbose")
 	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(append(slices.Clone(presets.Extras), noExtras), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
