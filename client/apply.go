@@ -34,6 +34,9 @@ type ApplyOptions struct {
 	// Branch commits the work on this branch of the folder's repository instead, with
 	// Message. Neither the work tree nor the index is touched.
 	Branch, Message string
+	// Filters allows the filters of git that only the settings of the folder's repository
+	// define. Files for Branch that need them are an error otherwise.
+	Filters bool
 	// Agree is asked, except for a check, before anything is changed, if this machine would
 	// execute some of the files. Nil agrees.
 	Agree Agree
@@ -57,6 +60,9 @@ type AppliedWork struct {
 	// there are conflicts, or if the branch has all changes already.
 	Changed bool
 	Commit  string
+	// Outside are the changed files that are on no branch, because git ignores or does not
+	// track them.
+	Outside []string
 	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
 	// killed. Nothing in it is used.
 	OldStage bool
@@ -148,8 +154,9 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 		done.Resolved, done.Resumed = out.Resolved, out.Finished
 		return done, out.Finished || out.Again, err
 	}
-	out, err := edits.Commit(ctx, changes, edits.BranchOptions{Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check})
-	done.Outcomes, done.Commit = out.Outcomes, out.Commit
+	out, err := edits.Commit(ctx, changes, edits.BranchOptions{Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters})
+	done.Outcomes, done.Commit, done.Outside = out.Outcomes, out.Commit, out.Outside
+	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool { return slices.Contains(out.Outside, c.Path) })
 	if err == nil && !o.Check && done.Conflicts() == 0 && len(changes) > 0 {
 		err = advance(id, edits.AdvanceAll(changes))
 	}

@@ -277,3 +277,23 @@ func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
 	in.inside(t, "demo", `cd /workspace; echo 2 > a`)
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "", "")
 }
+
+func TestFilesOutsideOfGitAreNamedAndNotOnTheBranch(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	root := in.write(t, "project", map[string]string{".gitignore": "/dist/\n*.log\n", "a": "1\n", "dist/x.js": "1\n", "dist/y.js": "1\n", "b.log": "1\n"})
+	gitIn(t, root, "init", "-q", "-b", "main")
+	gitIn(t, root, "config", "user.name", "Ann")
+	gitIn(t, root, "config", "user.email", "ann@example.org")
+	gitIn(t, root, "config", "core.autocrlf", "input")
+	gitIn(t, root, "add", ".")
+	gitIn(t, root, "commit", "-q", "-m", "first")
+	in.write(t, "project", map[string]string{"a": "1\r\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
+	in.inside(t, "demo", `cd /workspace; printf '1\r\n2\r\n' > a; echo 2 > dist/x.js; rm dist/y.js; echo 2 > b.log`)
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0).WantOutput(t, "M a\n",
+		"agbox: Not on the branch, because git does not track them: b.log, dist/ (2 files). `agbox apply demo` without --branch brings them.\nagbox: Branch fix has the work as commit "+gitIn(t, root, "rev-parse", "--short=12", "fix")[:12]+".\n")
+	harness.WantSame(t, "the branch", gitIn(t, root, "show", "fix:a"), "1\n2\n")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "b.log\ndist/x.js\ndist/y.js\n", "")
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a\nM b.log\nM dist/x.js\nD dist/y.js\n", "")
+}

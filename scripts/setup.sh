@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs and starts what agbox needs and this machine lacks: a C compiler (for Go's race detector), busybox and
 # mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), tmux, zsh, fish and
-# bash-completion (for the tests of the screen), Node.js and npm (for the test with a JavaScript client), a Docker engine.
+# bash-completion (for the tests of the screen), git-lfs (for the test with its filters), Node.js and npm (for the test with a JavaScript client), a Docker engine.
 # Does and prints nothing if nothing is missing.
 #
 #   scripts/setup.sh            what make demo and make test need
@@ -54,6 +54,7 @@ missing_packages() {
 	[[ -r /usr/share/bash-completion/bash_completion ]] || echo bash-completion
 	have node || echo nodejs
 	have npm || echo npm
+	have git-lfs || echo git-lfs
 	local program
 	for program in "${also[@]}"; do have "$program" || echo "$program"; done
 	if [[ $(engine_state) == down && -z ${DOCKER_HOST:-} ]]; then

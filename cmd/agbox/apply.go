@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +44,10 @@ and the next "agbox apply" completes the work and says so.
 
 With --branch, the work becomes a commit on a branch of the folder's git repository, at
 HEAD or on top of the branch if it exists. The files and the index stay as they are. If
-there are conflicts, no commit is made. "agbox diff" and "agbox rm" then count the work as
+there are conflicts, no commit is made. The branch gets what git stores of a file, with ends
+of lines and filters such as git-lfs as you have set them up. A filter that only the settings
+of the repository define needs --yes-executable. Changed files that git ignores or does not
+track stay out of the branch, and are named. "agbox diff" and "agbox rm" then count the work as
 brought back; the folder does not have it, so "agbox sync" and "agbox apply" bring it there.
 
 Files that programs of this machine execute because they are there, that agents read as
@@ -125,6 +130,7 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 	if err != nil {
 		return err
 	}
+	o.Filters = o.yes
 	o.Agree = func(ctx context.Context, folder string, found []client.Executable) (bool, error) {
 		return o.ask(ctx, a, folder, called(edits.PlaceIn(folder, o.Here), found))
 	}
@@ -160,6 +166,9 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 			merged++
 		}
 	}
+	if len(done.Outside) > 0 {
+		a.say("Not on the branch, because git does not track them: %s. `agbox apply %s` without --branch brings them.", outsides(done.Outside), sandbox)
+	}
 	left := !o.Check && len(done.Executable) > 0
 	if left {
 		a.say("%s left out: see `agbox diff %[2]s`. `%[3]s %[2]s --yes-executable` brings them.", wereExecutables(done.Executable), sandbox, o.command())
@@ -176,7 +185,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved) == 0 && !left:
+	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
@@ -185,6 +194,29 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	}
 	return nil
+}
+
+// outsides names the files outside of git by the first parts of their paths.
+func outsides(all []string) string {
+	files := make(map[string]int)
+	for _, name := range all {
+		if first, _, below := strings.Cut(name, "/"); below {
+			name = first + "/"
+		}
+		files[name]++
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		text := printable(name)
+		if strings.HasSuffix(name, "/") {
+			text += " (" + plural(files[name], "file", "files") + ")"
+		}
+		out = append(out, text)
+	}
+	if more := len(out) - shownExecutables; more > 0 {
+		out = append(out[:shownExecutables], plural(more, "other", "others"))
+	}
+	return strings.Join(out, ", ")
 }
 
 // count counts what is set.

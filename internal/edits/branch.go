@@ -1,15 +1,13 @@
 package edits
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/internal/scratch"
@@ -25,11 +23,15 @@ type BranchOptions struct {
 	Label string
 	// Check decides, and changes nothing.
 	Check bool
+	// Filters allows the filters of git that only the repository's own settings define.
+	Filters bool
 }
 
 // Committed is the result of Commit.
 type Committed struct {
 	Outcomes []Outcome
+	// Outside are changed files that git does not track: they are on no branch.
+	Outside []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
 	// changes already, or for a check.
 	Commit string
@@ -48,12 +50,19 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	if err != nil {
 		return Committed{}, err
 	}
+	var out Committed
+	changes, out.Outside, err = b.outside(changes)
+	if err != nil {
+		return Committed{}, err
+	}
+	if changes, err = b.convert(changes); err != nil {
+		return Committed{}, err
+	}
 	m := &merger{ctx: ctx, ours: b, dir: dir.Path, label: o.Label}
 	decisions, err := m.plan(changes)
 	if err != nil {
 		return Committed{}, err
 	}
-	var out Committed
 	clean, news := true, false
 	for _, d := range decisions {
 		if d.Kind == Marked {
@@ -71,9 +80,7 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 
 // branch is the tree that work is merged into.
 type branch struct {
-	*git
-	// prefix is the folder in the tree, with a slash at the end, or empty.
-	prefix string
+	*target
 	// ref is the branch, and tip its commit, empty if it does not exist. parent is the commit
 	// to build on, empty in a repository without commits.
 	ref, tip, parent string
@@ -86,16 +93,12 @@ type branch struct {
 type treeEntry struct{ mode, object string }
 
 func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, error) {
-	where, err := rev(ctx, o.Folder)
+	t, err := openTarget(ctx, o.Folder, dir, o.Filters)
 	if err != nil {
 		return nil, err
 	}
-	b := &branch{
-		git:    &git{ctx: ctx, dir: dir, gitDir: where[0], ownConfig: true},
-		prefix: where[1], ref: "refs/heads/" + o.Branch,
-		entries: make(map[string]treeEntry), folders: make(map[string]bool),
-	}
-	if _, err := b.run(nil, "check-ref-format", b.ref); err != nil || strings.HasPrefix(o.Branch, "-") {
+	b := &branch{target: t, ref: "refs/heads/" + o.Branch, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
+	if _, err := b.own.run(nil, "check-ref-format", b.ref); err != nil || strings.HasPrefix(o.Branch, "-") {
 		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
 	}
 	if err := b.notCheckedOut(o.Branch); err != nil {
@@ -112,7 +115,7 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 	if b.parent == "" {
 		return b, nil
 	}
-	out, err := b.run(nil, "ls-tree", "-r", "-z", "--full-tree", b.parent)
+	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", b.parent)
 	if err != nil {
 		return nil, err
 	}
@@ -134,30 +137,10 @@ func (b *branch) list(out []byte) {
 	}
 }
 
-// rev finds the repository of a folder: its git folder, and the path of the folder in it.
-func rev(ctx context.Context, folder string) ([]string, error) {
-	cmd := exec.CommandContext(ctx, "git", "rev-parse", "--absolute-git-dir", "--show-prefix")
-	cmd.Dir = folder
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if errors.Is(err, exec.ErrNotFound) {
-		return nil, ErrNoGit
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s is in no git repository that can be used (%s)", folder, strings.TrimSpace(said.String()))
-	}
-	lines := strings.Split(string(out), "\n")
-	if len(lines) < 2 || !filepath.IsAbs(lines[0]) {
-		return nil, fmt.Errorf("%s is in no work tree of a git repository", folder)
-	}
-	return lines, nil
-}
-
 // notCheckedOut refuses a branch that a work tree has checked out: its files would not
 // follow.
 func (b *branch) notCheckedOut(name string) error {
-	out, err := b.run(nil, "worktree", "list", "--porcelain")
+	out, err := b.refs.run(nil, "worktree", "list", "--porcelain")
 	if err != nil {
 		return err
 	}
@@ -167,15 +150,6 @@ func (b *branch) notCheckedOut(name string) error {
 		}
 	}
 	return nil
-}
-
-// commitOf resolves a reference; empty if it does not exist.
-func (b *branch) commitOf(ref string) (string, error) {
-	out, err := b.run(nil, "rev-parse", "--verify", "-q", ref+"^{commit}")
-	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return "", nil
-	}
-	return strings.TrimSpace(string(out)), err
 }
 
 func (b *branch) state(name string) (*File, error) {
@@ -198,7 +172,7 @@ func (b *branch) state(name string) (*File, error) {
 }
 
 func (b *branch) read(name string) ([]byte, error) {
-	return b.run(nil, "cat-file", "blob", b.entries[name].object)
+	return b.own.run(nil, "cat-file", "blob", b.entries[name].object)
 }
 
 func (b *branch) freed(name string, removed map[string]bool) (bool, error) {
@@ -230,7 +204,7 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 		case Written, Merged:
 			name := d.AfterFile()
 			if d.content != nil {
-				name = filepath.Join(b.dir, fmt.Sprintf("merged-%d", i))
+				name = filepath.Join(b.own.dir, fmt.Sprintf("merged-%d", i))
 				if err := os.WriteFile(name, d.content, 0o600); err != nil {
 					return "", err
 				}
@@ -238,15 +212,15 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 			names, written = append(names, name), append(written, d)
 		}
 	}
-	objects, err := b.blobs(names)
+	objects, err := b.own.blobs(names)
 	if err != nil {
 		return "", err
 	}
 	for i, d := range written {
 		fmt.Fprintf(&list, "%s %s 0\t%s\x00", d.new.Mode(), objects[i], path.Join(b.prefix, d.Path))
 	}
-	with := *b.git
-	with.env = append(with.env, "GIT_INDEX_FILE="+filepath.Join(b.dir, "index"))
+	with := *b.own
+	with.env = append(slices.Clone(with.env), "GIT_INDEX_FILE="+filepath.Join(b.own.dir, "index"))
 	if b.parent != "" {
 		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
 			return "", err
@@ -263,15 +237,10 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 	if b.parent != "" {
 		args = append(args, "-p", b.parent)
 	}
-	out, err := b.run(strings.NewReader(o.Message+"\n"), args...)
+	out, err := b.own.run(strings.NewReader(o.Message+"\n"), args...)
 	if err != nil {
 		return "", err
 	}
 	commit := strings.TrimSpace(string(out))
-	old := b.tip
-	if old == "" {
-		old = strings.Repeat("0", len(commit))
-	}
-	_, err = b.run(nil, "update-ref", "-m", "agbox apply", b.ref, commit, old)
-	return commit, err
+	return commit, b.bring(commit, b.ref, b.tip, b.parent)
 }

@@ -17,21 +17,36 @@ import (
 // ErrNoGit is the error if git is needed and this machine has none.
 var ErrNoGit = errors.New("this machine has no git, which is needed here: install it (Debian: apt-get install git)")
 
-// git runs git with nothing of the caller's configuration, or only with that of the
-// repository in gitDir.
+// git runs git: this type is the only place that does, always with the same settings (fixed,
+// fixedEnv). Nothing is fetched, also no object that a repository says another one has, and no
+// hook, monitor, credential helper or pager runs. Variables of the caller's git do not count.
 type git struct {
 	ctx context.Context
-	// dir is the working directory, and gitDir the repository.
+	// dir is the working directory, and gitDir the repository; empty means the one around dir.
 	dir, gitDir string
 	env         []string
 	// ownConfig lets the user's and the system's configuration apply.
 	ownConfig bool
 }
 
+// fixed are settings that no file changes.
+var fixed = []string{
+	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "core.sshCommand=false", "core.alternateRefsCommand=", "core.pager=cat",
+	"credential.helper=", "diff.external=", "protocol.allow=never", "submodule.recurse=false", "gc.auto=0", "maintenance.auto=false",
+	"core.quotePath=true", "core.safecrlf=false",
+}
+
+// fixedEnv is the same as variables. GIT_ALLOW_PROTOCOL overrides each setting of protocols, so
+// a git without GIT_NO_LAZY_FETCH fetches nothing either.
+var fixedEnv = []string{
+	"LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0",
+	"GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none",
+}
+
 // scratchRepository makes a bare repository in a folder.
-func scratchRepository(ctx context.Context, dir string) (*git, error) {
+func scratchRepository(ctx context.Context, dir string, flags ...string) (*git, error) {
 	g := &git{ctx: ctx, dir: dir, gitDir: filepath.Join(dir, "repository")}
-	_, err := g.run(nil, "init", "-q", "--bare", "--template=", g.gitDir)
+	_, err := g.run(nil, append(append([]string{"init", "-q", "--bare", "--template="}, flags...), g.gitDir)...)
 	return g, err
 }
 
@@ -43,14 +58,21 @@ func (g *git) run(stdin io.Reader, args ...string) ([]byte, error) {
 }
 
 func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
-	cmd := exec.CommandContext(g.ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.quotePath=true", "-c", "gc.auto=0"}, args...)...)
+	cmd := exec.CommandContext(g.ctx, "git")
+	for _, one := range fixed {
+		cmd.Args = append(cmd.Args, "-c", one)
+	}
+	cmd.Args = append(cmd.Args, args...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout = g.dir, stdin, stdout
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "GIT_") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_DIR="+g.gitDir, "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_ATTR_NOSYSTEM=1")
+	cmd.Env = append(cmd.Env, fixedEnv...)
+	if g.gitDir != "" {
+		cmd.Env = append(cmd.Env, "GIT_DIR="+g.gitDir)
+	}
 	if !g.ownConfig {
 		cmd.Env = append(cmd.Env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
 	}
@@ -99,6 +121,14 @@ func (e *gitError) Error() string {
 
 // Unwrap returns how it ended.
 func (e *gitError) Unwrap() error { return e.exit }
+
+// status is the exit code in an error of git, 0 for other errors.
+func status(err error) int {
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
 
 // blobs stores files in the repository, and returns the name of each object.
 func (g *git) blobs(names []string) ([]string, error) {

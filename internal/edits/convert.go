@@ -1,0 +1,300 @@
+package edits
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FilterError is the error for files that need filters of git which only the settings of the
+// repository itself define: whoever could write them chose the programs.
+type FilterError struct{ Filters []string }
+
+// Error says what to do.
+func (e *FilterError) Error() string {
+	return fmt.Sprintf("its files need filters of git that only its own settings define (%s), and programs run for them: agree with --yes-executable, or define them in your settings (`git config --global`)", strings.Join(e.Filters, ", "))
+}
+
+// outside splits changes: of those outside, git has no file to change, because it is ignored or
+// was never added. They were copied in, and stay out of a branch.
+func (b *branch) outside(changes []Change) (inside []Change, outside []string, err error) {
+	var unknown []Change
+	for _, c := range changes {
+		name := c.Path
+		if c.From != "" {
+			name = c.From
+		}
+		if there, err := b.state(name); c.Before == nil || !usable(name) || there != nil || err != nil {
+			inside = append(inside, c)
+		} else {
+			unknown = append(unknown, c)
+		}
+	}
+	if len(unknown) == 0 {
+		return inside, nil, nil
+	}
+	ignored, err := b.ignored(unknown)
+	if err != nil {
+		return nil, nil, err
+	}
+	removed, err := b.removed(unknown)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range unknown {
+		name := c.Path
+		if c.From != "" {
+			name = c.From
+		}
+		switch {
+		case removed[name] && !ignored[name]:
+			inside = append(inside, c)
+		case c.From != "" && !ignored[c.Path]:
+			c.From, c.Before = "", nil // for git it is new
+			inside = append(inside, c)
+		default:
+			outside = append(outside, c.Path)
+		}
+	}
+	Sort(inside)
+	return inside, outside, nil
+}
+
+// ignored returns the paths, old and new, that the target ignores.
+func (b *branch) ignored(changes []Change) (map[string]bool, error) {
+	top, err := openFolder(b.top)
+	if err != nil {
+		return nil, err
+	}
+	defer top.close()
+	var list strings.Builder
+	for _, c := range changes {
+		for _, name := range []string{c.Path, c.From} {
+			if !usable(name) {
+				continue
+			}
+			name = b.prefix + name
+			fd, err := top.at(path.Dir(name))
+			if err == nil {
+				_ = unix.Close(fd)
+			}
+			if err == nil || errors.Is(err, unix.ENOENT) { // git takes no path through a link
+				list.WriteString("./" + name + "\x00") // never magic
+			}
+		}
+	}
+	in := *b.own
+	in.dir, in.env = b.top, append(slices.Clone(in.env), "GIT_WORK_TREE="+b.top)
+	out, err := in.run(strings.NewReader(list.String()), "check-ignore", "-z", "--stdin", "--no-index")
+	if status(err) == 1 {
+		return nil, nil
+	}
+	return b.below(bytes.ReplaceAll(append([]byte{0}, out...), []byte("\x00./"), []byte{0})), err
+}
+
+// removed returns the paths that the history of the branch had.
+func (b *branch) removed(changes []Change) (map[string]bool, error) {
+	if b.parent == "" {
+		return nil, nil
+	}
+	all := make(map[string]bool)
+	with := *b.own
+	with.env = append(slices.Clone(with.env), "GIT_LITERAL_PATHSPECS=1")
+	for some := range slices.Chunk(changes, 500) {
+		args := []string{"log", "--format=", "--name-only", "-z", "--no-renames", "--diff-filter=D", b.parent, "--"}
+		for _, c := range some {
+			if c.From != "" {
+				args = append(args, b.prefix+c.From)
+			}
+			args = append(args, b.prefix+c.Path)
+		}
+		out, err := with.run(nil, args...)
+		if err != nil {
+			return nil, err
+		}
+		for name := range b.below(out) {
+			all[name] = true
+		}
+	}
+	return all, nil
+}
+
+// below returns the paths of a list of git, relative to the folder.
+func (b *branch) below(list []byte) map[string]bool {
+	all := make(map[string]bool)
+	for name := range strings.SplitSeq(string(list), "\x00") {
+		if name, ok := strings.CutPrefix(name, b.prefix); ok {
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// side is a side of changes: the path, the version and the file with its content.
+type side func(c *Change) (name string, f *File, content string)
+
+func before(c *Change) (string, *File, string) {
+	if c.From != "" {
+		return c.From, c.Before, c.BeforeFile()
+	}
+	return c.Path, c.Before, c.BeforeFile()
+}
+
+func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() }
+
+// convert makes both sides of changes what git stores of them: with the ends of lines and
+// through the filters that the attributes of the branch name, as `git add` does. Attributes of the sandbox do not count.
+func (b *branch) convert(changes []Change) ([]Change, error) {
+	out := slices.Clone(changes)
+	dir := filepath.Join(b.own.dir, "converted")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		out[i].dir, out[i].number, out[i].fromNumber = dir, i, i
+	}
+	for name, of := range map[string]side{"before": before, "after": after} {
+		if err := b.convertSide(name, of, changes, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (b *branch) convertSide(side string, of side, changes, out []Change) error {
+	with := *b.own
+	tree := filepath.Join(b.own.dir, side)
+	with.dir = tree
+	with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+tree, "GIT_INDEX_FILE="+tree+".index")
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		return err
+	}
+	if b.parent != "" {
+		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
+			return err
+		}
+	}
+	var list strings.Builder
+	var files []string
+	paths := make(map[int]string)
+	for i := range changes {
+		name, f, content := of(&changes[i])
+		if f == nil {
+			continue
+		}
+		_, _, to := of(&out[i])
+		if err := link(content, to); err != nil {
+			return err
+		}
+		if _, err := b.state(name); f.Link || !usable(name) || path.Base(name) == ".gitattributes" || err != nil {
+			continue
+		}
+		paths[i] = b.prefix + name
+		list.WriteString(paths[i] + "\x00")
+		files = append(files, content)
+		if err := link(content, filepath.Join(tree, paths[i])); err != nil {
+			return err
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	if err := b.agreed(&with, list.String()); err != nil {
+		return err
+	}
+	if _, err := with.run(strings.NewReader(list.String()), "update-index", "--add", "--replace", "-z", "--stdin"); err != nil {
+		return err
+	}
+	listed, err := with.run(nil, "ls-files", "-s", "-z")
+	if err != nil {
+		return err
+	}
+	stored := make(map[string]string)
+	for entry := range strings.SplitSeq(string(listed), "\x00") {
+		meta, name, _ := strings.Cut(entry, "\t")
+		if words := strings.Fields(meta); len(words) == 3 {
+			stored[name] = words[1]
+		}
+	}
+	plain, err := b.own.blobs(files)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range changes {
+		name, ok := paths[i]
+		if !ok {
+			continue
+		}
+		if n++; stored[name] == plain[n-1] || stored[name] == "" {
+			continue
+		}
+		content, err := b.own.run(nil, "cat-file", "blob", stored[name])
+		if err != nil {
+			return err
+		}
+		_, f, to := of(&out[i])
+		now := versionOf(f, content)
+		if side == "before" {
+			out[i].Before = now
+		} else {
+			out[i].After = now
+		}
+		if err := errors.Join(os.Remove(to), os.WriteFile(to, content, 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agreed refuses paths that need filters which nobody agreed to.
+func (b *branch) agreed(with *git, list string) error {
+	if len(b.filters) == 0 {
+		return nil
+	}
+	out, err := with.run(strings.NewReader(list), "check-attr", "--cached", "-z", "--stdin", "filter")
+	if err != nil {
+		return err
+	}
+	var used []string
+	words := strings.Split(string(out), "\x00")
+	for i := 2; i < len(words); i += 3 {
+		if slices.Contains(b.filters, words[i]) && !slices.Contains(used, words[i]) {
+			used = append(used, words[i])
+		}
+	}
+	if len(used) > 0 {
+		return &FilterError{used}
+	}
+	return nil
+}
+
+// link gives a file another name, or copies it to another file system.
+func link(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o600)
+}
+
+// versionOf is a version with another content.
+func versionOf(f *File, content []byte) *File {
+	out := *f
+	out.Size, out.Sum = int64(len(content)), sha256.Sum256(content)
+	return &out
+}

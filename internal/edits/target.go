@@ -1,0 +1,190 @@
+package edits
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// target is a repository of the user. Git works with its own, empty one, which reads the objects
+// of the target and has only those of the target's settings that say what to write, not what to
+// run. The target itself only tells its references and gets new objects and one reference.
+type target struct {
+	// own has the new objects until they are brought to the target.
+	own *git
+	// refs is git in the target.
+	refs *git
+	// common is the folder with its objects, top its work tree, and prefix the path of the
+	// folder in it, with a slash at the end, or empty.
+	common, top, prefix string
+	// settings has the last value of each setting, and filters the names of the filters that
+	// only the target's own settings define as they are.
+	settings map[string]string
+	filters  []string
+}
+
+// copied are the settings of a target that count.
+var copied = []string{
+	"core.autocrlf", "core.eol", "core.attributesfile", "core.excludesfile", "core.sharedrepository", "core.compression", "core.loosecompression", "i18n.commitencoding",
+	"user.name", "user.email", "author.name", "author.email", "committer.name", "committer.email", "user.useconfigonly",
+}
+
+// openTarget opens the repository around a folder. allFilters allows the filters that only its
+// own settings define.
+func openTarget(ctx context.Context, folder, dir string, allFilters bool) (*target, error) {
+	found := &git{ctx: ctx, dir: folder, ownConfig: true}
+	out, err := found.run(nil, "rev-parse", "--path-format=absolute", "--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix")
+	if failed := new(gitError); errors.As(err, &failed) {
+		return nil, fmt.Errorf("%s is in no work tree of a git repository that can be used (%s)", folder, failed.said)
+	}
+	if err != nil {
+		return nil, err
+	}
+	where := strings.Split(string(out), "\n")
+	if len(where) < 5 || !filepath.IsAbs(where[0]) || !filepath.IsAbs(where[1]) || !filepath.IsAbs(where[2]) {
+		return nil, fmt.Errorf("%s is in no work tree of a git repository", folder)
+	}
+	t := &target{refs: &git{ctx: ctx, dir: dir, gitDir: where[0], ownConfig: true}, common: where[1], top: where[2], prefix: where[4]}
+	if t.own, err = scratchRepository(ctx, dir, "--object-format="+where[3]); err != nil {
+		return nil, err
+	}
+	t.own.ownConfig = true
+	if err := t.configure(allFilters); err != nil {
+		return nil, err
+	}
+	return t, t.share()
+}
+
+// configure finds the settings of the target, and gives git those that count.
+func (t *target) configure(allFilters bool) error {
+	out, err := t.refs.run(nil, "config", "--show-scope", "-z", "--list")
+	if err != nil {
+		return err
+	}
+	t.settings = make(map[string]string)
+	users := make(map[string]string) // what the user's and the system's own files say
+	words := strings.Split(string(out), "\x00")
+	for i := 0; i+1 < len(words); i += 2 {
+		key, value, _ := strings.Cut(words[i+1], "\n")
+		switch words[i] {
+		case "local", "worktree":
+			t.settings[key] = value
+		case "system", "global":
+			t.settings[key], users[key] = value, value
+		}
+	}
+	all := make(map[string]string)
+	for key, value := range t.settings {
+		name, isFilter := filterOf(key)
+		switch {
+		case isFilter && users[key] == value, isFilter && allFilters, slices.Contains(copied, key):
+			all[key] = value
+		case isFilter && !slices.Contains(t.filters, name):
+			t.filters = append(t.filters, name)
+		}
+	}
+	slices.Sort(t.filters)
+	// git-lfs keeps the contents of large files there.
+	storage := cmp.Or(t.settings["lfs.storage"], "lfs")
+	if !filepath.IsAbs(storage) {
+		storage = filepath.Join(t.common, storage)
+	}
+	all["lfs.storage"] = storage
+	n := 0
+	for key, value := range all {
+		t.own.env = append(t.own.env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", n, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", n, value))
+		n++
+	}
+	t.own.env = append(t.own.env, "GIT_CONFIG_COUNT="+strconv.Itoa(n))
+	return nil
+}
+
+// filterOf returns the name of the filter that a setting is of.
+func filterOf(key string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, "filter.")
+	end := strings.LastIndexByte(rest, '.')
+	return rest[:max(end, 0)], ok && end > 0
+}
+
+// gits are the names in a folder of git that git itself reads. Programs behind filters, such as
+// git-crypt, have others.
+var gits = []string{"hooks", "objects", "refs", "logs", "info", "worktrees", "modules", "branches", "reftable", "rebase-merge", "rebase-apply", "sequencer", "lfs"}
+
+// share lets the own repository read the objects of the target, and what else has no settings.
+func (t *target) share() error {
+	objects := filepath.Join(t.own.gitDir, "objects", "info", "alternates")
+	err := errors.Join(os.MkdirAll(filepath.Dir(objects), 0o700), os.MkdirAll(filepath.Join(t.own.gitDir, "info"), 0o700),
+		os.WriteFile(objects, []byte(filepath.Join(t.common, "objects")+"\n"), 0o600))
+	if err != nil {
+		return err
+	}
+	links := []string{"info/attributes", "info/exclude", "shallow"}
+	entries, err := os.ReadDir(t.common)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() && !slices.Contains(gits, e.Name()) {
+			links = append(links, e.Name())
+		}
+	}
+	for _, name := range links {
+		if _, failed := os.Stat(filepath.Join(t.common, name)); failed == nil {
+			err = errors.Join(err, os.Symlink(filepath.Join(t.common, name), filepath.Join(t.own.gitDir, name)))
+		}
+	}
+	return err
+}
+
+// commitOf resolves a reference of the target to a commit; empty if it does not exist.
+func (t *target) commitOf(ref string) (string, error) {
+	out, err := t.refs.run(nil, "rev-parse", "--verify", "-q", ref)
+	if status(err) == 1 {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	out, err = t.own.run(nil, "rev-parse", "--verify", strings.TrimSpace(string(out))+"^{commit}")
+	return strings.TrimSpace(string(out)), err
+}
+
+// bring gives the target the objects of a commit that it does not have with some others, then
+// makes ref name it, if ref names what it did.
+func (t *target) bring(commit, ref, was string, others ...string) error {
+	var revs strings.Builder
+	fmt.Fprintln(&revs, commit)
+	for _, one := range others {
+		if one != "" {
+			fmt.Fprintln(&revs, "^"+one)
+		}
+	}
+	pack := filepath.Join(t.own.dir, "new.pack")
+	file, err := os.OpenFile(pack, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close() // read again below
+	if err := t.own.pipe(strings.NewReader(revs.String()), file, "pack-objects", "-q", "--revs", "--stdout"); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, 0); err != nil {
+		return err
+	}
+	to := *t.own
+	to.env = append(slices.Clone(to.env), "GIT_OBJECT_DIRECTORY="+filepath.Join(t.common, "objects"))
+	if _, err := to.run(file, "index-pack", "--stdin"); err != nil {
+		return err
+	}
+	if was == "" {
+		was = strings.Repeat("0", len(commit))
+	}
+	_, err = t.refs.run(nil, "update-ref", "-m", "agbox apply", ref, commit, was)
+	return err
+}
