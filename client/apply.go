@@ -34,6 +34,9 @@ type ApplyOptions struct {
 	// Branch commits the work on this branch of the folder's repository instead, with
 	// Message. Neither the work tree nor the index is touched.
 	Branch, Message string
+	// Squash makes one commit of the work for Branch. Without it, the commits that the sandbox
+	// made come as they are, unless Paths limit the work, and what is not committed as one more.
+	Squash bool
 	// Filters allows the filters of git that only the settings of the folder's repository
 	// define. Files for Branch that need them are an error otherwise.
 	Filters bool
@@ -44,6 +47,12 @@ type ApplyOptions struct {
 
 // WorkOutcome is what became of a change.
 type WorkOutcome = edits.Outcome
+
+// SandboxCommit is a commit that a sandbox made. It has written all of it, also the author.
+type SandboxCommit = edits.SandboxCommit
+
+// CommitLink is a symbolic link in a commit.
+type CommitLink = edits.Link
 
 // AppliedWork is the result of ApplyWork.
 type AppliedWork struct {
@@ -63,6 +72,13 @@ type AppliedWork struct {
 	// Outside are the changed files that are on no branch, because git ignores or does not
 	// track them.
 	Outside []string
+	// Commits are those that the sandbox made, the oldest first, and Links the symbolic links in
+	// them.
+	Commits []SandboxCommit
+	Links   []CommitLink
+	// Rewritten is set if the sandbox has commits, but not on top of the one that was copied in:
+	// there is one commit of all.
+	Rewritten bool
 	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
 	// killed. Nothing in it is used.
 	OldStage bool
@@ -103,7 +119,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	var earlier AppliedWork
 	asked := &consent{agree: o.Agree}
 	for {
-		w, err := c.Work(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""})
+		w, history, err := c.workFor(ctx, id, o)
 		if err != nil {
 			return AppliedWork{}, err
 		}
@@ -116,7 +132,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			}
 			continue
 		}
-		done, again, err := w.apply(ctx, install, id, label, o, asked, advance)
+		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance)
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
 			return slices.ContainsFunc(done.Outcomes, func(o WorkOutcome) bool { return o.Path == old.Path && o.Conflict() })
@@ -131,8 +147,27 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	}
 }
 
+// workFor returns the work, and the commits of the sandbox if there are any to bring.
+func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
+	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
+	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, commits)
+	if err != nil {
+		return nil, nil, err
+	}
+	if commits && w.head != "" {
+		if history, err = c.history(ctx, id, w); err != nil {
+			w.Close()
+			return nil, nil, err
+		}
+	}
+	if history == nil {
+		w.Changes = edits.Renames(w.Changes)
+	}
+	return w, history, nil
+}
+
 // apply brings the work. again means that it ended what an earlier call had begun.
-func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, asked *consent, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
+func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
 	done.Folder = w.Source
 	o.Paths = edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
 	changes := edits.Select(w.Changes, o.Paths)
@@ -154,8 +189,14 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 		done.Resolved, done.Resumed = out.Resolved, out.Finished
 		return done, out.Finished || out.Again, err
 	}
-	out, err := edits.Commit(ctx, changes, edits.BranchOptions{Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters})
+	if history != nil {
+		history.Agree = w.agreeToCommits(ctx, o, changes, &done)
+	}
+	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
+		Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters, History: history,
+	})
 	done.Outcomes, done.Commit, done.Outside = out.Outcomes, out.Commit, out.Outside
+	done.Commits, done.Links, done.Rewritten = out.Commits, out.Links, out.Rewritten
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool { return slices.Contains(out.Outside, c.Path) })
 	if err == nil && !o.Check && done.Conflicts() == 0 && len(changes) > 0 {
 		err = advance(id, edits.AdvanceAll(changes))

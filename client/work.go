@@ -31,6 +31,8 @@ type Work struct {
 	dir     *scratch.Dir
 	// shared has the base, if it was asked for.
 	shared edits.Shared
+	// head is the commit that was copied in; empty if there is none.
+	head string
 	// landed are changes that Sync has made and the base does not have yet, and left is what
 	// it has moved away: a client or a daemon was killed.
 	landed []WorkChange
@@ -146,6 +148,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 		case *agboxv1.CompareWorkspaceResponse_Base:
 			w.Source, w.Target = item.Base.GetSource(), item.Base.GetTarget()
 			w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: item.Base.GetExcludePatterns(), Foreign: item.Base.GetForeign()}
+			w.head = item.Base.GetHead()
 		case *agboxv1.CompareWorkspaceResponse_BaseFile:
 			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
 		case *agboxv1.CompareWorkspaceResponse_Difference:

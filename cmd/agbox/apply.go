@@ -15,6 +15,9 @@ import (
 	"github.com/agbox/agbox/internal/edits"
 )
 
+// shownCommits is how many commits of a sandbox are shown.
+const shownCommits = 20
+
 type applyOptions struct {
 	client.ApplyOptions
 	executables
@@ -43,7 +46,10 @@ is new. If agbox is killed, the folder is as before, or each file is as before o
 and the next "agbox apply" completes the work and says so.
 
 With --branch, the work becomes a commit on a branch of the folder's git repository, at
-HEAD or on top of the branch if it exists. The files and the index stay as they are. If
+HEAD or on top of the branch if it exists. Commits that the sandbox made on top of the one
+that was copied come as they are, after checks, and what is not committed as one more; if
+the branch has other commits, that one joins both. --squash makes one commit of all, and so
+do PATHs, or a history that the sandbox has rewritten. The files and the index stay as they are. If
 there are conflicts, no commit is made. The branch gets what git stores of a file, with ends
 of lines and filters such as git-lfs as you have set them up. A filter that only the settings
 of the repository define needs --yes-executable. Changed files that git ignores or does not
@@ -68,6 +74,9 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 			if o.Message != "" && o.Branch == "" {
 				return usagef("-m is the message of a commit: name its branch with --branch.")
 			}
+			if o.Squash && o.Branch == "" {
+				return usagef("--squash is about commits: name their branch with --branch.")
+			}
 			if count(o.Abort, o.Again, o.Continue, o.Branch != "") > 1 {
 				return usagef("Use one of --abort, --again, --continue and --branch.")
 			}
@@ -80,6 +89,7 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 	f.BoolVar(&o.Continue, "continue", false, "say that files without markers are resolved as they are")
 	f.StringVarP(&o.Branch, "branch", "b", "", "commit on the branch `NAME`; do not touch files")
 	f.StringVarP(&o.Message, "message", "m", "", "`MESSAGE` of the commit")
+	f.BoolVar(&o.Squash, "squash", false, "with --branch, make one commit of the sandbox's commits too")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -148,6 +158,19 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 	if done.OldStage {
 		a.say("%s/.agbox-apply is not used: agbox keeps what it has to finish in its data folder now. If an older agbox was killed there, look at the files in it, then remove it.", printable(done.Folder))
 	}
+	if done.Rewritten {
+		a.say("The sandbox has commits, but not on top of the one that was copied, or that is not in %s any more: all its work is one commit.", printable(done.Folder))
+	}
+	for i, one := range done.Commits {
+		if i == shownCommits {
+			a.sayEach("  and " + plural(len(done.Commits)-i, "other", "others"))
+			break
+		}
+		if i == 0 {
+			a.say("%s of the sandbox, whose authors and dates are what it says:", plural(len(done.Commits), "commit", "commits"))
+		}
+		a.sayEach(fmt.Sprintf("  %.12s %s", one.ID, printable(one.Subject)))
+	}
 	if err := o.tell(a, done); err != nil {
 		return err
 	}
@@ -185,7 +208,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside) == 0 && !left:
+	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Commits) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
@@ -273,6 +296,11 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 				link = filepath.Join(done.Folder, link)
 			}
 			look = append(look, printable(link)+" -> "+printable(to))
+		}
+	}
+	for _, one := range done.Links {
+		if to := leadsOut(one.Path, one.Target); to != "" {
+			look = append(look, printable(one.Path)+" -> "+printable(to))
 		}
 	}
 	if len(look) > 0 && !o.Check {

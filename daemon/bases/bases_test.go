@@ -282,3 +282,23 @@ func TestABaseKnowsTheFolderTheBranchAndTheFirstCopy(t *testing.T) {
 	advance(false, func(a *Advance) { put(a, "b", "4"); a.Remove("new"); put(a, "c", "5") })
 	want(map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"}, map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"})
 }
+
+func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {
+	one, two := strings.Repeat("1a", 20), strings.Repeat("2b", 32)
+	for name, files := range map[string]map[string]string{
+		one: {".git/HEAD": "ref: refs/heads/a/b\n", ".git/refs/heads/a/b": one + "\n", ".git/packed-refs": two + " refs/heads/a/b\n"},
+		two: {".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack-refs\n" + one + " refs/heads/other\n" + two + " refs/heads/main\n"},
+		"":  {".git/HEAD": "ref: refs/heads/unborn\n", ".git/packed-refs": one + " refs/heads/other\n", "sub/.git/HEAD": one + "\n"},
+	} {
+		dir := filepath.Join(t.TempDir(), "base")
+		record(t, folder(t, files), dir)
+		b, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		if b.GetHead() != name {
+			t.Errorf("the commit is %q, not %q", b.GetHead(), name)
+		}
+	}
+}

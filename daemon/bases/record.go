@@ -27,6 +27,7 @@ type Recorder struct {
 	// current is the file whose content arrives; nil if it is not kept.
 	current *storev1.BaseFile
 	sum     hash.Hash
+	refs    refs
 }
 
 // Record begins the base of a folder dir, which it makes anew. top is the name of the
@@ -53,6 +54,7 @@ func Record(dir, top string) (*Recorder, error) {
 func (r *Recorder) Header(h *tar.Header) {
 	r.finishFile()
 	path, below := strings.CutPrefix(h.Name, r.top)
+	r.refs.begin(path)
 	if !below || gitignore.Inside(path) {
 		return
 	}
@@ -78,6 +80,7 @@ func (r *Recorder) Header(h *tar.Header) {
 
 // Content adds content of the file of the last Header.
 func (r *Recorder) Content(data []byte) {
+	r.refs.add(data)
 	if r.current == nil {
 		return
 	}
@@ -114,6 +117,7 @@ func (r *Recorder) Finish(about About) error {
 	}
 	b := r.base
 	b.Source, b.Target, b.ExcludePatterns, b.CopiedAt, b.Foreign, b.Blocks = about.Source, about.Target, about.Excludes, about.CopiedAt, about.Foreign, blocks
+	b.Head = r.refs.head()
 	if err := write(r.dir, b); err != nil {
 		return fmt.Errorf("the base of the workspace could not be written: %w", err)
 	}

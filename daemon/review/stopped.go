@@ -175,6 +175,40 @@ func (s *stopped) one(ctx context.Context, path string) error {
 	return err
 }
 
+// Archived sends a file or folder of a container that does not run as an archive of folders and
+// regular files. name is what it is called there.
+func Archived(ctx context.Context, path, name string, open Archive, send func([]byte) error) error {
+	stream, err := open(ctx, path)
+	if errdefs.IsNotFound(err) {
+		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "There is no %q in the sandbox.", path)
+	}
+	if err != nil {
+		return err
+	}
+	defer stream.Close() // only read
+	out := tar.NewWriter(pieces(send))
+	for files := tar.NewReader(stream); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("read the engine's archive: %w", err)
+		}
+		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir {
+			continue
+		}
+		_, below, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
+		err = out.WriteHeader(&tar.Header{Typeflag: h.Typeflag, Name: strings.TrimSuffix(name+"/"+below, "/"), Size: h.Size, Mode: h.Mode & 0o777})
+		if err == nil {
+			_, err = io.Copy(out, files)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // unusable explains an error of patterns of ignored files; nil is nil.
 func unusable(err error) error {
 	if err == nil || !errors.As(err, new(*gitignore.FileError)) {

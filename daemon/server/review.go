@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,7 +32,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	}
 	defer base.Close()
 	err = stream.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{
-		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign()},
+		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead()},
 	}})
 	if err == nil && req.GetWithBase() {
 		err = review.Files(base, stream.Send)
@@ -40,7 +41,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly()}
-	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_STOPPED && sb.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+	if !atRest(sb) {
 		return orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send))
 	}
 	ctx, enough := context.WithTimeout(ctx, archiveTimeout)
@@ -48,6 +49,36 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	return orStopped(ctx, r.CompareStopped(ctx, sb.ID, base, o, func(ctx context.Context, path string) (io.ReadCloser, error) {
 		return f.loop.Archive(ctx, sb, path)
 	}, stream.Send))
+}
+
+// atRest reports whether a sandbox does not run.
+func atRest(sb ledger.Sandbox) bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+}
+
+// copyOutStopped streams a part of the repository in the workspace of a sandbox that does not
+// run. done is false for all else.
+func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) (done bool, err error) {
+	ctx, cancel := f.life.context(stream.Context())
+	defer cancel()
+	sb, err := f.ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil || !atRest(sb) {
+		return false, err
+	}
+	r := review.New(f.files, f.paths)
+	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER)
+	if err != nil {
+		return false, nil //nolint:nilerr // nothing was copied in
+	}
+	defer base.Close()
+	if !strings.HasPrefix(req.GetPath(), base.GetTarget()+"/.git/") {
+		return false, nil
+	}
+	ctx, enough := context.WithTimeout(ctx, archiveTimeout)
+	defer enough()
+	return true, orStopped(ctx, review.Archived(ctx, req.GetPath(), req.GetName(), func(ctx context.Context, path string) (io.ReadCloser, error) {
+		return f.loop.Archive(ctx, sb, path)
+	}, func(data []byte) error { return stream.Send(&agboxv1.CopyOutResponse{Data: data}) }))
 }
 
 // copiedFrom says from where the workspace of a child's sandbox was copied. The parent may have

@@ -76,6 +76,9 @@ func (f fileCalls) Read(req *agboxv1.ReadFileRequest, stream grpc.ServerStreamin
 
 // CopyOut streams a tree.
 func (f fileCalls) CopyOut(req *agboxv1.CopyOutRequest, stream grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+	if done, err := f.copyOutStopped(req, stream); done || err != nil {
+		return err
+	}
 	return f.bytes(stream.Context(), req.GetSandboxId(), &guestv1.TransferRequest{
 		User: req.GetUser(),
 		Kind: &guestv1.TransferRequest_Out{Out: &guestv1.OutTransfer{

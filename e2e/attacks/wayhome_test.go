@@ -39,3 +39,36 @@ func TestAJournalThatASandboxLeavesIsNoInstruction(t *testing.T) {
 		}
 	}
 }
+
+func TestCommitsOfASandboxBringNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
+	t.Parallel()
+	Row(t, 124, "commits with a file that editors execute, taken out again; hooks and settings beside them")
+	in := harness.New(t)
+	dir := project(t, in)
+	git(t, dir, "config", "user.name", "a")
+	git(t, dir, "config", "user.email", "a@b")
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", dir)...)
+	inside(t, in, "demo", `set -e; cd /workspace; export GIT_AUTHOR_NAME=Agent
+		echo two >>main.c; git commit -qam second
+		mkdir -p .git/hooks; printf '#!/bin/sh\ntouch /tmp/ran\n' >.git/hooks/reference-transaction; chmod +x .git/hooks/reference-transaction; git config core.fsmonitor /tmp/x; git tag evil; git branch other
+		echo '{}' >.vscode/tasks.json; git add .; git commit -qm third; git rm -q .vscode/tasks.json; git commit -qm fourth; ln -s /etc/passwd link; echo three >>main.c`)
+	r := in.Agbox(t, "apply", "demo", "--branch", "fix")
+	if r.Code == 0 || !strings.Contains(r.Stderr, `A .vscode/tasks.json  (VS Code`) || !strings.Contains(r.Stderr, "--yes-executable brings them, and --squash makes one commit without it.") {
+		t.Errorf("unasked: %d %s", r.Code, r.Stderr)
+	}
+	harness.WantSame(t, "the branches", git(t, dir, "branch", "--format=%(refname:short)"), "main\ntree")
+	harness.WantSame(t, "one commit", in.Agbox(t, "apply", "demo", "--branch", "flat", "--squash", "--check").Want(t, 0).Stdout, "A link\nM main.c\n")
+	in.Must(t, "stop", "demo")
+	for _, branch := range []string{"fix", "again"} { // what is not committed is brought already
+		r = in.Agbox(t, "apply", "demo", "--branch", branch, "--yes-executable").Want(t, 0)
+		if !strings.Contains(r.Stderr, "3 commits of the sandbox, whose authors and dates are what it says:") || !strings.Contains(r.Stderr, " fourth\n") {
+			t.Errorf("with a yes: %s", r.Stderr)
+		}
+	}
+	harness.WantSame(t, "the history", git(t, dir, "log", "--format=%an %s", "again"), "Agent fourth\nAgent third\nAgent second\na first")
+	harness.WantSame(t, "the work", git(t, dir, "show", "fix:main.c"), "int main;\ntwo\nthree")
+	harness.WantSame(t, "the history with what was not committed", git(t, dir, "log", "--format=%an %s", "fix"), "a Work of sandbox demo\nAgent fourth\nAgent third\nAgent second\na first")
+	harness.WantSame(t, "what came besides", git(t, dir, "for-each-ref", "--format=%(refname)"), "refs/heads/again\nrefs/heads/fix\nrefs/heads/main\nrefs/heads/tree")
+	wantThere(t, dir, false, ".git/hooks/reference-transaction", ".vscode/tasks.json", "link")
+	git(t, dir, "fsck", "--strict")
+}

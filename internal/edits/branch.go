@@ -25,6 +25,9 @@ type BranchOptions struct {
 	Check bool
 	// Filters allows the filters of git that only the repository's own settings define.
 	Filters bool
+	// History has the commits of the sandbox, which are brought as they are; nil makes one
+	// commit.
+	History *History
 }
 
 // Committed is the result of Commit.
@@ -35,6 +38,12 @@ type Committed struct {
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
 	// changes already, or for a check.
 	Commit string
+	// Commits are those of the sandbox, the oldest first, and Links the symbolic links in them.
+	Commits []SandboxCommit
+	Links   []Link
+	// Rewritten is set if there is a History, and the commit that was copied in is not in it, or
+	// not in the repository any more.
+	Rewritten bool
 }
 
 // Commit merges changes into the tree of a branch and commits the result. It touches neither
@@ -51,15 +60,7 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 		return Committed{}, err
 	}
 	var out Committed
-	changes, out.Outside, err = b.outside(changes)
-	if err != nil {
-		return Committed{}, err
-	}
-	if changes, err = b.convert(changes); err != nil {
-		return Committed{}, err
-	}
-	m := &merger{ctx: ctx, ours: b, dir: dir.Path, label: o.Label}
-	decisions, err := m.plan(changes)
+	decisions, err := b.decide(changes, o, &out)
 	if err != nil {
 		return Committed{}, err
 	}
@@ -71,11 +72,40 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 		out.Outcomes = append(out.Outcomes, d.Outcome)
 		clean, news = clean && !d.Conflict(), news || d.Kind != Already
 	}
-	if !clean || !news || o.Check {
+	if !clean || o.Check || !news && len(out.Commits) == 0 {
 		return out, nil
 	}
-	out.Commit, err = b.commit(decisions, o)
-	return out, err
+	final := b.parent
+	if news || b.second != "" {
+		if final, err = b.commit(decisions, o); err != nil {
+			return out, err
+		}
+	}
+	out.Commit = final
+	return out, b.bring(final, b.ref, b.tip, b.known...)
+}
+
+// decide takes the commits of the sandbox, and decides about its changes.
+func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]decision, error) {
+	if o.History != nil {
+		if err := b.adopt(o.History, out); err != nil {
+			return nil, err
+		}
+	}
+	changes, outside, err := b.outside(changes)
+	if err != nil {
+		return nil, err
+	}
+	out.Outside = outside
+	if changes, err = b.convert(changes); err != nil {
+		return nil, err
+	}
+	m := &merger{ctx: b.own.ctx, ours: b, dir: b.own.dir, label: o.Label}
+	decisions, err := m.plan(changes)
+	if err == nil && b.exact {
+		return b.exactly(o.History, decisions)
+	}
+	return decisions, err
 }
 
 // branch is the tree that work is merged into.
@@ -84,6 +114,12 @@ type branch struct {
 	// ref is the branch, and tip its commit, empty if it does not exist. parent is the commit
 	// to build on, empty in a repository without commits.
 	ref, tip, parent string
+	// second is a further parent, the commits of the sandbox beside those of the branch.
+	second string
+	// exact is set if parent is the sandbox's commit.
+	exact bool
+	// known are commits that the target has.
+	known []string
 	// entries are the files of the tree by path, below the folder.
 	entries map[string]treeEntry
 	// folders are the folders of entries.
@@ -112,15 +148,23 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 			return nil, err
 		}
 	}
-	if b.parent == "" {
-		return b, nil
+	b.known = []string{b.parent}
+	return b, b.at(b.parent)
+}
+
+// at makes a commit the one to build on.
+func (b *branch) at(commit string) error {
+	b.parent = commit
+	clear(b.entries)
+	clear(b.folders)
+	if commit == "" {
+		return nil
 	}
-	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", b.parent)
-	if err != nil {
-		return nil, err
+	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", commit)
+	if err == nil {
+		b.list(out)
 	}
-	b.list(out)
-	return b, nil
+	return err
 }
 
 // list remembers the entries that git ls-tree prints.
@@ -153,22 +197,31 @@ func (b *branch) notCheckedOut(name string) error {
 }
 
 func (b *branch) state(name string) (*File, error) {
+	e, err := b.entry(name)
+	if e.object == "" || err != nil {
+		return nil, err
+	}
+	content, err := b.read(name)
+	return &File{Link: e.mode == "120000", Executable: e.mode == "100755", Size: int64(len(content)), Sum: sha256.Sum256(content)}, err
+}
+
+// entry returns the file of a path in the tree; without an object if there is none.
+func (b *branch) entry(name string) (treeEntry, error) {
 	e, ok := b.entries[name]
 	switch {
 	case ok && (e.mode == "100644" || e.mode == "100755" || e.mode == "120000"):
-		content, err := b.read(name)
-		return &File{Link: e.mode == "120000", Executable: e.mode == "100755", Size: int64(len(content)), Sum: sha256.Sum256(content)}, err
+		return e, nil
 	case ok:
-		return nil, &errBlocked{"there is a submodule"}
+		return treeEntry{}, &errBlocked{"there is a submodule"}
 	case b.folders[name]:
-		return nil, &errBlocked{"there is a folder"}
+		return treeEntry{}, &errBlocked{"there is a folder"}
 	}
 	for _, dir := range above(name) {
 		if _, ok := b.entries[dir]; ok {
-			return nil, &errBlocked{"a file, link or submodule is in the place of one of its folders"}
+			return treeEntry{}, &errBlocked{"a file, link or submodule is in the place of one of its folders"}
 		}
 	}
-	return nil, nil
+	return treeEntry{}, nil
 }
 
 func (b *branch) read(name string) ([]byte, error) {
@@ -192,7 +245,7 @@ func (b *branch) freed(name string, removed map[string]bool) (bool, error) {
 	return true, nil
 }
 
-// commit writes the new tree by an index of its own, and moves the branch.
+// commit writes the new tree by an index of its own.
 func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 	var list strings.Builder
 	var names []string
@@ -237,10 +290,12 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 	if b.parent != "" {
 		args = append(args, "-p", b.parent)
 	}
+	if b.second != "" {
+		args = append(args, "-p", b.second)
+	}
 	out, err := b.own.run(strings.NewReader(o.Message+"\n"), args...)
 	if err != nil {
 		return "", err
 	}
-	commit := strings.TrimSpace(string(out))
-	return commit, b.bring(commit, b.ref, b.tip, b.parent)
+	return strings.TrimSpace(string(out)), nil
 }

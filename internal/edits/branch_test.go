@@ -1,8 +1,11 @@
 package edits
 
 import (
+	"encoding/hex"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -174,7 +177,253 @@ func TestNothingRunsOfTheSettingsOfARepository(t *testing.T) {
 	if _, err := g.onBranch(base, tree{"a": "2\n", "b": "1\n", "new.x": "x\n"}, BranchOptions{Filters: true}); err == nil {
 		t.Error("a filter that fails is no error")
 	}
-	if said, err := os.ReadFile(ran); err != nil || strings.Trim(string(said), "process\n") != "" {
+	if said, err := os.ReadFile(ran); err != nil || strings.Trim(strings.ReplaceAll(string(said), "process\n", ""), "\n") != "" {
 		t.Errorf("with a yes ran %q, %v", said, err)
+	}
+}
+
+// inside clones the repository as a copy into a sandbox does.
+func (g repository) inside() repository {
+	g.t.Helper()
+	in := repository{g.t, filepath.Join(g.t.TempDir(), "work")}
+	if out, err := exec.CommandContext(g.t.Context(), "cp", "-a", g.dir, in.dir).CombinedOutput(); err != nil {
+		g.t.Fatalf("%v: %s", err, out)
+	}
+	return in
+}
+
+// commit writes files, removes those without content, and commits.
+func (g repository) commit(message string, files tree) string {
+	g.t.Helper()
+	for name, text := range files {
+		if err := os.RemoveAll(filepath.Join(g.dir, name)); err != nil {
+			g.t.Fatal(err)
+		}
+		if text != "" {
+			tree{name: text}.write(g.t, g.dir)
+		}
+	}
+	g.must("", "add", "-Af")
+	g.must("", "commit", "-q", "--allow-empty", "--author=Agent <agent@inside>", "--date=2001-02-03T04:05:06Z", "-m", message)
+	return g.head()
+}
+
+func (g repository) head() string { return strings.TrimSpace(g.must("", "rev-parse", "HEAD")) }
+
+// history is what the client passes of a sandbox's repository.
+func (g repository) history(copied string, base tree) *History {
+	h := &History{Copied: copied, Tip: g.head(), Agree: func([]Change) error { return nil }, Base: make(map[string]*File)}
+	for name, text := range base {
+		h.Base[name] = version(text)
+	}
+	h.Objects = func(w io.Writer) error {
+		cmd := exec.CommandContext(g.t.Context(), "tar", "-C", filepath.Join(g.dir, ".git"), "-c", "objects")
+		cmd.Stdout = w
+		return cmd.Run()
+	}
+	return h
+}
+
+// bringHistory commits what a sandbox has on the branch fix, with its commits.
+func (g repository) bringHistory(in repository, copied string, base tree) (Committed, error) {
+	g.t.Helper()
+	work := load(g.t, in.dir)
+	h := in.history(copied, base)
+	out, err := Commit(g.t.Context(), differences(g.t, base, work), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if err == nil && (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		g.t.Errorf("conflicts: %+v", out.Outcomes)
+	}
+	return out, err
+}
+
+func TestTheCommitsOfASandboxComeAsTheyAre(t *testing.T) {
+	base := tree{"a": "1\n2\n3\n", "b": "b\n", "gone": "g\n", "back": "as copied\n"}
+	g := repo(t, base)
+	copied := g.head()
+	in := g.inside()
+	in.commit("one", tree{"a": "1\ntwo\n3\n", "back": "changed\n"})
+	in.must("", "checkout", "-q", "-b", "side", "HEAD^")
+	in.commit("side", tree{"b": "side\n"})
+	in.must("", "checkout", "-q", "main")
+	in.must("", "merge", "-q", "--no-ff", "-m", "merge", "side")
+	in.must("", "gc", "-q") // the objects are in a pack
+	last := in.commit("three", tree{"gone": "", "new": "x:n\n", "l": "l:/etc"})
+	tree{"a": "1\ntwo\nthree\n", "back": "as copied\n", "more": "m\n"}.write(t, in.dir)
+	g.commit("mine", tree{"own": "o\n"}) // the folder's branch goes on
+	status := g.must("", "status", "--porcelain")
+	out, err := g.bringHistory(in, copied, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "1\ntwo\nthree\n", "b": "side\n", "back": "as copied\n", "new": "n\n", "l": "/etc", "more": "m\n"})
+	if got := strings.TrimSpace(g.must("", "rev-parse", "fix^")); got != last || len(out.Commits) != 4 || out.Commits[3].Subject != "three" || len(out.Links) != 1 {
+		t.Errorf("the commits are %+v on top of %s, links %v", out.Commits, got, out.Links)
+	}
+	if got := g.must("", "log", "-1", "--format=%an %ae %ad %s", "--date=iso", "fix^"); got != "Agent agent@inside 2001-02-03 04:05:06 +0000 three\n" {
+		t.Errorf("a commit is by %s", got)
+	}
+	g.must("", "fsck", "--strict")
+	if got := g.must("", "status", "--porcelain"); got != status {
+		t.Errorf("the status is %s", got)
+	}
+	// More of it comes on top of both. The branch has a commit that the sandbox does not have.
+	theirs := load(t, in.dir)
+	in.commit("four", tree{"b": "four\n"})
+	if out, err = g.bringHistory(in, copied, theirs); err != nil || len(out.Commits) != 1 {
+		t.Fatalf("%v: %+v", err, out)
+	}
+	if got := g.must("", "log", "--format=%s", "--first-parent", "fix"); got != "Work\nWork\nthree\nmerge\none\nfirst\n" {
+		t.Errorf("the branch is %s", got)
+	}
+	if got := g.must("", "log", "-1", "--format=%s", "fix^2"); got != "four\n" {
+		t.Errorf("the second parent is %s", got)
+	}
+	if again, err := g.bringHistory(in, copied, load(t, in.dir)); err != nil || again.Commit != "" {
+		t.Errorf("once more: %v %+v", err, again)
+	}
+}
+
+func TestARewrittenHistoryComesAsOneCommit(t *testing.T) {
+	base := tree{"a": "1\n"}
+	g := repo(t, base)
+	copied := g.commit("second", tree{"a": "2\n"})
+	base["a"] = "2\n"
+	in := g.inside()
+	tree{"a": "3\n"}.write(t, in.dir)
+	in.must("", "commit", "-qa", "--amend", "-m", "amended")
+	out, err := g.bringHistory(in, copied, base)
+	if err != nil || !out.Rewritten || len(out.Commits) > 0 {
+		t.Fatalf("%v: %+v", err, out)
+	}
+	if got := g.must("", "log", "--format=%s", "fix"); got != "Work\nsecond\nfirst\n" {
+		t.Errorf("the branch is %s", got)
+	}
+}
+
+func TestCommitsComeToAShallowRepository(t *testing.T) {
+	base := tree{"a": "1\n"}
+	full := repo(t, base)
+	full.commit("second", tree{"a": "2\n"})
+	g := repository{t, filepath.Join(t.TempDir(), "shallow")}
+	repository{t, t.TempDir()}.must("", "clone", "-q", "--depth=1", "file://"+full.dir, g.dir)
+	g.set("user.name=Ann", "user.email=ann@example.org")
+	copied, base := g.head(), tree{"a": "2\n"}
+	in := g.inside()
+	in.must("", "checkout", "-q", "--detach")
+	in.commit("three", tree{"a": "3\n"})
+	if out, err := g.bringHistory(in, copied, base); err != nil || len(out.Commits) != 1 || out.Commit != in.head() {
+		t.Fatalf("%v: %+v", err, out)
+	}
+	if got := g.must("", "log", "--format=%s", "fix"); got != "three\nsecond\n" {
+		t.Errorf("the branch is %s", got)
+	}
+}
+
+// A sandbox writes its repository without git too.
+func TestHostileCommitsAreRefused(t *testing.T) {
+	base := tree{"a": "1\n"}
+	for name, harm := range map[string]func(in repository){
+		"a .git in a tree": func(in repository) {
+			blob := strings.TrimSpace(in.must("x\n", "hash-object", "-w", "--stdin"))
+			config := strings.TrimSpace(in.must("100644 blob "+blob+"\tconfig\n", "mktree"))
+			in.onTree(strings.TrimSpace(in.must("040000 tree "+config+"\t.GIT\n", "mktree")))
+		},
+		"a path out of the tree": func(in repository) {
+			blob := strings.TrimSpace(in.must("x\n", "hash-object", "-w", "--stdin"))
+			raw, err := hex.DecodeString(blob)
+			if err != nil {
+				in.t.Fatal(err)
+			}
+			in.onTree(strings.TrimSpace(in.must("100644 ../x\x00"+string(raw), "hash-object", "-w", "-t", "tree", "--stdin", "--literally")))
+		},
+		"settings of submodules that are a link": func(in repository) {
+			blob := strings.TrimSpace(in.must("/etc/passwd", "hash-object", "-w", "--stdin"))
+			in.onTree(strings.TrimSpace(in.must("120000 blob "+blob+"\t.gitmodules\n", "mktree")))
+		},
+		"a submodule whose address is a flag": func(in repository) {
+			in.commit("flag", tree{".gitmodules": "[submodule \"x\"]\n\tpath = x\n\turl = -u./payload\n"})
+		},
+		"an object of another repository of the host": func(in repository) {
+			other := repository{in.t, in.t.TempDir()}
+			other.must("", "init", "-q")
+			blob := strings.TrimSpace(other.must("secret\n", "hash-object", "-w", "--stdin"))
+			tree{"info/alternates": other.dir + "/.git/objects\n"}.write(in.t, filepath.Join(in.dir, ".git/objects"))
+			in.onTree(strings.TrimSpace(in.must("100644 blob "+blob+"\tstolen\n", "mktree")))
+		},
+		"an object that is missing": func(in repository) {
+			in.commit("new", tree{"new": "n\n"})
+			object := strings.TrimSpace(in.must("", "rev-parse", "HEAD:new"))
+			if err := os.Remove(filepath.Join(in.dir, ".git/objects", object[:2], object[2:])); err != nil {
+				in.t.Fatal(err)
+			}
+		},
+		"an object under the name of another one": func(in repository) {
+			in.commit("new", tree{"new": "n\n", "other": "o\n"})
+			at := func(name string) string {
+				object := strings.TrimSpace(in.must("", "rev-parse", "HEAD:"+name))
+				return filepath.Join(in.dir, ".git/objects", object[:2], object[2:])
+			}
+			if err := os.Rename(at("other"), at("new")); err != nil {
+				in.t.Fatal(err)
+			}
+			in.must("o\n", "hash-object", "-w", "--stdin")
+		},
+		"a pack that is none": func(in repository) {
+			in.commit("new", tree{"new": "n\n"})
+			in.must("", "gc", "-q")
+			packs, err := filepath.Glob(filepath.Join(in.dir, ".git/objects/pack/*.pack"))
+			if err != nil || len(packs) != 1 || os.Chmod(packs[0], 0o600) != nil || os.WriteFile(packs[0], []byte("PACK\x00\x00\x00\x02\xff\xff\xff\xff"), 0o600) != nil {
+				in.t.Fatalf("%v, %v", packs, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := repo(t, base)
+			copied := g.head()
+			in := g.inside()
+			harm(in)
+			before := g.must("", "for-each-ref") + g.must("", "count-objects", "-v")
+			h := in.history(copied, base)
+			out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", History: h})
+			if !errors.As(err, new(*HistoryError)) || !strings.Contains(err.Error(), "--squash") {
+				t.Errorf("%v: %+v", err, out)
+			}
+			if after := g.must("", "for-each-ref") + g.must("", "count-objects", "-v"); after != before {
+				t.Errorf("the repository has %s, not %s", after, before)
+			}
+		})
+	}
+}
+
+// onTree makes HEAD a commit with a tree.
+func (g repository) onTree(object string) {
+	g.t.Helper()
+	g.must("", "update-ref", "HEAD", strings.TrimSpace(g.must("", "commit-tree", object, "-p", "HEAD", "-m", "hostile")))
+}
+
+// What a repository says about itself besides its objects counts for nothing.
+func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
+	base := tree{"a": "1\n"}
+	g := repo(t, base)
+	copied := g.head()
+	in := g.inside()
+	in.commit("good", tree{"a": "2\n"})
+	elsewhere := repo(t, tree{"secret": "s\n"})
+	tree{"info/alternates": elsewhere.dir + "/.git/objects\n", "info/commit-graph": "x", "pack/multi-pack-index": "x", "pack/pack-1234567890123456789012345678901234567890.idx": "x"}.write(t, filepath.Join(in.dir, ".git/objects"))
+	tree{"hooks/reference-transaction": "x:#!/bin/sh\nexit 1\n", "shallow": "x\n", "info/grafts": "x\n"}.write(t, filepath.Join(in.dir, ".git"))
+	h := in.history(copied, base)
+	var asked []string
+	h.Agree = func(all []Change) error {
+		for _, c := range all {
+			asked = append(asked, c.Path)
+		}
+		return nil
+	}
+	out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", History: h})
+	if err != nil || len(out.Commits) != 1 || !slices.Equal(asked, []string{"a"}) {
+		t.Errorf("%v: %+v, asked about %v", err, out, asked)
+	}
+	if files, err := filepath.Glob(filepath.Join(g.dir, ".git/objects/info/*")); err != nil || len(files) > 0 {
+		t.Errorf("%v came, %v", files, err)
 	}
 }

@@ -32,7 +32,7 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		if c.From != "" {
 			name = c.From
 		}
-		if there, err := b.state(name); c.Before == nil || !usable(name) || there != nil || err != nil {
+		if there, err := b.entry(name); c.Before == nil || !usable(name) || there.object != "" || err != nil {
 			inside = append(inside, c)
 		} else {
 			unknown = append(unknown, c)
@@ -169,22 +169,18 @@ func (b *branch) convert(changes []Change) ([]Change, error) {
 	return out, nil
 }
 
+// convertSide has git store the files of a side in an index of its own, and replaces those that
+// it stores in another way.
 func (b *branch) convertSide(side string, of side, changes, out []Change) error {
 	with := *b.own
-	tree := filepath.Join(b.own.dir, side)
-	with.dir = tree
-	with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+tree, "GIT_INDEX_FILE="+tree+".index")
-	if err := os.Mkdir(tree, 0o700); err != nil {
+	with.dir = filepath.Join(b.own.dir, side)
+	with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+with.dir, "GIT_INDEX_FILE="+with.dir+".index")
+	if err := os.Mkdir(with.dir, 0o700); err != nil {
 		return err
 	}
-	if b.parent != "" {
-		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
-			return err
-		}
-	}
 	var list strings.Builder
-	var files []string
-	paths := make(map[int]string)
+	var placed []int
+	var files, paths []string
 	for i := range changes {
 		name, f, content := of(&changes[i])
 		if f == nil {
@@ -194,65 +190,71 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 		if err := link(content, to); err != nil {
 			return err
 		}
-		if _, err := b.state(name); f.Link || !usable(name) || path.Base(name) == ".gitattributes" || err != nil {
+		if _, err := b.entry(name); f.Link || !usable(name) || path.Base(name) == ".gitattributes" || err != nil {
 			continue
 		}
-		paths[i] = b.prefix + name
-		list.WriteString(paths[i] + "\x00")
-		files = append(files, content)
-		if err := link(content, filepath.Join(tree, paths[i])); err != nil {
+		placed, files, paths = append(placed, i), append(files, content), append(paths, b.prefix+name)
+		list.WriteString(b.prefix + name + "\x00")
+		if err := link(content, filepath.Join(with.dir, b.prefix+name)); err != nil {
 			return err
 		}
 	}
-	if len(files) == 0 {
-		return nil
-	}
-	if err := b.agreed(&with, list.String()); err != nil {
-		return err
-	}
-	if _, err := with.run(strings.NewReader(list.String()), "update-index", "--add", "--replace", "-z", "--stdin"); err != nil {
-		return err
-	}
-	listed, err := with.run(nil, "ls-files", "-s", "-z")
+	stored, err := b.stored(&with, list.String())
 	if err != nil {
 		return err
-	}
-	stored := make(map[string]string)
-	for entry := range strings.SplitSeq(string(listed), "\x00") {
-		meta, name, _ := strings.Cut(entry, "\t")
-		if words := strings.Fields(meta); len(words) == 3 {
-			stored[name] = words[1]
-		}
 	}
 	plain, err := b.own.blobs(files)
 	if err != nil {
 		return err
 	}
-	n := 0
-	for i := range changes {
-		name, ok := paths[i]
-		if !ok {
+	for n, i := range placed {
+		object := stored[paths[n]]
+		if object == plain[n] || object == "" {
 			continue
 		}
-		if n++; stored[name] == plain[n-1] || stored[name] == "" {
-			continue
-		}
-		content, err := b.own.run(nil, "cat-file", "blob", stored[name])
+		content, err := b.own.run(nil, "cat-file", "blob", object)
 		if err != nil {
 			return err
 		}
-		_, f, to := of(&out[i])
-		now := versionOf(f, content)
-		if side == "before" {
-			out[i].Before = now
+		c := &out[i]
+		_, f, to := of(c)
+		if now := versionOf(f, content); f == c.Before {
+			c.Before = now
 		} else {
-			out[i].After = now
+			c.After = now
 		}
 		if err := errors.Join(os.Remove(to), os.WriteFile(to, content, 0o600)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stored adds the files of a list to the tree of the branch, and returns the objects of all.
+func (b *branch) stored(with *git, list string) (map[string]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	if b.parent != "" {
+		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.agreed(with, list); err != nil {
+		return nil, err
+	}
+	if _, err := with.run(strings.NewReader(list), "update-index", "--add", "--replace", "-z", "--stdin"); err != nil {
+		return nil, err
+	}
+	out, err := with.run(nil, "ls-files", "-s", "-z")
+	all := make(map[string]string)
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		meta, name, _ := strings.Cut(entry, "\t")
+		if words := strings.Fields(meta); len(words) == 3 {
+			all[name] = words[1]
+		}
+	}
+	return all, err
 }
 
 // agreed refuses paths that need filters which nobody agreed to.

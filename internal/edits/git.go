@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNoGit is the error if git is needed and this machine has none.
@@ -27,7 +29,12 @@ type git struct {
 	env         []string
 	// ownConfig lets the user's and the system's configuration apply.
 	ownConfig bool
+	// bounded limits memory, time and the size of files: for objects of a sandbox.
+	bounded bool
 }
+
+// bounds are the limits of a bounded git: bytes of address space and of a file, and seconds.
+var bounds = map[int]uint64{unix.RLIMIT_AS: 8 << 30, unix.RLIMIT_FSIZE: 4 << 30, unix.RLIMIT_CPU: 600}
 
 // fixed are settings that no file changes.
 var fixed = []string{
@@ -79,7 +86,10 @@ func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
 	cmd.Env = append(cmd.Env, g.env...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		err = errors.Join(g.bound(cmd.Process.Pid), cmd.Wait())
+	}
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
@@ -106,6 +116,20 @@ func brokenPipe(stdout io.Writer) error {
 		name = f.Name()
 	}
 	return &fs.PathError{Op: "write", Path: name, Err: syscall.EPIPE}
+}
+
+// bound limits a git that has just started.
+func (g *git) bound(pid int) error {
+	if !g.bounded {
+		return nil
+	}
+	for what, most := range bounds {
+		err := unix.Prlimit(pid, what, &unix.Rlimit{Cur: most, Max: most}, nil)
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+			return fmt.Errorf("limit git: %w", err)
+		}
+	}
+	return nil
 }
 
 // gitError is a failure of git.

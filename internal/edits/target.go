@@ -23,6 +23,8 @@ type target struct {
 	// common is the folder with its objects, top its work tree, and prefix the path of the
 	// folder in it, with a slash at the end, or empty.
 	common, top, prefix string
+	// format names its hashes.
+	format string
 	// settings has the last value of each setting, and filters the names of the filters that
 	// only the target's own settings define as they are.
 	settings map[string]string
@@ -35,11 +37,11 @@ var copied = []string{
 	"user.name", "user.email", "author.name", "author.email", "committer.name", "committer.email", "user.useconfigonly",
 }
 
-// openTarget opens the repository around a folder. allFilters allows the filters that only its
-// own settings define.
-func openTarget(ctx context.Context, folder, dir string, allFilters bool) (*target, error) {
+// workTree finds the repository around a folder: its git folder, that which its work trees
+// share, the top of the work tree, the format of its objects, and the path from there.
+func workTree(ctx context.Context, folder string) ([]string, error) {
 	found := &git{ctx: ctx, dir: folder, ownConfig: true}
-	out, err := found.run(nil, "rev-parse", "--path-format=absolute", "--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix")
+	out, err := found.run(nil, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix")
 	if failed := new(gitError); errors.As(err, &failed) {
 		return nil, fmt.Errorf("%s is in no work tree of a git repository that can be used (%s)", folder, failed.said)
 	}
@@ -47,10 +49,23 @@ func openTarget(ctx context.Context, folder, dir string, allFilters bool) (*targ
 		return nil, err
 	}
 	where := strings.Split(string(out), "\n")
-	if len(where) < 5 || !filepath.IsAbs(where[0]) || !filepath.IsAbs(where[1]) || !filepath.IsAbs(where[2]) {
+	if len(where) < 5 || !filepath.IsAbs(where[0]) || !filepath.IsAbs(where[2]) {
 		return nil, fmt.Errorf("%s is in no work tree of a git repository", folder)
 	}
-	t := &target{refs: &git{ctx: ctx, dir: dir, gitDir: where[0], ownConfig: true}, common: where[1], top: where[2], prefix: where[4]}
+	return where, nil
+}
+
+// openTarget opens the repository around a folder. allFilters allows the filters that only its
+// own settings define.
+func openTarget(ctx context.Context, folder, dir string, allFilters bool) (*target, error) {
+	where, err := workTree(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(where[1]) {
+		where[1] = filepath.Join(folder, where[1])
+	}
+	t := &target{refs: &git{ctx: ctx, dir: dir, gitDir: where[0], ownConfig: true}, common: where[1], top: where[2], format: where[3], prefix: where[4]}
 	if t.own, err = scratchRepository(ctx, dir, "--object-format="+where[3]); err != nil {
 		return nil, err
 	}

@@ -8,12 +8,11 @@ import (
 // Tracked returns the paths below a folder that git tracks, relative to it, with those of its
 // submodules. Nothing of the repository is executed. The folder has no symbolic links.
 func Tracked(ctx context.Context, folder string) ([]string, error) {
-	lines, err := rev(ctx, folder)
+	where, err := workTree(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
-	top := strings.TrimSuffix(strings.TrimSuffix(folder+"/", lines[1]), "/")
-	g := &git{ctx: ctx, dir: folder, gitDir: lines[0], env: []string{"GIT_WORK_TREE=" + top}}
+	g := &git{ctx: ctx, dir: folder, gitDir: where[0], env: []string{"GIT_WORK_TREE=" + where[2]}}
 	out, err := g.run(nil, "ls-files", "-z", "--recurse-submodules")
 	if err != nil || len(out) == 0 {
 		return nil, err

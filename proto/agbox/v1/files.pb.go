@@ -2199,7 +2199,9 @@ type WorkspaceBase struct {
 	// Patterns of what was not copied, besides what .gitignore files name.
 	ExcludePatterns []string `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
 	// Paths below target that other copies and mounts brought in, relative to it.
-	Foreign       []string `protobuf:"bytes,4,rep,name=foreign,proto3" json:"foreign,omitempty"`
+	Foreign []string `protobuf:"bytes,4,rep,name=foreign,proto3" json:"foreign,omitempty"`
+	// The commit that HEAD of its repository named when it was copied; empty if there was none.
+	Head          string `protobuf:"bytes,5,opt,name=head,proto3" json:"head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2260,6 +2262,13 @@ func (x *WorkspaceBase) GetForeign() []string {
 		return x.Foreign
 	}
 	return nil
+}
+
+func (x *WorkspaceBase) GetHead() string {
+	if x != nil {
+		return x.Head
+	}
+	return ""
 }
 
 // WorkspaceDifference is a file that was added, changed or removed.
@@ -2898,12 +2907,13 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x06before\x18\x03 \x01(\fH\x00R\x06before\x12\x16\n" +
 	"\x05after\x18\x04 \x01(\fH\x00R\x05after\x125\n" +
 	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFileB\x06\n" +
-	"\x04item\"\x84\x01\n" +
+	"\x04item\"\x98\x01\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
 	"\x10exclude_patterns\x18\x03 \x03(\tR\x0fexcludePatterns\x12\x18\n" +
-	"\aforeign\x18\x04 \x03(\tR\aforeign\"\x89\x01\n" +
+	"\aforeign\x18\x04 \x03(\tR\aforeign\x12\x12\n" +
+	"\x04head\x18\x05 \x01(\tR\x04head\"\x89\x01\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +

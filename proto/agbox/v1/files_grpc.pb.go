@@ -68,7 +68,8 @@ type FileServiceClient interface {
 	// Watch streams changes in a directory. The first message confirms the watch. No later
 	// change is missed, unless a message has overflow set.
 	Watch(ctx context.Context, in *WatchFilesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchFilesResponse], error)
-	// CopyOut streams a file or a tree as a tar archive (PAX).
+	// CopyOut streams a file or a tree as a tar archive (PAX). Of a sandbox that does not run, only
+	// files below .git in the workspace that was copied in can be read.
 	CopyOut(ctx context.Context, in *CopyOutRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CopyOutResponse], error)
 	// CopyIn unpacks a tar archive below a directory. An entry whose name or hard link
 	// leaves the directory, or that goes through a symbolic link, ends the call with
@@ -298,7 +299,8 @@ type FileServiceServer interface {
 	// Watch streams changes in a directory. The first message confirms the watch. No later
 	// change is missed, unless a message has overflow set.
 	Watch(*WatchFilesRequest, grpc.ServerStreamingServer[WatchFilesResponse]) error
-	// CopyOut streams a file or a tree as a tar archive (PAX).
+	// CopyOut streams a file or a tree as a tar archive (PAX). Of a sandbox that does not run, only
+	// files below .git in the workspace that was copied in can be read.
 	CopyOut(*CopyOutRequest, grpc.ServerStreamingServer[CopyOutResponse]) error
 	// CopyIn unpacks a tar archive below a directory. An entry whose name or hard link
 	// leaves the directory, or that goes through a symbolic link, ends the call with

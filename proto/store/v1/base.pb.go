@@ -43,7 +43,10 @@ type WorkspaceBase struct {
 	First []*BaseFile `protobuf:"bytes,8,rep,name=first,proto3" json:"first,omitempty"`
 	// What went to a branch of the host's repository, and not to the folder. Mode 0: the file
 	// was removed there.
-	Branched      []*BaseFile `protobuf:"bytes,9,rep,name=branched,proto3" json:"branched,omitempty"`
+	Branched []*BaseFile `protobuf:"bytes,9,rep,name=branched,proto3" json:"branched,omitempty"`
+	// The commit that HEAD of the folder's repository named when it was copied; empty if there was
+	// none.
+	Head          string `protobuf:"bytes,10,opt,name=head,proto3" json:"head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +142,13 @@ func (x *WorkspaceBase) GetBranched() []*BaseFile {
 		return x.Branched
 	}
 	return nil
+}
+
+func (x *WorkspaceBase) GetHead() string {
+	if x != nil {
+		return x.Head
+	}
+	return ""
 }
 
 // BaseFile is a regular file or a symbolic link.
@@ -307,7 +317,7 @@ var File_store_v1_base_proto protoreflect.FileDescriptor
 
 const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
-	"\x13store/v1/base.proto\x12\bstore.v1\"\xd2\x02\n" +
+	"\x13store/v1/base.proto\x12\bstore.v1\"\xe6\x02\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -317,7 +327,9 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\x05files\x18\x06 \x03(\v2\x12.store.v1.BaseFileR\x05files\x12+\n" +
 	"\x06blocks\x18\a \x03(\v2\x13.store.v1.BaseBlockR\x06blocks\x12(\n" +
 	"\x05first\x18\b \x03(\v2\x12.store.v1.BaseFileR\x05first\x12.\n" +
-	"\bbranched\x18\t \x03(\v2\x12.store.v1.BaseFileR\bbranched\"\xa6\x01\n" +
+	"\bbranched\x18\t \x03(\v2\x12.store.v1.BaseFileR\bbranched\x12\x12\n" +
+	"\x04head\x18\n" +
+	" \x01(\tR\x04head\"\xa6\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +

@@ -1,0 +1,345 @@
+package edits
+
+import (
+	"bytes"
+	"crypto/sha256"
+	big "encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// History is the repository in the workspace of a sandbox. Nothing of it is trusted.
+type History struct {
+	// Copied is the commit that was copied in, and Tip the one that HEAD names inside.
+	Copied, Tip string
+	// Objects writes an archive of the folder objects of its repository.
+	Objects func(w io.Writer) error
+	// Agree is told which files the commits bring or remove. Its error ends the call.
+	Agree func(changes []Change) error
+	// Base are the files that the workspace has, unless they are among the changes.
+	Base map[string]*File
+}
+
+// SandboxCommit is a commit that a sandbox made. The sandbox has written all of it.
+type SandboxCommit struct{ ID, Subject string }
+
+// Link is a symbolic link that a commit has.
+type Link struct{ Path, Target string }
+
+// HistoryError is the error for commits that cannot be brought as they are.
+type HistoryError struct{ Err error }
+
+// Error says why.
+func (e *HistoryError) Error() string {
+	return fmt.Sprintf("the commits of the sandbox cannot be brought as they are (%v): --squash makes one commit of its files", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *HistoryError) Unwrap() error { return e.Err }
+
+// maxCommits is the maximum number of commits of a sandbox, and maxNew that of their objects.
+const (
+	maxCommits = 10_000
+	maxNew     = 500_000
+)
+
+// adopt takes the commits of a sandbox: the work goes on top of them, or if the branch has others,
+// on top of both.
+func (b *branch) adopt(h *History, out *Committed) error {
+	if h.Tip == h.Copied || b.prefix != "" {
+		return nil
+	}
+	if b.tip != "" {
+		if has, err := b.isAbove(b.tip, h.Tip); has && err == nil {
+			return nil
+		}
+	}
+	all, rewritten, err := b.receive(h)
+	if out.Rewritten = rewritten; len(all) == 0 || err != nil {
+		return err
+	}
+	b.known = append(b.known, h.Copied)
+	changes, links, err := b.touched(h)
+	if err == nil {
+		err = h.Agree(changes)
+	}
+	out.Commits, out.Links = all, links
+	if err != nil {
+		return err
+	}
+	ahead := b.tip == ""
+	if !ahead {
+		if ahead, err = b.isAbove(h.Tip, b.tip); err != nil {
+			return err
+		}
+	}
+	if !ahead {
+		b.second = h.Tip
+		return nil
+	}
+	b.exact = true
+	return b.at(h.Tip)
+}
+
+// isAbove reports whether a commit has another one below it, or is it.
+func (b *branch) isAbove(commit, other string) (bool, error) {
+	_, err := b.own.run(nil, "merge-base", "--is-ancestor", other, commit)
+	if status(err) == 1 {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// receive checks the commits of a sandbox and stores them in the own repository. It returns those
+// that the branch does not have. rewritten means that the commit that was copied in is not below
+// them. What a sandbox wrote is read by git with
+// bounds in a repository without settings, and only what git then checks again, object by
+// object, comes out of it.
+func (b *branch) receive(h *History) (all []SandboxCommit, rewritten bool, err error) {
+	has, err := b.commitOf(h.Copied)
+	if has == "" || err != nil {
+		return nil, true, nil //nolint:nilerr // the user's repository has another history now
+	}
+	if rewritten, err := b.fetch(h); rewritten || err != nil {
+		return nil, rewritten, err
+	}
+	for _, check := range [][]string{
+		{"rev-parse", "--verify", "-q", h.Tip + "^{commit}"}, {"merge-base", "--is-ancestor", h.Copied, h.Tip},
+		{"rev-list", "--objects", "--quiet", h.Tip, "^" + h.Copied},
+	} {
+		if _, err := b.own.run(nil, check...); err != nil {
+			return nil, false, &HistoryError{err}
+		}
+	}
+	args := []string{"log", "--topo-order", "--encoding=UTF-8", "--max-count=" + strconv.Itoa(maxCommits+1), "--format=%H %s", "-z"}
+	out, err := b.own.run(nil, append(args, b.fresh(h)...)...)
+	if len(out) == 0 {
+		return nil, false, err
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		id, subject, _ := strings.Cut(line, " ")
+		all = append(all, SandboxCommit{id, subject})
+	}
+	if len(all) > maxCommits {
+		err = &HistoryError{fmt.Errorf("there are more than %d", maxCommits)}
+	}
+	slices.Reverse(all)
+	return all, false, err
+}
+
+// fresh names the commits of a sandbox that the branch does not have.
+func (b *branch) fresh(h *History) []string {
+	revs := []string{h.Tip, "^" + h.Copied}
+	if b.tip != "" {
+		revs = append(revs, "^"+b.tip)
+	}
+	return revs
+}
+
+// fetch brings the objects. rewritten means that the tip is not on top of the copied commit.
+func (b *branch) fetch(h *History) (rewritten bool, err error) {
+	dir := filepath.Join(b.own.dir, "sandbox")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return false, err
+	}
+	theirs, err := scratchRepository(b.own.ctx, dir, "--object-format="+b.format)
+	if err != nil {
+		return false, err
+	}
+	theirs.bounded = true
+	objects := filepath.Join(theirs.gitDir, "objects")
+	r, w := io.Pipe()
+	read := make(chan error, 1)
+	go func() { // waited for below
+		err := h.Objects(w)
+		_ = w.CloseWithError(err)
+		read <- err
+	}()
+	packs, err := unpackObjects(r, objects, filepath.Join(b.common, "objects"))
+	_ = r.CloseWithError(io.ErrClosedPipe)
+	if failed := <-read; err == nil && failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		return false, failed
+	}
+	if err != nil {
+		return false, &HistoryError{err}
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(objects, "info"), 0o700), os.WriteFile(filepath.Join(objects, "info", "alternates"), []byte(filepath.Join(b.common, "objects")+"\n"), 0o600)); err != nil {
+		return false, err
+	}
+	if shallow := filepath.Join(b.common, "shallow"); exists(shallow) {
+		if err := os.Symlink(shallow, filepath.Join(theirs.gitDir, "shallow")); err != nil {
+			return false, err
+		}
+	}
+	for _, pack := range packs {
+		if _, err := theirs.run(nil, "index-pack", pack); err != nil {
+			return false, &HistoryError{err}
+		}
+	}
+	if _, err := theirs.run(nil, "merge-base", "--is-ancestor", h.Copied, h.Tip); status(err) == 1 {
+		return true, nil
+	} else if err != nil {
+		return false, &HistoryError{err}
+	}
+	return false, b.check(theirs, h)
+}
+
+// check packs the new commits and has git check them into the own repository.
+func (b *branch) check(theirs *git, h *History) error {
+	file, err := os.OpenFile(filepath.Join(b.own.dir, "sandbox.pack"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close() // read again below
+	if err := theirs.pipe(strings.NewReader(h.Tip+"\n^"+h.Copied+"\n"), file, "pack-objects", "-q", "--revs", "--stdout"); err != nil {
+		return &HistoryError{err}
+	}
+	head := make([]byte, 12)
+	if _, err := file.ReadAt(head, 0); err != nil || big.BigEndian.Uint32(head[8:]) > maxNew {
+		return &HistoryError{errors.Join(err, fmt.Errorf("they have more than %d objects", maxNew))}
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	own := *b.own
+	own.bounded, own.ownConfig, own.env = true, false, nil
+	if _, err := own.run(file, "index-pack", "--stdin", "--strict", "--fsck-objects"); err != nil {
+		return &HistoryError{err}
+	}
+	return nil
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// touched returns the files that commits bring or remove, compared with each parent, and the
+// links among them.
+func (b *branch) touched(h *History) (changes []Change, links []Link, err error) {
+	args := []string{"log", "-m", "--root", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev"}
+	out, err := b.own.run(nil, append(args, b.fresh(h)...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := make(map[string]bool)
+	words := strings.Split(string(out), "\x00")
+	for i := 0; i+1 < len(words); i += 2 {
+		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
+		if len(meta) != 5 {
+			return nil, nil, fmt.Errorf("git log named a change as %q", words[i])
+		}
+		mode, object := meta[1], meta[3]
+		if seen[name+"\x00"+object+mode] {
+			continue
+		}
+		seen[name+"\x00"+object+mode] = true
+		c := Change{Path: name, Before: &File{}}
+		switch mode {
+		case "000000":
+		case "160000":
+			c.Path, c.After = name+"/.git", &File{} // a repository of its own
+		default:
+			c.After = &File{Executable: mode == "100755", Link: mode == "120000"}
+			if meta[0] == "000000" {
+				c.Before = nil
+			}
+		}
+		if mode == "120000" {
+			to, err := b.own.run(nil, "cat-file", "blob", object)
+			if err != nil {
+				return nil, nil, err
+			}
+			links = append(links, Link{name, string(to)})
+		}
+		changes = append(changes, c)
+	}
+	return changes, links, nil
+}
+
+// exactly makes the tree of the tip what the workspace has, in the files that the commits have
+// changed: merging would bring back what a later commit has taken out.
+func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
+	out, err := b.own.run(nil, "diff-tree", "-r", "-z", "--name-only", "--no-renames", h.Copied, h.Tip)
+	if err != nil {
+		return nil, err
+	}
+	left := make(map[string]bool)
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		left[name] = name != ""
+	}
+	decisions = slices.Clone(decisions)
+	for i := range decisions {
+		d := &decisions[i]
+		if !left[d.Path] || d.blocked {
+			continue
+		}
+		left[d.Path] = false
+		d.new, d.content, d.Why = d.After, nil, ""
+		switch {
+		case Same(d.old, d.After):
+			d.Kind = Already
+		case d.After == nil:
+			d.Kind = Removed
+		default:
+			d.Kind = Written
+		}
+	}
+	was, err := b.treeOf(h.Copied)
+	if err != nil {
+		return nil, err
+	}
+	for name, reverted := range left {
+		if reverted {
+			if d, err := b.reverted(name, h.Base[name], was[name]); err != nil {
+				return nil, err
+			} else if d != nil {
+				decisions = append(decisions, *d)
+			}
+		}
+	}
+	return decisions, nil
+}
+
+// reverted decides about a file that a commit has changed and that is in the workspace as it was
+// copied in.
+func (b *branch) reverted(name string, now *File, was treeEntry) (*decision, error) {
+	tip, err := b.state(name)
+	if err != nil || Same(tip, now) || now == nil && was.object != "" || now != nil && was.object == "" {
+		return nil, ignoreBlocked(err)
+	}
+	d := &decision{Outcome: Outcome{Change: Change{Path: name, Before: tip}, Kind: Removed}, old: tip}
+	if now == nil {
+		return d, nil
+	}
+	content, err := b.own.run(nil, "cat-file", "blob", was.object)
+	if err != nil || sha256.Sum256(content) != now.Sum {
+		return nil, err // it is stored in another way: the commit's version stays
+	}
+	d.Kind, d.new, d.content = Written, now, content
+	d.After = now
+	return d, nil
+}
+
+func ignoreBlocked(err error) error {
+	if errors.As(err, new(*errBlocked)) {
+		return nil
+	}
+	return err
+}
+
+// treeOf lists the tree of a commit.
+func (b *branch) treeOf(commit string) (map[string]treeEntry, error) {
+	other := branch{target: b.target, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
+	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", commit)
+	if err == nil {
+		other.list(bytes.Clone(out))
+	}
+	return other.entries, err
+}
