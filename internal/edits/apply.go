@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -223,19 +224,21 @@ func (a *Applied) refuse(left []string) {
 
 // prepare stages what a decision needs.
 func (s *stage) prepare(j *journal, d decision) error {
-	after, there := Advanced{Path: []byte(d.Path), File: d.After}, d.old
+	var theirs []byte
+	var err error
+	if d.Kind != Refused && !d.back {
+		theirs, err = read(d.AfterFile(), d.After)
+	}
+	if d.Kind == Refused || err != nil {
+		return err
+	}
 	switch d.Kind {
-	case Refused:
-		return nil
 	case Removed:
 		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, To: []byte(d.to)})
 	case Written, Merged, Marked:
 		content := d.content
 		if content == nil {
-			var err error
-			if content, err = read(d.AfterFile(), d.After); err != nil {
-				return err
-			}
+			content = theirs
 		}
 		staged, err := s.put(d.new, content, s.in.like(d.Path))
 		if err != nil {
@@ -246,16 +249,13 @@ func (s *stage) prepare(j *journal, d decision) error {
 			return nil
 		}
 		if d.Kind == Marked {
-			return s.pend(j, d)
+			return s.pend(j, d, theirs)
 		}
-		there = d.new
 	}
-	if d.After != nil && !Same(there, d.After) {
-		content, err := read(d.AfterFile(), d.After)
-		if err != nil {
-			return err
-		}
-		if after.Staged, err = s.put(&File{}, content, nil); err != nil {
+	after := Advanced{Path: []byte(d.Path), File: d.After}
+	if d.After != nil {
+		// The user may change the folder's file before the base has it.
+		if after.Staged, err = s.put(&File{}, theirs, nil); err != nil {
 			return err
 		}
 	}
@@ -264,12 +264,8 @@ func (s *stage) prepare(j *journal, d decision) error {
 }
 
 // pend notes a conflict that gets markers.
-func (s *stage) pend(j *journal, d decision) error {
+func (s *stage) pend(j *journal, d decision, theirs []byte) error {
 	ours, err := s.in.read(d.Path)
-	if err != nil {
-		return err
-	}
-	theirs, err := read(d.AfterFile(), d.After)
 	j.Pending = append(j.Pending, pending{
 		Path: []byte(d.Path), Label: j.Label, Base: d.Before, Ours: d.old, Theirs: d.After, Marked: d.new, OursContent: ours, TheirsContent: theirs,
 	})
@@ -321,23 +317,15 @@ func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) 
 
 // content returns the sandbox's content of a file that was brought.
 func (s *stage) content(a Advanced) ([]byte, error) {
-	if a.Staged != "" && filepath.Base(a.Staged) == a.Staged {
-		file, err := openRegular(s.fd, a.Staged)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close() // only read
-		return readAll(file)
+	if filepath.Base(a.Staged) != a.Staged {
+		return nil, fs.ErrNotExist
 	}
-	if a.File.Link {
-		var to string
-		err := s.in.within(string(a.Path), false, func(dir int, base string) (err error) {
-			to, err = readlinkat(dir, base)
-			return err
-		})
-		return []byte(to), err
+	file, err := openRegular(s.fd, a.Staged)
+	if err != nil {
+		return nil, err
 	}
-	return s.in.read(string(a.Path))
+	defer file.Close() // only read
+	return readAll(file)
 }
 
 // AdvanceAll returns all files of changes for the base of their sandbox.

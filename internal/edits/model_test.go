@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// histories is how many random histories are played. HISTORIES=10000 plays more.
+// histories is how many random histories are played. HISTORIES=10000 plays more, and
+// HISTORY=7 begins at that one, or plays only that.
 const histories = 150
 
 // TestNothingOfEitherSideIsLostOrTurnedBack plays histories of edits on both sides, calls of
@@ -20,14 +21,15 @@ const histories = 150
 // What must hold is in oracle_test.go, which knows nothing of the code: each line is written
 // once, so it can be followed.
 func TestNothingOfEitherSideIsLostOrTurnedBack(t *testing.T) {
-	t.Setenv("TMPDIR", elsewhere(t)) // in memory
-	n := histories
-	if all, err := strconv.Atoi(os.Getenv("HISTORIES")); err == nil {
-		n = all
-	}
-	first := 0
+	memory := elsewhere(t)
+	t.Setenv("TMPDIR", memory)
+	t.Setenv("AGBOX_HOME", memory)
+	first, n := 0, histories
 	if one, err := strconv.Atoi(os.Getenv("HISTORY")); err == nil {
 		first, n = one, one+1
+	}
+	if all, err := strconv.Atoi(os.Getenv("HISTORIES")); err == nil {
+		n = all
 	}
 	counts := make(map[string]int)
 	for seed := first; seed < n && !t.Failed(); seed++ {
@@ -35,7 +37,7 @@ func TestNothingOfEitherSideIsLostOrTurnedBack(t *testing.T) {
 	}
 	t.Logf("%d histories: %v", n-first, counts)
 	for _, what := range []string{"apply", "sync", "branch", "killed", "conflict", "abandon", "resolve", "abort", "again", "continue"} {
-		if n >= histories && counts[what] < n/50 {
+		if n-first >= histories && counts[what] < (n-first)/50 {
 			t.Errorf("the histories have too little of %q", what)
 		}
 	}
@@ -145,8 +147,14 @@ func (w *world) act() {
 		if w.agent {
 			before := w.sandbox
 			w.sandbox = w.change(w.sandbox, "s")
-			// It takes back what it has changed. Right after a push was killed, that looks
-			// like one that has not arrived.
+			// Right after a push was killed, a file that is what it was before looks like one
+			// to which the push has not come.
+			for name := range w.pushes().files {
+				if w.sandbox[name] == w.base[name] {
+					w.sandbox = before
+				}
+			}
+			// It takes back what it has changed.
 			if names := slices.Sorted(maps.Keys(w.base)); w.r.IntN(6) == 0 && len(names) > 0 && len(w.pushes().files) == 0 {
 				name := names[w.r.IntN(len(names))]
 				w.sandbox = maps.Clone(before)
@@ -185,7 +193,6 @@ func (w *world) call(name string, what func()) {
 		defer func() {
 			if at, ok := recover().(killed); ok {
 				w.counts["killed"]++
-				w.oracle.killed = true
 				w.say("  killed before %q", string(at))
 			}
 		}()

@@ -22,9 +22,6 @@ type oracle struct {
 	settled, continued map[string]bool
 	// renamed lines were in files that were renamed: they may come with that.
 	renamed map[string]bool
-	// killed is set after a kill. If it came before the base had a new file, and the user then
-	// changed that, it counts as the user's own: its removal by the sandbox is not named.
-	killed bool
 	// unmarked has what a file was before it got markers.
 	unmarked tree
 }
@@ -66,9 +63,11 @@ func where(tr tree) map[string][]string {
 // edited notes what a side has removed on purpose.
 func (o *oracle) edited(by *map[string]bool, before, after tree) {
 	was, is := where(before), where(after)
-	for line := range was {
+	for line, names := range was {
 		if is[line] == nil {
 			(*by)[line] = true
+			// What a killed push left beside its place may have been edited there only.
+			o.settled[line] = o.settled[line] || !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(name, ".agbox-sync-") })
 		}
 	}
 	for line := range is {
@@ -116,7 +115,16 @@ func (o *oracle) check(before, after sight) (wrong []string) {
 	inMarked := func(tr tree, names []string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return hasMarkers(tr[name]) })
 	}
+	named := func(names []string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return after.diff[name] })
+	}
 	for line, names := range was {
+		switch {
+		case o.settled[line] && named(hasSandbox[line]):
+			continue // a killed call was completed with what the sandbox has taken back since
+		case o.renamed[line] && o.continued[line]:
+			continue // both paths of a renamed file had it, and the sides ended one each
+		}
 		if is[line] == nil && !o.agent[line] && !(inMarked(before.folder, names) && o.user[line]) &&
 			!((inMarked(before.folder, names) || o.renamed[line]) && hasSandbox[line] != nil) {
 			say("the folder has lost %s, which nobody removed", line)
@@ -137,14 +145,12 @@ func (o *oracle) check(before, after sight) (wrong []string) {
 			say("the sandbox has %s again, which it removed", line)
 		}
 		ignored := slices.Contains(names, "out.o")
-		named := slices.ContainsFunc(names, func(name string) bool { return after.diff[name] })
-		if is[line] == nil && !ignored && !named && !o.user[line] && !o.settled[line] && hasBranch[line] == nil {
+		if is[line] == nil && !ignored && !named(names) && !o.user[line] && !o.settled[line] && hasBranch[line] == nil {
 			say("%s of the sandbox is neither at home nor named as changed", line)
 		}
 	}
 	for line, names := range is {
-		named := slices.ContainsFunc(names, func(name string) bool { return after.diff[name] })
-		if o.agent[line] && !o.killed && !named && !o.settled[line] && !o.renamed[line] && hasBranch[line] != nil {
+		if o.agent[line] && !named(names) && !o.settled[line] && !o.renamed[line] && hasBranch[line] != nil {
 			say("that the sandbox removed %s is neither at home nor named as changed", line)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 //     and else removed: then nothing was changed yet.
 //  3. All decisions are made and all merges done.
 //  4. The stage, a folder in agbox's data folder, gets the new version of each file, complete
-//     with its mode, and the sandbox's version of each merged file. All is synced.
+//     with its mode, and the sandbox's version of each file a second time, for the base: the
+//     user may change the folder's file before that has it. All is synced.
 //  5. The journal, which lists all steps, is synced and appears in the stage by a rename.
 //     From here on the work will be brought completely.
 //  6. Each step removes a file or renames a staged file to its place. If that is on another
@@ -81,7 +82,7 @@ type Advanced struct {
 	Path []byte
 	// File is nil if the sandbox has removed it.
 	File *File
-	// Staged is the name of its content in the stage. Empty: it is the file itself.
+	// Staged is the name of its content in the stage.
 	Staged string
 }
 

@@ -67,12 +67,32 @@ func Part(base map[string]*File, sandbox []Change, folder map[string]*File, open
 			out.Clashes[c.Path] = "both sides have changed it, and both keep theirs"
 		}
 	}
+	var mine []Change
 	for _, name := range slices.Sorted(maps.Keys(folder)) {
+		mine = append(mine, Change{Path: name, Before: base[name], After: folder[name]})
 		if !both[name] && !open[name] {
-			out.ToSandbox = append(out.ToSandbox, Change{Path: name, Before: base[name], After: folder[name]})
+			out.ToSandbox = append(out.ToSandbox, mine[len(mine)-1])
 		}
 	}
+	out.ToFolder, out.ToSandbox = out.whole(sandbox, out.ToFolder), out.whole(mine, out.ToSandbox)
 	return out
+}
+
+// whole keeps a renamed file where it was on the other side, if it cannot come to where it is
+// now. all are the changes of a side, and going those that go to the other side.
+func (s *Sides) whole(all, going []Change) []Change {
+	halves := make(map[string]bool)
+	for _, c := range Renames(all) {
+		if c.From != "" && s.Clashes[c.Path] != "" {
+			halves[c.From] = true
+		}
+	}
+	return slices.DeleteFunc(going, func(c Change) bool {
+		if halves[c.Path] {
+			s.Clashes[c.Path] = "it was renamed on one side, and the new path is in conflict"
+		}
+		return halves[c.Path]
+	})
 }
 
 // Ours reports whether a path of a folder belongs to agbox or to git, and so is no work.
