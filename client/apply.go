@@ -1,8 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"slices"
@@ -56,9 +58,9 @@ type CommitLink = edits.Link
 
 // AppliedWork is the result of ApplyWork.
 type AppliedWork struct {
-	// Folder is where the work was brought.
-	Folder   string
-	Outcomes []WorkOutcome
+	// Folder is where the work was brought, and Target the workspace in the sandbox.
+	Folder, Target string
+	Outcomes       []WorkOutcome
 	// Resumed is set if an earlier call was killed, and this one completed its work. That has
 	// the first of the outcomes.
 	Resumed bool
@@ -82,6 +84,9 @@ type AppliedWork struct {
 	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
 	// killed. Nothing in it is used.
 	OldStage bool
+	// Large are changes that were not brought because they are too large. The folder counts as
+	// having one of more than edits.MaxContent when a later call finds an equal file there.
+	Large []WorkChange
 	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
 	// those that were left out.
 	Executable []Executable
@@ -132,6 +137,10 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			}
 			continue
 		}
+		if err := c.ownCopies(ctx, id, w, o); err != nil {
+			w.Close()
+			return AppliedWork{}, err
+		}
 		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance)
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
@@ -168,9 +177,12 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 
 // apply brings the work. again means that it ended what an earlier call had begun.
 func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
-	done.Folder = w.Source
+	done.Folder, done.Target = w.Source, w.Target
 	o.Paths = edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
 	changes := edits.Select(w.Changes, o.Paths)
+	if !o.Abort && !o.Continue {
+		done.Large = edits.Select(w.Large, o.Paths)
+	}
 	switch {
 	case o.Abort || o.Continue: // bring nothing
 	case o.Check:
@@ -204,6 +216,39 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	return done, false, err
 }
 
+// ownCopies takes large files from w that a person has copied to the folder: they become the
+// base, without their contents. A file that cannot be read now stays.
+func (c *Client) ownCopies(ctx context.Context, id string, w *Work, o ApplyOptions) error {
+	if o.Check || o.Abort || o.Continue || o.Branch != "" {
+		return nil
+	}
+	var home []edits.AdvancedFile
+	for _, one := range edits.Select(w.Large, o.Paths) {
+		if one.After == nil || one.After.Size <= edits.MaxContent {
+			continue
+		}
+		there, err := edits.Describe(w.Source, one.Path)
+		if err != nil || there == nil || there.Link || there.Size != one.After.Size || there.Executable != one.After.Executable {
+			continue
+		}
+		sum := sha256.New()
+		if err := c.ReadFile(ctx, id, w.Target+"/"+one.Path, 0, 0, sum, FileOptions{}); ctx.Err() != nil {
+			return err
+		} else if err != nil || !bytes.Equal(sum.Sum(nil), there.Sum[:]) {
+			continue
+		}
+		there.TooLarge, there.Modified = true, one.After.Modified
+		home = append(home, edits.AdvancedFile{Path: one.Path, File: there})
+	}
+	if len(home) == 0 {
+		return nil
+	}
+	w.Large = slices.DeleteFunc(w.Large, func(l WorkChange) bool {
+		return slices.ContainsFunc(home, func(f edits.AdvancedFile) bool { return f.Path == l.Path })
+	})
+	return c.advanceBase(ctx, id, home, false)
+}
+
 // advanceBase makes files the base of a sandbox, or notes that they went to a branch.
 func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile, branch bool) error {
 	return c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
@@ -230,7 +275,11 @@ func sendBase(stream grpc.ClientStreamingClient[agboxv1.AdvanceBaseRequest, agbo
 	for _, f := range files {
 		file := &agboxv1.AdvancedFile{Path: []byte(f.Path)}
 		var content []byte
-		if f.File != nil {
+		switch {
+		case f.File == nil:
+		case f.File.TooLarge:
+			file.File = &agboxv1.WorkspaceFile{Executable: f.File.Executable, Size: uint64(f.File.Size), Sha256: f.File.Sum[:], Modified: f.File.Modified, TooLarge: true}
+		default:
 			if content, err = f.Content(); err != nil || !f.File.Is(content) {
 				continue // it was changed since: the sandbox's change counts as new again
 			}

@@ -163,7 +163,16 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	for _, path := range slices.Sorted(maps.Keys(r.Clashes)) {
 		r.clash(path, r.Clashes[path])
 	}
+	for _, one := range w.Large {
+		why := "it is too large in the sandbox: copy it with `agbox cp`, then `agbox apply`"
+		r.Clashes[one.Path] = why
+		r.clash(one.Path, why)
+	}
+	r.ToSandbox = slices.DeleteFunc(r.ToSandbox, func(c edits.Change) bool { return r.Clashes[c.Path] != "" })
 	for _, path := range scan.Large {
+		if r.clashes[path] {
+			continue
+		}
 		r.clash(path, "it is larger than 256 MiB in the folder: copy it with `agbox cp`")
 	}
 	if err := r.bringToFolder(ctx); err != nil {
@@ -274,21 +283,9 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 	if len(r.ToFolder) == 0 {
 		return nil
 	}
-	from := make(map[string]WorkChange)
-	for _, change := range r.ToFolder {
-		from[change.Path] = change
-	}
 	out, err := edits.Apply(ctx, r.ToFolder, edits.ApplyOptions{
 		Folder: r.scanner.Folder, Data: r.data, Sandbox: r.id, Label: r.label, Exact: true,
-		Advance: func(of string, files []edits.AdvancedFile) error {
-			for i, file := range files {
-				// The folder may change a file again before it is read.
-				if change := from[file.Path]; file.File != nil && change.After != nil && edits.Same(change.After, file.File) {
-					files[i].Content = func() ([]byte, error) { return os.ReadFile(change.AfterFile()) }
-				}
-			}
-			return r.advance(ctx)(of, files)
-		},
+		Advance: r.advance(ctx),
 	})
 	if err != nil {
 		return err
@@ -318,8 +315,8 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 	var done []edits.AdvancedFile
 	var failed error
 	t := syncTarget{c: r.c, id: r.id, top: r.target, folder: r.scanner.Folder, pushes: r.pushes}
-	for i, change := range r.ToSandbox {
-		file, err := r.put(ctx, t, i, change)
+	for _, change := range r.ToSandbox {
+		file, err := r.put(ctx, t, change)
 		var own *Error
 		err = repeatable(err)
 		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
@@ -359,7 +356,7 @@ func sandboxRefuses(e *Error) string {
 
 // put brings one file, and returns what the base is to have. nil means that the folder has
 // changed it again.
-func (r *syncRound) put(ctx context.Context, t syncTarget, number int, change edits.Change) (*edits.AdvancedFile, error) {
+func (r *syncRound) put(ctx context.Context, t syncTarget, change edits.Change) (*edits.AdvancedFile, error) {
 	done := &edits.AdvancedFile{Path: change.Path}
 	if change.After == nil {
 		return done, t.remove(ctx, change)
@@ -368,7 +365,7 @@ func (r *syncRound) put(ctx context.Context, t syncTarget, number int, change ed
 	if err != nil || !edits.Same(file, change.After) {
 		return nil, nil //nolint:nilerr // the next round sees what it is now
 	}
-	kept := edits.ContentFile(r.dir, "mine", number)
+	kept := edits.ContentFile(r.dir, file)
 	if err := os.WriteFile(kept, content, 0o600); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/linecount"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/scratch"
 )
@@ -28,7 +29,10 @@ type Work struct {
 	// Changes are sorted by path. Names, links and contents come from the sandbox: they are
 	// not to be trusted.
 	Changes []WorkChange
-	dir     *scratch.Dir
+	// Large are changes that are not among Changes, because they are too large to be brought.
+	// Of Changes, WorkChange.TooLarge are too large to be shown.
+	Large []WorkChange
+	dir   *scratch.Dir
 	// shared has the base, if it was asked for.
 	shared edits.Shared
 	// head is the commit that was copied in; empty if there is none.
@@ -52,6 +56,8 @@ type WorkOptions struct {
 	All bool
 	// NamesOnly gets no contents: the files of the changes do not exist.
 	NamesOnly bool
+	// Lines gets the number of changed lines instead of the contents.
+	Lines bool
 	// FromStart compares with what was copied in, also what was brought back since.
 	FromStart bool
 	// folder compares with what was brought to the folder, and not to a branch.
@@ -83,7 +89,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	case o.folder:
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
-	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against}
+	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines}
 	var w *Work
 	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -93,7 +99,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 			return true, err
 		}
 		w = &Work{dir: dir}
-		err = w.receive(stream.Recv, o.NamesOnly)
+		err = w.receive(stream.Recv, o.NamesOnly || o.Lines)
 		return true, err
 	})
 	if err != nil {
@@ -101,6 +107,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		return nil, err
 	}
 	edits.Sort(w.Changes)
+	w.split()
 	if o.FromStart {
 		return w, nil
 	}
@@ -112,6 +119,26 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	}
 	w.Changes, w.landed, w.left = pushes.Sort(w.Changes)
 	return w, nil
+}
+
+// split takes what is too large to be brought from the changes. What may be a half of a renamed
+// file stays with the other one.
+func (w *Work) split() {
+	large := make(map[int64]bool)
+	for _, c := range w.Changes {
+		if c.After != nil && c.After.TooLarge {
+			large[c.After.Size] = true
+		}
+	}
+	kept := w.Changes[:0]
+	for _, c := range w.Changes {
+		if c.After != nil && c.After.TooLarge || c.After == nil && c.Before.TooLarge && large[c.Before.Size] {
+			w.Large = append(w.Large, c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	w.Changes = kept
 }
 
 // loadPushes returns what clients of this user have written to a sandbox while they kept a
@@ -130,7 +157,7 @@ const storing = "Storing the sandbox's changes in a temporary folder"
 
 // receive stores what a comparison finds.
 func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool) (err error) {
-	s := &workStore{dir: w.dir.Path}
+	s := &workStore{dir: w.dir}
 	defer func() {
 		if failed := s.end(); err == nil {
 			err = localError(storing, failed)
@@ -153,7 +180,8 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
 		case *agboxv1.CompareWorkspaceResponse_Difference:
 			d := item.Difference
-			change := edits.NewChange(w.dir.Path, len(w.Changes), string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
+			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
+			change.Lines = linecount.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
 			w.Changes = append(w.Changes, change)
 			if !namesOnly {
 				err = localError(storing, s.begin(change))
@@ -173,51 +201,64 @@ func workFile(f *agboxv1.WorkspaceFile) *edits.File {
 	if f == nil {
 		return nil
 	}
-	out := &edits.File{Link: f.GetLink(), Executable: f.GetExecutable(), Size: int64(f.GetSize())}
+	out := &edits.File{Link: f.GetLink(), Executable: f.GetExecutable(), Size: int64(f.GetSize()), TooLarge: f.GetTooLarge(), Modified: f.GetModified()}
 	copy(out.Sum[:], f.GetSha256())
 	return out
 }
 
-// workStore writes the contents of one change after the other.
+// workStore writes the contents of one change after the other, each content once.
 type workStore struct {
-	dir           string
+	dir           *scratch.Dir
 	before, after *workContent
 }
 
+// workContent is a content that may arrive.
 type workContent struct {
+	name string
+	size int64
+	// file is there with the first piece. It has another name until it is complete.
 	file *os.File
 	buf  *bufio.Writer
+	got  int64
 }
 
-// begin makes the files of a change.
-func (s *workStore) begin(c edits.Change) (err error) {
+// begin prepares for the contents of a change.
+func (s *workStore) begin(c edits.Change) error {
 	if err := s.end(); err != nil {
 		return err
 	}
-	if c.Before != nil {
-		if s.before, err = newWorkContent(c.BeforeFile()); err != nil {
-			return err
+	for _, side := range []struct {
+		f  *edits.File
+		to **workContent
+	}{{c.Before, &s.before}, {c.After, &s.after}} {
+		if side.f == nil || side.f.TooLarge {
+			continue
+		}
+		*side.to = &workContent{name: edits.ContentFile(s.dir.Path, side.f), size: side.f.Size}
+		if side.f.Size == 0 {
+			if err := os.WriteFile((*side.to).name, nil, 0o600); err != nil {
+				return err
+			}
 		}
 	}
-	if c.After != nil {
-		s.after, err = newWorkContent(c.AfterFile())
-	}
-	return err
+	return nil
 }
 
-func newWorkContent(name string) (*workContent, error) {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return &workContent{file, bufio.NewWriter(file)}, nil
-}
-
-func (s *workStore) add(to *workContent, data []byte) error {
+func (s *workStore) add(to *workContent, data []byte) (err error) {
 	if to == nil {
 		return &Error{Code: codes.Internal, Message: "agboxd sent a content that belongs to no file."}
 	}
-	_, err := to.buf.Write(data)
+	if to.file == nil {
+		if err = s.dir.Room(to.size); err == nil {
+			to.file, err = os.OpenFile(to.name+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		}
+		if err != nil {
+			return localError(storing, err)
+		}
+		to.buf = bufio.NewWriter(to.file)
+	}
+	to.got += int64(len(data))
+	_, err = to.buf.Write(data)
 	return localError(storing, err)
 }
 
@@ -225,9 +266,14 @@ func (s *workStore) add(to *workContent, data []byte) error {
 func (s *workStore) end() error {
 	var failed error
 	for _, one := range []*workContent{s.before, s.after} {
-		if one != nil {
-			failed = errors.Join(failed, one.buf.Flush(), one.file.Close())
+		if one == nil || one.file == nil {
+			continue
 		}
+		err := errors.Join(one.buf.Flush(), one.file.Close())
+		if err == nil && one.got == one.size {
+			err = os.Rename(one.file.Name(), one.name)
+		}
+		failed = errors.Join(failed, err)
 	}
 	s.before, s.after = nil, nil
 	return failed

@@ -196,6 +196,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 	if left {
 		a.say("%s left out: see `agbox diff %[2]s`. `%[3]s %[2]s --yes-executable` brings them.", wereExecutables(done.Executable), sandbox, o.command())
 	}
+	a.sayLarge(sandbox, done.Target, done.Folder, done.Large)
 	switch {
 	case o.pull && conflicts+merged > 0 && !done.Changed:
 		a.say("Nothing was changed in %s: both sides have changed %s. `agbox apply %s` merges them.", done.Folder, plural(conflicts+merged, "file", "files"), sandbox)
@@ -208,12 +209,12 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Commits) == 0 && !left:
+	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Commits)+len(done.Large) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
 	}
-	if left {
+	if left || len(done.Large) > 0 {
 		return exitStatus(codeFailure)
 	}
 	return nil

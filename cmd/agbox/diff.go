@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/linecount"
 )
 
 type diffOptions struct {
@@ -70,13 +72,25 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 	if err != nil {
 		return err
 	}
-	w, err := c.Work(ctx, id, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly, FromStart: o.fromStart})
+	w, err := c.Work(ctx, id, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly, Lines: o.stat, FromStart: o.fromStart})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	place := edits.PlaceIn(w.Source, here("."))
-	changes := edits.Select(w.Changes, place.Paths(paths))
+	paths = place.Paths(paths)
+	changes := edits.Select(w.Changes, paths)
+	large := edits.Select(w.Large, paths)
+	if o.nameOnly || o.stat {
+		changes = append(changes, large...)
+		edits.Sort(changes)
+	} else {
+		for _, change := range changes {
+			if change.TooLarge() {
+				large = append(large, change)
+			}
+		}
+	}
 	err = a.paged(ctx, o.noPager || len(changes) == 0, func(out io.Writer) error {
 		switch {
 		case o.nameOnly:
@@ -97,10 +111,29 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 		}
 		return edits.Patch(ctx, changes, screen)
 	})
-	if err == nil && o.exitCode && len(changes) > 0 {
+	if !o.nameOnly {
+		a.sayLarge(sandbox, w.Target, w.Source, large)
+	}
+	if err == nil && o.exitCode && len(changes)+len(large) > 0 {
 		return exitStatus(1)
 	}
 	return err
+}
+
+// sayLarge names changes that are too large to be shown and brought, and how to go on.
+func (a *app) sayLarge(sandbox, target, folder string, large []client.WorkChange) {
+	for _, change := range large {
+		switch after := change.After; {
+		case after == nil || !after.TooLarge:
+			a.say("%s: too large to show: it had %d bytes.", printable(change.Path), change.Before.Size)
+		case after.Size <= edits.MaxContent:
+			a.say("%s: left out: all changes together have more than %d GiB. Bring the others with `agbox apply %s`, then this one.",
+				printable(change.Path), edits.MaxContents>>30, sandbox)
+		default:
+			a.say("%s: too large: %d bytes, and at most %d are compared. `agbox cp %s %s` brings it from the running sandbox; `agbox apply %s` then finds that the folder has it.",
+				printable(change.Path), after.Size, edits.MaxContent, shellWords([]string{sandbox + ":" + target + "/" + change.Path}), shellWords([]string{filepath.Join(folder, change.Path)}), sandbox)
+		}
+	}
 }
 
 // patchScreen shows a patch on a terminal: control characters of files are escaped, so
@@ -160,18 +193,14 @@ func writeStat(out io.Writer, changes []client.WorkChange, place edits.Place, wi
 	}
 	type row struct {
 		name string
-		edits.Stat
+		linecount.Lines
 		before, after int64
 	}
 	var rows []row
-	var total edits.Stat
+	var total linecount.Lines
 	names, most, digits := 0, 1, 3
 	for _, c := range changes {
-		s, err := c.Stat()
-		if err != nil {
-			return err
-		}
-		r := row{name: printable(place.Name(c.Path)), Stat: s}
+		r := row{name: printable(place.Name(c.Path)), Lines: c.Lines}
 		if c.From != "" {
 			r.name = printable(place.Name(c.From)) + " => " + printable(place.Name(c.Path))
 		}
@@ -182,9 +211,9 @@ func writeStat(out io.Writer, changes []client.WorkChange, place edits.Place, wi
 			r.after = c.After.Size
 		}
 		rows = append(rows, r)
-		total.Added, total.Removed = total.Added+s.Added, total.Removed+s.Removed
-		names, most = max(names, utf8.RuneCountInString(r.name)), max(most, s.Added+s.Removed)
-		digits = max(digits, len(fmt.Sprint(s.Added+s.Removed)))
+		total.Added, total.Removed = total.Added+c.Lines.Added, total.Removed+c.Lines.Removed
+		names, most = max(names, utf8.RuneCountInString(r.name)), max(most, c.Lines.Added+c.Lines.Removed)
+		digits = max(digits, len(fmt.Sprint(c.Lines.Added+c.Lines.Removed)))
 	}
 	names = min(names, max(10, width*2/3))
 	bar := max(4, width-names-digits-5)

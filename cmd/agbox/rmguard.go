@@ -26,6 +26,8 @@ type loss struct {
 	// work is part of a sentence about changes that were never brought back; empty if there
 	// are none. hidden is why they cannot be seen.
 	work, hidden string
+	// large is set if some are too large for "agbox apply".
+	large bool
 	// commands is part of a sentence about running commands besides the main command.
 	commands string
 }
@@ -45,6 +47,9 @@ func (l loss) advice(sandbox string) string {
 		s = append(s, fmt.Sprintf("`agbox diff %s` tries again.", sandbox))
 	case l.work != "":
 		s = append(s, fmt.Sprintf("`agbox diff %s` shows the changes, `agbox apply %[1]s` brings them back.", sandbox))
+	}
+	if l.large {
+		s = append(s, "It says how files come that are too large.")
 	}
 	if l.commands != "" {
 		s = append(s, fmt.Sprintf("`agbox ps %s` lists the commands.", sandbox))
@@ -95,9 +100,10 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		return hiddenWork(look, err), nil
 	}
 	defer w.Close()
-	if len(w.Changes) > 0 {
-		names := make([]string, len(w.Changes))
-		for i, change := range w.Changes {
+	l.large = len(w.Large) > 0
+	if all := append(w.Changes, w.Large...); len(all) > 0 {
+		names := make([]string, len(all))
+		for i, change := range all {
 			names[i] = printable(change.Path)
 		}
 		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"

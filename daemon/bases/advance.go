@@ -101,6 +101,16 @@ func (a *Advance) Replace(path string, link, executable bool) {
 	a.set(f)
 }
 
+// Note puts a regular file into the base of which no content is kept.
+func (a *Advance) Note(path string, executable bool, size uint64, sum []byte, modified int64) {
+	a.finishFile()
+	f := &storev1.BaseFile{Path: []byte(path), Mode: unix.S_IFREG | 0o644, Size: size, Sha256: sum, Modified: modified}
+	if executable {
+		f.Mode = unix.S_IFREG | 0o755
+	}
+	a.set(f)
+}
+
 // Content adds content of the file of the last Replace.
 func (a *Advance) Content(data []byte) {
 	switch {

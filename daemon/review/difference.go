@@ -1,14 +1,20 @@
 package review
 
 import (
+	"archive/tar"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"io"
 	"os"
+	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/linecount"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
@@ -34,7 +40,7 @@ func baseFile(f *storev1.BaseFile) *agboxv1.WorkspaceFile {
 	case f.GetMode()&unix.S_IFMT == unix.S_IFLNK:
 		return linkFile(f.GetLink())
 	}
-	return &agboxv1.WorkspaceFile{Executable: f.GetMode()&0o100 != 0, Size: f.GetSize(), Sha256: f.GetSha256()}
+	return &agboxv1.WorkspaceFile{Executable: f.GetMode()&0o100 != 0, Size: f.GetSize(), Sha256: f.GetSha256(), TooLarge: f.GetSize() > maxFile}
 }
 
 // equal is same for files that may not exist.
@@ -54,9 +60,32 @@ func (c *comparison) link(path, target string) error {
 	})
 }
 
+// sizeOf returns the size of a regular file by its header, with which its content may not come.
+func sizeOf(h *tar.Header) uint64 {
+	if n, err := strconv.ParseUint(h.PAXRecords[archive.SizeRecord], 10, 64); err == nil {
+		return n
+	}
+	return uint64(max(h.Size, 0))
+}
+
+// large compares a file that is too large to be read: it is unchanged if it has the size and the
+// time of the base. The engine's archives have seconds.
+func (c *comparison) large(path string, h *tar.Header) error {
+	size, modified, executable := sizeOf(h), h.ModTime.UnixNano(), h.Mode&0o100 != 0
+	if f := c.base.File(path); f.GetModified() != 0 && f.GetSize() == size && (f.GetMode()&0o100 != 0) == executable {
+		if later := f.GetModified() - modified; later == 0 || h.ModTime.Nanosecond() == 0 && later > 0 && later < int64(time.Second) {
+			return nil
+		}
+	}
+	return c.compare(path, &agboxv1.WorkspaceFile{Executable: executable, Size: size, TooLarge: true, Modified: modified}, nil)
+}
+
 // file compares a regular file. Its content is kept until it is known whether it is to be
 // sent.
-func (c *comparison) file(path string, executable bool, content io.Reader) error {
+func (c *comparison) file(path string, h *tar.Header, content io.Reader) error {
+	if sizeOf(h) > maxFile {
+		return c.large(path, h)
+	}
 	sum := sha256.New()
 	var small bytes.Buffer
 	size, err := io.Copy(io.MultiWriter(&small, sum), io.LimitReader(content, inMemory))
@@ -74,13 +103,11 @@ func (c *comparison) file(path string, executable bool, content io.Reader) error
 		}
 		defer spool.Close()         // a copy
 		_ = os.Remove(spool.Name()) // it goes with its descriptor
-		more, err := io.Copy(io.MultiWriter(spool, sum), io.LimitReader(content, maxFile))
+		more, err := io.Copy(io.MultiWriter(spool, sum), content)
 		if err != nil {
 			return err
 		}
-		if size += more; size > maxFile {
-			return tooLarge(path, uint64(size))
-		}
+		size += more
 		keep = func(w io.Writer) error {
 			_, err := w.Write(small.Bytes())
 			if err == nil {
@@ -89,7 +116,7 @@ func (c *comparison) file(path string, executable bool, content io.Reader) error
 			return err
 		}
 	}
-	return c.compare(path, &agboxv1.WorkspaceFile{Executable: executable, Size: uint64(size), Sha256: sum.Sum(nil)}, keep)
+	return c.compare(path, &agboxv1.WorkspaceFile{Executable: h.Mode&0o100 != 0, Size: uint64(size), Sha256: sum.Sum(nil)}, keep)
 }
 
 // gone compares a file that is not there.
@@ -108,28 +135,89 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 	if c.changes++; c.changes > maxChanges {
 		return c.tooMany()
 	}
-	err := c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Difference{
-		Difference: &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: after},
-	}})
-	if err != nil || c.o.NamesOnly {
-		return err
-	}
-	if before != nil {
-		w := pieces(func(p []byte) error {
-			return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Before{Before: p}})
-		})
+	d := &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: after}
+	old := func(w io.Writer) error {
 		if before.GetLink() {
-			_, err = w.Write(f.GetLink())
-		} else {
-			err = c.base.Content(f, w)
+			_, err := w.Write(f.GetLink())
+			return err
+		}
+		return c.base.Content(f, w)
+	}
+	if c.o.Stat {
+		if err := count(d, old, content); err != nil {
+			return err
 		}
 	}
-	if err == nil && after != nil {
-		err = content(pieces(func(p []byte) error {
-			return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_After{After: p}})
-		}))
+	names := c.o.NamesOnly || c.o.Stat
+	if !names {
+		c.bound(d)
 	}
-	return err
+	err := c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Difference{Difference: d}})
+	if err != nil || names {
+		return err
+	}
+	err = c.contents(before, old, func(p []byte) error {
+		return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Before{Before: p}})
+	})
+	if err != nil {
+		return err
+	}
+	return c.contents(after, content, func(p []byte) error {
+		return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_After{After: p}})
+	})
+}
+
+// bound marks a difference whose contents would be more than one comparison may send.
+func (c *comparison) bound(d *agboxv1.WorkspaceDifference) {
+	need := uint64(0)
+	for _, f := range []*agboxv1.WorkspaceFile{d.GetBefore(), d.GetAfter()} {
+		if f != nil && !f.GetTooLarge() && !c.sent[string(f.GetSha256())] {
+			need += f.GetSize()
+		}
+	}
+	if c.total+need <= cmp.Or(c.o.total, maxTotal) {
+		c.total += need
+		return
+	}
+	for _, f := range []*agboxv1.WorkspaceFile{d.GetBefore(), d.GetAfter()} {
+		if f != nil {
+			f.TooLarge = true
+		}
+	}
+}
+
+// contents sends the content of a side, unless it is too large or was sent before.
+func (c *comparison) contents(f *agboxv1.WorkspaceFile, content func(io.Writer) error, send pieces) error {
+	sum := string(f.GetSha256())
+	if f == nil || f.GetTooLarge() || c.sent[sum] {
+		return nil
+	}
+	if c.o.Once {
+		c.sent[sum] = true
+	}
+	return content(send)
+}
+
+// count counts the changed lines.
+func count(d *agboxv1.WorkspaceDifference, before, after func(io.Writer) error) error {
+	var texts [2]linecount.Text
+	for i, side := range []struct {
+		file    *agboxv1.WorkspaceFile
+		content func(io.Writer) error
+	}{{d.GetBefore(), before}, {d.GetAfter(), after}} {
+		if side.file.GetTooLarge() {
+			d.Binary = true
+			return nil
+		}
+		if side.file != nil {
+			if err := side.content(&texts[i]); err != nil {
+				return err
+			}
+		}
+	}
+	lines := linecount.Compare(&texts[0], &texts[1])
+	d.Added, d.Removed, d.Binary = uint64(lines.Added), uint64(lines.Removed), lines.Binary
+	return nil
 }
 
 // pieces is a writer that sends pieces of a bounded size.

@@ -8,8 +8,8 @@ package review
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -35,10 +35,12 @@ const (
 	// settled is how long before the end of a copy a file must have its change time to be
 	// taken for unchanged: the kernel's times of files are up to 10 ms behind its clock.
 	settled = 50 * time.Millisecond
-	// maxFile is the maximum size of a changed file in bytes, maxChanges the maximum number
-	// of changed files, and maxNames that of the bytes of the paths of new files, which are
+	// maxFile is the maximum size in bytes of a file whose content is read. Larger ones are
+	// only listed. maxTotal is that of all contents that one comparison sends, maxChanges the
+	// maximum number of changed files, and maxNames that of the bytes of the paths of new files, which are
 	// kept in memory.
 	maxFile    = 1 << 30
+	maxTotal   = 4 << 30
 	maxChanges = 200_000
 	maxNames   = 64 << 20
 )
@@ -62,8 +64,12 @@ func New(files Transfers, install paths.Install) *Review { return &Review{files,
 type Options struct {
 	// All includes new files that are ignored.
 	All bool
-	// NamesOnly sends no contents.
-	NamesOnly bool
+	// NamesOnly sends no contents. Stat sends how many lines changed instead.
+	NamesOnly, Stat bool
+	// Once sends each content once.
+	Once bool
+	// total replaces maxTotal in tests.
+	total uint64
 }
 
 // Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. Its errors
@@ -83,6 +89,15 @@ func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.Deri
 	return a, noBase(sandboxID, from, err)
 }
 
+// Note makes a file that is too large to be read the base of a sandbox, without its content.
+func Note(a *bases.Advance, path string, f *agboxv1.WorkspaceFile) error {
+	if f.GetSize() <= maxFile || len(f.GetSha256()) != sha256.Size || f.GetLink() {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "file: only a regular file of more than %d bytes, with its digest, has no content.", maxFile)
+	}
+	a.Note(path, f.GetExecutable(), f.GetSize(), f.GetSha256(), f.GetModified())
+	return nil
+}
+
 // noBase says why there is no base. What a program copies from the sandbox of its parent gets none:
 // the work of a child is its parent's, which may have changed the same files.
 func noBase(sandboxID string, from *agboxv1.DerivedSpec, err error) error {
@@ -100,8 +115,8 @@ func noBase(sandboxID string, from *agboxv1.DerivedSpec, err error) error {
 
 // Compare sends each difference between the workspace of a sandbox and its base.
 func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) error {
-	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base)}
-	scan := &guestv1.WorkScan{Gitignore: !o.All, ChangedSince: base.GetCopiedAt() - int64(settled)}
+	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool)}
+	scan := &guestv1.WorkScan{Gitignore: !o.All, ChangedSince: base.GetCopiedAt() - int64(settled), MaxSize: maxFile}
 	if !o.All {
 		scan.ExcludePatterns = base.GetExcludePatterns()
 	}
@@ -130,6 +145,9 @@ type comparison struct {
 	changes int
 	// names is the number of bytes of the paths of new files.
 	names int
+	// sent has the digests of the contents that were sent, and total is their size.
+	sent  map[string]bool
+	total uint64
 }
 
 // stamp is by what a file is recognized that has not changed since it was copied. A folder
@@ -246,13 +264,13 @@ func (c *comparison) found(path string, h *tar.Header, content io.Reader) error 
 	if h.Typeflag == tar.TypeSymlink {
 		return c.link(path, h.Linkname)
 	}
-	if size, bare := h.PAXRecords[archive.SizeRecord]; bare {
+	if size, bare := h.PAXRecords[archive.SizeRecord]; bare && sizeOf(h) <= maxFile {
 		if !c.untouched(path, size, h) {
 			c.later = append(c.later, path)
 		}
 		return nil
 	}
-	return c.file(path, h.Mode&0o100 != 0, content)
+	return c.file(path, h, content)
 }
 
 // untouched reports whether a file that did not change is the one of the base.
@@ -280,7 +298,7 @@ func (c *comparison) readLater(ctx context.Context) error {
 // read compares a file, which is read apart.
 func (c *comparison) read(ctx context.Context, path string) error {
 	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
-		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + path), Name: []byte("f"), Work: &guestv1.WorkScan{}},
+		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + path), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: maxFile}},
 	}})
 	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
 		return c.gone(path)
@@ -300,7 +318,7 @@ func (c *comparison) read(ctx context.Context, path string) error {
 	case h.Typeflag == tar.TypeSymlink:
 		return c.link(path, h.Linkname)
 	case h.Typeflag == tar.TypeReg:
-		return in.explain(c.file(path, h.Mode&0o100 != 0, files))
+		return in.explain(c.file(path, h, files))
 	}
 	return c.gone(path)
 }
@@ -327,6 +345,9 @@ func (c *comparison) missing(ctx context.Context) error {
 			if h.Typeflag == tar.TypeSymlink {
 				return c.link(path, h.Linkname)
 			}
+			if sizeOf(h) > maxFile {
+				return c.large(path, h)
+			}
 			if h.ChangeTime.UnixNano() >= since || !c.untouched(path, h.PAXRecords[archive.SizeRecord], h) {
 				c.later = append(c.later, path)
 			}
@@ -352,10 +373,4 @@ func (c *comparison) missing(ctx context.Context) error {
 func (c *comparison) tooMany() error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST,
 		"The sandbox has more than %d changed files in its workspace, or paths of more than %d MiB: name what is no work in a .gitignore there, or copy with `agbox cp`.", maxChanges, maxNames>>20)
-}
-
-func tooLarge(path string, size uint64) error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST,
-		"The file %s of the workspace was changed and has %d bytes; at most %d are supported: name it in a .gitignore there, or copy it with `agbox cp`.",
-		fmt.Sprintf("%q", path), size, maxFile)
 }

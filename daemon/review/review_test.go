@@ -49,7 +49,7 @@ func compared(t *testing.T, files map[string]string) (c *comparison, differences
 	t.Cleanup(base.Close)
 	differences = make(map[string]string)
 	last := ""
-	c = &comparison{review: New(nil, install), sandboxID: "s", base: base, seen: make(map[string]bool), twins: twins(base)}
+	c = &comparison{review: New(nil, install), sandboxID: "s", base: base, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool)}
 	c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
 		switch item := m.GetItem().(type) {
 		case *agboxv1.CompareWorkspaceResponse_Difference:
@@ -166,7 +166,7 @@ func TestALargeContentIsSentWholeAndInPieces(t *testing.T) {
 			_, _ = sent.Write(m.GetAfter())
 			return collect(m)
 		}
-		if err := c.file(fmt.Sprint(size), false, bytes.NewReader(content)); err != nil {
+		if err := c.file(fmt.Sprint(size), &tar.Header{Size: int64(size)}, bytes.NewReader(content)); err != nil {
 			t.Fatal(err)
 		}
 		c.send = collect
@@ -179,6 +179,98 @@ func TestALargeContentIsSentWholeAndInPieces(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(c.review.paths.GuestBase("s"), "spool-*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestAFileThatIsTooLargeIsListedAndNotRead(t *testing.T) {
+	c, got := compared(t, map[string]string{"a": "old", "huge": "small"})
+	var large []string
+	collect := c.send
+	c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
+		if d := m.GetDifference(); d.GetAfter().GetTooLarge() {
+			large = append(large, fmt.Sprint(string(d.GetPath()), " ", d.GetAfter().GetSize(), " ", len(d.GetAfter().GetSha256())))
+		}
+		return collect(m)
+	}
+	advance, err := New(nil, c.review.paths).Begin(t.Context(), "s", nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Note(advance, "known", &agboxv1.WorkspaceFile{Size: maxFile, Sha256: make([]byte, 32)}); err == nil {
+		t.Error("a file that can be read was noted without its content")
+	}
+	err = errors.Join(
+		Note(advance, "known", &agboxv1.WorkspaceFile{Size: maxFile + 5, Sha256: make([]byte, 32), Modified: modified.UnixNano()}),
+		advance.Commit(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.base, err = New(nil, c.review.paths).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER); err != nil {
+		t.Fatal(err)
+	}
+	defer c.base.Close()
+	inSeconds := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, Size: maxFile + 5, ModTime: modified.Truncate(time.Second)}
+	err = errors.Join(
+		c.found("huge", bare(maxFile+1, modified), nil),
+		c.found("new", &tar.Header{Typeflag: tar.TypeReg, Size: 1 << 40}, nil), // of an older supervisor, or of the engine
+		c.found("known", bare(maxFile+5, modified), nil),
+		c.file("known", inSeconds, nil),
+		c.file("known", bare(maxFile+5, modified.Add(1)), nil),
+		c.found("a", &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, strings.NewReader("new")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprint([]string{"huge 1073741825 0", "new 1099511627776 0", "known 1073741829 0"}); fmt.Sprint(large) != want {
+		t.Errorf("too large are %v, want %s", large, want)
+	}
+	if want := map[string]string{"a": "-old+new", "huge": "-small", "new": "", "known": ""}; !maps.Equal(got, want) {
+		t.Errorf("the differences are %q, want %q", got, want)
+	}
+}
+
+func TestContentsAreSentOnceAndInBounds(t *testing.T) {
+	c, got := compared(t, map[string]string{"a": "old", "b": "old"})
+	c.o = Options{Once: true, total: 6}
+	plain := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
+	for _, name := range []string{"a", "b", "c"} {
+		if err := c.found(name, plain, strings.NewReader("new")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(c.found("more", plain, strings.NewReader("x")), c.found("none", plain, strings.NewReader(""))); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"a": "-old+new", "b": "", "c": "", "more": "", "none": ""}
+	if !maps.Equal(got, want) {
+		t.Errorf("the differences are %q, want %q", got, want)
+	}
+}
+
+func TestStatSendsLinesAndNoContents(t *testing.T) {
+	c, got := compared(t, map[string]string{"a": "1\n2\n3\n", "gone": "1\n2"})
+	c.o.Stat = true
+	lines := make(map[string]string)
+	collect := c.send
+	c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
+		d := m.GetDifference()
+		lines[string(d.GetPath())] = fmt.Sprint(d.GetAdded(), d.GetRemoved(), d.GetBinary())
+		return collect(m)
+	}
+	plain := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
+	err := errors.Join(
+		c.found("a", plain, strings.NewReader("1\ntwo\n3\nfour")), c.gone("gone"), c.found("binary", plain, strings.NewReader("\x00")),
+		c.found("large", plain, strings.NewReader(strings.Repeat("line\n", 2<<20))), c.found("huge", bare(maxFile+1, modified), nil),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"a": "2 1 false", "gone": "0 2 false", "binary": "0 0 true", "large": "2097152 0 false", "huge": "0 0 true"}; !maps.Equal(lines, want) {
+		t.Errorf("the lines are %v, want %v", lines, want)
+	}
+	if want := map[string]string{"a": "", "gone": "", "binary": "", "large": "", "huge": ""}; !maps.Equal(got, want) {
+		t.Errorf("contents were sent: %q", got)
 	}
 }
 

@@ -28,7 +28,7 @@ type Archive func(ctx context.Context, path string) (io.ReadCloser, error)
 // CompareStopped is Compare for a sandbox that does not run. It reads all files, and starts
 // nothing.
 func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bases.Base, o Options, open Archive, send func(*agboxv1.CompareWorkspaceResponse) error) error {
-	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool)}
+	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), sent: make(map[string]bool)}
 	s := &stopped{comparison: c, open: open}
 	if err := s.compare(ctx); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (s *stopped) content(path string, h *tar.Header, content io.Reader) error {
 	case tar.TypeSymlink:
 		return s.link(path, h.Linkname)
 	}
-	return s.file(path, h.Mode&0o100 != 0, content)
+	return s.file(path, h, content)
 }
 
 // one compares a file that is read apart.

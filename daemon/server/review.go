@@ -40,7 +40,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	if err != nil {
 		return err
 	}
-	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly()}
+	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce()}
 	if !atRest(sb) {
 		return orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send))
 	}
@@ -145,9 +145,14 @@ func advance(a *bases.Advance, recv func() (*agboxv1.AdvanceBaseRequest, error))
 			if !review.Valid(path) {
 				return invalid("file: the path is not one of a workspace.")
 			}
-			if file == nil {
+			switch {
+			case file == nil:
 				a.Remove(path)
-			} else {
+			case file.GetTooLarge():
+				if err := review.Note(a, path, file); err != nil {
+					return err
+				}
+			default:
 				a.Replace(path, file.GetLink(), file.GetExecutable())
 			}
 		}

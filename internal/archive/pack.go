@@ -27,10 +27,10 @@ type PackOptions struct {
 	Replace func(name string) (*Folder, error)
 	// Owner is the owner of all entries; nil keeps the owners.
 	Owner *Owner
-	// Changed says by the change time of a regular file whether to pack its content. If it
+	// Changed says by the change time and size of a regular file whether to pack its content. If it
 	// is set, headers have the change time, a file without content has its size in the PAX
 	// record SizeRecord, and each name of a file is packed as a file of its own.
-	Changed func(time.Time) bool
+	Changed func(at time.Time, size int64) bool
 	// Record is told what is packed. It may be nil.
 	Record Record
 	// Progress is called for each entry and each piece of a file, with the increments
@@ -337,7 +337,7 @@ func (p *packer) regular(e *entry, name string) error {
 		p.o.Progress(1, 0)
 		return failed("pack", name, p.tar.WriteHeader(h))
 	}
-	if p.o.Changed != nil && !p.o.Changed(h.ChangeTime) {
+	if p.o.Changed != nil && !p.o.Changed(h.ChangeTime, h.Size) {
 		h.PAXRecords, h.Size = map[string]string{SizeRecord: strconv.FormatInt(h.Size, 10)}, 0
 		p.o.Progress(1, 0)
 		return failed("pack", name, p.tar.WriteHeader(h))

@@ -113,7 +113,7 @@ func differencesIn(t testing.TB, dir string, base, theirs tree) []Change {
 	var all []Change
 	names := maps.Clone(base)
 	maps.Copy(names, theirs)
-	for n, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		var before, after *File
 		if text, ok := base[name]; ok {
 			before = version(text)
@@ -124,8 +124,11 @@ func differencesIn(t testing.TB, dir string, base, theirs tree) []Change {
 		if Same(before, after) {
 			continue
 		}
-		c := NewChange(dir, n, name, before, after)
+		c := NewChange(dir, name, before, after)
 		for at, text := range map[string]string{c.BeforeFile(): base[name], c.AfterFile(): theirs[name]} {
+			if at == "" {
+				continue
+			}
 			if err := os.WriteFile(at, []byte(content(text)), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -296,6 +299,20 @@ func runKilled(t *testing.T, o ApplyOptions, work []Change, n int) (at string, e
 		t.Fatal(err)
 	}
 	return "", !out.Finished
+}
+
+// TestMain keeps temporary folders out of the data folder of the user.
+func TestMain(m *testing.M) {
+	home, err := os.MkdirTemp("", "edits-")
+	if err == nil {
+		err = os.Setenv("AGBOX_HOME", home)
+	}
+	if err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(home)
+	os.Exit(code)
 }
 
 // elsewhere makes a folder on another file system than t.TempDir.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -159,7 +160,7 @@ func (b *branch) convert(changes []Change) ([]Change, error) {
 		return nil, err
 	}
 	for i := range out {
-		out[i].dir, out[i].number, out[i].fromNumber = dir, i, i
+		out[i].dir = dir
 	}
 	for name, of := range map[string]side{"before": before, "after": after} {
 		if err := b.convertSide(name, of, changes, out); err != nil {
@@ -183,7 +184,7 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	var files, paths []string
 	for i := range changes {
 		name, f, content := of(&changes[i])
-		if f == nil {
+		if f == nil || f.TooLarge {
 			continue
 		}
 		_, _, to := of(&out[i])
@@ -217,13 +218,14 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			return err
 		}
 		c := &out[i]
-		_, f, to := of(c)
-		if now := versionOf(f, content); f == c.Before {
+		_, f, _ := of(c)
+		now := versionOf(f, content)
+		if f == c.Before {
 			c.Before = now
 		} else {
 			c.After = now
 		}
-		if err := errors.Join(os.Remove(to), os.WriteFile(to, content, 0o600)); err != nil {
+		if err := os.WriteFile(ContentFile(c.dir, now), content, 0o600); err != nil {
 			return err
 		}
 	}
@@ -279,12 +281,13 @@ func (b *branch) agreed(with *git, list string) error {
 	return nil
 }
 
-// link gives a file another name, or copies it to another file system.
+// link gives a file another name, or copies it to another file system. A file that is there
+// has the same content.
 func link(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	if os.Link(from, to) == nil {
+	if err := os.Link(from, to); err == nil || errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	content, err := os.ReadFile(from)

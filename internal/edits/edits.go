@@ -10,11 +10,13 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/agbox/agbox/internal/linecount"
 )
 
 // File is a version of a regular file or a symbolic link. The content of a link is its
@@ -23,7 +25,19 @@ type File struct {
 	Link, Executable bool
 	Size             int64
 	Sum              [sha256.Size]byte
+	// TooLarge is set if the content is not at hand, because it is too large: of a file of more
+	// than MaxContent bytes, or one of many. Sum is zero if it was not read. Modified is when a
+	// file of more than MaxContent was, in nanoseconds since 1970.
+	TooLarge bool
+	Modified int64
 }
+
+// MaxContent is the maximum size of a file that is brought, in bytes, and MaxContents that of
+// all contents of one comparison.
+const (
+	MaxContent  = 1 << 30
+	MaxContents = 4 << 30
+)
 
 // Same reports whether two versions are equal. Both may be nil.
 func Same(a, b *File) bool {
@@ -56,25 +70,35 @@ type Change struct {
 	// From is the earlier path of a file that was renamed without any change. Before is then
 	// what it was there.
 	From string
-	// number names the files with the contents in dir. fromNumber is that of Before.
-	dir                string
-	number, fromNumber int
+	// Lines are those that changed, if they were asked for instead of the contents.
+	Lines linecount.Lines
+	// dir has the contents.
+	dir string
 }
 
-// NewChange makes a change whose contents are stored in a folder under a number.
-func NewChange(dir string, number int, path string, before, after *File) Change {
-	return Change{Path: path, Before: before, After: after, dir: dir, number: number, fromNumber: number}
+// NewChange makes a change whose contents are in a folder.
+func NewChange(dir, path string, before, after *File) Change {
+	return Change{Path: path, Before: before, After: after, dir: dir}
+}
+
+// TooLarge reports whether a content of the change is not at hand.
+func (c Change) TooLarge() bool {
+	return c.Before != nil && c.Before.TooLarge || c.After != nil && c.After.TooLarge
 }
 
 // BeforeFile is the file with the content of Before.
-func (c Change) BeforeFile() string { return ContentFile(c.dir, "before", c.fromNumber) }
+func (c Change) BeforeFile() string { return ContentFile(c.dir, c.Before) }
 
 // AfterFile is the file with the content of After.
-func (c Change) AfterFile() string { return ContentFile(c.dir, "after", c.number) }
+func (c Change) AfterFile() string { return ContentFile(c.dir, c.After) }
 
-// ContentFile is where the content of a side, "before" or "after", of a change is stored.
-func ContentFile(dir, side string, number int) string {
-	return filepath.Join(dir, side+"-"+strconv.Itoa(number))
+// ContentFile is where a folder has the content of a version: equal contents are stored once.
+// It is empty for no version.
+func ContentFile(dir string, f *File) string {
+	if f == nil {
+		return ""
+	}
+	return filepath.Join(dir, hex.EncodeToString(f.Sum[:]))
 }
 
 // linkTarget returns the target of After if that is a symbolic link, else "".
@@ -102,24 +126,22 @@ func Sort(all []Change) {
 // Renames replaces a removed and an added file with the same content, type and mode by one
 // renamed file. Empty files are not renamed. The result is sorted by path.
 func Renames(all []Change) []Change {
-	type key struct {
-		File
-	}
-	removed := make(map[key][]Change)
+	key := func(f *File) File { return File{Link: f.Link, Executable: f.Executable, Sum: f.Sum} }
+	removed := make(map[File][]Change)
 	for _, c := range all {
 		if c.After == nil && c.Before.Size > 0 {
-			removed[key{*c.Before}] = append(removed[key{*c.Before}], c)
+			removed[key(c.Before)] = append(removed[key(c.Before)], c)
 		}
 	}
 	gone := make(map[string]bool)
 	var out []Change
 	for _, c := range all {
 		if c.Before == nil && c.After.Size > 0 {
-			if from := removed[key{*c.After}]; len(from) > 0 {
+			if from := removed[key(c.After)]; len(from) > 0 {
 				old := takeNearest(&from, c.Path)
-				removed[key{*c.After}] = from
+				removed[key(c.After)] = from
 				gone[old.Path] = true
-				c.From, c.Before, c.fromNumber = old.Path, old.Before, old.number
+				c.From, c.Before, c.Lines = old.Path, old.Before, linecount.Lines{Binary: c.Lines.Binary}
 			}
 		}
 		out = append(out, c)

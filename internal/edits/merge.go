@@ -143,6 +143,10 @@ func (m *merger) contents(d *decision) error {
 		merged.Sum, merged.Size = d.old.Sum, d.old.Size
 		return nil
 	}
+	if d.Before != nil && d.Before.TooLarge {
+		d.Kind, d.Why = Refused, "both have changed it, and it was too large to merge"
+		return nil
+	}
 	base, err := read(d.BeforeFile(), d.Before)
 	if err != nil {
 		return err

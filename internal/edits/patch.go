@@ -6,13 +6,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/internal/scratch"
 )
 
-// Patch writes changes as a patch that `git apply` takes, with binary files. It needs git.
+// Patch writes changes as a patch that `git apply` takes, with binary files, and without what is
+// too large. It needs git.
 func Patch(ctx context.Context, changes []Change, w io.Writer) error {
+	changes = slices.DeleteFunc(slices.Clone(changes), Change.TooLarge)
 	dir, err := scratch.New("patch")
 	if err != nil {
 		return err

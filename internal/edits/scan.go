@@ -268,6 +268,17 @@ func ReadFile(dir, name string) (*File, []byte, error) {
 	return out, content, err
 }
 
+// Describe returns the version of a file of a folder, of any size; nil if there is none. It
+// follows no link.
+func Describe(dir, name string) (*File, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return f.state(name)
+}
+
 // HasFolder reports whether a folder has a folder at a path.
 func HasFolder(dir, name string) bool {
 	f, err := openFolder(dir)

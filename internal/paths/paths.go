@@ -190,6 +190,9 @@ func (i Install) Guest(sandboxID string) string {
 	return filepath.Join(i.Guests(), sandboxID)
 }
 
+// Scratch has temporary folders of clients; see internal/scratch.
+func (i Install) Scratch() string { return filepath.Join(i.Data, "scratch") }
+
 // Folders has what clients keep about folders of the host that they bring work to, while they
 // do; see internal/edits.
 func (i Install) Folders() string { return filepath.Join(i.Data, "folders") }

@@ -8,6 +8,7 @@ package scratch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/trees"
 )
 
@@ -35,13 +37,21 @@ type Dir struct {
 // swept is once per process, so making many folders costs nothing.
 var swept sync.Once
 
-// New makes a folder for a use, which is one of kinds, in os.TempDir. Only its user may
-// enter it. Before the first one it removes what killed processes have left. Remove must be
-// called.
+// New makes a folder for a use, which is one of kinds, in the data folder of agbox: os.TempDir
+// may be in memory. Only its user may enter it. Before the first one it removes what killed
+// processes have left. Remove must be called.
 func New(kind string) (*Dir, error) {
-	swept.Do(func() { Sweep(os.TempDir()) })
+	install, err := paths.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	top := install.Scratch()
+	if err := os.MkdirAll(top, 0o700); err != nil {
+		return nil, err
+	}
+	swept.Do(func() { Sweep(top) })
 	for {
-		path, err := os.MkdirTemp("", prefix+kind+"-")
+		path, err := os.MkdirTemp(top, prefix+kind+"-")
 		if err != nil {
 			return nil, err
 		}
@@ -59,6 +69,22 @@ func New(kind string) (*Dir, error) {
 func (d *Dir) Remove() {
 	_ = os.RemoveAll(d.Path) // if it fails, a later process tries again
 	_ = d.lock.Close()
+}
+
+// kept is how much of a disk New's folders leave free, in bytes: the database of the daemon needs
+// some.
+const kept = 64 << 20
+
+// Room fails with ENOSPC if the disk has no room for more bytes.
+func (d *Dir) Room(bytes int64) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(d.lock.Fd()), &st); err != nil {
+		return err
+	}
+	if free := int64(st.Bavail) * st.Bsize; free-kept < bytes {
+		return fmt.Errorf("%d bytes more, and %s has %d free, of which %d stay so: %w", bytes, filepath.Dir(d.Path), free, kept, unix.ENOSPC)
+	}
+	return nil
 }
 
 // errSwept is the error for a folder that another process has removed before it was locked.

@@ -1,11 +1,16 @@
 package scratch
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/paths"
 )
 
 // fill makes a folder with something in it.
@@ -23,14 +28,42 @@ func fill(t *testing.T, dir string, mode os.FileMode) string {
 	return dir
 }
 
+// home gives the test a data folder, and returns the one for temporary folders.
+func home(t *testing.T) string {
+	t.Helper()
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	install, err := paths.FromEnv()
+	if err == nil {
+		err = os.MkdirAll(install.Scratch(), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return install.Scratch()
+}
+
+func TestAFolderTakesNotTheLastOfADisk(t *testing.T) {
+	home(t)
+	dir, err := New("work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Remove()
+	if err := dir.Room(1); err != nil {
+		t.Error(err)
+	}
+	if err := dir.Room(1 << 60); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("room for an exbibyte: %v", err)
+	}
+}
+
 func there(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
 func TestOnlyWhatAKilledProcessLeftIsRemoved(t *testing.T) {
-	top := t.TempDir()
-	t.Setenv("TMPDIR", top)
+	top := home(t)
 	held, err := New("work")
 	if err != nil {
 		t.Fatal(err)
@@ -82,9 +115,9 @@ func TestTheFolderOfAProcessThatWasKilledIsFree(t *testing.T) {
 		}
 		select {} // until the kill
 	}
-	top := t.TempDir()
+	top := home(t)
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheFolderOfAProcessThatWasKilledIsFree$")
-	child.Env = append(os.Environ(), "SCRATCH_OF_A_CHILD=1", "TMPDIR="+top)
+	child.Env = append(os.Environ(), "SCRATCH_OF_A_CHILD=1")
 	out, err := child.StdoutPipe()
 	if err == nil {
 		err = child.Start()
@@ -111,8 +144,7 @@ func TestTheFolderOfAProcessThatWasKilledIsFree(t *testing.T) {
 }
 
 func TestFoldersThatAreSweptWhileTheyAreMadeAreMadeAgain(t *testing.T) {
-	top := t.TempDir()
-	t.Setenv("TMPDIR", top)
+	top := home(t)
 	var sweeps sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {

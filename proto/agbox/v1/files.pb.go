@@ -1984,8 +1984,12 @@ type CompareWorkspaceRequest struct {
 	// Send no contents.
 	NamesOnly bool `protobuf:"varint,3,opt,name=names_only,json=namesOnly,proto3" json:"names_only,omitempty"`
 	// Send all files of the base, after the first message.
-	WithBase      bool     `protobuf:"varint,4,opt,name=with_base,json=withBase,proto3" json:"with_base,omitempty"`
-	Against       WorkBase `protobuf:"varint,5,opt,name=against,proto3,enum=agbox.v1.WorkBase" json:"against,omitempty"`
+	WithBase bool     `protobuf:"varint,4,opt,name=with_base,json=withBase,proto3" json:"with_base,omitempty"`
+	Against  WorkBase `protobuf:"varint,5,opt,name=against,proto3,enum=agbox.v1.WorkBase" json:"against,omitempty"`
+	// Send each content once, for the first file that has it.
+	ContentsOnce bool `protobuf:"varint,6,opt,name=contents_once,json=contentsOnce,proto3" json:"contents_once,omitempty"`
+	// Send how many lines changed instead of contents.
+	Stat          bool `protobuf:"varint,7,opt,name=stat,proto3" json:"stat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2053,6 +2057,20 @@ func (x *CompareWorkspaceRequest) GetAgainst() WorkBase {
 		return x.Against
 	}
 	return WorkBase_WORK_BASE_UNSPECIFIED
+}
+
+func (x *CompareWorkspaceRequest) GetContentsOnce() bool {
+	if x != nil {
+		return x.ContentsOnce
+	}
+	return false
+}
+
+func (x *CompareWorkspaceRequest) GetStat() bool {
+	if x != nil {
+		return x.Stat
+	}
+	return false
 }
 
 type CompareWorkspaceResponse struct {
@@ -2279,7 +2297,11 @@ type WorkspaceDifference struct {
 	// Unset: the file was added.
 	Before *WorkspaceFile `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
 	// Unset: the file was removed.
-	After         *WorkspaceFile `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	After *WorkspaceFile `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	// If the request has stat: lines, or binary if there are none to count.
+	Added         uint64 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
+	Removed       uint64 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
+	Binary        bool   `protobuf:"varint,6,opt,name=binary,proto3" json:"binary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2335,6 +2357,27 @@ func (x *WorkspaceDifference) GetAfter() *WorkspaceFile {
 	return nil
 }
 
+func (x *WorkspaceDifference) GetAdded() uint64 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *WorkspaceDifference) GetRemoved() uint64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *WorkspaceDifference) GetBinary() bool {
+	if x != nil {
+		return x.Binary
+	}
+	return false
+}
+
 // WorkspaceFile is a regular file or a symbolic link.
 type WorkspaceFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2342,8 +2385,14 @@ type WorkspaceFile struct {
 	// A regular file that its owner may execute.
 	Executable bool `protobuf:"varint,2,opt,name=executable,proto3" json:"executable,omitempty"`
 	// Of the content. The content of a link is its target.
-	Size          uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
-	Sha256        []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Size   uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256 []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// The content is not sent, and was not read if sha256 is empty: the file has more than
+	// 1 GiB, or the contents of the comparison have more than 4 GiB together. In AdvanceBase: no
+	// data follows, because the file has more than 1 GiB; sha256 and modified are set.
+	TooLarge bool `protobuf:"varint,5,opt,name=too_large,json=tooLarge,proto3" json:"too_large,omitempty"`
+	// When it was modified, in nanoseconds since 1970, of a file of more than 1 GiB.
+	Modified      int64 `protobuf:"varint,6,opt,name=modified,proto3" json:"modified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2404,6 +2453,20 @@ func (x *WorkspaceFile) GetSha256() []byte {
 		return x.Sha256
 	}
 	return nil
+}
+
+func (x *WorkspaceFile) GetTooLarge() bool {
+	if x != nil {
+		return x.TooLarge
+	}
+	return false
+}
+
+func (x *WorkspaceFile) GetModified() int64 {
+	if x != nil {
+		return x.Modified
+	}
+	return 0
 }
 
 type AdvanceBaseRequest struct {
@@ -2890,7 +2953,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xe9\x01\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xa2\x02\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -2898,7 +2961,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\n" +
 	"names_only\x18\x03 \x01(\bR\tnamesOnly\x12\x1b\n" +
 	"\twith_base\x18\x04 \x01(\bR\bwithBase\x126\n" +
-	"\aagainst\x18\x05 \x01(\x0e2\x12.agbox.v1.WorkBaseB\b\xbaH\x05\x82\x01\x02\x10\x01R\aagainst\"\xfb\x01\n" +
+	"\aagainst\x18\x05 \x01(\x0e2\x12.agbox.v1.WorkBaseB\b\xbaH\x05\x82\x01\x02\x10\x01R\aagainst\x12#\n" +
+	"\rcontents_once\x18\x06 \x01(\bR\fcontentsOnce\x12\x12\n" +
+	"\x04stat\x18\a \x01(\bR\x04stat\"\xfb\x01\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -2913,18 +2978,23 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
 	"\x10exclude_patterns\x18\x03 \x03(\tR\x0fexcludePatterns\x12\x18\n" +
 	"\aforeign\x18\x04 \x03(\tR\aforeign\x12\x12\n" +
-	"\x04head\x18\x05 \x01(\tR\x04head\"\x89\x01\n" +
+	"\x04head\x18\x05 \x01(\tR\x04head\"\xd1\x01\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
-	"\x05after\x18\x03 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x05after\"o\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x05after\x12\x14\n" +
+	"\x05added\x18\x04 \x01(\x04R\x05added\x12\x18\n" +
+	"\aremoved\x18\x05 \x01(\x04R\aremoved\x12\x16\n" +
+	"\x06binary\x18\x06 \x01(\bR\x06binary\"\xa8\x01\n" +
 	"\rWorkspaceFile\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\bR\x04link\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x02 \x01(\bR\n" +
 	"executable\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
-	"\x06sha256\x18\x04 \x01(\fR\x06sha256\"\xa3\x01\n" +
+	"\x06sha256\x18\x04 \x01(\fR\x06sha256\x12\x1b\n" +
+	"\ttoo_large\x18\x05 \x01(\bR\btooLarge\x12\x1a\n" +
+	"\bmodified\x18\x06 \x01(\x03R\bmodified\"\xa3\x01\n" +
 	"\x12AdvanceBaseRequest\x12/\n" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +

@@ -701,6 +701,8 @@ type WorkScan struct {
 	ExcludePatterns []string `protobuf:"bytes,2,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"excludePatterns,omitempty"`
 	// Files that changed at this time or later have content, in nanoseconds since 1970.
 	ChangedSince int64 `protobuf:"varint,3,opt,name=changed_since,json=changedSince,proto3" json:"changedSince,omitempty"`
+	// Files of more bytes have no content either. 0 is no limit.
+	MaxSize uint64 `protobuf:"varint,4,opt,name=max_size,json=maxSize,proto3" json:"maxSize,omitempty"`
 }
 
 func (x *WorkScan) Reset() {
@@ -726,6 +728,13 @@ func (x *WorkScan) GetExcludePatterns() []string {
 func (x *WorkScan) GetChangedSince() int64 {
 	if x != nil {
 		return x.ChangedSince
+	}
+	return 0
+}
+
+func (x *WorkScan) GetMaxSize() uint64 {
+	if x != nil {
+		return x.MaxSize
 	}
 	return 0
 }
@@ -1221,6 +1230,7 @@ func (m *WorkScan) CloneVT() *WorkScan {
 	r := new(WorkScan)
 	r.Gitignore = m.Gitignore
 	r.ChangedSince = m.ChangedSince
+	r.MaxSize = m.MaxSize
 	if rhs := m.ExcludePatterns; rhs != nil {
 		r.ExcludePatterns = slices.Clone(rhs)
 	}
@@ -2057,6 +2067,11 @@ func (m *WorkScan) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.MaxSize != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.MaxSize))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.ChangedSince != 0 {
 		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.ChangedSince))
 		i--
@@ -2740,6 +2755,9 @@ func (m *WorkScan) SizeVT() (n int) {
 	}
 	if m.ChangedSince != 0 {
 		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.ChangedSince))
+	}
+	if m.MaxSize != 0 {
+		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.MaxSize))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4095,6 +4113,15 @@ func (m *WorkScan) UnmarshalVT(dAtA []byte) error {
 			}
 			m.ChangedSince = 0
 			m.ChangedSince, iNdEx, err = protobuf_go_lite.DecodeVarintInt64(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MaxSize", wireType)
+			}
+			m.MaxSize = 0
+			m.MaxSize, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,9 @@ func scanWork(scan *guestv1.WorkScan, o *archive.PackOptions) error {
 	}
 	since := time.Unix(0, scan.GetChangedSince())
 	o.Filter = workFiles{tree}
-	o.Changed = func(changed time.Time) bool { return !changed.Before(since) }
+	o.Changed = func(changed time.Time, size int64) bool {
+		return !changed.Before(since) && (scan.GetMaxSize() == 0 || uint64(size) <= scan.GetMaxSize())
+	}
 	return nil
 }
 
