@@ -69,3 +69,25 @@ func TestRunAndDownSayWhatTheyRemove(t *testing.T) {
 	refused(t, in.from(t, dir, nil, "down", "-f"), 2, "-f is for --rm.")
 	in.from(t, dir, nil, "down", "--rm", "-f").Want(t, 0)
 }
+
+func TestWhatIsKeptAboutConflictsGoesWithTheSandbox(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "echo sandbox > /workspace/a")
+	in.write(t, "project", map[string]string{"a": "folder\n"})
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	kept := func() []string {
+		all, err := filepath.Glob(filepath.Join(in.Home, "data/folders/*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if left := kept(); len(left) != 1 {
+		t.Fatalf("with a conflict there is %v", left)
+	}
+	in.Must(t, "rm", "-f", "demo")
+	harness.Eventually(t, "nothing is kept about the removed sandbox", func() bool { return len(kept()) == 0 })
+}

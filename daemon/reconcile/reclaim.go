@@ -174,9 +174,10 @@ func (l *Loop) awaitReclaimer(ctx context.Context, id string) error {
 	})
 }
 
-// removeGuestFiles removes the files for the supervisor of a sandbox.
+// removeGuestFiles removes the files for the supervisor of a sandbox, and what clients keep
+// about it.
 func (l *Loop) removeGuestFiles(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, verbTimeout)
 	defer cancel()
-	return trees.RemoveAll(ctx, l.paths.Guest(sandboxID))
+	return errors.Join(trees.RemoveAll(ctx, l.paths.Guest(sandboxID)), trees.RemoveAll(ctx, l.paths.Records(sandboxID)))
 }

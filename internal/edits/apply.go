@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/scratch"
 )
 
@@ -298,7 +299,7 @@ func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) 
 			continue
 		}
 		o.hook("remember the conflict in " + string(p.Path))
-		if err := p.remember(filepath.Dir(s.dir), j.Sandbox); err != nil {
+		if err := p.remember(paths.RecordsIn(o.Data, j.Sandbox), filepath.Dir(s.dir)); err != nil {
 			return left, err
 		}
 	}

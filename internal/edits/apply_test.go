@@ -370,7 +370,7 @@ func killAtAnyWrite(t *testing.T, data func(*testing.T) string) {
 		advanced := maps.Clone(theirs)
 		advanced["conflict"] = base["conflict"]
 		wantTree(t, fmt.Sprintf("killed before %q, the base", at), kept, advanced)
-		if left := besides(t, o.Data); len(left) != 1 || !strings.HasPrefix(filepath.Base(left[0]), pendingName("s")) {
+		if left := besides(t, o.Data); len(left) != 1 || !strings.HasPrefix(filepath.Base(left[0]), "pending-") {
 			t.Errorf("killed before %q: %v is left", at, left)
 		}
 	}

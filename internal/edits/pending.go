@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/agbox/agbox/internal/paths"
 )
 
 // pending is a conflict that was brought to a folder as markers. Until it is resolved the
@@ -28,38 +30,41 @@ type pending struct {
 	bare bool
 }
 
-// pendingName begins the name of the file of each conflict of a sandbox. More than one may be
-// the beginning of another, so the sandbox is hashed.
-func pendingName(sandbox string) string { return "pending-" + shortSum(sandbox) + "-" }
+// pendingName begins the name of the file of each conflict of a sandbox in a folder. keep is
+// what agbox keeps about the folder.
+func pendingName(keep string) string { return "pending-" + filepath.Base(keep) + "-" }
 
 func shortSum(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }
 
-// remember makes a conflict pending.
-func (p pending) remember(dir, sandbox string) error {
+// remember makes a conflict pending. records is what agbox keeps about the sandbox.
+func (p pending) remember(records, keep string) error {
 	raw, err := json.Marshal(p)
+	if err == nil {
+		err = os.MkdirAll(records, 0o700)
+	}
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(dir, pendingName(sandbox)+shortSum(string(p.Path)))
-	return replaceFile(name, raw)
+	return replaceFile(filepath.Join(records, pendingName(keep)+shortSum(string(p.Path))), raw)
 }
 
 // pending returns the conflicts of a sandbox that are pending.
 func (f *folder) pending(o ApplyOptions) ([]pending, error) {
-	dir, err := f.keep(o.Data)
+	keep, err := f.keep(o.Data)
 	if err != nil {
 		return nil, err
 	}
+	dir := paths.RecordsIn(o.Data, o.Sandbox)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var all []pending
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), pendingName(o.Sandbox)) || strings.HasSuffix(e.Name(), ".new") {
+		if !strings.HasPrefix(e.Name(), pendingName(keep)) || strings.HasSuffix(e.Name(), ".new") {
 			continue
 		}
 		p := pending{file: filepath.Join(dir, e.Name())}
@@ -129,6 +134,7 @@ func (o ApplyOptions) forget(all []pending) error {
 		if err := os.Remove(p.file); err != nil {
 			return err
 		}
+		_ = os.Remove(filepath.Dir(p.file)) // the last one removes the folder
 	}
 	return nil
 }

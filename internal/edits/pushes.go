@@ -83,10 +83,12 @@ func (p *Pushes) Keep(changes []Change) error {
 
 func (p *Pushes) save() error {
 	if len(p.files) == 0 {
-		if err := os.Remove(p.file); !errors.Is(err, fs.ErrNotExist) {
-			return err
+		err := os.Remove(p.file)
+		_ = os.Remove(filepath.Dir(p.file)) // the last file removes the folder
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		return nil
+		return err
 	}
 	raw, err := json.Marshal(p.files)
 	if err != nil {

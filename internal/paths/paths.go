@@ -197,10 +197,19 @@ func (i Install) Scratch() string { return filepath.Join(i.Data, "scratch") }
 // do; see internal/edits.
 func (i Install) Folders() string { return filepath.Join(i.Data, "folders") }
 
+// Records has what clients keep about a sandbox and folders of the host: conflicts that are not
+// resolved, and the file Pushes. It goes with the sandbox. The id must be valid.
+func (i Install) Records(sandboxID string) string { return RecordsIn(i.Folders(), sandboxID) }
+
+// RecordsIn is Records below the folder Folders.
+func RecordsIn(folders, sandboxID string) string {
+	return filepath.Join(folders, "sandbox-"+sandboxID)
+}
+
 // Pushes is the file with what a client is about to write to a sandbox while it keeps a folder
 // in step; see internal/edits. The id must be valid.
 func (i Install) Pushes(sandboxID string) string {
-	return filepath.Join(i.Folders(), "pushes-"+sandboxID)
+	return filepath.Join(i.Records(sandboxID), "pushes")
 }
 
 // GuestBoot is the supervisor's boot configuration.
