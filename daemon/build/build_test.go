@@ -194,10 +194,16 @@ func TestFailedBuildTellsItsLastOutput(t *testing.T) {
 func TestRefusedContexts(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"Dockerfile": "FROM a\n", "many/.dockerignore": strings.Repeat("a\n", maxPatterns+1), "many/Dockerfile": ""})
+	huge := t.TempDir()
+	write(t, huge, map[string]string{"Dockerfile": "FROM a\n", "video": ""})
+	if err := os.Truncate(filepath.Join(huge, "video"), maxContext+1); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		build *agboxv1.BuildSpec
 		want  string
 	}{
+		"a huge file":          {&agboxv1.BuildSpec{Context: huge}, "has more than 8 GiB, of which video has 8589934593 bytes: name what the build does not need in a .dockerignore there"},
 		"a missing folder":     {&agboxv1.BuildSpec{Context: dir + "/none"}, "does not exist"},
 		"a file":               {&agboxv1.BuildSpec{Context: dir + "/Dockerfile"}, "is a file"},
 		"a missing Dockerfile": {&agboxv1.BuildSpec{Context: dir, Dockerfile: "other"}, "There is no Dockerfile other"},
@@ -209,6 +215,8 @@ func TestRefusedContexts(t *testing.T) {
 			t.Errorf("%s: the error is %v, want %q", name, err, c.want)
 		}
 	}
+	write(t, huge, map[string]string{".dockerignore": "video\n"})
+	ensure(t, New(new(engine), t.TempDir()), request(huge))
 }
 
 func TestConcurrentRequestsShareOneBuild(t *testing.T) {

@@ -117,8 +117,46 @@ func (a *archived) write(ctx context.Context, r Request) error {
 	if !tree.IsDir() {
 		return refused("The build context %s is a file: name the folder that has the Dockerfile.", r.Build.GetContext())
 	}
-	return tree.PackFiltered(ctx, a.file, &ignoring{dockerfile: a.dockerfile, root: r.Build.GetContext()})
+	return bounded(ctx, "The build context "+r.Build.GetContext(), "name what the build does not need in a .dockerignore there", func(ctx context.Context, sizes archive.Record) error {
+		return tree.PackFiltered(ctx, a.file, &ignoring{dockerfile: a.dockerfile, root: r.Build.GetContext()}, sizes)
+	})
 }
+
+// maxContext is the maximum size of the files of a folder that go to a build, in bytes.
+const maxContext = 8 << 30
+
+// bounded packs a folder, and ends before a file with which it has more than maxContext.
+func bounded(ctx context.Context, what, remedy string, pack func(ctx context.Context, sizes archive.Record) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b := &budget{left: maxContext, end: cancel}
+	err := pack(ctx, b)
+	if b.left < 0 {
+		return refused("%s has more than %d GiB, of which %s has %d bytes: %s.", what, maxContext>>30, b.largest, b.size, remedy)
+	}
+	return err
+}
+
+// budget is an archive.Record that ends a packing.
+type budget struct {
+	left    int64
+	end     func()
+	largest string
+	size    int64
+}
+
+// Header counts a file, before its content is packed.
+func (b *budget) Header(h *tar.Header) {
+	if h.Size > b.size {
+		b.largest, b.size = h.Name, h.Size
+	}
+	if b.left -= h.Size; b.left < 0 {
+		b.end()
+	}
+}
+
+// Content does nothing.
+func (b *budget) Content([]byte) {}
 
 func spoolFailed(err error) error {
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec/feature"
 )
@@ -130,7 +131,9 @@ func writeFeatures(ctx context.Context, w io.Writer, r Request) error {
 			tree.Close()
 			return refused("The feature %s is a file: name the folder that has %s.", f.GetSource(), feature.Script)
 		}
-		err = tree.PackBelow(ctx, &withoutEnd{w: w}, strconv.Itoa(i))
+		err = bounded(ctx, "The feature "+f.GetSource(), "take out what it does not need", func(ctx context.Context, sizes archive.Record) error {
+			return tree.PackBelow(ctx, &withoutEnd{w: w}, strconv.Itoa(i), sizes)
+		})
 		tree.Close()
 		if err != nil {
 			return err
