@@ -15,6 +15,7 @@ import (
 
 	"github.com/agbox/agbox/internal/goenv"
 	"github.com/agbox/agbox/internal/mountid"
+	"github.com/agbox/agbox/internal/ownid"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
@@ -53,6 +54,7 @@ func run() error {
 	flag.Parse()
 
 	supervisor.ReserveThreads()
+	ownid.StandApart()
 	debug.SetGCPercent(gcPercent)
 	// No process in the container may read the supervisor's memory or trace it.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

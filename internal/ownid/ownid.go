@@ -2,8 +2,8 @@
 // user over the whole host. Otherwise root in a container could use up the count of all
 // processes of root: the kernel takes it for the same user.
 //
-// The id is used by single threads. Root's rights stay, or come back at once. Without the
-// capability SETUID nothing changes. In a user namespace the id does not exist, but the
+// The id is used by single threads, and another one by a process that stands apart. Root's
+// rights stay, or come back at once. Without the capability SETUID nothing changes. In a user namespace the id does not exist, but the
 // kernel counts there apart.
 package ownid
 
@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,9 @@ import (
 const first, ids = 1 << 31, 1<<31 - 16
 
 // own is the id of this process.
-var own = sync.OnceValue(func() uintptr { return uintptr(first + rand.Uint32N(ids)) })
+var own = sync.OnceValue(choose)
+
+func choose() uintptr { return uintptr(first + rand.Uint32N(ids)) }
 
 // keep as an id of setresuid changes nothing.
 const keep = ^uintptr(0)
@@ -32,6 +35,28 @@ const keep = ^uintptr(0)
 func SetReal() {
 	if os.Geteuid() == 0 {
 		_ = setThread(own(), keep)
+	}
+}
+
+const (
+	// nobody is a group that exists in user namespaces too.
+	nobody = 65534
+	// fewThreads is a limit of processes that a process of root may be near. The kernel
+	// applies it to each user but root.
+	fewThreads = 1000
+)
+
+// StandApart gives all threads of a process of root real ids that differ from its effective
+// ones. Then no process without the capability SYS_RESOURCE may set its limits, and signals
+// of others do not count for it. The user id stays if the limit of processes is low.
+func StandApart() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	_ = syscall.Setresgid(nobody, -1, -1)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err == nil && limit.Cur >= fewThreads {
+		_ = syscall.Setresuid(int(choose()), -1, -1)
 	}
 }
 

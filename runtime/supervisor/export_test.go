@@ -18,7 +18,7 @@ var ThreadSignals = []syscall.Signal{threadCancel, threadSpare}
 
 // Ignore makes this process and its children ignore a signal until undo is called.
 func Ignore(n syscall.Signal) (undo func()) {
-	before := action(n)
-	setAction(n, actIgnore)
+	before := actionOf(n)
+	setAction(n, kernelAction{handler: actIgnore})
 	return func() { setAction(n, before) }
 }

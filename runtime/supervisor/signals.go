@@ -3,11 +3,13 @@ package supervisor
 import (
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
-// The C library reserves these three signals for its threads, and the Go runtime installs
+// The C library reserves these three signals for its threads, and package os/signal installs
 // no handler for them (runtime/sigtab_linux_generic.go).
 const (
 	threadCancel = syscall.Signal(32)
@@ -15,19 +17,25 @@ const (
 	threadSpare  = syscall.Signal(34)
 )
 
+// signals are those that the supervisor acts on.
+type signals struct {
+	term, chld chan os.Signal
+	// outside becomes readable with SIGTERM, if this is PID 1.
+	outside *os.File
+	reading sync.WaitGroup
+}
+
 // catchSignals installs handlers for every signal that could end or stop the process. The
 // kernel protects PID 1 only from signals without a handler, and the Go runtime has one
 // for nearly all. Ignoring the signals instead would be inherited by every exec, and so
 // would signals that were ignored when the engine was started, for example by nohup.
-func catchSignals() (term, chld chan os.Signal) {
-	term, chld = make(chan os.Signal, 1), make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
-	signal.Notify(chld, syscall.SIGCHLD)
+func catchSignals() (*signals, error) {
+	s := &signals{term: make(chan os.Signal, 1), chld: make(chan os.Signal, 1)}
+	signal.Notify(s.chld, syscall.SIGCHLD)
 	dropped := make(chan os.Signal, 1) // never read: signals beyond its capacity are dropped
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
-		case threadCancel, threadSetID, threadSpare:
-			stopIgnoring(n)
+		case threadCancel, threadSetID, threadSpare: // see dropSent
 		case syscall.SIGKILL, syscall.SIGSTOP, // cannot be caught
 			syscall.SIGURG, // the runtime's own, sent all the time
 			syscall.SIGTERM, syscall.SIGCHLD:
@@ -35,7 +43,31 @@ func catchSignals() (term, chld chan os.Signal) {
 			signal.Notify(dropped, n)
 		}
 	}
-	return term, chld
+	dropSent()
+	if os.Getpid() != 1 {
+		signal.Notify(s.term, syscall.SIGTERM)
+		return s, nil
+	}
+	var err error
+	if s.outside, err = termFromOutside(); err != nil {
+		return nil, err
+	}
+	s.reading.Go(func() {
+		if _, err := s.outside.Read(make([]byte, 8)); err == nil {
+			s.term <- syscall.SIGTERM
+		}
+	})
+	return s, nil
+}
+
+// stop leaves the file open, because a handler may still write into it.
+func (s *signals) stop() {
+	signal.Stop(s.term)
+	signal.Stop(s.chld)
+	if s.outside != nil {
+		_ = s.outside.SetReadDeadline(time.Now())
+	}
+	s.reading.Wait()
 }
 
 // The values of sigaction for a signal without a handler.
@@ -44,16 +76,8 @@ const (
 	actIgnore  uintptr = 1 // SIG_IGN
 )
 
-// stopIgnoring restores the default action of a signal that the parent of this process
-// ignored. It leaves a handler, which only a C library would install.
-func stopIgnoring(n syscall.Signal) {
-	if action(n) == actIgnore {
-		setAction(n, actDefault)
-	}
-}
-
-// kernelAction begins like the kernel's struct sigaction on every architecture. The rest
-// of it (flags, restorer, mask) may be zero for both values above.
+// kernelAction is the kernel's struct sigaction: the fields after the handler are flags,
+// restorer and mask.
 type kernelAction struct {
 	handler uintptr
 	rest    [4]uintptr
@@ -62,13 +86,11 @@ type kernelAction struct {
 // kernelMaskSize is the size of a signal set in the kernel, in bytes.
 const kernelMaskSize = 8
 
-func action(n syscall.Signal) uintptr {
-	var old kernelAction
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(n), 0, uintptr(unsafe.Pointer(&old)), kernelMaskSize, 0, 0)
-	return old.handler
+func actionOf(n syscall.Signal) (act kernelAction) {
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(n), 0, uintptr(unsafe.Pointer(&act)), kernelMaskSize, 0, 0)
+	return act
 }
 
-func setAction(n syscall.Signal, handler uintptr) {
-	act := kernelAction{handler: handler}
+func setAction(n syscall.Signal, act kernelAction) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&act)), 0, kernelMaskSize, 0, 0)
 }

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -184,15 +183,17 @@ func openNull() (*os.File, error) {
 	return os.NewFile(uintptr(p[0]), "null"), nil
 }
 
-// Run serves until SIGTERM. Then it ends all processes and returns when their output and
+// Run serves until SIGTERM, which PID 1 takes only from outside its container. Then it ends all processes and returns when their output and
 // status are in the files. The process must have no other children, because Run reaps
 // all. ready is called when the socket accepts connections.
 func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	s.collecting, s.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	defer s.abandon()
-	term, chld := catchSignals()
-	defer signal.Stop(term)
-	defer signal.Stop(chld)
+	caught, err := catchSignals()
+	if err != nil {
+		return err
+	}
+	defer caught.stop()
 
 	ln, err := listen(filepath.Join(s.cfg.LinkDir, paths.LinkSocket), s.owner())
 	if err != nil {
@@ -208,7 +209,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 
 	var loops sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
-	loops.Go(func() { s.children.run(reaping, chld) })
+	loops.Go(func() { s.children.run(reaping, caught.chld) })
 	// The main command must be known before the first caller asks for it.
 	if !s.cfg.Boot.GetHoldCommand() {
 		_, _ = s.release(ctx) // nothing can stop it yet
@@ -225,7 +226,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	}
 
 	select {
-	case <-term:
+	case <-caught.term:
 	case <-ctx.Done():
 	case err = <-served:
 		err = fmt.Errorf("the supervisor's socket failed: %w", err)
