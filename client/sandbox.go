@@ -84,25 +84,27 @@ func (c *Client) RenameSandbox(ctx context.Context, id, name string) error {
 	return err
 }
 
-// DeleteSandboxNow is DeleteSandbox that does not wait for agents to save their work.
-func (c *Client) DeleteSandboxNow(ctx context.Context, sandbox string) error {
-	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, Now: true}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
-	return err
-}
-
-// DeleteSandbox removes containers and network. WaitDeleted waits until it is done. Give
-// WaitDeleted the id, because the name becomes free at once.
+// DeleteSandbox removes containers and network. The output of its commands stays as long as
+// the daemon keeps its record. WaitDeleted waits until it is done. Give WaitDeleted the id,
+// because the name becomes free at once.
 func (c *Client) DeleteSandbox(ctx context.Context, sandbox string) error {
-	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
-	return err
+	return c.DeleteSandboxWith(ctx, sandbox, DeleteOptions{})
 }
 
-// DeleteSandboxUnlessAgents is DeleteSandbox for a sandbox in which all agents have ended.
-// Otherwise the error has the reason SANDBOX_HAS_AGENTS.
-func (c *Client) DeleteSandboxUnlessAgents(ctx context.Context, sandbox string) error {
-	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, SpareAgents: true}
+// DeleteOptions says how a sandbox is removed.
+type DeleteOptions struct {
+	// Now does not wait for agents to save their work.
+	Now bool
+	// SpareAgents refuses the removal, with the reason SANDBOX_HAS_AGENTS, if agents in the
+	// sandbox have not ended.
+	SpareAgents bool
+	// RemoveLogs also removes the output of its commands.
+	RemoveLogs bool
+}
+
+// DeleteSandboxWith is DeleteSandbox with options.
+func (c *Client) DeleteSandboxWith(ctx context.Context, sandbox string, o DeleteOptions) error {
+	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, Now: o.Now, SpareAgents: o.SpareAgents, RemoveLogs: o.RemoveLogs}
 	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
 	return err
 }

@@ -121,6 +121,57 @@ func TestADeletedSandboxIsListedUntilItIsForgotten(t *testing.T) {
 	refused(t, in.Agbox(t, "create", "--id", box, "--image", harness.ImageBusybox), 4, box)
 }
 
+func TestRmRemovesTheOutputOfCommandsAtOnceUnlessItIsToStay(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "gone", harness.ImageBusybox)
+	ended := in.Must(t, "exec", "-d", "gone", "--", "echo", "token-1234")
+	in.Agbox(t, "wait", ended).Want(t, 0)
+	runs := in.Must(t, "exec", "-d", "gone", "--", "sh", "-c", "echo token-5678; exec sleep 600")
+	follower := in.Start(t, "logs", "-f", runs)
+	follower.AwaitOutput(t, "token-5678")
+	in.Must(t, "rm", "-f", "gone")
+	if r := follower.Wait(t); r.Code != 0 || strings.Contains(r.Stderr, "cannot be read") {
+		t.Errorf("the follower of a command that the removal ended exits with %d: %s", r.Code, r.Stderr)
+	}
+	err := filepath.WalkDir(filepath.Join(in.Home, "data", "exec-logs"), func(path string, e os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".log") {
+			t.Errorf("%s is left", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, job := range []string{ended, runs} {
+		if r := in.Agbox(t, "logs", job); r.Stdout != "" || !strings.Contains(r.Stderr, "was removed with the sandbox") {
+			t.Errorf("the log of a removed command is %q, %s", r.Stdout, r.Stderr)
+		}
+	}
+
+	// Other clients, and --keep-logs, leave it to the retention.
+	for name, remove := range map[string]func(){
+		"kept":   func() { in.Must(t, "rm", "-f", "--keep-logs", "kept") },
+		"theirs": func() { in.removeByCall(t, "theirs") },
+	} {
+		in.Create(t, name, harness.ImageBusybox)
+		job := in.Must(t, "exec", "-d", name, "--", "echo", "hello")
+		in.Agbox(t, "wait", job).Want(t, 0)
+		remove()
+		if said := in.Must(t, "logs", job); said != "hello" {
+			t.Errorf("%s: the log is %q", name, said)
+		}
+	}
+}
+
+func (in *install) removeByCall(t *testing.T, name string) {
+	t.Helper()
+	c, id := in.Client(t), in.SandboxID(t, name)
+	if err := errors.Join(c.DeleteSandbox(harness.Bounded(t), id), c.WaitDeleted(harness.Bounded(t), id)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOrphansOfOursAreRemovedAndOthersAreNot(t *testing.T) {
 	t.Parallel()
 	in, other := newInstall(t), newInstall(t)

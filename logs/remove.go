@@ -18,14 +18,30 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 	if err := checkID(execID); err != nil {
 		return err
 	}
-	// Remove stdout first: without it the log does not exist for readers.
 	names := []string{
-		StdoutName(execID), StderrName(execID), IndexName(execID),
 		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID), ResultsName(execID), checkpointTemp(execID),
 	}
 	for _, suffix := range checkpointSuffixes {
 		names = append(names, execID+suffix)
 	}
+	return d.removeEach(ctx, append(outputNames(execID), names...))
+}
+
+// RemoveOutput deletes the files of an exec that have its output. Open readers can still read
+// them.
+func (d *Dir) RemoveOutput(ctx context.Context, execID string) error {
+	if err := checkID(execID); err != nil {
+		return err
+	}
+	return d.removeEach(ctx, outputNames(execID))
+}
+
+// outputNames begin with stdout: without it the log does not exist for readers.
+func outputNames(execID string) []string {
+	return []string{StdoutName(execID), StderrName(execID), IndexName(execID)}
+}
+
+func (d *Dir) removeEach(ctx context.Context, names []string) error {
 	var errs []error
 	for _, name := range names {
 		if err := d.removeEntry(ctx, name); err != nil {
@@ -46,7 +62,7 @@ func (d *Dir) Slim(ctx context.Context, execID string) error {
 	for _, suffix := range checkpointSuffixes {
 		names = append(names, execID+suffix)
 	}
-	output := []string{StdoutName(execID), StderrName(execID), IndexName(execID)}
+	output := outputNames(execID)
 	if !slices.ContainsFunc(output, d.hasContent) {
 		names = append(names, output...)
 	}

@@ -98,7 +98,7 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 			if !slices.Contains(resting, out.GetSandbox().GetState()) {
 				return &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s is no longer stopped, so it stays.", id)}
 			}
-			return c.DeleteSandboxUnlessAgents(ctx, id)
+			return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{SpareAgents: true})
 		},
 		wait:   func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) },
 		ignore: func(err error) bool { return errors.Is(err, client.ErrNotFound) },

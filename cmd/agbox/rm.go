@@ -18,6 +18,8 @@ type rmOptions struct {
 	noWait bool
 	all    bool
 	labels []string
+	// keepLogs leaves the output of commands to the daemon's retention.
+	keepLogs bool
 }
 
 func (a *app) rmCommand() *cobra.Command {
@@ -25,11 +27,12 @@ func (a *app) rmCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm [SANDBOX... | --label KEY=VALUE | --all] [flags]",
 		Short: "Remove sandboxes and everything that runs in them",
-		Long: `Remove sandboxes and everything that runs in them. If a sandbox has changed its
-workspace and that was not brought back by "agbox apply" or "agbox pull", or if commands
-run in it, agbox rm asks on a terminal and refuses elsewhere, unless -f is given. The
-main command does not count. It does the same if a sandbox may have left, in a folder that
-it mounts writable, what git takes for a repository: git executes its settings.
+		Long: `Remove sandboxes, everything that runs in them and the output of their commands. If a
+sandbox has changed its workspace and that was not brought back by "agbox apply" or
+"agbox pull", or if commands run in it, agbox rm asks on a terminal and refuses elsewhere,
+unless -f is given. The main command does not count. It does the same if a sandbox may
+have left, in a folder that it mounts writable, what git takes for a repository: git
+executes its settings.
 
 Without SANDBOX it asks whether to remove the sandbox of this folder. Without a terminal
 it removes only what is named.`,
@@ -50,6 +53,7 @@ it removes only what is named.`,
 	f.BoolVar(&o.all, "all", false, "remove all sandboxes")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
 	f.BoolVar(&o.now, "now", false, "with -f, do not wait for agents to save their work")
+	f.BoolVar(&o.keepLogs, "keep-logs", false, "keep the output of commands readable, for a day unless the daemon is set otherwise")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
 	return cmd
 }
@@ -79,20 +83,18 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			return err
 		}
 	}
-	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id) }}
+	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id, o.keepLogs) }}
 	if !o.noWait {
 		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
 	}
 	if o.force {
-		ch.ask, ch.said = c.DeleteSandbox, func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
-		if o.now {
-			ch.ask, ch.said = c.DeleteSandboxNow, nil
+		if !o.now {
+			ch.said = func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
 		}
 		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
-		ask := ch.ask
 		ch.ask = func(ctx context.Context, id string) error {
 			a.tellUncovered(ctx, c, id)
-			return ask(ctx, id)
+			return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{Now: o.now, RemoveLogs: !o.keepLogs})
 		}
 	}
 	return ch.apply(ctx, a, c, refs)

@@ -133,7 +133,7 @@ func some(names []string) string {
 
 // remove deletes a sandbox that loses nothing by it and has left no repositories. Otherwise it
 // asks on a terminal and refuses elsewhere. A sandbox with living agents is always refused.
-func (a *app) remove(ctx context.Context, c *client.Client, id string) error {
+func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs bool) error {
 	out, err := c.GetSandbox(ctx, id)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string) error {
 			return err
 		}
 	}
-	return c.DeleteSandboxUnlessAgents(ctx, id)
+	return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{SpareAgents: true, RemoveLogs: !keepLogs})
 }
 
 func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss) error {

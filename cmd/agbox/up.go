@@ -98,17 +98,19 @@ or refuses as "agbox rm" does, unless -f is given.`,
 				return err
 			}}
 			if remove {
-				ch.ask = func(ctx context.Context, id string) error { return a.remove(ctx, c, id) }
+				ch.ask = func(ctx context.Context, id string) error { return a.remove(ctx, c, id, false) }
 				ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
 			}
 			if force {
-				ch.ask = c.DeleteSandbox
+				ch.ask = func(ctx context.Context, id string) error {
+					return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{RemoveLogs: true})
+				}
 			}
 			return ch.apply(ctx, a, c, []string{found.GetSandbox().GetSandboxId()})
 		}),
 	}
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the sandbox, instead of that of the folder")
-	cmd.Flags().BoolVar(&remove, "rm", false, "remove the sandbox, with all that is in it")
+	cmd.Flags().BoolVar(&remove, "rm", false, "remove the sandbox, with all that is in it and the output of its commands")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "with --rm, do not ask, and also remove a sandbox with agents that have not ended")
 	return cmd
 }
@@ -167,7 +169,7 @@ func (o *upOptions) anew(ctx context.Context, a *app, c *client.Client, input *c
 	if err := o.agreed(ctx, a, c, input); err != nil {
 		return err
 	}
-	if err := a.remove(ctx, c, id); err != nil {
+	if err := a.remove(ctx, c, id, true); err != nil {
 		return err
 	}
 	if err := c.WaitDeleted(ctx, id); err != nil {

@@ -222,7 +222,7 @@ func TestASandboxIsNotDeletedUnderItsAgents(t *testing.T) {
 	for i := range 12 {
 		left = append(left, spawn(t, l, agentOf(fmt.Sprintf("a-%02d", i), "", "s")))
 	}
-	_, err := l.RequestDeleteUnlessAgents(t.Context(), "s")
+	_, err := l.RequestDeletion(t.Context(), "s", Deletion{SpareAgents: true})
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS)
 	if want := "not ended: a-00, a-01, a-02, a-03, a-04, a-05, a-06, a-07, a-08, a-09, .... End"; !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("the refusal is %q; want %q in it", err, want)
@@ -232,7 +232,7 @@ func TestASandboxIsNotDeletedUnderItsAgents(t *testing.T) {
 			Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
 		})
 	}
-	if _, err := l.RequestDeleteUnlessAgents(t.Context(), "s"); err != nil {
+	if _, err := l.RequestDeletion(t.Context(), "s", Deletion{SpareAgents: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -245,7 +245,7 @@ func TestADeletionAndASpawnExcludeEachOther(t *testing.T) {
 		ready(t, l, id)
 		var deleted, spawned error
 		var wg sync.WaitGroup
-		wg.Go(func() { _, deleted = l.RequestDeleteUnlessAgents(t.Context(), id) })
+		wg.Go(func() { _, deleted = l.RequestDeletion(t.Context(), id, Deletion{SpareAgents: true}) })
 		wg.Go(func() { _, spawned = l.SpawnAgent(t.Context(), agentOf(fmt.Sprint("a-", i), "", id)) })
 		wg.Wait()
 		if (deleted == nil) == (spawned == nil) {

@@ -115,28 +115,36 @@ func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) 
 	})
 }
 
+// Deletion is how a sandbox is removed.
+type Deletion struct {
+	// Now does not wait for agents to save their work.
+	Now bool
+	// SpareAgents refuses the removal if agents in the sandbox have not ended.
+	SpareAgents bool
+	// RemoveLogs also removes the output of its commands.
+	RemoveLogs bool
+}
+
 // RequestDelete records a request to remove the sandbox. It does nothing if that was
 // requested before or has happened.
 func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleteAsked(false), wantsDeleted)
+	return l.RequestDeletion(ctx, id, Deletion{})
 }
 
-// RequestDeleteNow is RequestDelete that does not wait for agents to save their work, also if
-// an earlier request does.
-func (l *Ledger) RequestDeleteNow(ctx context.Context, id string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleteAsked(true), func(r machine.Record) bool {
-		return wantsDeleted(r) && (r.Now || r.Over())
-	})
-}
-
-// RequestDeleteUnlessAgents is RequestDelete for a sandbox in which all agents have ended. A
-// sandbox with others is refused.
-func (l *Ledger) RequestDeleteUnlessAgents(ctx context.Context, id string) (Sandbox, error) {
-	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, deleteAsked(false), wantsDeleted, (*txn).hasNoAgents)
-}
-
-func deleteAsked(now bool) *agboxv1.SandboxPhaseDetails {
-	return &agboxv1.SandboxPhaseDetails{Reason: machine.DeleteRequested, Now: now}
+// RequestDeletion is RequestDelete with choices. After an earlier request it records what
+// that one did not ask for.
+func (l *Ledger) RequestDeletion(ctx context.Context, id string, how Deletion) (Sandbox, error) {
+	details := &agboxv1.SandboxPhaseDetails{Reason: machine.DeleteRequested, Now: how.Now, RemoveLogs: how.RemoveLogs}
+	done := func(r machine.Record) bool {
+		return wantsDeleted(r) && (r.Over() || (r.Now || !how.Now) && (r.RemoveLogs || !how.RemoveLogs))
+	}
+	check := func(t *txn) error {
+		if how.SpareAgents && !wantsDeleted(t.sb.Record) {
+			return t.hasNoAgents()
+		}
+		return nil
+	}
+	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, details, done, check)
 }
 
 func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }

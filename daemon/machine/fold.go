@@ -112,8 +112,9 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r.Revivals++
 		r = downAnew(r)
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
-		r.State, r.Want, r.Restart = Deleting, WantDeleted, false
-		r.Now, r.Reason = phase.GetNow(), phase.GetReason()
+		r.Now = phase.GetNow() || r.Now && r.Want == WantDeleted
+		r.RemoveLogs = r.RemoveLogs || phase.GetRemoveLogs()
+		r.State, r.Want, r.Restart, r.Reason = Deleting, WantDeleted, false, phase.GetReason()
 	case agboxv1.EventType_SANDBOX_DELETED:
 		r.State = Deleted
 	case agboxv1.EventType_SANDBOX_RENAMED:

@@ -101,6 +101,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
 	now := func(r Record) Record { r.Now = true; return r }
+	withoutLogs := func(r Record) Record { r.RemoveLogs = true; return r }
 	restarting := func(r Record) Record { r.Restart = true; return r }
 	because := func(r Record) Record { r.StopReason = "HOST_FOLDERS_FULL"; return r }
 
@@ -164,6 +165,8 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"a request to delete survives a crash", stream(accepted, ready, delReq), Observation{}, Look, 0, 0},
 		{"a request to delete removes", stream(accepted, ready, delReq), up, Remove, 0, 0},
 		{"what is gone is deleted", stream(accepted, ready, delReq), gone, Emit, deleted, 0},
+		{"logs go when the ends of all commands are known", withoutLogs(stream(accepted, ready, delReq)), gone, RemoveLogs, 0, 0},
+		{"what is gone, with its logs, is deleted", withoutLogs(stream(accepted, ready, delReq)), Observation{Looked: true, LogsRemoved: true}, Emit, deleted, 0},
 		{"DELETED rests", stream(accepted, delReq, deleted), Observation{}, Rest, 0, 0},
 		{"FAILED before it was ready leaves nothing", stream(accepted, failed), down, Remove, 0, 0},
 		{"FAILED after it was ready is kept", stream(accepted, ready, failed), down, Rest, 0, 0},
@@ -234,7 +237,8 @@ func TestExecsEndBeforeTheirSandbox(t *testing.T) {
 		}
 	}
 	gone := Observation{Looked: true}
-	if step := Next(withExec(delReq), gone, rules, t0); step.Do != EndExecs {
+	withoutLogs := func(r Record) Record { r.RemoveLogs = true; return r }
+	if step := Next(withoutLogs(withExec(delReq)), gone, rules, t0); step.Do != EndExecs {
 		t.Errorf("deleting: Next says %s, want %s", step.Do, EndExecs)
 	}
 }

@@ -35,6 +35,8 @@ const (
 	// EndExecs: end every exec that is recorded as running although its container does
 	// not run. Its status file has its result.
 	EndExecs
+	// RemoveLogs: remove the output of all commands of a sandbox that is deleted.
+	RemoveLogs
 	// MakeServices: start making images, volumes and containers of the named services in
 	// the background. The sandbox is READY, and a pull can take long.
 	MakeServices
@@ -55,7 +57,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs",
+	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs", "remove-logs",
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "fence", "record-main", "emit",
 }
 
@@ -93,6 +95,8 @@ type Observation struct {
 	// Leftovers means that the engine has any object of the sandbox, or the folder for
 	// its supervisor exists.
 	Leftovers bool
+	// LogsRemoved means that RemoveLogs was done.
+	LogsRemoved bool
 	// Connected means that the daemon receives the supervisor's exits.
 	Connected bool
 	// Copied means that CopyIn has completed in this round.
@@ -225,6 +229,8 @@ func nextDeleting(r Record, o Observation, now time.Time) Step {
 		return Step{Do: Remove}
 	case len(r.Execs) > 0:
 		return Step{Do: EndExecs}
+	case r.RemoveLogs && !o.LogsRemoved:
+		return Step{Do: RemoveLogs}
 	}
 	return ended(r, agboxv1.EventType_SANDBOX_DELETED)
 }

@@ -45,6 +45,8 @@ type Record struct {
 	StopRequestedAt time.Time
 	// Now means that its stop or removal does not wait for agents to save their work.
 	Now bool
+	// RemoveLogs means that the output of its commands is removed with it.
+	RemoveLogs bool
 	// Restart means that it is started again once it has stopped.
 	Restart bool
 	// LastSequence is the sequence of the newest folded event.

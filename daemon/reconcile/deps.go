@@ -124,6 +124,8 @@ type Room interface {
 	Tidy(ctx context.Context, sandboxID string) error
 	// Clear removes what does not belong to agbox.
 	Clear(ctx context.Context, sandboxID string) error
+	// RemoveLogs removes the output of all commands.
+	RemoveLogs(ctx context.Context, sandboxID string) error
 }
 
 // Files fills a new sandbox.

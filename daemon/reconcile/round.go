@@ -148,6 +148,10 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 		return l.removeSpares(ctx, sb, o)
 	case machine.EndExecs:
 		return l.execs.EndAll(ctx, sb.ID)
+	case machine.RemoveLogs:
+		err := l.room.RemoveLogs(ctx, sb.ID)
+		o.LogsRemoved = err == nil
+		return err
 	case machine.MakeServices:
 		l.makeServices(w, sb, step.Services)
 	case machine.StartServices:

@@ -78,6 +78,23 @@ func (k *Keeper) Clear(ctx context.Context, sandboxID string) error {
 		}))
 }
 
+// RemoveLogs removes the output of all recorded execs of a sandbox that is deleted.
+func (k *Keeper) RemoveLogs(ctx context.Context, sandboxID string) error {
+	ctx, cancel := context.WithTimeout(ctx, clearWithin)
+	defer cancel()
+	recorded, err := k.ledger.RecordedExecs(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	return within(k.paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error {
+		var failed error
+		for id := range recorded {
+			failed = errors.Join(failed, dir.RemoveOutput(ctx, id))
+		}
+		return failed
+	})
+}
+
 // within calls do with a directory, unless there is none.
 func within(path string, do func(*logs.Dir) error) error {
 	dir, err := logs.OpenDir(path)

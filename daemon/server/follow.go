@@ -218,7 +218,10 @@ func (f *follower) finish(ctx context.Context) error {
 	if f.reader != nil {
 		end.Notice = f.reader.Notice()
 	}
-	if f.isShort(status) {
+	switch {
+	case f.reader == nil && !reached(f.at, written(status)) && f.removed(ctx):
+		end.Notice = removedNotice
+	case f.isShort(status):
 		end.Notice = "The log is shorter than what the command wrote: it was cut or removed."
 	}
 	return f.to.sendEnd(end)
@@ -226,5 +229,10 @@ func (f *follower) finish(ctx context.Context) error {
 
 // isShort reports whether the log lacks output that the process wrote before its end.
 func (f *follower) isShort(status *agboxv1.ExecStatus) bool {
-	return !f.selective && !reached(f.at, logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()})
+	return !f.selective && !reached(f.at, written(status))
+}
+
+// written is the end of what the process wrote before its end.
+func written(status *agboxv1.ExecStatus) logs.Cursor {
+	return logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()}
 }

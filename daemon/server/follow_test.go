@@ -48,7 +48,7 @@ func (c *fakeClient) sendEnd(*agboxv1.LogEnd) error { return nil }
 // followed makes a log and a follower of it. The exec never ends.
 func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *logs.Writer) {
 	t.Helper()
-	s := &execCalls{paths: paths.Install{Data: t.TempDir()}, slowReader: slow, life: newLifetime()}
+	s := &execCalls{paths: paths.Install{Data: t.TempDir()}, slowReader: slow, life: newLifetime(), ledger: newTribe(t).calls.ledger}
 	if err := os.MkdirAll(s.paths.SandboxLogs("a"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (f *follower) open(ctx context.Context) error {
 	dir, err := logs.OpenDir(f.s.paths.SandboxLogs(f.sandboxID))
 	if err != nil {
 		if errdefs.IsNotFound(err) {
-			return f.gone()
+			return f.lost(ctx)
 		}
 		return unreadable(f.execID, err)
 	}
@@ -121,7 +121,7 @@ func (f *follower) open(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case errdefs.IsNotFound(err):
-			return f.gone()
+			return f.lost(ctx)
 		}
 		return unreadable(f.execID, err)
 	}
@@ -133,7 +133,7 @@ func (f *follower) open(ctx context.Context) error {
 	case !errdefs.IsNotFound(err):
 		return unreadable(f.execID, err)
 	case f.at != logs.Cursor{}:
-		return f.gone()
+		return f.lost(ctx)
 	}
 	f.part.Tail = false // all later output is new
 	return nil
@@ -187,6 +187,25 @@ func (f *follower) stopWaiting(status *agboxv1.ExecStatus) bool {
 	}
 	f.reader.Finish()
 	return true
+}
+
+// removedNotice is about an exec whose output went with its sandbox.
+const removedNotice = "The output was removed with the sandbox. \"agbox rm --keep-logs\" keeps it."
+
+// removed reports whether the output was, or is being, removed with the sandbox.
+func (f *follower) removed(ctx context.Context) bool {
+	sb, err := f.s.ledger.FindSandbox(ctx, f.sandboxID)
+	return err == nil && sb.RemoveLogs
+}
+
+// lost ends the reading of a log whose files were removed. It is no error if that was asked
+// for: finish says so.
+func (f *follower) lost(ctx context.Context) error {
+	if f.ended() && f.removed(ctx) {
+		f.reader = nil
+		return nil
+	}
+	return f.gone()
 }
 
 // gone is the error for a log whose files were removed.

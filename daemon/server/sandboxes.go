@@ -175,14 +175,10 @@ func (s *sandboxCalls) RenameSandbox(ctx context.Context, req *agboxv1.RenameSan
 
 // DeleteSandbox removes a sandbox.
 func (s *sandboxCalls) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	remove := s.ledger.RequestDelete
-	switch {
-	case req.GetSpareAgents():
-		remove = s.ledger.RequestDeleteUnlessAgents
-	case req.GetNow():
-		remove = s.ledger.RequestDeleteNow
-	}
-	return s.request(ctx, req.GetSandboxId(), remove)
+	how := ledger.Deletion{Now: req.GetNow(), SpareAgents: req.GetSpareAgents(), RemoveLogs: req.GetRemoveLogs()}
+	return s.request(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
+		return s.ledger.RequestDeletion(ctx, id, how)
+	})
 }
 
 // request records a request of the user and enqueues the sandbox.

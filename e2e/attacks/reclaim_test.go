@@ -72,7 +72,7 @@ func TestTheLogsStayReadableWhenASandboxIsReclaimed(t *testing.T) {
 		t.Fatalf("the log has %q", said)
 	}
 	in.Must(t, "exec", box, "--", "sh", "-c", "mkdir -p /var/log/agents-sandbox/a/b; chmod 0 /var/log/agents-sandbox/a")
-	in.Must(t, "rm", "-f", box)
+	in.Must(t, "rm", "-f", "--keep-logs", box)
 	if said := in.Must(t, "logs", job); said != "kept" {
 		t.Errorf("after the removal the log has %q", said)
 	}

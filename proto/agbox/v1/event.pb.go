@@ -351,8 +351,10 @@ type SandboxPhaseDetails struct {
 	Restart bool `protobuf:"varint,55,opt,name=restart,proto3" json:"restart,omitempty"`
 	// For SANDBOX_FILES_COPIED: how many files of the workspace that was copied are named by its
 	// .gitignore files, and some of the paths that these name, those that look like secrets first.
-	IgnoredFiles  uint64   `protobuf:"varint,56,opt,name=ignored_files,json=ignoredFiles,proto3" json:"ignored_files,omitempty"`
-	IgnoredNames  []string `protobuf:"bytes,57,rep,name=ignored_names,json=ignoredNames,proto3" json:"ignored_names,omitempty"`
+	IgnoredFiles uint64   `protobuf:"varint,56,opt,name=ignored_files,json=ignoredFiles,proto3" json:"ignored_files,omitempty"`
+	IgnoredNames []string `protobuf:"bytes,57,rep,name=ignored_names,json=ignoredNames,proto3" json:"ignored_names,omitempty"`
+	// For SANDBOX_DELETE_REQUESTED: remove the output of its commands too.
+	RemoveLogs    bool `protobuf:"varint,58,opt,name=remove_logs,json=removeLogs,proto3" json:"remove_logs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -469,6 +471,13 @@ func (x *SandboxPhaseDetails) GetIgnoredNames() []string {
 		return x.IgnoredNames
 	}
 	return nil
+}
+
+func (x *SandboxPhaseDetails) GetRemoveLogs() bool {
+	if x != nil {
+		return x.RemoveLogs
+	}
+	return false
 }
 
 type ExecEventDetails struct {
@@ -866,7 +875,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"exact_type\x183 \x01(\x0e2\x13.agbox.v1.EventTypeH\x01R\texactType\x88\x01\x01B\t\n" +
 	"\adetailsB\r\n" +
-	"\v_exact_type\"\xe7\x02\n" +
+	"\v_exact_type\"\x88\x03\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -882,7 +891,9 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x03now\x186 \x01(\bR\x03now\x12\x18\n" +
 	"\arestart\x187 \x01(\bR\arestart\x12#\n" +
 	"\rignored_files\x188 \x01(\x04R\fignoredFiles\x12#\n" +
-	"\rignored_names\x189 \x03(\tR\fignoredNames\"\xb6\x06\n" +
+	"\rignored_names\x189 \x03(\tR\fignoredNames\x12\x1f\n" +
+	"\vremove_logs\x18: \x01(\bR\n" +
+	"removeLogs\"\xb6\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +

@@ -1560,7 +1560,10 @@ type DeleteSandboxRequest struct {
 	// become FAILED.
 	SpareAgents bool `protobuf:"varint,50,opt,name=spare_agents,json=spareAgents,proto3" json:"spare_agents,omitempty"`
 	// As in StopSandboxRequest.
-	Now           bool `protobuf:"varint,51,opt,name=now,proto3" json:"now,omitempty"`
+	Now bool `protobuf:"varint,51,opt,name=now,proto3" json:"now,omitempty"`
+	// Remove the output of its commands with it. Without it the output stays as long as the
+	// record of the sandbox.
+	RemoveLogs    bool `protobuf:"varint,52,opt,name=remove_logs,json=removeLogs,proto3" json:"remove_logs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1612,6 +1615,13 @@ func (x *DeleteSandboxRequest) GetSpareAgents() bool {
 func (x *DeleteSandboxRequest) GetNow() bool {
 	if x != nil {
 		return x.Now
+	}
+	return false
+}
+
+func (x *DeleteSandboxRequest) GetRemoveLogs() bool {
+	if x != nil {
+		return x.RemoveLogs
 	}
 	return false
 }
@@ -2617,12 +2627,14 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x14RenameSandboxRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
-	"\x04name\x18\x02 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\"\x95\x01\n" +
+	"\x04name\x18\x02 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\"\xb6\x01\n" +
 	"\x14DeleteSandboxRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12!\n" +
 	"\fspare_agents\x182 \x01(\bR\vspareAgents\x12\x10\n" +
-	"\x03now\x183 \x01(\bR\x03now\"\xc0\x01\n" +
+	"\x03now\x183 \x01(\bR\x03now\x12\x1f\n" +
+	"\vremove_logs\x184 \x01(\bR\n" +
+	"removeLogs\"\xc0\x01\n" +
 	"\x16DeleteSandboxesRequest\x12d\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.DeleteSandboxesRequest.LabelSelectorEntryB\b\xbaH\x05\x9a\x01\x02\b\x01R\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
