@@ -86,7 +86,15 @@ func wantWorkingSandbox(t *testing.T, in *harness.Install) {
 	if said := in.Agbox(t, "logs", "-f", job).Stdout; said != "begun\n" {
 		t.Errorf("the log has %q", said)
 	}
+	ending := in.Must(t, "exec", "-d", box, "--", "sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.1; done")
+	in.Must(t, "exec", box, "--", "sh", "-c", "for s in TERM INT QUIT SEGV KILL; do kill -$s 1; done")
+	if said := in.Must(t, "ps", "-q"); said != ending {
+		t.Errorf("after signals for PID 1 these commands run: %q", said)
+	}
 	in.Must(t, "stop", box)
+	if r := in.Agbox(t, "wait", ending); strings.TrimSpace(r.Stdout) != "7" {
+		t.Errorf("a command that its sandbox's stop ended says %q, %s", r.Stdout, r.Stderr)
+	}
 	in.Must(t, "start", box)
 	if said := in.Must(t, "exec", box, "--", "cat", "/root/copied"); said != "content" {
 		t.Errorf("after another start the copied file has %q", said)
