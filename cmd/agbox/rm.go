@@ -37,8 +37,7 @@ executes its settings.
 Without SANDBOX it asks whether to remove the sandbox of this folder. Without a terminal
 it removes only what is named.`,
 		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case o.all && len(args)+len(o.labels) > 0:
+			if o.all && len(args)+len(o.labels) > 0 {
 				return usagef("--all removes every sandbox: omit the names and --label.")
 			}
 			return nil

@@ -22,9 +22,9 @@ var (
 
 // What the handlers use, besides their arguments. It does not change after catchSignals.
 var (
-	runtimeHandler uintptr
-	termFD         int32
-	termOne        uint64 = 1
+	runtimeHandler uintptr     //nolint:unused // read in assembly
+	termFD         int32       //nolint:unused // read in assembly
+	termOne        uint64  = 1 //nolint:unused // read in assembly
 )
 
 // faults are the signals that the runtime takes for faults of the program.
