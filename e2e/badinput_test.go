@@ -26,7 +26,7 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		code int
 		says string
 	}{
-		{"unknown image", []string{"create", "x", "--image", "localhost:1/nosuch/image:1"}, 1, "localhost:1/nosuch/image:1"},
+		{"unknown image", []string{"create", "x", "--image", "localhost:1/nosuch/image:1"}, 8, "localhost:1/nosuch/image:1"},
 		{"impossible image", []string{"create", "x", "--image", "Not An Image"}, 2, "Not An Image"},
 		{"no image", []string{"create", "x"}, 2, "--image"},
 		{"bad name", []string{"create", "Bad Name", "--image", harness.ImageBusybox}, 2, "Bad Name"},

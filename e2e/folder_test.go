@@ -59,16 +59,17 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	says(in.from(t, link, append(env, "PWD="+link), "stop").Want(t, 0), "Using sandbox my-shop-claude of ")
+	says(in.from(t, link, append(env, "PWD="+link), "stop").Want(t, 2), "Using sandbox my-shop-claude of ", "Without a terminal, agbox stop takes only what is named: give my-shop-claude.")
+	in.Must(t, "stop", "my-shop-claude")
 	says(runs(link, "my-shop-claude", "--memory", "512m", "--", "four"), "Taking up sandbox my-shop-claude", "or with other flags and variables (memory_limit), and stays as it is.")
 
 	// Verbs in the folder, or below it, mean its sandbox.
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{dir, filepath.Join(dir, "sub")} {
+	for dir, changed := range map[string]string{dir: "a\n", filepath.Join(dir, "sub"): "../a\n"} {
 		diff := in.from(t, dir, nil, "diff", "--name-only").Want(t, 0)
-		harness.WantSame(t, "what has changed", diff.Stdout, "a\n")
+		harness.WantSame(t, "what has changed", diff.Stdout, changed)
 		says(diff, "Using sandbox my-shop-claude of ")
 	}
 	harness.WantSame(t, "a path after --", in.from(t, dir, nil, "diff", "--name-only", "--", "b").Want(t, 0).Stdout, "")
@@ -78,14 +79,13 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	in.from(t, dir, nil, "apply").Want(t, 0)
 	wantFile(t, filepath.Join(dir, "a"), "one\ntwo\nthree\nfour\n")
 	in.from(t, dir, nil, "sync").Want(t, 0)
-	in.from(t, dir, nil, "restart").Want(t, 0)
 	in.from(t, dir, nil, "start").Want(t, 0)
 	if list := in.Must(t, "ls"); !strings.Contains(list, "FOLDER") || !strings.HasSuffix(list, "/My Shop") {
 		t.Errorf("ls shows\n%s", list)
 	}
 
 	// A removal needs a name, or a person.
-	says(in.from(t, dir, nil, "rm", "-f").Want(t, 2), "Without a terminal, agbox rm removes only what is named: give my-shop-claude.")
+	says(in.from(t, dir, nil, "rm", "-f").Want(t, 2), "Without a terminal, agbox rm takes only what is named: give my-shop-claude.")
 	asked := in.OnTerminalIn(t, dir, nil, "rm")
 	asked.Await("Remove sandbox my-shop-claude? [y/N] ")
 	asked.Types("n\n")

@@ -61,7 +61,7 @@ func TestLogsShowTheChosenPartOfACommand(t *testing.T) {
 	}
 	refused(t, in.Agbox(t, "logs", "--since", "soon", job), 2, "is not a time")
 	refused(t, in.Agbox(t, "logs", "-n", "-1", job), 2, "number of lines")
-	refused(t, in.Agbox(t, "logs"), 2, "--sandbox")
+	refused(t, in.Agbox(t, "logs"), 3, "has no sandbox")
 }
 
 // stampedLines returns the times that logs -t shows, of both outputs in order.

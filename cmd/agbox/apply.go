@@ -128,7 +128,7 @@ func (o *applyOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args []string, dash int) error {
-	sandbox, paths, err := a.sandboxAndPaths(ctx, c, args, dash)
+	sandbox, paths, err := a.sandboxAndPaths(ctx, c, args, dash, changes)
 	if err != nil {
 		return err
 	}

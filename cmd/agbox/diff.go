@@ -47,7 +47,7 @@ PAGER or less.`,
 		Args:              dashAt(&dash),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			sandbox, paths, err := a.sandboxAndPaths(ctx, c, args, dash)
+			sandbox, paths, err := a.sandboxAndPaths(ctx, c, args, dash, reads)
 			if err != nil {
 				return err
 			}

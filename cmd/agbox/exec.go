@@ -64,7 +64,7 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 			case len(args) == 0:
 				return usagef("Name a sandbox and a command.")
 			case dash != 0 && len(commandOf(args)) == 0:
-				return usagef("Name a command to run in %s, for example with `agbox exec %s -- ls -l`.", args[0], args[0])
+				return noCommand(args[0])
 			}
 			return nil
 		},
@@ -82,6 +82,9 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 			}
 			args = append([]string{name, "--"}, args...)
 		}
+		if len(commandOf(args)) == 0 {
+			return noCommand(args[0])
+		}
 		if o.service != "" {
 			return o.inService(ctx, a, c, args[0], commandOf(args))
 		}
@@ -96,6 +99,10 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 	o.limits.add(cmd)
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd
+}
+
+func noCommand(sandbox string) error {
+	return usagef("Name a command to run in %s, for example with `agbox exec %[1]s -- ls -l`.", sandbox)
 }
 
 // addProcessFlags adds the flags that say as whom and where a command runs.

@@ -117,11 +117,24 @@ func (a *app) orHere(ctx context.Context, c *client.Client, refs []string) ([]st
 	return []string{name}, err
 }
 
+// named returns the sandboxes that were named. If a person named none, it is the sandbox of
+// this folder. A script may have lost a name, so it must give one.
+func (a *app) named(ctx context.Context, c *client.Client, verb string, refs []string) ([]string, error) {
+	if len(refs) > 0 {
+		return refs, nil
+	}
+	name, err := a.sandboxHere(ctx, c)
+	if err == nil && (a.terminal() == nil || a.width() == 0) {
+		err = usagef("Without a terminal, agbox %s takes only what is named: give %s.", verb, name)
+	}
+	return []string{name}, err
+}
+
 // sandboxAndPaths splits arguments into a sandbox and paths. The sandbox is that of this
-// folder if there are no arguments, if all follow "--", or if the first is a path and no
-// sandbox.
-func (a *app) sandboxAndPaths(ctx context.Context, c *client.Client, args []string, dash int) (sandbox string, paths []string, err error) {
-	if len(args) > 0 && dash != 0 && !a.isPath(ctx, c, args[0]) {
+// folder if there are no arguments, if all follow "--", or, for a command that only reads, if
+// the first is a path and no sandbox.
+func (a *app) sandboxAndPaths(ctx context.Context, c *client.Client, args []string, dash int, to purpose) (sandbox string, paths []string, err error) {
+	if len(args) > 0 && dash != 0 && (to != reads || !a.isPath(ctx, c, args[0])) {
 		return args[0], args[1:], nil
 	}
 	sandbox, err = a.sandboxHere(ctx, c)

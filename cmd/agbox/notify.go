@@ -18,8 +18,9 @@ const (
 	notifyBound = time.Minute
 	// notifyAgain is when a message whose command failed is tried again.
 	notifyAgain = time.Minute
-	// notifyKept is how many messages are kept to be tried again: as many as the inbox of init.
-	notifyKept = 1000
+	// notifyKept is how many messages are kept to be tried again: as many as the inbox of init
+	// has room for, of agents, of users and of agbox.
+	notifyKept = 3000
 	// notifyOutput is how much output of a command that failed is shown, in bytes.
 	notifyOutput = 2 << 10
 )

@@ -31,7 +31,7 @@ between; "agbox stop" cancels the start.`,
 					return err
 				}
 			}
-			args, err := a.orHere(ctx, c, args)
+			args, err := a.named(ctx, c, "restart", args)
 			if err != nil {
 				return err
 			}

@@ -101,16 +101,13 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 
 // here asks whether to remove the sandbox of this folder, and refuses without a terminal.
 func (o *rmOptions) here(ctx context.Context, a *app, c *client.Client) ([]string, error) {
-	name, err := a.sandboxHere(ctx, c)
+	names, err := a.named(ctx, c, "rm", nil)
 	if err != nil {
 		return nil, err
 	}
-	if a.terminal() == nil || a.width() == 0 {
-		return nil, usagef("Without a terminal, agbox rm removes only what is named: give %s.", name)
-	}
-	yes, err := a.confirm(ctx, "Remove sandbox "+name+"?")
+	yes, err := a.confirm(ctx, "Remove sandbox "+names[0]+"?")
 	if err == nil && !yes {
-		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", name)}
+		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", names[0])}
 	}
-	return []string{name}, err
+	return names, err
 }

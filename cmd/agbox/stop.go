@@ -41,7 +41,7 @@ the sandbox is started again.`,
 				args = ids
 			} else {
 				var err error
-				if args, err = a.orHere(ctx, c, args); err != nil {
+				if args, err = a.named(ctx, c, "stop", args); err != nil {
 					return err
 				}
 			}

@@ -113,7 +113,7 @@ func TestSettingsOfAnImageDoNotChangeTheSupervisor(t *testing.T) {
 	if want := digest(t, filepath.Join(in.Bin, "agbox-init")); program != want {
 		t.Errorf("PID 1 executes %s, want %s", program, want)
 	}
-	for file, want := range map[string]string{"status": "\nUid:\t0\t0\t0\t0\n", "cmdline": "/.agbox/init\x00"} {
+	for file, want := range map[string]string{"status": "\t0\t0\t0\nGid:", "cmdline": "/.agbox/init\x00"} {
 		if raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)); err != nil || !strings.Contains(string(raw), want) {
 			t.Errorf("the %s of PID 1 is %q (%v), want %q in it", file, raw, err, want)
 		}

@@ -29,7 +29,10 @@ func TestSubmodulesWorkMountedAndCopied(t *testing.T) {
 	harness.WantSame(t, "copied", in.Must(t, "exec", "copied", "--", "sh", "-c", work, "sh", "two"), "moves the part")
 	// The moved link comes out as the files that it changed.
 	harness.WantSame(t, "the work", in.Must(t, "diff", "copied", "--name-only"), "lib/part/file")
-	r := in.Agbox(t, "apply", "copied", "--branch", "topic").Want(t, 1)
+	if r := in.Agbox(t, "apply", "copied", "--branch", "topic").Want(t, 4); !strings.Contains(r.Stderr, "--squash makes one commit without it") {
+		t.Errorf("commits that move a part are refused with %s", r.Stderr)
+	}
+	r := in.Agbox(t, "apply", "copied", "--branch", "topic", "--squash").Want(t, 1)
 	if !strings.Contains(r.Stdout, "U lib/part/file  (conflict: a file, link or submodule is in the place of one of its folders)") || !strings.Contains(r.Stderr, "No commit was made") {
 		t.Errorf("a branch gets %s%s", r.Stdout, r.Stderr)
 	}

@@ -50,7 +50,7 @@ type operation struct {
 }
 
 // mostBoundaries ends a sweep that does not end by itself.
-const mostBoundaries = 150
+const mostBoundaries = 400
 
 // sweep repeats the operation and kills the daemon in it one step later each time, until
 // the operation completes. It returns the number of kills and the calls before them.

@@ -8,9 +8,11 @@
 package ownid
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -48,9 +50,11 @@ const (
 
 // StandApart gives all threads of a process of root real ids that differ from its effective
 // ones. Then no process without the capability SYS_RESOURCE may set its limits, and signals
-// of others do not count for it. The user id stays if the limit of processes is low.
+// of others do not count for it. The user id stays if the limit of processes is low. Nothing
+// changes while the kernel has no room for a signal to root: Go asks each thread by one, and
+// would wait for ever.
 func StandApart() {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 || !roomForSignals() {
 		return
 	}
 	_ = syscall.Setresgid(nobody, -1, -1)
@@ -58,6 +62,20 @@ func StandApart() {
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err == nil && limit.Cur >= fewThreads {
 		_ = syscall.Setresuid(int(choose()), -1, -1)
 	}
+}
+
+// roomForSignals reports whether the kernel can queue some more signals for this user.
+func roomForSignals() bool {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(status), "\nSigQ:\t")
+	var queued, most uint64
+	if _, err := fmt.Sscanf(after, "%d/%d", &queued, &most); err != nil {
+		return false
+	}
+	return queued+100 < most
 }
 
 // Inotify is InotifyInit1 with an instance that counts for the id. So do its watches.
