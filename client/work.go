@@ -216,7 +216,9 @@ type workStore struct {
 type workContent struct {
 	name string
 	size int64
-	// file is there with the first piece. It has another name until it is complete.
+	// file is there with the first piece. It is called part until it is complete: a daemon
+	// without contents_once sends the content of both sides, also if it is the same.
+	part string
 	file *os.File
 	buf  *bufio.Writer
 	got  int64
@@ -228,13 +230,15 @@ func (s *workStore) begin(c edits.Change) error {
 		return err
 	}
 	for _, side := range []struct {
-		f  *edits.File
-		to **workContent
-	}{{c.Before, &s.before}, {c.After, &s.after}} {
+		f    *edits.File
+		to   **workContent
+		part string
+	}{{c.Before, &s.before, ".before.part"}, {c.After, &s.after, ".after.part"}} {
 		if side.f == nil || side.f.TooLarge {
 			continue
 		}
-		*side.to = &workContent{name: edits.ContentFile(s.dir.Path, side.f), size: side.f.Size}
+		name := edits.ContentFile(s.dir.Path, side.f)
+		*side.to = &workContent{name: name, part: name + side.part, size: side.f.Size}
 		if side.f.Size == 0 {
 			if err := os.WriteFile((*side.to).name, nil, 0o600); err != nil {
 				return err
@@ -250,7 +254,7 @@ func (s *workStore) add(to *workContent, data []byte) (err error) {
 	}
 	if to.file == nil {
 		if err = s.dir.Room(to.size); err == nil {
-			to.file, err = os.OpenFile(to.name+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+			to.file, err = os.OpenFile(to.part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		}
 		if err != nil {
 			return localError(storing, err)
