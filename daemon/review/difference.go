@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -69,15 +70,25 @@ func sizeOf(h *tar.Header) uint64 {
 }
 
 // large compares a file that is too large to be read: it is unchanged if it has the size and the
-// time of the base. The engine's archives have seconds.
+// time of the base, as no other file there has, and was not changed after the copy. The engine's
+// archives have seconds, and no change time.
 func (c *comparison) large(path string, h *tar.Header) error {
 	size, modified, executable := sizeOf(h), h.ModTime.UnixNano(), h.Mode&0o100 != 0
-	if f := c.base.File(path); f.GetModified() != 0 && f.GetSize() == size && (f.GetMode()&0o100 != 0) == executable {
+	f := c.base.File(path)
+	recent := h.ChangeTime.After(time.Unix(0, c.base.GetCopiedAt())) && !c.advanced(f)
+	if !recent && !c.twins[stamp{f.GetSize(), f.GetModified()}] && f.GetModified() != 0 && f.GetSize() == size && (f.GetMode()&0o100 != 0) == executable {
 		if later := f.GetModified() - modified; later == 0 || h.ModTime.Nanosecond() == 0 && later > 0 && later < int64(time.Second) {
 			return nil
 		}
 	}
 	return c.compare(path, &agboxv1.WorkspaceFile{Executable: executable, Size: size, TooLarge: true, Modified: modified}, nil)
+}
+
+// advanced reports whether a file of the base is not the one that was copied in.
+func (c *comparison) advanced(f *storev1.BaseFile) bool {
+	return slices.ContainsFunc(c.base.GetFirst(), func(first *storev1.BaseFile) bool {
+		return first != f && bytes.Equal(first.GetPath(), f.GetPath())
+	})
 }
 
 // file compares a regular file. Its content is kept until it is known whether it is to be

@@ -23,6 +23,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
 // modified is when all files of the tests were changed before they were copied.
@@ -227,6 +228,28 @@ func TestAFileThatIsTooLargeIsListedAndNotRead(t *testing.T) {
 	}
 	if want := map[string]string{"a": "-old+new", "huge": "-small", "new": "", "known": ""}; !maps.Equal(got, want) {
 		t.Errorf("the differences are %q, want %q", got, want)
+	}
+}
+
+// A file that cannot be read may be another one in spite of its size and time.
+func TestALargeFileThatMayHaveChangedIsADifference(t *testing.T) {
+	c, got := compared(t, map[string]string{"one": "1", "touched": "22", "twin/a": "333", "twin/b": "444"})
+	header := func(size int, changed int64) *tar.Header {
+		h := bare(size, modified)
+		h.ChangeTime = time.Unix(0, changed)
+		return h
+	}
+	copied := c.base.GetCopiedAt()
+	if err := errors.Join(c.large("one", header(1, copied-1)), c.large("touched", header(2, copied+1)), c.large("twin/a", header(3, copied-1))); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"touched": "-22", "twin/a": "-333"}; !maps.Equal(got, want) {
+		t.Errorf("the differences are %q, want %q", got, want)
+	}
+	c.base.First = []*storev1.BaseFile{{Path: []byte("touched")}} // its copy was another one
+	clear(got)
+	if err := c.large("touched", header(2, copied+1)); err != nil || len(got) > 0 {
+		t.Errorf("what was brought since: %q, %v", got, err)
 	}
 }
 

@@ -28,7 +28,7 @@ type Archive func(ctx context.Context, path string) (io.ReadCloser, error)
 // CompareStopped is Compare for a sandbox that does not run. It reads all files, and starts
 // nothing.
 func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bases.Base, o Options, open Archive, send func(*agboxv1.CompareWorkspaceResponse) error) error {
-	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), sent: make(map[string]bool)}
+	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool)}
 	s := &stopped{comparison: c, open: open}
 	if err := s.compare(ctx); err != nil {
 		return err
