@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -408,6 +409,7 @@ func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
 	copied := g.head()
 	in := g.inside()
 	in.commit("good", tree{"a": "2\n"})
+	objects := strings.Fields(in.must("", "rev-list", "--all", "--objects", "--no-object-names"))
 	elsewhere := repo(t, tree{"secret": "s\n"})
 	tree{"info/alternates": elsewhere.dir + "/.git/objects\n", "info/commit-graph": "x", "pack/multi-pack-index": "x", "pack/pack-1234567890123456789012345678901234567890.idx": "x"}.write(t, filepath.Join(in.dir, ".git/objects"))
 	tree{"hooks/reference-transaction": "x:#!/bin/sh\nexit 1\n", "shallow": "x\n", "info/grafts": "x\n"}.write(t, filepath.Join(in.dir, ".git"))
@@ -425,5 +427,23 @@ func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
 	}
 	if files, err := filepath.Glob(filepath.Join(g.dir, ".git/objects/info/*")); err != nil || len(files) > 0 {
 		t.Errorf("%v came, %v", files, err)
+	}
+	// What git reads there is objects.
+	var archive bytes.Buffer
+	if err := h.Objects(&archive); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := unpackObjects(&archive, dir, filepath.Join(g.dir, "none")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for name := range load(t, dir) {
+		got = append(got, strings.ReplaceAll(name, "/", ""))
+	}
+	slices.Sort(got)
+	slices.Sort(objects)
+	if !slices.Equal(got, objects) {
+		t.Errorf("%v are unpacked, want the objects %v", got, objects)
 	}
 }
