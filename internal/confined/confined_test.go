@@ -25,6 +25,7 @@ func hostile(t *testing.T) string {
 	must(os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600))
 	must(os.WriteFile(filepath.Join(dir, "..", "beside"), []byte("secret"), 0o600))
 	must(unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	must(unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o600, 0))
 	must(os.WriteFile(filepath.Join(dir, "sparse"), nil, 0o600))
 	must(os.Truncate(filepath.Join(dir, "sparse"), 50<<30))
 	must(os.WriteFile(filepath.Join(dir, "five"), []byte("12345"), 0o600))
@@ -41,7 +42,7 @@ func TestOnlyRegularFilesInsideTheFolderAreRead(t *testing.T) {
 	dir := hostile(t)
 	for name, want := range map[string]error{
 		"file": nil, "inside": nil, "sub/up": nil,
-		"fifo": ErrIrregular, "to-fifo": ErrIrregular, "sub": ErrIrregular, ".": ErrIrregular,
+		"fifo": ErrIrregular, "to-fifo": ErrIrregular, "socket": ErrIrregular, "sub": ErrIrregular, ".": ErrIrregular,
 		"zero": ErrLink, "out": ErrLink, "absolute": ErrLink, "loop": ErrLink, "away/beside": ErrLink,
 		"../beside": ErrOutside, "/etc/passwd": ErrOutside,
 		"sparse": ErrTooLarge, "five": ErrTooLarge, "gone": fs.ErrNotExist, "none": fs.ErrNotExist,
@@ -60,7 +61,7 @@ func TestAnOpenFolderIsReadWithoutLinks(t *testing.T) {
 	}
 	defer dir.Close()
 	for name, want := range map[string]error{
-		"file": nil, "inside": ErrLink, "sub/up": ErrLink, "out": ErrLink, "fifo": ErrIrregular, "sparse": ErrTooLarge, "none": fs.ErrNotExist,
+		"file": nil, "inside": ErrLink, "sub/up": ErrLink, "out": ErrLink, "../beside": ErrLink, "/etc/passwd": ErrLink, "fifo": ErrIrregular, "sparse": ErrTooLarge, "none": fs.ErrNotExist,
 	} {
 		content, err := ReadAt(int(dir.Fd()), name, 4)
 		if !errors.Is(err, want) || (want == nil) != (string(content) == "text") {

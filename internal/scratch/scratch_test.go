@@ -55,6 +55,17 @@ func TestAFolderTakesNotTheLastOfADisk(t *testing.T) {
 	if err := dir.Room(1 << 60); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("room for an exbibyte: %v", err)
 	}
+	free := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir.Path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int64(st.Bavail) * st.Bsize
+	}
+	all := free()
+	if err := dir.Room(all); !errors.Is(err, unix.ENOSPC) && free() < all+kept { // others use the disk too
+		t.Errorf("room for all that is free: %v", err)
+	}
 }
 
 func there(path string) bool {
