@@ -52,7 +52,7 @@ type counter struct {
 
 // Enter reads the folder's own .gitignore.
 func (c *counter) Enter(name string, dir int) error {
-	if !c.off && !c.ignoredAbove(name) {
+	if !c.off && !c.ignoredAbove(name+"/") {
 		c.off = c.tree.Enter(name, dir) != nil
 	}
 	return c.filter.Enter(name, dir)
