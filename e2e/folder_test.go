@@ -75,6 +75,8 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	harness.WantSame(t, "a path after --", in.from(t, dir, nil, "diff", "--name-only", "--", "b").Want(t, 0).Stdout, "")
 	harness.WantSame(t, "a path of the folder", in.from(t, dir, nil, "diff", "--name-only", "a").Want(t, 0).Stdout, "a\n")
 	harness.WantSame(t, "a command", in.from(t, dir, nil, "exec", "--", "hostname").Want(t, 0).Stdout, "my-shop-claude\n")
+	harness.WantSame(t, "a command that can be no name", in.from(t, dir, nil, "exec", "--", "/bin/hostname").Want(t, 0).Stdout, "my-shop-claude\n")
+	says(in.from(t, dir, nil, "exec", "--", "my-shop-claude").Want(t, 125), "Name a command to run in my-shop-claude")
 	harness.WantSame(t, "the newest output", in.from(t, dir, nil, "logs").Want(t, 0).Stdout, "my-shop-claude\n")
 	in.from(t, dir, nil, "apply").Want(t, 0)
 	wantFile(t, filepath.Join(dir, "a"), "one\ntwo\nthree\nfour\n")

@@ -91,7 +91,7 @@ func TestAWrongImageIsASentenceWithinSecondsAndLeavesNothing(t *testing.T) {
 		{[]string{"create", "demo", "--image", "agbox-test/no-such:1", "--pull", "never"}, 3, "pull policy is never"},
 		{[]string{"create", "demo", "--image", harness.ImageBusybox, "--pull", "never", "--platform", "linux/s390x"}, 3, "linux/s390x"},
 		{[]string{"create", "demo", "--image", "Not An Image"}, 2, "not the name of an image"},
-		{[]string{"image", "pull", "127.0.0.1:1/no-such:1"}, 1, "registry cannot be reached"},
+		{[]string{"image", "pull", "127.0.0.1:1/no-such:1"}, 8, "registry cannot be reached"},
 	} {
 		begun := time.Now()
 		r := in.Agbox(t, c.args...).Want(t, c.code)

@@ -157,9 +157,13 @@ func (a *app) isPath(ctx context.Context, c *client.Client, text string) bool {
 	return !isSandbox(ctx, c, text)
 }
 
-// isSandbox reports whether a text is the whole id or the name of a sandbox.
+// isSandbox reports whether a text is the whole id or the name of a sandbox. If that cannot be
+// found out, it is taken for one.
 func isSandbox(ctx context.Context, c *client.Client, text string) bool {
 	out, err := c.Candidates(ctx, ofSandbox, text)
+	if e := new(client.Error); errors.As(err, &e) && e.Code == codes.InvalidArgument {
+		return false // it can be no id and no name
+	}
 	return err != nil && !errors.Is(err, client.ErrNotFound) || slices.ContainsFunc(out.GetReferents(), whole)
 }
 
