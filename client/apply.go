@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -164,7 +165,11 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 		return nil, nil, err
 	}
 	if commits && w.head != "" {
-		if history, err = c.history(ctx, id, w); err != nil {
+		history, err = c.history(ctx, id, w)
+		if err == nil && history != nil {
+			err = c.copied(ctx, id, w, history)
+		}
+		if err != nil {
 			w.Close()
 			return nil, nil, err
 		}
@@ -202,6 +207,10 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 		return done, out.Finished || out.Again, err
 	}
 	if history != nil {
+		for _, c := range w.Large {
+			history.Apart[c.Path] = true
+		}
+		maps.Copy(history.Apart, without(done.Executable, o.Check))
 		history.Agree = w.agreeToCommits(ctx, o, changes, &done)
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,6 +63,27 @@ func (c *Client) history(ctx context.Context, sandboxID string, w *Work) (*edits
 	return &edits.History{Copied: w.head, Tip: tip, Base: w.shared.Files, Objects: func(to io.Writer) error {
 		return c.ReadArchive(ctx, sandboxID, git+"objects", "objects", to, CopyOptions{})
 	}}, nil
+}
+
+// copied completes a history by what was copied in, and by what w does not show of the workspace.
+func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits.History) error {
+	all, err := c.compare(ctx, sandboxID, WorkOptions{All: true, NamesOnly: true, FromStart: true}, true)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	h.Copy, h.Apart = all.shared.Files, make(map[string]bool)
+	for name := range h.Copy {
+		h.Apart[name] = true
+	}
+	for _, c := range slices.Concat(all.Changes, all.Large) {
+		h.Apart[c.Path] = c.After != nil
+	}
+	maps.DeleteFunc(h.Apart, func(name string, _ bool) bool { return w.shared.Files[name] != nil })
+	for _, c := range w.Changes {
+		delete(h.Apart, c.Path)
+	}
+	return nil
 }
 
 // readOne reads a regular file of a sandbox up to a size.

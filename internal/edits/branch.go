@@ -102,8 +102,11 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	}
 	m := &merger{ctx: b.own.ctx, ours: b, dir: b.own.dir, label: o.Label}
 	decisions, err := m.plan(changes)
-	if err == nil && b.exact {
+	switch {
+	case err == nil && b.exact:
 		return b.exactly(o.History, decisions)
+	case err == nil && b.second != "":
+		return b.beside(o.History, decisions)
 	}
 	return decisions, err
 }
@@ -255,6 +258,10 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 		case Removed:
 			fmt.Fprintf(&list, "0 %s\t%s\x00", strings.Repeat("0", 40), path.Join(b.prefix, d.Path))
 		case Written, Merged:
+			if d.object != "" {
+				fmt.Fprintf(&list, "%s %s 0\t%s\x00", d.new.Mode(), d.object, path.Join(b.prefix, d.Path))
+				continue
+			}
 			name := d.AfterFile()
 			if d.content != nil {
 				name = filepath.Join(b.own.dir, fmt.Sprintf("merged-%d", i))

@@ -284,6 +284,43 @@ func TestTheCommitsOfASandboxComeAsTheyAre(t *testing.T) {
 	}
 }
 
+// What the comparison does not show is as the commits have it: nobody took it back.
+func TestACommitKeepsWhatTheComparisonDoesNotShow(t *testing.T) {
+	base := tree{".gitignore": "dist/\n", "a": "1\n", "kept": "k\n", "large": "small\n", "gone": "g\n"}
+	for _, own := range []bool{false, true} {
+		g := repo(t, base)
+		copied := g.commit("secret", tree{".env": "s\n", "run": "x:r\n"})
+		in := g.inside()
+		if own {
+			g.must("", "checkout", "-q", "-b", "fix")
+			g.commit("mine", tree{"own": "o\n"})
+			g.must("", "checkout", "-q", "main")
+		}
+		// .env and run were left out of the copy, and gone was brought to another branch before.
+		in.commit("one", tree{"dist/x.js": "x\n", ".env": "", "run": "", "gone": "", "large": "large\n", "back": "b\n", "a": "2\n"})
+		tree{"dist/x.js": "changed\n", "dist/new": "n\n"}.write(t, in.dir)
+		if err := os.Remove(filepath.Join(in.dir, "back")); err != nil {
+			t.Fatal(err)
+		}
+		h := in.history(copied, tree{".gitignore": "dist/\n", "a": "1\n", "kept": "k\n", "large": "small\n"})
+		h.Copy = in.history(copied, base).Base
+		h.Apart = map[string]bool{"dist/x.js": true, "dist/new": true, "large": true}
+		out, err := Commit(t.Context(), differences(t, tree{"a": "1\n"}, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", History: h})
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out)
+		}
+		want := tree{".gitignore": "dist/\n", "a": "2\n", "kept": "k\n", "large": "large\n", "dist/x.js": "x\n", ".env": "s\n", "run": "r\n"}
+		if own {
+			want["own"], want["gone"] = "o\n", "g\n"
+		}
+		wantTree(t, "the branch", g.files("fix"), want)
+		restored := slices.ContainsFunc(out.Outcomes, func(o Outcome) bool { return o.Path == ".env" && o.Kind == Written })
+		if mode := g.must("", "ls-tree", "fix", "run"); !strings.HasPrefix(mode, "100755") || restored == own {
+			t.Errorf("run is %s, and the outcomes are %+v", mode, out.Outcomes)
+		}
+	}
+}
+
 func TestARewrittenHistoryComesAsOneCommit(t *testing.T) {
 	base := tree{"a": "1\n"}
 	g := repo(t, base)

@@ -24,6 +24,11 @@ type History struct {
 	Agree func(changes []Change) error
 	// Base are the files that the workspace has, unless they are among the changes.
 	Base map[string]*File
+	// Copy are the files that were copied in; nil if that is not known. Apart are those whose
+	// version in the workspace is neither in Base nor among the changes: new files that are
+	// ignored, large ones, and what nobody agreed to. The version of the commits stays.
+	Copy  map[string]*File
+	Apart map[string]bool
 }
 
 // SandboxCommit is a commit that a sandbox made. The sandbox has written all of it.
@@ -263,16 +268,22 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, err error)
 	return changes, links, nil
 }
 
+// differing returns the paths in which the tip differs from the commit that was copied in.
+func (b *branch) differing(h *History) (map[string]bool, error) {
+	out, err := b.own.run(nil, "diff-tree", "-r", "-z", "--name-only", "--no-renames", h.Copied, h.Tip)
+	all := make(map[string]bool)
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		all[name] = name != ""
+	}
+	return all, err
+}
+
 // exactly makes the tree of the tip what the workspace has, in the files that the commits have
 // changed: merging would bring back what a later commit has taken out.
 func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
-	out, err := b.own.run(nil, "diff-tree", "-r", "-z", "--name-only", "--no-renames", h.Copied, h.Tip)
+	left, err := b.differing(h)
 	if err != nil {
 		return nil, err
-	}
-	left := make(map[string]bool)
-	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
-		left[name] = name != ""
 	}
 	decisions = slices.Clone(decisions)
 	for i := range decisions {
@@ -296,8 +307,8 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 		return nil, err
 	}
 	for name, reverted := range left {
-		if reverted {
-			if d, err := b.reverted(name, h.Base[name], was[name]); err != nil {
+		if reverted && !h.Apart[name] {
+			if d, err := b.reverted(h, name, was[name]); err != nil {
 				return nil, err
 			} else if d != nil {
 				decisions = append(decisions, *d)
@@ -309,10 +320,17 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 
 // reverted decides about a file that a commit has changed and that is in the workspace as it was
 // copied in.
-func (b *branch) reverted(name string, now *File, was treeEntry) (*decision, error) {
+func (b *branch) reverted(h *History, name string, was treeEntry) (*decision, error) {
+	now := h.Base[name]
 	tip, err := b.state(name)
-	if err != nil || Same(tip, now) || now == nil && was.object != "" || now != nil && was.object == "" {
+	if err != nil {
 		return nil, ignoreBlocked(err)
+	}
+	if tip == nil && now == nil && was.object != "" && h.Copy != nil && h.Copy[name] == nil {
+		return put(name, nil, was), nil // only left out of the copy: nobody has removed it
+	}
+	if Same(tip, now) || (now == nil) != (was.object == "") {
+		return nil, nil
 	}
 	d := &decision{Outcome: Outcome{Change: Change{Path: name, Before: tip}, Kind: Removed}, old: tip}
 	if now == nil {
@@ -325,6 +343,58 @@ func (b *branch) reverted(name string, now *File, was treeEntry) (*decision, err
 	d.Kind, d.new, d.content = Written, now, content
 	d.After = now
 	return d, nil
+}
+
+// put decides to write a file that the repository has; nil for a submodule.
+func put(name string, old *File, e treeEntry) *decision {
+	if e.mode == "160000" {
+		return nil
+	}
+	f := &File{Link: e.mode == "120000", Executable: e.mode == "100755"}
+	return &decision{Outcome: Outcome{Change: Change{Path: name, Before: old, After: f}, Kind: Written}, old: old, new: f, object: e.object}
+}
+
+// beside takes the files of the commits that no change shows, for a branch with commits of its own.
+func (b *branch) beside(h *History, decisions []decision) ([]decision, error) {
+	if len(h.Apart) == 0 {
+		return decisions, nil
+	}
+	left, err := b.differing(h)
+	if err != nil {
+		return nil, err
+	}
+	was, err := b.treeOf(h.Copied)
+	if err != nil {
+		return nil, err
+	}
+	tip, err := b.treeOf(h.Tip)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range decisions {
+		left[d.Path] = false
+	}
+	for name, differs := range left {
+		if !differs || !h.Apart[name] || tip[name].object == "" || b.entries[name] == tip[name] {
+			continue
+		}
+		old, err := b.entry(name)
+		d := put(name, nil, tip[name])
+		switch blocked := new(errBlocked); {
+		case d == nil:
+			continue
+		case errors.As(err, &blocked):
+			d.Kind, d.Why = Refused, blocked.why
+		case err != nil:
+			return nil, err
+		case old != was[name]:
+			d.Kind, d.Why = Refused, "both have changed it"
+		case old.object != "":
+			d.Before = &File{Link: old.mode == "120000", Executable: old.mode == "100755"}
+		}
+		decisions = append(decisions, *d)
+	}
+	return decisions, nil
 }
 
 func ignoreBlocked(err error) error {

@@ -58,6 +58,8 @@ type decision struct {
 	// new content, if it is not that of After.
 	old, new *File
 	content  []byte
+	// object has it instead if the repository of a branch has it.
+	object string
 	// to is where a file goes that is removed because it was renamed.
 	to string
 	// back is set for a file that gets its version of before a conflict.
