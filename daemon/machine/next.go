@@ -95,7 +95,7 @@ type Observation struct {
 	// Leftovers means that the engine has any object of the sandbox, or the folder for
 	// its supervisor exists.
 	Leftovers bool
-	// LogsRemoved means that RemoveLogs was done.
+	// LogsRemoved means that RemoveLogs was done, as far as it could be.
 	LogsRemoved bool
 	// Connected means that the daemon receives the supervisor's exits.
 	Connected bool

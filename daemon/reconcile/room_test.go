@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -108,5 +111,25 @@ func TestARemovalLeavesOnlyTheLogsOfCommands(t *testing.T) {
 	l.await("a", machine.Deleted)
 	if left := l.logFiles("a"); !slices.Equal(left, []string{"e.status", "e.stdout.log"}) {
 		t.Errorf("left are %q", left)
+	}
+}
+
+func TestARemovalEndsAlsoIfTheLogsCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.accept("a", "e")
+	folder, elsewhere := l.loop.paths.SandboxLogs("a"), t.TempDir()
+	if err := errors.Join(os.RemoveAll(folder), os.Symlink(elsewhere, folder)); err != nil {
+		t.Fatal(err)
+	}
+	l.put("a", "e.stdout.log", 10)
+	l.want(func(ctx context.Context, id string) (ledger.Sandbox, error) {
+		return l.ledger.RequestDeletion(ctx, id, ledger.Deletion{RemoveLogs: true})
+	}, "a")
+	l.await("a", machine.Deleted)
+	if left := l.logFiles("a"); !slices.Equal(left, []string{"e.stdout.log"}) {
+		t.Errorf("behind the link are %q", left)
 	}
 }

@@ -149,9 +149,9 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 	case machine.EndExecs:
 		return l.execs.EndAll(ctx, sb.ID)
 	case machine.RemoveLogs:
-		err := l.room.RemoveLogs(ctx, sb.ID)
-		o.LogsRemoved = err == nil
-		return err
+		l.cleaned(sb.ID, l.room.RemoveLogs(ctx, sb.ID)) // what is left goes with its retention
+		o.LogsRemoved = ctx.Err() == nil
+		return ctx.Err()
 	case machine.MakeServices:
 		l.makeServices(w, sb, step.Services)
 	case machine.StartServices:
