@@ -49,6 +49,37 @@ func TestAnIncarnationCannotTakeTheConnectionsOfOthers(t *testing.T) {
 	}
 }
 
+// TestARequestThatIsHeldBackEndsWithItsConnection: else those of a program that has long gone on
+// count among its connections.
+func TestARequestThatIsHeldBackEndsWithItsConnection(t *testing.T) {
+	s, _ := server(t)
+	a := begin(t, s, "e")
+	free := time.Now().Add(time.Hour)
+	held := &s.byToken[a.token].requests.pace
+	s.mu.Lock()
+	held.due = free
+	s.mu.Unlock()
+	for n := range maxOwned {
+		p := dial(t, a)
+		p.send(`{"op":"children","token":%q}`, a.token)
+		for due := free; due.Sub(free) <= time.Duration(n)*requestEvery; { // until it is held back
+			s.mu.Lock()
+			due = held.due
+			s.mu.Unlock()
+		}
+		_ = p.Close()
+	}
+	for tries := 0; ; tries++ { // the server notices the ends a moment later
+		r := dial(t, a).ask(`{"op":"hello","token":%q}`, a.token)
+		if r.OK {
+			break
+		}
+		if tries == 1000 {
+			t.Fatalf("after %d hang-ups: %+v", maxOwned, r)
+		}
+	}
+}
+
 func TestConnectionsThatSendNothingKeepNobodyOut(t *testing.T) {
 	s, _ := server(t)
 	a := begin(t, s, "e")

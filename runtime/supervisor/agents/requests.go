@@ -97,7 +97,9 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.holdBack(in); err != nil {
+	gone, stop := s.watchGone(c, rest)
+	defer stop()
+	if err := s.holdBack(in, gone); err != nil {
 		return nil, err
 	}
 	in.asks()
@@ -107,8 +109,6 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 		return nil, err
 	}
 	defer s.withdraw(in, o)
-	gone, stop := s.watchGone(c, rest)
-	defer stop()
 	var late <-chan time.Time
 	if req.TimeoutMs > 0 {
 		timer := time.NewTimer(time.Duration(min(req.TimeoutMs, uint64(maxTimeout/time.Millisecond))) * time.Millisecond)
@@ -144,8 +144,9 @@ func (in *incarnation) asks() {
 	}
 }
 
-// holdBack waits as long as a request must because of those before it.
-func (s *Server) holdBack(in *incarnation) error {
+// holdBack waits as long as a request must because of those before it, unless its program has
+// gone: a connection that nobody has must not count among those of the incarnation.
+func (s *Server) holdBack(in *incarnation, gone <-chan struct{}) error {
 	s.mu.Lock()
 	wait := in.requests.pace.take(time.Now())
 	s.mu.Unlock()
@@ -159,9 +160,10 @@ func (s *Server) holdBack(in *incarnation) error {
 		return nil
 	case <-in.done:
 		return refused(codeToken)
+	case <-gone:
 	case <-s.closing:
-		return errGone
 	}
+	return errGone
 }
 
 // maxTimeout bounds the time that a request gives.
