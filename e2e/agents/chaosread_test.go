@@ -88,11 +88,13 @@ func (x *chaos) readByCommand(ctx context.Context, random *rand.Rand) {
 		{"agent", "leases"},
 		{"agent", "leases", id},
 		{"agent", "events", id},
-		{"agent", "journal", id},
 		{"agent", "inspect", id},
 		{"agent", "inbox", robot.Root},
 		{"inspect", x.boxes[family]},
 		{"ls"},
+	}
+	if id != robot.Root { // which has no journal
+		commands = append(commands, []string{"agent", "journal", id})
 	}
 	x.cli(ctx, x.shell(random), commands[random.IntN(len(commands))]...)
 }
@@ -123,10 +125,11 @@ func (x *chaos) cli(ctx context.Context, shell *harness.Install, args ...string)
 // readByCall makes a call that reads.
 func (x *chaos) readByCall(ctx context.Context, c *client.Client, random *rand.Rand) {
 	id, box := x.agent(random), x.boxes[random.IntN(families)]
-	calls := []struct {
+	type read struct {
 		name string
 		call func() error
-	}{
+	}
+	calls := []read{
 		{"ListAgents", func() error {
 			_, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{All: true, Stack: stackOf(random.IntN(families) &^ 1)})
 			return err
@@ -147,14 +150,6 @@ func (x *chaos) readByCall(ctx context.Context, c *client.Client, random *rand.R
 			}
 			return nil
 		}},
-		{"ReadJournal", func() error {
-			for _, err := range c.ReadJournal(ctx, id, 0) {
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
 		{"ReadInbox", func() error {
 			for _, err := range c.Inbox(ctx, id) {
 				if err != nil {
@@ -163,8 +158,20 @@ func (x *chaos) readByCall(ctx context.Context, c *client.Client, random *rand.R
 			}
 			return nil
 		}},
-		{"ListCheckpoints", func() error { _, err := c.ListCheckpoints(ctx, id); return err }},
 		{"GetSandbox", func() error { _, err := c.GetSandbox(ctx, box); return err }},
+	}
+	if id != robot.Root { // which has no journal and no checkpoints
+		calls = append(calls,
+			read{"ListCheckpoints", func() error { _, err := c.ListCheckpoints(ctx, id); return err }},
+			read{"ReadJournal", func() error {
+				for _, err := range c.ReadJournal(ctx, id, 0) {
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}},
+		)
 	}
 	made := calls[random.IntN(len(calls))]
 	answered := x.dog.ask(made.name)
