@@ -45,7 +45,7 @@ func takeClaim(ctx context.Context, install paths.Install, log *slog.Logger) (*c
 	}
 	if c == nil {
 		c = &claim{install: install, socket: -1}
-		if c.lock, err = lockInstall(ctx, install, log); err != nil {
+		if c.lock, err = lockInstall(ctx, install, log, never); err != nil {
 			return nil, err
 		}
 	}

@@ -22,7 +22,8 @@ import (
 // sandboxes of a lost database. If there is no install, it makes nothing.
 func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorResponse, err error) {
 	if _, err := os.Stat(cfg.Paths.Data); !errors.Is(err, fs.ErrNotExist) {
-		lock, err := lockInstall(ctx, cfg.Paths, cfg.Log)
+		// Another client may be starting a daemon, which ends for the reason that is looked for here.
+		lock, err := lockInstall(ctx, cfg.Paths, cfg.Log, func() bool { return silent(cfg.Paths) })
 		if err != nil {
 			return nil, err
 		}

@@ -96,7 +96,7 @@ func TestTheNextDaemonInheritsLockAndSocket(t *testing.T) {
 	_ = old.lock.Close()
 	_ = unix.Close(old.socket)
 	old.socket = -1
-	if _, err := lockInstall(t.Context(), old.install, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrRuns) {
+	if _, err := lockInstall(t.Context(), old.install, slog.New(slog.DiscardHandler), never); !errors.Is(err, ErrRuns) {
 		t.Errorf("a third daemon gets %v, want that another one runs", err)
 	}
 	lis, err := next.listen(t.Context(), slog.New(slog.DiscardHandler))

@@ -50,9 +50,10 @@ func makeDirs(install paths.Install) error {
 }
 
 // lockInstall makes this process the only daemon of the install. The lock file has its
-// process id. The lock ends with the process, however it ends. If the holder lives,
-// lockInstall fails at once. If the holder was killed or is exiting, it waits.
-func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (*os.File, error) {
+// process id. The lock ends with the process, however it ends. If the holder was killed or is
+// exiting, lockInstall waits. If it lives, lockInstall fails, unless mayEnd says that it may end by
+// itself soon.
+func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger, mayEnd func() bool) (*os.File, error) {
 	f, err := os.OpenFile(install.Lock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the install: %w", err)
@@ -65,10 +66,14 @@ func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (
 			return fmt.Errorf("lock %s: %w", install.Lock(), err)
 		}
 		pid := readHolder(f)
-		if process.Lives(pid) {
-			return running("Another agboxd runs for %s (pid %d): use it, or stop it with \"agbox daemon stop\".", install.Data, pid)
+		if !process.Lives(pid) {
+			return &inTheWay{pid: pid, what: install.Lock()}
 		}
-		return &inTheWay{pid: pid, what: install.Lock()}
+		err = running("Another agboxd runs for %s (pid %d): use it, or stop it with \"agbox daemon stop\".", install.Data, pid)
+		if mayEnd() {
+			return &inTheWay{pid: pid, what: install.Lock(), lives: err}
+		}
+		return err
 	})
 	if err == nil {
 		err = writeHolder(f)
@@ -77,6 +82,18 @@ func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// never is for lockInstall by a daemon: one that lives has the install.
+func never() bool { return false }
+
+// silent reports whether no daemon answers on the socket.
+func silent(install paths.Install) bool {
+	conn, err := net.Dial("unix", install.Socket())
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
 }
 
 // readHolder returns the process id that the holder of the lock wrote. Between locking and

@@ -89,7 +89,7 @@ func TestTheLockOfAHolderThatNoLongerLivesIsWaitedFor(t *testing.T) {
 			release := l.hold(t, c.holder(t))
 			waited := 0
 			l.at[waits] = func(error) { waited++; release() }
-			lock, err := lockInstall(t.Context(), l.Paths, l.Log)
+			lock, err := lockInstall(t.Context(), l.Paths, l.Log, never)
 			if err != nil || waited != 1 {
 				t.Fatalf("lockInstall gives %v after it said %d times that it waits", err, waited)
 			}
@@ -113,6 +113,35 @@ func TestTheLockOfALivingHolderIsRefusedAtOnce(t *testing.T) {
 	err := Run(t.Context(), l.Config)
 	if !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d)", living.Process.Pid)) {
 		t.Errorf("Run gives %v", err)
+	}
+}
+
+// TestDoctorWaitsForADaemonThatOnlyTriesToStart: a client that waits for a daemon starts one again
+// and again, which ends for the reason that doctor mends.
+func TestDoctorWaitsForADaemonThatOnlyTriesToStart(t *testing.T) {
+	l := newLife(t)
+	living := exec.Command("sleep", "1000")
+	if err := living.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = living.Process.Kill(); _ = living.Wait() }()
+	release := l.hold(t, fmt.Sprintln(living.Process.Pid))
+	waited := 0
+	l.at[waits] = func(error) { waited++; release() }
+	if _, err := Doctor(t.Context(), l.Config, false); errors.Is(err, ErrRuns) || waited != 1 {
+		t.Errorf("without an answer Doctor gives %v after it said %d times that it waits", err, waited)
+	}
+
+	release()
+	l.hold(t, fmt.Sprintln(living.Process.Pid))
+	l.at[waits] = func(error) { t.Error("a daemon that answers is waited for") }
+	answers, err := net.Listen("unix", l.Paths.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answers.Close()
+	if _, err := Doctor(t.Context(), l.Config, false); !errors.Is(err, ErrRuns) {
+		t.Errorf("beside a daemon that answers Doctor gives %v", err)
 	}
 }
 
