@@ -73,8 +73,9 @@ func TestAShellInAServiceHasATerminalOfItsOwn(t *testing.T) {
 	p.Resize(30, 100)
 	p.Types(has("30 100") + "echo it is $((3*10))\r")
 	p.Await("it is 30\r\n")
-	p.Types("echo on; sleep 1000\r")
-	p.Await("sleep 1000\r\non\r\n")
+	// The program itself says that it is on: a child of the shell has its signals only then.
+	p.Types("sh -c 'echo on; exec sleep 1000'\r")
+	p.Await("sleep 1000'\r\non\r\n")
 	p.Types("\x03")
 	p.Await("^C")
 	p.Types("exit 5\r")
