@@ -58,8 +58,10 @@ type world struct {
 	next     int
 	oracle   *oracle
 	log      []string
-	// killIn is the number of changes before a kill; negative: none.
+	// killIn is the number of changes before a kill; negative: none. killed means that the last
+	// call was.
 	killIn int
+	killed bool
 }
 
 func play(t *testing.T, seed uint64, counts map[string]int) {
@@ -189,9 +191,12 @@ func (w *world) call(name string, what func()) {
 	if w.killIn = -1; w.r.IntN(3) == 0 {
 		w.killIn = w.r.IntN(25)
 	}
+	completes := w.killed
+	w.killed = false
 	func() {
 		defer func() {
 			if at, ok := recover().(killed); ok {
+				w.killed = true
 				w.counts["killed"]++
 				w.say("  killed before %q", string(at))
 			}
@@ -201,7 +206,7 @@ func (w *world) call(name string, what func()) {
 	w.killIn = -1
 	after := w.seen()
 	w.say("%s: the folder %s, the sandbox %s", name, changed(before.folder, after.folder), changed(before.sandbox, after.sandbox))
-	for _, wrong := range w.oracle.check(before, after) {
+	for _, wrong := range w.oracle.check(before, after, completes) {
 		w.t.Errorf("after %s: %s", name, wrong)
 	}
 }

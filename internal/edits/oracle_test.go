@@ -97,8 +97,9 @@ func (o *oracle) kept(texts ...string) {
 	}
 }
 
-// check says what a call of agbox, which may have been killed, did wrong.
-func (o *oracle) check(before, after sight) (wrong []string) {
+// check says what a call of agbox, which may have been killed, did wrong. completes means that the
+// call before it was killed.
+func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	for name, text := range after.folder {
 		if hasMarkers(text) && !hasMarkers(before.folder[name]) {
@@ -120,9 +121,9 @@ func (o *oracle) check(before, after sight) (wrong []string) {
 	}
 	for line, names := range was {
 		switch {
-		case o.settled[line] && named(hasSandbox[line]):
+		case completes && o.settled[line] && named(hasSandbox[line]):
 			continue // a killed call was completed with what the sandbox has taken back since
-		case o.renamed[line] && o.continued[line]:
+		case o.renamed[line] && o.continued[line] && (hasSandbox[line] != nil || hasBranch[line] != nil || is[line] != nil):
 			continue // both paths of a renamed file had it, and the sides ended one each
 		}
 		if is[line] == nil && !o.agent[line] && !(inMarked(before.folder, names) && o.user[line]) &&
