@@ -49,7 +49,8 @@ type SyncedFile struct {
 // Sync brings what a READY sandbox has changed in its workspace to the folder that was
 // copied in, and what the folder has changed to the sandbox. A file that both have changed
 // differently stays on both sides as it is. Files that a .gitignore names are left out,
-// unless they were copied in. What both sides have then is the new base, as after ApplyWork.
+// and if only what git tracks was copied in, new ones that git does not track there, unless they
+// were copied in or brought. What both sides have then is the new base, as after ApplyWork.
 //
 // With Watch it goes on: it continues after a restart of the daemon, and returns the error
 // of ctx, or why it cannot go on. conflicts is the number of files in conflict at the end.
@@ -65,7 +66,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	}
 	s := &syncing{
 		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
-		conflicts: make(map[string]string), asked: consent{agree: o.Agree},
+		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: consent{agree: o.Agree},
 	}
 	defer s.close()
 	err = s.settle(ctx)
@@ -80,7 +81,9 @@ type syncing struct {
 	c         *Client
 	id, label string
 	// data is the folder with agbox's own files about folders.
-	data    string
+	data string
+	// tracked means that the copy had only what git tracks.
+	tracked bool
 	o       SyncOptions
 	scanner edits.Scanner
 	target  string
@@ -152,6 +155,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return true, err
 	}
 	scan, err := s.scanner.Scan(ctx, w.shared)
+	if err == nil && s.tracked {
+		err = scan.LeaveUntracked(ctx, w.Source, w.shared.Files)
+	}
 	if err != nil {
 		return false, err
 	}

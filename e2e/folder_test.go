@@ -171,4 +171,9 @@ func TestWhatIsIgnoredIsSaidToBeCopiedOrLeftOut(t *testing.T) {
 	}
 	in.from(t, dir, env, "claude", "--new", "--tracked").Want(t, 0)
 	harness.WantSame(t, "what git tracks", in.inside(t, "shop-claude-2", "ls -A; cat .git/HEAD | cut -c 1-4"), ".git\n.gitignore\na\nref:\n")
+	harness.WantSame(t, "the sync", in.Agbox(t, "sync", "shop-claude-2").Want(t, 0).Stdout, "<- M a\n")
+	if out, err := exec.CommandContext(harness.Bounded(t), "git", "-C", dir, "add", "new").CombinedOutput(); err != nil {
+		t.Fatalf("git add: %v, %s", err, out)
+	}
+	harness.WantSame(t, "once git tracks it", in.Agbox(t, "sync", "shop-claude-2").Want(t, 0).Stdout, "-> A new\n")
 }

@@ -2,6 +2,8 @@ package edits
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -18,4 +20,23 @@ func Tracked(ctx context.Context, folder string) ([]string, error) {
 		return nil, err
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
+}
+
+// LeaveUntracked drops what is not among the files of the base and git does not track.
+func (s *Scan) LeaveUntracked(ctx context.Context, folder string, base map[string]*File) error {
+	fresh := func(name string) bool { return base[name] == nil }
+	if !slices.ContainsFunc(s.Large, fresh) && !slices.ContainsFunc(slices.Collect(maps.Keys(s.Changed)), fresh) {
+		return nil
+	}
+	names, err := Tracked(ctx, folder)
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		known[name] = true
+	}
+	s.Large = slices.DeleteFunc(s.Large, func(name string) bool { return fresh(name) && !known[name] })
+	maps.DeleteFunc(s.Changed, func(name string, _ *File) bool { return fresh(name) && !known[name] })
+	return nil
 }
