@@ -198,8 +198,12 @@ func TestAnEngineAtAnotherAddressIsTheSame(t *testing.T) {
 	in.Bin = flagged(t, "--engine", p.Host(), "--resync", "1s")
 	in.KillDaemon(t)
 	in.Must(t, "ls")
+	harness.Eventually(t, "the address is stored", func() bool { // a new daemon calls a sandbox well before it has seen the engine
+		stored, err := os.ReadFile(filepath.Join(in.Home, "data", "engine-address"))
+		return err == nil && strings.TrimSpace(string(stored)) == p.Host()
+	})
 	awaitWell(t, w.c, box)
-	in.Bin = own // the address was stored, and wins over the one of the environment
+	in.Bin = own // it wins over the address of the environment
 	in.KillDaemon(t)
 	in.Must(t, "ls")
 	awaitWell(t, w.c, box)
