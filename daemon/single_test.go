@@ -101,17 +101,24 @@ func TestTheLockOfAHolderThatNoLongerLivesIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestTheLockOfALivingHolderIsRefusedAtOnce(t *testing.T) {
-	l := newLife(t)
-	living := exec.Command("sleep", "1000")
-	if err := living.Start(); err != nil {
+// living starts a process that lives as long as the test, and returns its id.
+func living(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = living.Process.Kill(); _ = living.Wait() }()
-	l.hold(t, fmt.Sprintln(living.Process.Pid))
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd.Process.Pid
+}
+
+func TestTheLockOfALivingHolderIsRefusedAtOnce(t *testing.T) {
+	l := newLife(t)
+	pid := living(t)
+	l.hold(t, fmt.Sprintln(pid))
 	l.at[waits] = func(error) { t.Error("a living daemon is waited for") }
 	err := Run(t.Context(), l.Config)
-	if !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d)", living.Process.Pid)) {
+	if !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d)", pid)) {
 		t.Errorf("Run gives %v", err)
 	}
 }
@@ -120,12 +127,8 @@ func TestTheLockOfALivingHolderIsRefusedAtOnce(t *testing.T) {
 // and again, which ends for the reason that doctor mends.
 func TestDoctorWaitsForADaemonThatOnlyTriesToStart(t *testing.T) {
 	l := newLife(t)
-	living := exec.Command("sleep", "1000")
-	if err := living.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = living.Process.Kill(); _ = living.Wait() }()
-	release := l.hold(t, fmt.Sprintln(living.Process.Pid))
+	pid := living(t)
+	release := l.hold(t, fmt.Sprintln(pid))
 	waited := 0
 	l.at[waits] = func(error) { waited++; release() }
 	if _, err := Doctor(t.Context(), l.Config, false); errors.Is(err, ErrRuns) || waited != 1 {
@@ -133,7 +136,7 @@ func TestDoctorWaitsForADaemonThatOnlyTriesToStart(t *testing.T) {
 	}
 
 	release()
-	l.hold(t, fmt.Sprintln(living.Process.Pid))
+	l.hold(t, fmt.Sprintln(pid))
 	l.at[waits] = func(error) { t.Error("a daemon that answers is waited for") }
 	answers, err := net.Listen("unix", l.Paths.Socket())
 	if err != nil {
