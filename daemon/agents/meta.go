@@ -35,6 +35,7 @@ type meta struct {
 	Depth      uint32   `json:"depth,omitempty"`
 	Stack      string   `json:"stack,omitempty"`
 	StackRoots []string `json:"stack_roots,omitempty"`
+	Reach      string   `json:"reach,omitempty"`
 	Tree       string   `json:"tree,omitempty"`
 	After      []string `json:"after,omitempty"`
 	Work       []byte   `json:"work,omitempty"`
@@ -77,7 +78,7 @@ func (r *Runner) describes(ctx context.Context, a ledger.Agent) (m meta, err err
 		return loadMeta(r.paths.AgentMeta(a.ID))
 	}
 	m = meta{
-		AgentID: a.ID, Name: a.Name, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Tree: a.Tree, After: a.After, Owned: a.Owned,
+		AgentID: a.ID, Name: a.Name, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Reach: a.Reach, Tree: a.Tree, After: a.After, Owned: a.Owned,
 	}
 	if m.Work, err = r.ledger.AgentWork(ctx, a.ID); err != nil {
 		return m, err
@@ -157,7 +158,7 @@ func readMeta(file string) (ledger.AdoptedAgent, error) {
 		return ledger.AdoptedAgent{}, err
 	}
 	a := ledger.AdoptedAgent{
-		ID: m.AgentID, Name: m.Name, Parent: m.Parent, Depth: m.Depth, Stack: m.Stack, StackRoots: m.StackRoots, Tree: m.Tree, After: m.After, Work: m.Work,
+		ID: m.AgentID, Name: m.Name, Parent: m.Parent, Depth: m.Depth, Stack: m.Stack, StackRoots: m.StackRoots, Reach: m.Reach, Tree: m.Tree, After: m.After, Work: m.Work,
 		SandboxID: m.SandboxID, Owned: m.Owned,
 		Incarnation: m.Incarnation, Attempt: m.Attempt, Strategy: m.Strategy, Spec: new(agboxv1.AgentSpec),
 	}

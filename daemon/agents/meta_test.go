@@ -21,7 +21,7 @@ func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	a := ledger.Agent{
 		Record: agent.Record{
 			ID: "a", Name: "fixer", SandboxID: "s", Owned: true, Strategy: agent.ReducedFootprint,
-			Parent: "p", Depth: 2, Stack: "team", StackRoots: []string{"r"}, Incarnations: 3,
+			Parent: "p", Depth: 2, Stack: "team", StackRoots: []string{"r"}, Reach: "stack:team", Incarnations: 3,
 			Incarnation: &agent.Incarnation{N: 3, Attempt: 2, Before: &agboxv1.AgentProgress{Steps: 7}},
 		},
 		Spec: &agboxv1.AgentSpec{Command: []string{"run", ""}, Envs: map[string]string{"X": "y"}},
@@ -50,7 +50,7 @@ func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	got := found[0]
 	if got.ID != "a" || got.Name != "fixer" || got.SandboxID != "s" || !got.Owned || got.Incarnation != 3 || got.Attempt != 2 ||
 		got.Strategy != agent.ReducedFootprint || got.Progress.GetSteps() != 7 || !proto.Equal(got.Spec, a.Spec) ||
-		got.Parent != "p" || got.Depth != 2 || got.Stack != "team" || !slices.Equal(got.StackRoots, []string{"r"}) {
+		got.Parent != "p" || got.Depth != 2 || got.Stack != "team" || got.Reach != "stack:team" || !slices.Equal(got.StackRoots, []string{"r"}) {
 		t.Errorf("it is %+v", got)
 	}
 	// While it waits for its next incarnation, another agent adopts it, and its sandbox is made anew.

@@ -19,6 +19,7 @@ type AdoptedAgent struct {
 	Depth      uint32
 	Stack      string
 	StackRoots []string
+	Reach      string
 	Tree       string
 	After      []string
 	Work       []byte
@@ -40,7 +41,7 @@ type AdoptedAgent struct {
 func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) {
 	spawned := &agboxv1.AgentSpawned{
 		Name: a.Name, Class: a.Spec.GetClass(), Parent: cmp.Or(a.Parent, agent.Init), SandboxId: a.SandboxID, Owned: a.Owned,
-		After: a.After, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Tree: a.Tree,
+		After: a.After, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Reach: a.Reach, Tree: a.Tree,
 	}
 	if spawned.GetParent() != agent.Init {
 		spawned.Lifetime = a.Spec.GetLifetime() // the holds of clients are lost, so the others are not suspended

@@ -253,7 +253,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 				After:    after,
 				Lifetime: n.Spec.GetLifetime(),
 				Depth:    t.l.agentIn(t.tx, n.Parent).Depth + 1,
-				Stack:    stack, StackRoots: roots,
+				Stack:    stack, StackRoots: roots, Reach: n.Reach,
 				Tree: t.treeOf(n),
 			}},
 		})
@@ -275,9 +275,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 
 // sameAgent decides about an id that is taken.
 func (t *agentTxn) sameAgent(n NewAgent) error {
-	_, roots, err := t.stackOf(n) // what it names may be gone by now
-	within := n.Reach == "" || err != nil || slices.Equal(roots, t.a.StackRoots)
-	if within && t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
+	if t.a.Reach == n.Reach && t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
 		t.a.FromAgent == n.FromAgent && t.a.FromCheckpoint == n.FromCheckpoint && proto.Equal(t.a.Spec, n.Spec) {
 		return errNothing
 	}

@@ -450,3 +450,23 @@ func TestAStackIsJoinedOnlyIfItsNameMeansOne(t *testing.T) {
 	_, err = l.SpawnAgent(t.Context(), more)
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 }
+
+// TestARepeatedSpawnHasTheSameReach: another reach is another request, also if it is the default
+// or names what is gone by now.
+func TestARepeatedSpawnHasTheSameReach(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	for i, reach := range []string{"", agent.AllReached, "sandbox:s"} {
+		n := agentOf(fmt.Sprint("agent", i), "", "s")
+		n.Reach = reach
+		spawn(t, l, n)
+		for _, again := range []string{"", agent.AllReached, "sandbox:s", "sandbox:gone", "stack:gone"} {
+			n.Reach = again
+			if _, err := l.SpawnAgent(t.Context(), n); again == reach && err != nil {
+				t.Errorf("the same request with %q: %v", reach, err)
+			} else if again != reach && fault.ReasonOf(err) != agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS {
+				t.Errorf("spawned with %q, asked again with %q: %v", reach, again, err)
+			}
+		}
+	}
+}

@@ -45,6 +45,8 @@ type Record struct {
 	// of all stacks that it is in. Adoption does not change them.
 	Stack      string
 	StackRoots []string
+	// Reach is what the request to spawn it said about its border. A repeated one says the same.
+	Reach string
 	// Tree is the id of the agent at the top of its tree when it was spawned. Adoption does not
 	// change it. It is empty for an agent that an older daemon has spawned.
 	Tree string

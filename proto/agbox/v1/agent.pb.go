@@ -3234,7 +3234,9 @@ type AgentSpawned struct {
 	// 1 for a child of init, and 1 more than the parent for all others.
 	Depth uint32 `protobuf:"varint,11,opt,name=depth,proto3" json:"depth,omitempty"`
 	// Id of the agent at the top of its tree when it was spawned: itself, if a user has spawned it.
-	Tree          string `protobuf:"bytes,14,opt,name=tree,proto3" json:"tree,omitempty"`
+	Tree string `protobuf:"bytes,14,opt,name=tree,proto3" json:"tree,omitempty"`
+	// What the request to spawn it has as its reach.
+	Reach         string `protobuf:"bytes,15,opt,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3363,6 +3365,13 @@ func (x *AgentSpawned) GetDepth() uint32 {
 func (x *AgentSpawned) GetTree() string {
 	if x != nil {
 		return x.Tree
+	}
+	return ""
+}
+
+func (x *AgentSpawned) GetReach() string {
+	if x != nil {
+		return x.Reach
 	}
 	return ""
 }
@@ -5618,7 +5627,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05moved\x12/\n" +
 	"\x06signal\x18$ \x01(\v2\x15.agbox.v1.AgentSignalH\x00R\x06signal\x12H\n" +
 	"\x0fformer_children\x18' \x01(\v2\x1d.agbox.v1.AgentFormerChildrenH\x00R\x0eformerChildrenB\t\n" +
-	"\adetails\"\xb4\x03\n" +
+	"\adetails\"\xca\x03\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -5639,7 +5648,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vstack_roots\x18\r \x03(\tR\n" +
 	"stackRoots\x12\x14\n" +
 	"\x05depth\x18\v \x01(\rR\x05depth\x12\x12\n" +
-	"\x04tree\x18\x0e \x01(\tR\x04tree\"=\n" +
+	"\x04tree\x18\x0e \x01(\tR\x04tree\x12\x14\n" +
+	"\x05reach\x18\x0f \x01(\tR\x05reach\"=\n" +
 	"\x0fAgentReparented\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\"\x80\x01\n" +
