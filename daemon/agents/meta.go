@@ -138,6 +138,7 @@ func AdoptAll(install paths.Install, log *slog.Logger) []ledger.AdoptedAgent {
 		a.Checkpoints = orphanedCheckpoints(install, id)
 		found = append(found, a)
 	}
+	ledger.GiveBorders(found)
 	return found
 }
 

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/paths"
 )
 
 func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
@@ -21,7 +23,7 @@ func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	a := ledger.Agent{
 		Record: agent.Record{
 			ID: "a", Name: "fixer", SandboxID: "s", Owned: true, Strategy: agent.ReducedFootprint,
-			Parent: "p", Depth: 2, Stack: "team", StackRoots: []string{"r"}, Reach: "stack:team", Incarnations: 3,
+			Parent: "p", Depth: 2, Stack: "team", StackRoots: []string{"sandbox:s", "r"}, Reach: "stack:team", Incarnations: 3,
 			Incarnation: &agent.Incarnation{N: 3, Attempt: 2, Before: &agboxv1.AgentProgress{Steps: 7}},
 		},
 		Spec: &agboxv1.AgentSpec{Command: []string{"run", ""}, Envs: map[string]string{"X": "y"}},
@@ -50,7 +52,7 @@ func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	got := found[0]
 	if got.ID != "a" || got.Name != "fixer" || got.SandboxID != "s" || !got.Owned || got.Incarnation != 3 || got.Attempt != 2 ||
 		got.Strategy != agent.ReducedFootprint || got.Progress.GetSteps() != 7 || !proto.Equal(got.Spec, a.Spec) ||
-		got.Parent != "p" || got.Depth != 2 || got.Stack != "team" || got.Reach != "stack:team" || !slices.Equal(got.StackRoots, []string{"r"}) {
+		got.Parent != "p" || got.Depth != 2 || got.Stack != "team" || got.Reach != "stack:team" || !slices.Equal(got.StackRoots, []string{"sandbox:s", "r"}) {
 		t.Errorf("it is %+v", got)
 	}
 	// While it waits for its next incarnation, another agent adopts it, and its sandbox is made anew.
@@ -85,5 +87,36 @@ func TestTheFileOfAnAgentThatHasNotBegunHasItsWork(t *testing.T) {
 	found := AdoptAll(b.Install, slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].Incarnation != 0 || string(found[0].Work) != "do it" || found[0].Parent != "x" || !slices.Equal(found[0].After, []string{"x"}) {
 		t.Errorf("what is adopted is %+v", found)
+	}
+}
+
+// TestTheFilesOfAgentsFromBeforeSandboxesWereBordersGetThem: a file from before has no border, or
+// only the stacks of the agent.
+func TestTheFilesOfAgentsFromBeforeSandboxesWereBordersGetThem(t *testing.T) {
+	install := paths.Install{Data: t.TempDir()}
+	for id, text := range map[string]string{
+		"boss": `{"agent_id":"boss","depth":1,"stack":"team","stack_roots":["boss"],"sandbox_id":"s","spec":{}}`,
+		"akid": `{"agent_id":"akid","parent":"boss","depth":2,"stack":"team","stack_roots":["boss"],"sandbox_id":"agent-akid","owned":true,"spec":{}}`,
+		"anew": `{"agent_id":"anew","depth":1,"sandbox_id":"agent-akid","spec":{}}`,
+		"lost": `{"agent_id":"lost","parent":"gone","depth":2,"sandbox_id":"third","spec":{}}`,
+		"free": `{"agent_id":"free","depth":1,"stack_roots":["reach:all"],"sandbox_id":"third","spec":{}}`,
+		"ring": `{"agent_id":"ring","parent":"ring","depth":1,"sandbox_id":"third","spec":{}}`,
+	} {
+		if err := os.MkdirAll(filepath.Dir(install.AgentMeta(id)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(install.AgentMeta(id), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(map[string]string)
+	for _, a := range AdoptAll(install, slog.New(slog.DiscardHandler)) {
+		got[a.ID] = fmt.Sprint(a.StackRoots)
+	}
+	want := map[string]string{
+		"boss": "[sandbox:s boss]", "akid": "[sandbox:s boss]", "anew": "[sandbox:s]", "lost": "[sandbox:third]", "free": "[reach:all]", "ring": "[sandbox:third]",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the borders are %v; want %v", got, want)
 	}
 }

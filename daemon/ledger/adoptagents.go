@@ -36,9 +36,8 @@ type AdoptedAgent struct {
 	Checkpoints []*agboxv1.AgentCheckpoint
 }
 
-// AdoptAgent makes a record for an agent that has none. Its sandbox must have one. What its
-// newest incarnation has reported, and how it ended, is read again.
-func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) {
+// spawned says who the agent is.
+func (a AdoptedAgent) spawned() *agboxv1.AgentEvent {
 	spawned := &agboxv1.AgentSpawned{
 		Name: a.Name, Class: a.Spec.GetClass(), Parent: cmp.Or(a.Parent, agent.Init), SandboxId: a.SandboxID, Owned: a.Owned,
 		After: a.After, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Reach: a.Reach, Tree: a.Tree,
@@ -46,9 +45,30 @@ func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) 
 	if spawned.GetParent() != agent.Init {
 		spawned.Lifetime = a.Spec.GetLifetime() // the holds of clients are lost, so the others are not suspended
 	}
-	events := []*agboxv1.AgentEvent{{
+	return &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: spawned},
-	}}
+	}
+}
+
+// GiveBorders gives agents that are to be adopted what agent.GiveBorders does.
+func GiveBorders(list []AdoptedAgent) {
+	records := make([]*agent.Record, len(list))
+	for i, a := range list {
+		ev := a.spawned()
+		ev.AgentId, ev.Sequence = a.ID, 1
+		r := agent.Fold(agent.Record{}, ev)
+		records[i] = &r
+	}
+	agent.GiveBorders(records)
+	for i, r := range records {
+		list[i].StackRoots = r.StackRoots
+	}
+}
+
+// AdoptAgent makes a record for an agent that has none. Its sandbox must have one. What its
+// newest incarnation has reported, and how it ended, is read again.
+func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) {
+	events := []*agboxv1.AgentEvent{a.spawned()}
 	if a.Attempt > 1 {
 		events = append(events, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED,

@@ -32,6 +32,8 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list agents: %w", err)
 	}
+	var loaded []*Agent
+	var records []*agent.Record
 	for _, id := range ids {
 		l.agents.touched[id] = struct{}{}
 		a, err := l.loadAgent(ctx, id)
@@ -40,14 +42,23 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.log.Error("the record of an agent cannot be read and is left out", "agent_id", id, "error", err)
-		case a.Exists() && !a.Deleted:
-			l.agents.putLocked(a) // nobody else uses the ledger yet
-		case a.Deleted:
-			l.agents.offspring.move("", a.Origin, id)
+		case a.Exists():
+			loaded, records = append(loaded, &a), append(records, &a.Record)
+		}
+	}
+	agent.GiveBorders(records)
+	for _, a := range loaded {
+		if a.Deleted {
+			l.agents.offspring.move("", a.Origin, a.ID)
+		} else {
+			l.agents.putLocked(*a) // nobody else uses the ledger yet
 		}
 	}
 	l.openLeases()
-	return l.openInboxes(ctx)
+	if err := l.openInboxes(ctx); err != nil {
+		return err
+	}
+	return l.settleLeases(ctx)
 }
 
 // loadAgent folds one agent from the store.

@@ -35,7 +35,7 @@ func (t *agentTxn) reached(n NewAgent) (name string, roots []string, err error) 
 	case n.Reach == "":
 		return "", []string{t.borderOf(n.SandboxID)}, nil
 	case n.Reach == agent.AllReached:
-		return "", nil, nil
+		return "", []string{agent.Everywhere}, nil
 	case kind == "stack":
 		root, err := t.rootOf(of)
 		return root.Stack, slices.Clone(root.StackRoots), err

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -364,53 +363,6 @@ func TestAgentsFillOnlyTheirPartOfAnInbox(t *testing.T) {
 		t.Errorf("long messages: %d, %d and %d", a, b, c)
 	}
 	send(t, l, agent.Init, "", long)
-}
-
-// TestAgentsFromBeforeSandboxesWereBordersGoOnTogether: what was one world stays one, with its
-// leases, and new agents are not of it.
-func TestAgentsFromBeforeSandboxesWereBordersGoOnTogether(t *testing.T) {
-	l := fresh(t)
-	for _, id := range []string{"s", "other"} {
-		ready(t, l, id)
-	}
-	for id, in := range map[string]string{"old1": "s", "old2": "other"} {
-		_, err := l.AdoptAgent(context.WithoutCancel(t.Context()), AdoptedAgent{ID: id, SandboxID: in, Depth: 1, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		works(t, l, id)
-	}
-	spawn(t, l, agentOf("new", "", "s"))
-	works(t, l, "new")
-	child := agentOf("kid", "", "other")
-	child.Parent = "old1"
-	spawn(t, l, child)
-	works(t, l, "kid")
-	for _, row := range []struct {
-		from, to string
-		reaches  bool
-	}{{"old1", "old2", true}, {"kid", "old2", true}, {"old1", "new", false}, {"new", "old1", false}, {"new", "old2", false}, {"new", agent.Init, true}} {
-		if got := sendAs(t, l, row.from, row.to, "x") == 0; got != row.reaches {
-			t.Errorf("%s to %s: %v", row.from, row.to, got)
-		}
-	}
-	for _, row := range []struct {
-		id   string
-		want agboxv1.LeaseVerdict
-	}{{"old1", granted}, {"new", granted}, {"kid", dies}} {
-		a, _ := l.Agent(row.id)
-		_, answer, err := l.AcquireLeases(t.Context(), a.Record, exclusive("db"), 0)
-		if err != nil || answer.Verdict != row.want {
-			t.Errorf("%s gets %v, %v", row.id, answer, err)
-		}
-	}
-	scopes := make(map[string]string)
-	for _, e := range l.Leases("") {
-		scopes[e.GetAgentId()] = e.GetScope()
-	}
-	if scopes["old1"] != "all" || scopes["new"] != "sandbox:s" || scopes["kid"] != "all" {
-		t.Errorf("the scopes are %v", scopes)
-	}
 }
 
 // TestAStackIsJoinedOnlyIfItsNameMeansOne: a stack of the same name elsewhere is

@@ -63,6 +63,18 @@ func (l *Ledger) openLeases() {
 	l.leases.book.Keep()
 }
 
+// settleLeases grants what agents wait for without need, and calls those that died without need:
+// in the database of an older daemon, what they ask for may be that of another border now.
+func (l *Ledger) settleLeases(ctx context.Context) error {
+	if waiting := l.leased(func(a Agent) bool { return len(inBook(a).Wants) > 0 }); len(waiting) == 0 {
+		return nil
+	}
+	return l.store.Update(ctx, func(tx *store.Tx) error {
+		l.leasesIn(tx).Recheck()
+		return l.passLeases(tx)
+	})
+}
+
 // inBook is an agent as the book has it. One that died and was woken asks by itself, so its wish
 // is left out.
 func inBook(a Agent) lease.Party {
@@ -308,6 +320,11 @@ func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
 	if err := l.tellAncestors(tx, before, after); err != nil {
 		return err
 	}
+	return l.passLeases(tx)
+}
+
+// passLeases commits what agents get, and who is called, because of what has changed.
+func (l *Ledger) passLeases(tx *store.Tx) error {
 	book := l.leasesIn(tx)
 	for {
 		if id, ok := book.Next(); ok {

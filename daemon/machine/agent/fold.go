@@ -215,6 +215,7 @@ func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	r.ID, r.Name, r.Class, r.Parent = ev.GetAgentId(), s.GetName(), s.GetClass(), s.GetParent()
 	r.Origin, r.SandboxID, r.Owned, r.Depth = s.GetParent(), s.GetSandboxId(), s.GetOwned(), s.GetDepth()
 	r.Stack, r.StackRoots, r.Reach, r.Tree = s.GetStack(), s.GetStackRoots(), s.GetReach(), s.GetTree()
+	r = r.bordered()
 	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
 	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()
 	r.State, r.After = Pending, s.GetAfter()

@@ -41,10 +41,13 @@ type Record struct {
 	// one that an agent has spawned. Adoption does not change it.
 	Depth uint32
 	// Stack is the name of the stack that it is in, or empty. StackRoots has the borders that it
-	// is within, outermost first: SandboxBorder, unless it reaches all, then the ids of the roots
-	// of all stacks that it is in. Adoption does not change them.
+	// is within, outermost first: SandboxBorder or Everywhere, then the ids of the roots of all
+	// stacks that it is in. Adoption does not change them.
 	Stack      string
 	StackRoots []string
+	// Borderless means that it was spawned before sandboxes were borders. GiveBorders finds the
+	// border that it is within.
+	Borderless bool
 	// Reach is what the request to spawn it said about its border. A repeated one says the same.
 	Reach string
 	// Tree is the id of the agent at the top of its tree when it was spawned. Adoption does not

@@ -33,12 +33,14 @@ const sandboxBorder = "sandbox:"
 // AllReached is the scope of the agents that are within no border.
 const AllReached = "all"
 
+// Everywhere stands first among StackRoots of agents that are within the border of no sandbox.
+const Everywhere = "reach:" + AllReached
+
 // SandboxBorder is what stands for the border of a sandbox among StackRoots.
 func SandboxBorder(sandboxID string) string { return sandboxBorder + sandboxID }
 
 // World is the border of the sandbox that the agent is within, which may have spawned others. It
-// is empty for agents that reach all others of that kind: those that were spawned so, and those
-// from before sandboxes were borders.
+// is empty for agents that were spawned to reach all others of that kind.
 func (r Record) World() string {
 	if len(r.StackRoots) > 0 && strings.HasPrefix(r.StackRoots[0], sandboxBorder) {
 		return r.StackRoots[0]
@@ -50,7 +52,7 @@ func (r Record) World() string {
 // that of a sandbox, that of a stack by the id of its root, or none.
 func (r Record) Scope() string {
 	switch root := r.StackRoot(); {
-	case root == "":
+	case root == "" || root == Everywhere:
 		return AllReached
 	case root == r.World():
 		return root
@@ -66,7 +68,7 @@ func (r Record) OfUser() bool { return r.Depth == 1 }
 func (r Record) SentFrom() string { return cmp.Or(r.World(), SandboxBorder(r.SandboxID)) }
 
 // StackRoot is what stands for the innermost border that the agent is within: the id of the root
-// of a stack, SandboxBorder, or empty.
+// of a stack, SandboxBorder, or Everywhere. It is empty for Init.
 func (r Record) StackRoot() string {
 	if len(r.StackRoots) == 0 {
 		return ""

@@ -73,6 +73,13 @@ func (b *Book) again(p Party) {
 	}
 }
 
+// Recheck has Next and Unblocked look at all agents that ask for something.
+func (b *Book) Recheck() {
+	for _, p := range b.parties {
+		b.again(p)
+	}
+}
+
 // parked reports whether the agent died and has not asked again.
 func (p Party) parked() bool { return p.Queued == 0 && len(p.Wants) > 0 }
 

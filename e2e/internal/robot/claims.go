@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/robot/diary"
@@ -22,8 +23,9 @@ type Claims struct {
 // table is who holds what while the events are replayed.
 type table struct {
 	t *testing.T
-	// stacks has the innermost stack of each agent: equal names mean other resources in another one.
-	stacks map[string]string
+	// stacks has the innermost border of each agent, within which equal names mean the same
+	// resource, and borders the outermost.
+	stacks, borders map[string]string
 	// leases has the mode of each resource that an agent has a lease for.
 	leases map[string]map[string]agboxv1.LeaseMode
 	// fences has the fencing numbers of each resource and agent.
@@ -45,7 +47,7 @@ func (f Family) CheckClaims(t *testing.T) Claims {
 	t.Helper()
 	x := table{
 		t: t, leases: make(map[string]map[string]agboxv1.LeaseMode), fences: make(map[[2]string][]uint64), newest: make(map[[2]string]uint64), stacks: make(map[string]string),
-		held: make(map[string]bool), holders: make(map[string]map[string]bool), parents: make(map[string]string),
+		borders: make(map[string]string), held: make(map[string]bool), holders: make(map[string]map[string]bool), parents: make(map[string]string),
 	}
 	for _, ev := range f.Events {
 		x.replayLease(ev)
@@ -122,6 +124,23 @@ func (x *table) grant(id string, l *agboxv1.AgentLease, position uint64) {
 	x.leases[id][name] = mode
 }
 
+// enter notes the borders of an agent. One from before sandboxes were borders, whose event has
+// none, is within that of its parent, or of its sandbox.
+func (x *table) enter(id string, s *agboxv1.AgentSpawned) {
+	if id == Root {
+		return
+	}
+	roots := s.GetStackRoots()
+	if len(roots) == 0 || !strings.Contains(roots[0], ":") {
+		border := x.borders[s.GetParent()]
+		if border == "" {
+			border = "sandbox:" + s.GetSandboxId()
+		}
+		roots = append([]string{border}, roots...)
+	}
+	x.borders[id], x.stacks[id] = roots[0], roots[len(roots)-1]
+}
+
 // replayHold follows one event about holds.
 func (x *table) replayHold(ev *agboxv1.AgentEvent) {
 	x.t.Helper()
@@ -129,9 +148,7 @@ func (x *table) replayHold(ev *agboxv1.AgentEvent) {
 	switch ev.GetType() {
 	case agboxv1.AgentEventType_AGENT_SPAWNED:
 		x.parents[id] = ev.GetSpawned().GetParent()
-		if roots := ev.GetSpawned().GetStackRoots(); len(roots) > 0 {
-			x.stacks[id] = roots[len(roots)-1]
-		}
+		x.enter(id, ev.GetSpawned())
 		x.holders[id] = make(map[string]bool)
 		x.held[id] = ev.GetSpawned().GetLifetime() == agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
 		if x.held[id] && x.parents[id] != Root {

@@ -3227,8 +3227,9 @@ type AgentSpawned struct {
 	After    []string      `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
 	Lifetime AgentLifetime `protobuf:"varint,12,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	// The stack that it is in, empty if it is in none, and the borders that it is within, outermost
-	// first: "sandbox:ID", then the ids of the roots of all stacks that it is in. Without
-	// "sandbox:ID" it is within the border of no sandbox.
+	// first: "sandbox:ID", or "reach:all" if it is within the border of no sandbox, then the ids of
+	// the roots of all stacks that it is in. Without the first it is from before sandboxes were
+	// borders: it is within that of its parent, and without one in that of its sandbox.
 	Stack      string   `protobuf:"bytes,10,opt,name=stack,proto3" json:"stack,omitempty"`
 	StackRoots []string `protobuf:"bytes,13,rep,name=stack_roots,json=stackRoots,proto3" json:"stack_roots,omitempty"`
 	// 1 for a child of init, and 1 more than the parent for all others.
