@@ -45,7 +45,7 @@ With -o json each line is an event, or a piece of output as in "agbox logs -o js
 			if err != nil {
 				return err
 			}
-			return a.whileWaiting(ctx, c, id, func() error { return o.run(ctx, a, c, id, lines) })
+			return a.whileWaiting(ctx, c, id, false, func() error { return o.run(ctx, a, c, id, lines) })
 		}),
 	}
 	f := cmd.Flags()

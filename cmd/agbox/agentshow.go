@@ -218,7 +218,7 @@ func (a *app) agentLogsCommand() *cobra.Command {
 			if !o.follow {
 				return o.run(ctx, a, c, id)
 			}
-			return a.whileWaiting(ctx, c, id, func() error { return o.run(ctx, a, c, id) })
+			return a.whileWaiting(ctx, c, id, false, func() error { return o.run(ctx, a, c, id) })
 		}),
 	}
 	f := cmd.Flags()
@@ -289,7 +289,7 @@ of them are COMPLETED, else 1.
 With --tree it also waits for all agents below them, also for those that are spawned
 meanwhile, and prints name and state of each when it has ended.
 
-If an AGENT is ORPHANED meanwhile, a note on stderr says how to decide about it.`,
+If one of them is ORPHANED meanwhile, a note on stderr says how to decide about it.`,
 		Example: `  agbox agent wait fixer
   agbox agent wait --tree planner`,
 		Args: arguments(1, -1, "an AGENT"),
@@ -299,7 +299,7 @@ If an AGENT is ORPHANED meanwhile, a note on stderr says how to decide about it.
 				if err != nil {
 					return err
 				}
-				return a.whileWaiting(ctx, c, id, func() error {
+				return a.whileWaiting(ctx, c, id, tree, func() error {
 					if tree {
 						return a.waitTree(ctx, c, id)
 					}

@@ -210,6 +210,43 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 	}
 }
 
+// TestAWaitForATreeTellsOfAllThatAreOrphaned, also of one that was spawned while it waited.
+func TestAWaitForATreeTellsOfAllThatAreOrphaned(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	planner := spawn(t, in, gated+`[ $AGBOX_INCARNATION = 2 ] && agbox-agent done complete && exit
+		kid() { agbox-agent spawn --name $1 --class worker -- sh -c '[ $AGBOX_INCARNATION = 2 ] || sleep 1000'; }
+		kid early; pass 1; kid late; sleep 1000`, "planner", "--in", "demo", "--on-loss", "ask", "--may-spawn", "worker")
+	running(t, in, "early", 1)
+	waiters := []*harness.Process{in.Start(t, "agent", "wait", "--tree", planner)}
+	open(t, in, box, 1)
+	running(t, in, "late", 1)
+	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), runtime.PrimaryName(box), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"planner", "early", "late"}
+	for _, name := range names {
+		becomes(t, in, name, "ORPHANED")
+	}
+	waiters = append(waiters, in.Start(t, "agent", "wait", "--tree", planner))
+	notes := func(w *harness.Process) (n int) {
+		for _, name := range names {
+			n += strings.Count(w.Stderr.String(), " To decide: agbox agent resolve {--revive | --reap} "+name+"\n")
+		}
+		return n
+	}
+	for _, w := range waiters {
+		harness.Eventually(t, "it tells of all", func() bool { return notes(w) == len(names) })
+	}
+	in.Must(t, append([]string{"agent", "resolve", "--revive"}, names...)...)
+	for _, w := range waiters {
+		if done := w.Wait(t).Want(t, 0); notes(w) != len(names) || strings.Count(done.Stderr, "ORPHANED") != len(names) {
+			t.Errorf("it was told %q; want a note for each", done.Stderr)
+		}
+	}
+}
+
 func TestAnAgentGoesOnThroughKillsOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
