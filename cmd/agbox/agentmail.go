@@ -140,7 +140,8 @@ With -f --notify CMD, the shell runs CMD for each message to init, one after the
 the message as JSON on standard input: it can tell a person. When CMD exits with 0, agbox
 acknowledges the message, so the next agbox does not repeat it. If CMD fails or takes more
 than a minute, it says so, goes on with the next message, and tries this one again each
-minute; it stays in the inbox, with those after it. If the daemon restarts, none is lost or
+minute. It stays in the inbox, with those after it, until CMD takes it: if agbox ends before,
+the next agbox runs CMD for all of these again. If the daemon restarts, none is lost or
 repeated. If agbox is killed while CMD runs, that message comes again. The output of CMD is
 shown if it fails.`,
 		Example: `  agbox agent inbox fixer

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,35 @@ func TestACommandThatFailsLosesAndBlocksNothing(t *testing.T) {
 	}
 	if got := strings.Join(order, " "); got != "1 3 2" {
 		t.Errorf("got messages %s", got)
+	}
+}
+
+// What is acknowledged, an inbox has no more: so the next agbox tells again what failed, and what
+// came after it.
+func TestTheNextAgboxRepeatsWhatFailedAndWhatCameAfterIt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCLI(t, "")
+	inbox := []*agboxv1.AgentMessage{message(1, "a"), message(2, "poison"), message(3, "c")}
+	tell := func(command string) {
+		n := newNotifier(c.app, command, func(_ context.Context, upto uint64) error {
+			inbox = slices.DeleteFunc(inbox, func(m *agboxv1.AgentMessage) bool { return m.GetSeq() <= upto })
+			return nil
+		})
+		for _, m := range slices.Clone(inbox) {
+			n.add(m)
+		}
+		n.round(t.Context(), false)
+	}
+	const take = `echo "$m" | sed 's/.*"text":"\([a-z]*\)".*/\1/' >>got`
+	tell(`m=$(cat); case $m in *poison*) exit 3; esac; ` + take)
+	tell(`m=$(cat); ` + take)
+	got, _ := os.ReadFile("got")
+	if want := "a\nc\npoison\nc\n"; string(got) != want || len(inbox) != 0 {
+		t.Errorf("the command took %q, want %q, and %d stay", got, want, len(inbox))
+	}
+	long := strings.Join(strings.Fields(c.agentInboxCommand().Long), " ")
+	if want := "stays in the inbox, with those after it, until CMD takes it: if agbox ends before, the next agbox runs CMD for all of these again."; !strings.Contains(long, want) {
+		t.Errorf("the help does not say %q", want)
 	}
 }
 
