@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // exitError is an answer that is no refusal and has an exit code of its own.
@@ -29,6 +30,9 @@ func parseAcquire(args []string) (map[string]any, error) {
 		case "--shared", "--exclusive":
 			mode = arg[2:]
 		default:
+			if strings.HasPrefix(arg, "-") {
+				return nil, fmt.Errorf("acquire has no flag %q; \"agbox-agent help\" shows them", arg)
+			}
 			manifest = append(manifest, map[string]string{"resource": arg, "mode": mode})
 		}
 	}

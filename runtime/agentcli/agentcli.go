@@ -12,7 +12,6 @@ import (
 	"io"
 	"net"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,8 +117,12 @@ func Is(name string) bool { return path.Base(name) == "agbox-agent" }
 
 // Run executes the command and returns its exit code.
 func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) == 0 || slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
+	if len(args) == 0 || args[0] == "help" || isHelp(args[0]) {
 		_, _ = io.WriteString(stdout, help)
+		return exitOK
+	}
+	if text := helpOf(args[0]); text != "" && asksForHelp(args) {
+		_, _ = io.WriteString(stdout, text)
 		return exitOK
 	}
 	var request map[string]any
