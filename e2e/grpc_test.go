@@ -12,9 +12,11 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -223,5 +225,53 @@ func TestManyCallsAtATimeOnOneConnectionDoNotStall(t *testing.T) {
 	close(failed)
 	for err := range failed {
 		t.Fatal(err)
+	}
+}
+
+// TestEveryListRefusesAPageTokenThatItHasNotGiven, whatever service it is of.
+func TestEveryListRefusesAPageTokenThatItHasNotGiven(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box, other := in.Create(t, "demo", harness.ImageBusybox), in.Create(t, "other", harness.ImageBusybox)
+	in.Must(t, "exec", "demo", "--", "true")
+	in.Must(t, "exec", "other", "--", "true")
+	foreign := ""
+	c := in.Client(t)
+	for e, err := range c.ListExecs(harness.Bounded(t), other) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign = e.GetExecId()
+	}
+	conn := in.connect(t)
+	lists := 0
+	agboxv1.Files.RangeFilesByPackage("agbox.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				m := methods.Get(j)
+				token := m.Input().Fields().ByName("page_token")
+				if token == nil {
+					continue
+				}
+				lists++
+				for _, made := range []string{"made-up", foreign} {
+					req := dynamicpb.NewMessage(m.Input())
+					req.Set(m.Input().Fields().ByName("sandbox_id"), protoreflect.ValueOfString(box))
+					req.Set(token, protoreflect.ValueOfString(made))
+					if path := m.Input().Fields().ByName("path"); path != nil {
+						req.Set(path, protoreflect.ValueOfString("/"))
+					}
+					err := conn.Invoke(harness.Bounded(t), fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()), req, dynamicpb.NewMessage(m.Output()))
+					if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "page_token") {
+						t.Errorf("%s with the token %q: %v", m.FullName(), made, err)
+					}
+				}
+			}
+		}
+		return true
+	})
+	if lists < 2 {
+		t.Errorf("only %d methods have a page_token", lists)
 	}
 }

@@ -201,6 +201,9 @@ func (l *Ledger) ExecForgotten(ctx context.Context, sandboxID, execID string) (f
 func (l *Ledger) Execs(ctx context.Context, sandboxID, after string, limit int) ([]*agboxv1.ExecStatus, error) {
 	var page []*agboxv1.ExecStatus
 	err := l.store.View(ctx, func(tx *store.Tx) error {
+		if !l.listed(tx, sandboxID, after) {
+			return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "page_token: %q is not one that ListExecs has given.", after)
+		}
 		for _, id := range tx.ExecIDs(sandboxID, after, limit) {
 			status, err := readExec(tx, sandboxID, id)
 			if err != nil {
@@ -211,6 +214,17 @@ func (l *Ledger) Execs(ctx context.Context, sandboxID, after string, limit int) 
 		return nil
 	})
 	return page, err
+}
+
+// listed reports whether a page may end with an exec: one of the sandbox, or one whose record
+// retention has removed since. A list begins after "".
+func (l *Ledger) listed(tx *store.Tx, sandboxID, execID string) bool {
+	if execID == "" || tx.HasExec(sandboxID, execID) {
+		return true
+	}
+	_, used := tx.ExecReserved(execID)
+	_, elsewhere := l.keptExec(tx, execID)
+	return used && !elsewhere
 }
 
 // readExec builds the status of an exec from its request and its newest event.

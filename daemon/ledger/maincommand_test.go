@@ -120,3 +120,31 @@ func TestExecsAreFoundWithinTheirSandbox(t *testing.T) {
 	fails("c/main", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	fails("build/", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 }
+
+// TestAPageOfExecsBeginsAfterOneOfTheSandbox, also if retention has removed that since.
+func TestAPageOfExecsBeginsAfterOneOfTheSandbox(t *testing.T) {
+	l := fresh(t)
+	for id, sandbox := range map[string]string{"x1": "a", "x2": "a", "y": "b"} {
+		if _, exists := l.Sandbox(sandbox); !exists {
+			ready(t, l, sandbox)
+		}
+		req := request(id)
+		req.SandboxId = sandbox
+		if _, err := l.AcceptExec(t.Context(), req, "boot"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.EndExec(t.Context(), sandbox, &agboxv1.ExecEventDetails{ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, token := range []string{"y", "x", "made-up"} {
+		_, err := l.Execs(t.Context(), "a", token, 9)
+		wantReason(t, err, agboxv1.ErrorReason_INVALID_REQUEST)
+	}
+	if err := l.Forget(t.Context(), "a", []machine.TrimPart{{ExecID: "x1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := l.Execs(t.Context(), "a", "x1", 9); err != nil || len(page) != 1 || page[0].GetExecId() != "x2" {
+		t.Errorf("after one that was removed: %v, %v", page, err)
+	}
+}
