@@ -35,9 +35,7 @@ func TestWorkThatTheHostWouldExecuteIsAskedAbout(t *testing.T) {
 	t.Parallel()
 	Row(t, 110, "settings of agents and editors come home with the work, by apply and pull")
 	Row(t, 111, "a bare repository comes home with the work, whole or in two parts")
-	in := harness.New(t)
-	dir := project(t, in)
-	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	in, dir := demo(t, "--workspace")
 	inside(t, in, "demo", hostile)
 	held := []string{"AGENTS.md", ".claude/settings.json", ".npmrc", "sub/.ENVRC", ".gemini", "lib/evil/"}
 	named := func(out string) {
@@ -68,10 +66,7 @@ func TestWorkThatTheHostWouldExecuteIsAskedAbout(t *testing.T) {
 		harness.WantSame(t, "what comes then", r.Stdout, "")
 	}
 	in.Agbox(t, "rm", "demo").Want(t, 4) // what was left out is work
-	asked := in.OnTerminal(t, "apply", "demo")
-	asked.Await("Bring them too?")
-	asked.Types("n\n")
-	if code := asked.Wait(); code != 1 {
+	if code := answered(in.OnTerminal(t, "apply", "demo"), "Bring them too?", "n"); code != 1 {
 		t.Errorf("a no ends with %d", code)
 	}
 	stay()
@@ -84,10 +79,7 @@ func TestWorkThatTheHostWouldExecuteIsAskedAbout(t *testing.T) {
 	}
 	wantThere(t, dir, false, "parts/HEAD", "parts/config")
 	// A yes brings them.
-	yes := in.OnTerminal(t, "apply", "demo", "sub")
-	yes.Await("Bring them too?")
-	yes.Types("y\n")
-	if code := yes.Wait(); code != 0 {
+	if code := answered(in.OnTerminal(t, "apply", "demo", "sub"), "Bring them too?", "y"); code != 0 {
 		t.Errorf("a yes ends with %d", code)
 	}
 	wantThere(t, dir, true, "sub/.ENVRC")
@@ -100,9 +92,7 @@ func TestWorkThatTheHostWouldExecuteIsAskedAbout(t *testing.T) {
 func TestABranchGetsNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
 	t.Parallel()
 	Row(t, 110, "settings of agents and editors come home on a branch")
-	in := harness.New(t)
-	dir := project(t, in)
-	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	in, dir := demo(t, "--workspace")
 	inside(t, in, "demo", hostile)
 	git(t, dir, "config", "user.name", "a")
 	git(t, dir, "config", "user.email", "a@b")
@@ -120,9 +110,7 @@ func TestASyncBringsNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
 	t.Parallel()
 	Row(t, 110, "settings of agents and editors come home by sync and sync --watch")
 	Row(t, 111, "a bare repository comes home by sync")
-	in := harness.New(t)
-	dir := project(t, in)
-	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	in, dir := demo(t, "--workspace")
 	inside(t, in, "demo", hostile)
 	lines := `!! U .claude/settings.json  (conflict: not brought without a yes: Claude Code, when it starts in the folder, and at its events)
 !! U .gemini  (conflict: not brought without a yes: Gemini CLI, when it starts in the folder)
@@ -149,10 +137,7 @@ func TestASyncBringsNothingUnaskedThatTheHostWouldExecute(t *testing.T) {
 	p.Signal(t, syscall.SIGINT)
 	p.Wait(t).Want(t, 1)
 	wantThere(t, dir, false, ".husky/pre-push", "lib/evil/HEAD", ".gemini")
-	asked := in.OnTerminal(t, "sync", "demo")
-	asked.Await("Bring them too?")
-	asked.Types("y\n")
-	if code := asked.Wait(); code != 1 { // of the file that both have changed
+	if code := answered(in.OnTerminal(t, "sync", "demo"), "Bring them too?", "y"); code != 1 { // of the file that both have changed
 		t.Errorf("a yes ends with %d", code)
 	}
 	wantThere(t, dir, true, ".husky/pre-push", "lib/evil/HEAD", ".gemini")

@@ -75,10 +75,7 @@ func TestARepositoryThatASandboxLeavesIsNamed(t *testing.T) {
 			t.Errorf("%v names what is covered: %s", command, r.Stderr)
 		}
 	}
-	asked := in.OnTerminal(t, "rm", "demo")
-	asked.Await("Remove the sandbox anyway?")
-	asked.Types("n\n")
-	if code := asked.Wait(); code != 4 {
+	if code := answered(in.OnTerminal(t, "rm", "demo"), "Remove the sandbox anyway?", "n"); code != 4 {
 		t.Errorf("a no ends with %d", code)
 	}
 	in.Must(t, "rm", "-f", "demo")

@@ -79,9 +79,7 @@ func TestAKeyInAVariableIsNotHandedToARepositoryUnasked(t *testing.T) {
 		t.Errorf("without a terminal: %s", r.Stderr)
 	}
 	asked := in.OnTerminalIn(t, dir, env, "claude")
-	asked.Await("[y/N] ")
-	asked.Types("n\n")
-	asked.Wait()
+	answered(asked, "[y/N] ", "n")
 	if said := asked.Screen(); !strings.Contains(said, "variable ANTHROPIC_API_KEY, which you hand over") || strings.Contains(said+r.Stderr, "the-key-of") || strings.Contains(said+r.Stderr, "stolen") {
 		t.Errorf("on a terminal: %s", said)
 	}
@@ -159,16 +157,13 @@ func TestNothingIsRequestedBeforeTheQuestion(t *testing.T) {
 		shown := in.OnTerminalIn(t, dir, nil, "up")
 		shown.Await("[y/N] ")
 		none(name + ", while the question stands there")
-		shown.Types("n\n")
-		if code := shown.Wait(); code == 0 {
+		if code := answered(shown, "[y/N] ", "n"); code == 0 {
 			t.Errorf("%s: no is taken for yes", name)
 		}
 		none(name + ", after no")
 		if name == "feature" { // the listener would be seen
 			shown = in.OnTerminalIn(t, dir, nil, "up")
-			shown.Await("[y/N] ")
-			shown.Types("y\n")
-			if code := shown.Wait(); code != 5 || asked.Swap(0) == 0 {
+			if code := answered(shown, "[y/N] ", "y"); code != 5 || asked.Swap(0) == 0 {
 				t.Errorf("yes gives %d, and the port is not asked: %s", code, shown.Screen())
 			}
 		}
@@ -195,9 +190,7 @@ func TestTheReviewThatARefusalNamesIsEnough(t *testing.T) {
 			t.Fatalf("%s: no remedy is named: %s", name, refused.Stderr)
 		}
 		review := in.OnTerminalIn(t, "/", nil, "trust", "review", file)
-		review.Await("[y/N] ")
-		review.Types("y\n")
-		if code := review.Wait(); code != 0 {
+		if code := answered(review, "[y/N] ", "y"); code != 0 {
 			t.Errorf("%s: review gives %d: %s", name, code, review.Screen())
 		}
 		from(t, in, dir, "up").Want(t, 0)

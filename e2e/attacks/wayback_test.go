@@ -60,6 +60,23 @@ func project(t *testing.T, in *harness.Install) string {
 	return dir
 }
 
+// demo makes an install with a project, and the sandbox demo, whose flags end with the one that
+// takes the project.
+func demo(t *testing.T, flags ...string) (in *harness.Install, dir string) {
+	t.Helper()
+	in = harness.New(t)
+	dir = project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, append(flags, dir)...)
+	return in, dir
+}
+
+// answered answers the question of a command, and returns its exit code.
+func answered(p *harness.Terminal, question, answer string) int {
+	p.Await(question)
+	p.Types(answer + "\n")
+	return p.Wait()
+}
+
 // changes are what a hostile sandbox tries, each as a script that prints nothing if it
 // succeeds in changing what the host executes.
 var changes = []string{
@@ -74,9 +91,7 @@ var changes = []string{
 func TestASandboxCannotChangeWhatTheHostExecutes(t *testing.T) {
 	t.Parallel()
 	Row(t, 4, "a mounted workspace is used to change hooks, settings and sandbox files")
-	in := harness.New(t)
-	dir := project(t, in)
-	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
+	in, dir := demo(t, append(withGit(t), "--mount-workspace")...)
 	for _, change := range changes {
 		got := inside(t, in, "demo", "cd /workspace; ("+change+") >/dev/null 2>&1 && echo changed || echo refused")
 		harness.WantSame(t, change, got, "refused\n")
@@ -92,9 +107,7 @@ func TestASandboxCannotChangeWhatTheHostExecutes(t *testing.T) {
 func TestGitWorksInACoveredWorkspace(t *testing.T) {
 	t.Parallel()
 	Row(t, 4, "git commits, branches and stashes in a covered workspace")
-	in := harness.New(t)
-	dir := project(t, in)
-	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
+	in, dir := demo(t, append(withGit(t), "--mount-workspace")...)
 	inside(t, in, "demo", `set -e; cd /workspace
 		echo two >>main.c; git commit -qam second; git checkout -qb topic; echo three >>main.c; git commit -qam third; git checkout -q main; git merge -q topic
 		echo four >>main.c; git stash -q; git stash pop -q; git checkout -q -- main.c; git tag v1; git gc -q; git branch -qD topic`)
@@ -142,9 +155,7 @@ func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
 	t.Parallel()
 	Row(t, 4, "a copied workspace comes back with other hooks and settings")
 	Row(t, 111, "a repository comes by cp, whole or in parts")
-	in := harness.New(t)
-	dir := project(t, in)
-	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	in, dir := demo(t, "--workspace")
 	inside(t, in, "demo", `cd /workspace; echo x >.git/hooks/post-merge; echo "[core] fsmonitor = /tmp/x" >>.git/config; echo x >agbox.yml; echo two >main.c; echo x >.claude/settings.json
 		mkdir sub; ln -s /tmp/x sub/.envrc; echo x >sub/config; mkdir -p bare/objects bare/refs; echo 'ref: refs/heads/main' >bare/HEAD; echo x >bare/config; echo x >bare/refs/x`)
 	want := "A .git/hooks/post-merge\nA agbox.yml\nA bare/\nA sub/.envrc\nM .claude/settings.json\nM .git/config"
@@ -175,10 +186,7 @@ func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
 	notBare()
 	harness.WantSame(t, "the changes", git(t, dir, "diff", "--name-only"), "main.c")
 	harness.WantSame(t, "the settings", git(t, dir, "config", "--list", "--local"), before)
-	asked := in.OnTerminal(t, "cp", "demo:/workspace/.", dir)
-	asked.Await("Bring them too?")
-	asked.Types("n\n")
-	if code := asked.Wait(); code != 1 {
+	if code := answered(in.OnTerminal(t, "cp", "demo:/workspace/.", dir), "Bring them too?", "n"); code != 1 {
 		t.Errorf("a no ends with %d", code)
 	}
 	wantThere(t, dir, false, "agbox.yml")
@@ -195,10 +203,7 @@ func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
 		t.Errorf("a new repository: %s", r.Stderr)
 	}
 	wantThere(t, fresh, false, ".git")
-	yes := in.OnTerminal(t, "cp", "demo:/workspace/.", fresh)
-	yes.Await("Bring them too?")
-	yes.Types("y\n")
-	if code := yes.Wait(); code != 0 {
+	if code := answered(in.OnTerminal(t, "cp", "demo:/workspace/.", fresh), "Bring them too?", "y"); code != 0 {
 		t.Errorf("a yes ends with %d", code)
 	}
 	wantThere(t, fresh, true, ".git/hooks/post-merge", ".git/refs", "bare/HEAD", "bare/refs", "bare/objects", ".claude/settings.json")
