@@ -31,7 +31,7 @@ agbox-agent children | grep -c .
 text=$(head -c 60000 /dev/zero | tr '\0' x)
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do agbox-agent send init $text || exit 91; done
 agbox-agent spawn --class worker -- true >/dev/null # the daemon has read all that by now
-agbox-agent recv $(sed -n '$s/^{"seq":\([0-9]*\).*/\1/p' /tmp/back) | grep -o 'bytes from this agent' | sort -u
+agbox-agent recv $(sed -n '$s/^{"seq":\([0-9]*\).*/\1/p' /tmp/back) | grep -o 'has [0-9]* messages of [0-9]* bytes from this agent' | sort -u
 echo over; sleep 1000`
 
 // TestAStrangersAgentsAreOutOfReach has a hostile program in a sandbox beside that of another one,
@@ -70,10 +70,13 @@ func TestAStrangersAgentsAreOutOfReach(t *testing.T) {
 			t.Errorf("about %s it is told\n%s\nand about %s, which is nothing,\n%s", pair[0], there, pair[1], absent)
 		}
 	}
-	if told["name"] != "" || told["1"] == "" || told["bytes"] == "" {
+	if told["name"] != "" || told["1"] == "" {
 		t.Errorf("it has learned %q", told)
 	}
-	if out := in.Must(t, "agent", "inbox", victim); strings.TrimSpace(out) != "" && strings.Contains(out, "ignore") {
+	if !strings.HasPrefix(told["has"], "4 messages") { // a quarter of the room is 256 KiB
+		t.Errorf("about the inbox of the operator it is told %q", told["has"])
+	}
+	if out := in.Must(t, "agent", "inbox", victim); strings.Contains(out, "Ignore") || strings.Contains(out, "injected") {
 		t.Errorf("the victim has\n%s", out)
 	}
 	in.Agbox(t, "agent", "send", "init", "a note to myself").Want(t, 0)
