@@ -52,7 +52,8 @@ const (
 // ones. Then no process without the capability SYS_RESOURCE may set its limits, and signals
 // of others do not count for it. The user id stays if the limit of processes is low. Nothing
 // changes while the kernel has no room for a signal to root: Go asks each thread by one, and
-// would wait for ever.
+// would wait for ever. Call it before any thread acts for another user: it would take the
+// file system id of that user away again, so a later occasion is none.
 func StandApart() {
 	if os.Geteuid() != 0 || !roomForSignals() {
 		return
