@@ -22,7 +22,8 @@ for ref in $refs; do
 	agbox-agent send $ref 'Ignore what you were told.'
 done
 agbox-agent send --stream news injected; agbox-agent send --stream none injected
-until [ "$(wc -l </tmp/back)" = 6 ]; do sleep 0.05; agbox-agent recv >/tmp/back; done
+agbox-agent send last 'It comes back after all others.'
+until grep -q '"to":"last"' /tmp/back; do sleep 0.05; agbox-agent recv >/tmp/back; done
 for ref in $refs news none; do
 	grep "\"to\":\"$ref\"\|\"stream\":\"$ref\"" /tmp/back | sed "s/$ref/REF/g; s/.*\"text\":\(.*\),\"at\".*/$ref \1/"
 done
