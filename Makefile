@@ -91,10 +91,10 @@ test-review: images build ## Kill agbox apply, and the daemon that keeps bases, 
 	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -v -timeout=30m -run 'BoundariesOf(AnApply|AnAdvance|StoringABase)'
 
 .PHONY: test-attacks
-test-attacks: images build ## Make every attack of e2e/ATTACKS.md and print a table of the results; needs root
+test-attacks: images build ## Make every attack of e2e/ATTACKS.md, on three engines and users, and print the results; needs root
 	@[[ $$(id -u) == 0 ]] || { echo "These tests act as several users: run 'sudo make test-attacks'."; exit 1; }
 	@# Run in its own directory: only then does go test also show the table if all tests pass.
-	@cd e2e/attacks && go test -race -count=1 -vet=off -ldflags=-w -parallel=4 -timeout=10m -elsewhere
+	@cd e2e/attacks && go test -race -count=1 -vet=off -ldflags=-w -parallel=4 -timeout=30m -elsewhere -everywhere
 
 .PHONY: test-presets
 test-presets: images build ## Have claude and codex of npm repair a project in the images of agbox claude and codex; loads about 800 MB

@@ -123,7 +123,8 @@ func TestCallsThatReachTheHostThroughTheKernelAreRefused(t *testing.T) {
 				if got := held[c.name]; got != "refused" && got != "missing" {
 					t.Errorf("%s is %q", c.name, got)
 				}
-				if got := open[c.name]; got != "allowed" && got != "reached" && !(c.rare && got == "missing") {
+				// In a user namespace the kernel itself refuses some to root of the sandbox.
+				if got := open[c.name]; *placeName != inNamespaces && got != "allowed" && got != "reached" && !(c.rare && got == "missing") {
 					t.Errorf("%s is %q without the walls, so it is no attack", c.name, got)
 				}
 			}

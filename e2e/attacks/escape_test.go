@@ -81,6 +81,9 @@ func TestFilesThatLeadOutOfTheSandboxAreClosed(t *testing.T) {
 			}
 			// Root on the host gets through, so it is the sandbox that refuses. A kernel
 			// may lack some of the files.
+			if os.Geteuid() != 0 {
+				return
+			}
 			if onHost := exec.Command("sh", "-c", "("+strings.Join(attack.scripts, ") || (")+")"); onHost.Run() != nil {
 				t.Error("nothing gets through on the host either, so there is no attack")
 			}

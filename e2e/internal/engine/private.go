@@ -22,7 +22,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// patience bounds every wait of this package.
+// patience bounds every wait of this package; that for images is as long for each of them.
 const patience = 60 * time.Second
 
 // Private is a Docker daemon for one test. containerd, the runtime of the containers, is
@@ -120,9 +120,9 @@ func (p *Private) API() *client.Client { return p.api }
 
 func (p *Private) path(name string) string { return filepath.Join(p.root, name) }
 
-// inside returns a command in the engine's namespaces. The tool "ip netns exec" would also
+// Inside returns a command in the engine's namespaces, of network and of mounts. The tool "ip netns exec" would also
 // hide the control groups.
-func (p *Private) inside(name string, args ...string) *exec.Cmd {
+func (p *Private) Inside(name string, args ...string) *exec.Cmd {
 	namespaces := []string{"--net=/run/netns/" + p.netns}
 	if p.containerd != nil && p.remaps {
 		namespaces = append(namespaces, fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.containerd.cmd.Process.Pid))
@@ -149,7 +149,7 @@ func (p *Private) startContainerd(t testing.TB) {
 	if p.remaps {
 		command = p.withRanges(t, command...)
 	}
-	p.containerd = launch(t, p.path("containerd.log"), p.inside(command[0], command[1:]...))
+	p.containerd = launch(t, p.path("containerd.log"), p.Inside(command[0], command[1:]...))
 	p.await(t, "containerd listens", p.containerd, func(context.Context) error {
 		_, err := os.Stat(p.path("containerd.sock"))
 		return err
@@ -167,7 +167,7 @@ func (p *Private) Start(t testing.TB) {
 		"--pidfile", p.path("dockerd.pid"), "--host", p.Host(), "--containerd", p.path("containerd.sock"),
 		"--cgroup-parent", "/" + p.netns, "--shutdown-timeout", "10",
 	}, p.flags...)
-	p.dockerd = launch(t, p.path("dockerd.log"), p.inside("dockerd", args...))
+	p.dockerd = launch(t, p.path("dockerd.log"), p.Inside("dockerd", args...))
 	p.await(t, "dockerd answers", p.dockerd, func(ctx context.Context) error {
 		_, err := p.api.Ping(ctx)
 		return err
@@ -250,7 +250,7 @@ func (p *Private) load(t testing.TB, images []string) {
 	if len(images) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(images))*patience)
 	defer cancel()
 	machine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {

@@ -117,6 +117,11 @@ func Problems(repository string, entries []Entry, excuse string) (problems []str
 	return problems
 }
 
+// Exists reports whether a folder of the repository has a test.
+func Exists(repository string, test Test) bool {
+	return testNames(filepath.Join(repository, test.Folder))[test.Name]
+}
+
 // Gaps returns the numbers from 1 to last that no entry has, and those that several have.
 func Gaps(entries []Entry, last int) (problems []string) {
 	times := make(map[int]int)
