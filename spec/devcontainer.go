@@ -60,6 +60,7 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	d.features()
 	d.commands()
 	d.workspace()
+	d.matchUser()
 	r.add(spec, d.at, dirOf(file))
 }
 
@@ -131,19 +132,18 @@ func (d *devcontainer) imagesOwn(text string) string {
 
 // devLeftOut are unsupported keys, and why.
 var devLeftOut = map[string]string{
-	"initializeCommand":   "nothing of a file runs on the host; run it yourself before, if the sandbox needs what it makes",
-	"postAttachCommand":   "run it with `agbox exec`",
-	"customizations":      "it is about an editor",
-	"overrideCommand":     "the command of the image runs beside the commands that you start",
-	"shutdownAction":      "stop the sandbox with `agbox stop`, or give idle_ttl",
-	"updateRemoteUserUID": "files keep their owners",
-	"hostRequirements":    "give cpu_limit, memory_limit and gpus in the sandbox file",
+	"initializeCommand": "nothing of a file runs on the host; run it yourself before, if the sandbox needs what it makes",
+	"postAttachCommand": "run it with `agbox exec`",
+	"customizations":    "it is about an editor",
+	"overrideCommand":   "the command of the image runs beside the commands that you start",
+	"shutdownAction":    "stop the sandbox with `agbox stop`, or give idle_ttl",
+	"hostRequirements":  "give cpu_limit, memory_limit and gpus in the sandbox file",
 }
 
 // key reads one key that does not depend on others.
 func (d *devcontainer) key(e document.Entry, at *document.Origin) {
 	switch key := e.Key.Text; key {
-	case "$schema", "init", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "dockerComposeFile", "service", "runServices", "context", "features", "overrideFeatureInstallOrder":
+	case "$schema", "init", "updateRemoteUserUID", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "dockerComposeFile", "service", "runServices", "context", "features", "overrideFeatureInstallOrder":
 		// The supervisor does the work of init. The others are read together.
 	case "name":
 		d.entry("labels", "devcontainer.name", d.expand(e, key, ""), at)
@@ -342,6 +342,22 @@ func (d *devcontainer) command(n *document.Node, at *document.Origin) {
 		d.words("post_create", []string{notation.ShellLine(words)}, at)
 	default:
 		d.Report.Problem(at, "A command is a string for the shell, or a list of words")
+	}
+}
+
+// matchUser lets the user write the project where it is mounted, unless
+// updateRemoteUserUID is false.
+func (d *devcontainer) matchUser() {
+	n := d.node.Get("updateRemoteUserUID")
+	if n != nil && n.Text == "false" {
+		return
+	}
+	folder, at := d.spec().GetWorkspace().GetTarget(), d.layer.at.Under("workspaceFolder")
+	if inside := d.node.Get("workspaceFolder"); inside != nil {
+		folder, at = d.inside, d.At(inside, "workspaceFolder")
+	}
+	if path.IsAbs(folder) && folder != "/" {
+		d.set("match_user", folder, at)
 	}
 }
 

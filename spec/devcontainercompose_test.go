@@ -26,6 +26,7 @@ command: [sleep, infinity]
 mounts: ["/project:/workspace:rw"]
 envs: {A: devcontainer, B: b, C: more}
 user: dev
+match_user: /workspace
 hostname: app
 working_dir: /workspace
 services: [{name: db, image: postgres, depends_on: [{name: disk, condition: started}]}, {name: disk, image: disk}]

@@ -401,6 +401,7 @@ ports: ["3000:3000", "8081:81"]
 post_create: [echo one, npm ci, npm run 'build it', npm start]
 security: {cap_add: [SYS_PTRACE], seccomp_unconfined: true}
 user: node
+match_user: /workspaces/shop
 workspace: {source: /project/shop, target: /workspaces/shop, mount: true}
 `)
 	says(t, "notice", r.Notices, "containerEnv.GONE: The variable NOPE", "remoteEnv.PATH: PATH was left out",
@@ -409,16 +410,17 @@ workspace: {source: /project/shop, target: /workspaces/shop, mount: true}
 
 func TestTheWorkspaceOfADevcontainer(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"image": "x", "workspaceFolder": "/src"}`: "image: x\nworking_dir: /src\nworkspace: {source: /project, target: /src, mount: true}\n",
-		`{"image": "x", "workspaceFolder": "/w/${localWorkspaceFolderBasename}", "workspaceMount": "source=${localWorkspaceFolder}/sub,target=/w,type=bind"}`: "image: x\nworking_dir: /w/project\nworkspace: {source: /project/sub, target: /w, mount: true}\n",
+		`{"image": "x", "workspaceFolder": "/src"}`: "image: x\nworking_dir: /src\nmatch_user: /src\nworkspace: {source: /project, target: /src, mount: true}\n",
+		`{"image": "x", "workspaceFolder": "/w/${localWorkspaceFolderBasename}", "workspaceMount": "source=${localWorkspaceFolder}/sub,target=/w,type=bind"}`: "image: x\nworking_dir: /w/project\nmatch_user: /w/project\nworkspace: {source: /project/sub, target: /w, mount: true}\n",
 		`{"image": "x", "workspaceMount": "", "workspaceFolder": "/"}`:                                                                                        "image: x\nworking_dir: /\n",
-		`{"image": "x", "postCreateCommand": ["a", "b c", "${containerWorkspaceFolder}"]}`:                                                                    "image: x\npost_create: [\"a 'b c' /workspaces/project\"]\nworkspace: {source: /project, target: /workspaces/project, mount: true}\n",
+		`{"image": "x", "postCreateCommand": ["a", "b c", "${containerWorkspaceFolder}"]}`:                                                                    "image: x\npost_create: [\"a 'b c' /workspaces/project\"]\nmatch_user: /workspaces/project\nworkspace: {source: /project, target: /workspaces/project, mount: true}\n",
+		`{"image": "x", "updateRemoteUserUID": false}`:                                                                                                        "image: x\nworkspace: {source: /project, target: /workspaces/project, mount: true}\n",
 	} {
 		wantYAML(t, good(t, base("/project/.devcontainer.json", text, nil)), want)
 	}
 	req := base("/project/devcontainer.json", `{"image": "x"}`, nil)
 	req.ConfigYaml = []byte("workspace: {mount: false, exclude_patterns: [node_modules]}\n")
-	wantYAML(t, good(t, req), "image: x\nworkspace: {source: /project, target: /workspaces/project, exclude_patterns: [node_modules]}\n")
+	wantYAML(t, good(t, req), "image: x\nmatch_user: /workspaces/project\nworkspace: {source: /project, target: /workspaces/project, exclude_patterns: [node_modules]}\n")
 }
 
 func TestAVariableThatNeedsTheImagesOwnIsLeftOutRatherThanBroken(t *testing.T) {

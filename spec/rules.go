@@ -64,6 +64,7 @@ var patterns = map[string]string{
 	"MountSpec.target":       "an absolute path or one below ~, the home of the user inside, for example /data or ~/data",
 	"CopySpec.target":        "an absolute path or one below ~, the home of the user inside, for example /data or ~/data",
 	"WorkspaceSpec.target":   "an absolute path or one below ~, the home of the user inside, for example /data or ~/data",
+	"match_user":             "an absolute path, for example /workspace",
 	"working_dir":            "an absolute path, for example /workspace",
 	"source":                 "a path without a NUL byte",
 	"mode":                   "an octal mode of 3 or 4 digits, for example 1777",

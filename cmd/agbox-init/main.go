@@ -71,6 +71,10 @@ func run() error {
 	if problem := compareMounts(cfg.Boot, *link); problem != nil {
 		return mountError{*problem, cfg.Boot.GetMounts()[problem.Index]}
 	}
+	if err := supervisor.MatchUser(cfg); err != nil {
+		// Programs of another user may not need to write the folder.
+		fmt.Fprintln(os.Stderr, "agbox-init: the user of commands keeps its ids:", err)
+	}
 	rest, _ := goenv.Split(os.Environ())
 	cfg.Env = append(rest, cfg.Boot.GetCommandEnv()...)
 	s, err := supervisor.New(cfg)

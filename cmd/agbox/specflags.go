@@ -45,6 +45,7 @@ type specOptions struct {
 	pids                          uint32
 	ulimits                       []string
 	user, workdir, hostname       string
+	matchUser                     string
 	entrypoint, postCreate        []string
 	idleTTL, idleAction, revival  string
 	network                       string
@@ -102,6 +103,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	f.Uint32Var(&o.pids, "pids-limit", 0, "`NUMBER` of processes and threads at most (default 4096)")
 	list(&o.ulimits, "ulimit", "", "`NAME=SOFT[:HARD]`, for example nofile=1024")
 	text(&o.user, "user", "u", "default `USER` of commands")
+	text(&o.matchUser, "match-user", "", "give the user of commands the ids of the owner of the mounted folder at `PATH`")
 	text(&o.workdir, "workdir", "w", "default working `DIR` of commands")
 	text(&o.hostname, "hostname", "", "host `NAME` of the sandbox")
 	f.VarP(wordsFlag{&o.entrypoint}, "entrypoint", "", "`PROGRAM [ARGS...]` to run COMMAND with, instead of the image's entrypoint; \"\" for none")
@@ -191,7 +193,7 @@ func (o *specOptions) note(a *app, format string, args ...any) {
 func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec := &agboxv1.CreateSpec{
 		Image: o.image, Platform: o.platform, BuiltinTools: o.tools, CpuLimit: o.cpus, MemoryLimit: o.memory,
-		DiskLimit: o.disk, Gpus: o.gpus, ShmSize: o.shm, PidsLimit: o.pids, User: o.user, WorkingDir: o.workdir,
+		DiskLimit: o.disk, Gpus: o.gpus, ShmSize: o.shm, PidsLimit: o.pids, User: o.user, MatchUser: o.matchUser, WorkingDir: o.workdir,
 		Hostname: o.hostname, Entrypoint: o.entrypoint, PostCreate: o.postCreate,
 	}
 	var wrong []string

@@ -29,6 +29,7 @@ func (c *Controller) hostSide(asked *requestList) {
 	c.gitOfWorktree(check, result, resolved)
 	repositoriesSearched(check, result, resolved)
 	objectsOfOthers(result, resolved)
+	keepsIDs(result, resolved)
 	c.forbidden(result, resolved)
 	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
 	var seen []string

@@ -495,6 +495,10 @@ type CreateSpec struct {
 	Agent *AgentSpec `protobuf:"bytes,80,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Build the image of the primary instead of naming one.
 	Build *BuildSpec `protobuf:"bytes,95,opt,name=build,proto3" json:"build,omitempty"`
+	// Folder in the container, on a mount of the host: before anything runs, the user of execs
+	// gets the ids of its owner, with what that user owns in its home. So it can write there.
+	// Root, a number, and a folder of root are left as they are.
+	MatchUser string `protobuf:"bytes,96,opt,name=match_user,json=matchUser,proto3" json:"match_user,omitempty"`
 	// The resolved builtin_tools. Set by the daemon; a request must not set it.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
 	// True if the sources of mounts, copies and workspace are paths without symbolic links,
@@ -791,6 +795,13 @@ func (x *CreateSpec) GetBuild() *BuildSpec {
 		return x.Build
 	}
 	return nil
+}
+
+func (x *CreateSpec) GetMatchUser() string {
+	if x != nil {
+		return x.MatchUser
+	}
+	return ""
 }
 
 func (x *CreateSpec) GetToolProjections() []*ToolProjection {
@@ -2283,7 +2294,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdc\x11\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x95\x12\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -2335,7 +2346,9 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"cleanupTtl\x129\n" +
 	"\anetwork\x18I \x01(\x0e2\x15.agbox.v1.NetworkModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\anetwork\x12)\n" +
 	"\x05agent\x18P \x01(\v2\x13.agbox.v1.AgentSpecR\x05agent\x12)\n" +
-	"\x05build\x18_ \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x12C\n" +
+	"\x05build\x18_ \x01(\v2\x13.agbox.v1.BuildSpecR\x05build\x127\n" +
+	"\n" +
+	"match_user\x18` \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\tmatchUser\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
 	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x12\x1c\n" +
 	"\tpublished\x18G \x01(\bR\tpublished\x12/\n" +

@@ -716,7 +716,12 @@ type BootConfig struct {
 	GroupAccess bool `protobuf:"varint,16,opt,name=group_access,json=groupAccess,proto3" json:"group_access,omitempty"`
 	// Not for the supervisor: the working directory of other commands that name none. Empty
 	// means that of the main command.
-	ExecCwd       string `protobuf:"bytes,17,opt,name=exec_cwd,json=execCwd,proto3" json:"exec_cwd,omitempty"`
+	ExecCwd string `protobuf:"bytes,17,opt,name=exec_cwd,json=execCwd,proto3" json:"exec_cwd,omitempty"`
+	// Folder whose owner's ids the user of the main command gets before anything runs. Empty
+	// means none.
+	MatchUser string `protobuf:"bytes,18,opt,name=match_user,json=matchUser,proto3" json:"match_user,omitempty"`
+	// Targets of volumes, which may be in the home of that user.
+	Volumes       []string `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,6 +873,20 @@ func (x *BootConfig) GetExecCwd() string {
 		return x.ExecCwd
 	}
 	return ""
+}
+
+func (x *BootConfig) GetMatchUser() string {
+	if x != nil {
+		return x.MatchUser
+	}
+	return ""
+}
+
+func (x *BootConfig) GetVolumes() []string {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
 }
 
 // FileIdentity identifies a file while it exists.
@@ -2124,7 +2143,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xc9\x04\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\x82\x05\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -2146,7 +2165,10 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x10max_folder_bytes\x18\x0e \x01(\x04R\x0emaxFolderBytes\x12(\n" +
 	"\x10max_folder_files\x18\x0f \x01(\x04R\x0emaxFolderFiles\x12!\n" +
 	"\fgroup_access\x18\x10 \x01(\bR\vgroupAccess\x12\x19\n" +
-	"\bexec_cwd\x18\x11 \x01(\tR\aexecCwd\"P\n" +
+	"\bexec_cwd\x18\x11 \x01(\tR\aexecCwd\x12\x1d\n" +
+	"\n" +
+	"match_user\x18\x12 \x01(\tR\tmatchUser\x12\x18\n" +
+	"\avolumes\x18\x13 \x03(\tR\avolumes\"P\n" +
 	"\fFileIdentity\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +

@@ -486,6 +486,11 @@ type BootConfig struct {
 	// Not for the supervisor: the working directory of other commands that name none. Empty
 	// means that of the main command.
 	ExecCwd string `protobuf:"bytes,17,opt,name=exec_cwd,json=execCwd,proto3" json:"execCwd,omitempty"`
+	// Folder whose owner's ids the user of the main command gets before anything runs. Empty
+	// means none.
+	MatchUser string `protobuf:"bytes,18,opt,name=match_user,json=matchUser,proto3" json:"matchUser,omitempty"`
+	// Targets of volumes, which may be in the home of that user.
+	Volumes []string `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
 }
 
 func (x *BootConfig) Reset() {
@@ -611,6 +616,20 @@ func (x *BootConfig) GetExecCwd() string {
 		return x.ExecCwd
 	}
 	return ""
+}
+
+func (x *BootConfig) GetMatchUser() string {
+	if x != nil {
+		return x.MatchUser
+	}
+	return ""
+}
+
+func (x *BootConfig) GetVolumes() []string {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
 }
 
 // FileIdentity identifies a file while it exists.
@@ -1564,6 +1583,7 @@ func (m *BootConfig) CloneVT() *BootConfig {
 	r.MaxFolderFiles = m.MaxFolderFiles
 	r.GroupAccess = m.GroupAccess
 	r.ExecCwd = m.ExecCwd
+	r.MatchUser = m.MatchUser
 	if rhs := m.Command; rhs != nil {
 		r.Command = slices.Clone(rhs)
 	}
@@ -1575,6 +1595,9 @@ func (m *BootConfig) CloneVT() *BootConfig {
 		for k, v := range rhs {
 			r.Mounts[k] = v.CloneVT()
 		}
+	}
+	if rhs := m.Volumes; rhs != nil {
+		r.Volumes = slices.Clone(rhs)
 	}
 	if len(m.unknownFields) > 0 {
 		r.unknownFields = slices.Clone(m.unknownFields)
@@ -2329,6 +2352,26 @@ func (m *BootConfig) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.Volumes) > 0 {
+		for iNdEx := len(m.Volumes) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.Volumes[iNdEx])
+			copy(dAtA[i:], m.Volumes[iNdEx])
+			i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.Volumes[iNdEx])))
+			i--
+			dAtA[i] = 0x1
+			i--
+			dAtA[i] = 0x9a
+		}
+	}
+	if len(m.MatchUser) > 0 {
+		i -= len(m.MatchUser)
+		copy(dAtA[i:], m.MatchUser)
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.MatchUser)))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x92
 	}
 	if len(m.ExecCwd) > 0 {
 		i -= len(m.ExecCwd)
@@ -3739,6 +3782,16 @@ func (m *BootConfig) SizeVT() (n int) {
 	if l > 0 {
 		n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
 	}
+	l = len(m.MatchUser)
+	if l > 0 {
+		n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+	}
+	if len(m.Volumes) > 0 {
+		for _, s := range m.Volumes {
+			l = len(s)
+			n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+		}
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -5140,6 +5193,50 @@ func (m *BootConfig) UnmarshalVT(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.ExecCwd = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 18:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MatchUser", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.MatchUser = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 19:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Volumes", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Volumes = append(m.Volumes, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -1,0 +1,287 @@
+package supervisor
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// matchWithin bounds the time that the home takes. It is less than the daemon waits for
+	// a new supervisor.
+	matchWithin = 15 * time.Second
+	// matchDepth bounds the depth of folders in the home, and so the open descriptors.
+	matchDepth = 64
+	// unmapped is the id that the kernel shows for one that has none in a user namespace.
+	unmapped = 65534
+)
+
+// userIDs are the ids of a user.
+type userIDs struct{ uid, gid int }
+
+// MatchUser gives the user of the main command the ids of the owner of BootConfig's
+// match_user: in the user files, and for what the user owns in its home. It must run before
+// any process does. Root, a number, and a folder of root are left alone.
+//
+// The entry in passwd is changed last. So a supervisor that is killed before does it again.
+func MatchUser(cfg Config) error {
+	name, _, _ := strings.Cut(cfg.Boot.GetUser(), ":")
+	if _, err := strconv.Atoi(name); cfg.Boot.GetMatchUser() == "" || name == "" || err == nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(cfg.Boot.GetMatchUser(), &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: cfg.Boot.GetMatchUser(), Err: err}
+	}
+	passwd, err := readUserFile(cfg.Passwd)
+	if err != nil {
+		return err
+	}
+	group, err := readUserFile(cfg.Group)
+	if err != nil {
+		return err
+	}
+	found, home := findUser(passwd, name)
+	want := userIDs{int(st.Uid), int(st.Gid)}
+	if found == nil || found.uid == 0 || want.uid == 0 || want.uid == unmapped {
+		return nil
+	}
+	if want.gid != found.gid && (want.gid == 0 || want.gid == unmapped || hasID(group, want.gid)) {
+		want.gid = found.gid // a group of the image is not handed over
+	}
+	if *found == want {
+		return nil
+	}
+	if err := giveHome(home, cfg.Boot.GetVolumes(), *found, want); err != nil {
+		return err
+	}
+	if want.gid != found.gid {
+		if err := replaceUserFile(cfg.Group, withGroup(group, found.gid, want.gid)); err != nil {
+			return err
+		}
+	}
+	return replaceUserFile(cfg.Passwd, withUser(passwd, name, want))
+}
+
+// fields are the parts of a line of a user file.
+func fields(line []byte) []string {
+	return strings.Split(string(bytes.TrimSuffix(line, []byte("\n"))), ":")
+}
+
+// number is the id in a line; -1 if there is none.
+func number(parts []string, i int) int {
+	if i >= len(parts) {
+		return -1
+	}
+	n, err := strconv.ParseUint(parts[i], 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// isUser reports whether the parts are those of a user.
+func isUser(parts []string, name string) bool {
+	return parts[0] == name && len(parts) >= 6 && number(parts, 2) >= 0 && number(parts, 3) >= 0
+}
+
+// findUser returns the ids and the home of a user; nil if there is none.
+func findUser(passwd []byte, name string) (*userIDs, string) {
+	for line := range bytes.Lines(passwd) {
+		if parts := fields(line); isUser(parts, name) {
+			return &userIDs{number(parts, 2), number(parts, 3)}, parts[5]
+		}
+	}
+	return nil, ""
+}
+
+// hasID reports whether a user file has an entry with an id.
+func hasID(file []byte, id int) bool {
+	for line := range bytes.Lines(file) {
+		if number(fields(line), 2) == id {
+			return true
+		}
+	}
+	return false
+}
+
+// withUser returns passwd with other ids of a user. If another user has the id, the line is
+// put before that one: programs take the first name of an id.
+func withUser(passwd []byte, name string, to userIDs) []byte {
+	lines := slices.Collect(bytes.Lines(passwd))
+	i := slices.IndexFunc(lines, func(line []byte) bool { return isUser(fields(line), name) })
+	parts := fields(lines[i])
+	parts[2], parts[3] = strconv.Itoa(to.uid), strconv.Itoa(to.gid)
+	lines = slices.Delete(lines, i, i+1)
+	if other := slices.IndexFunc(lines, func(line []byte) bool { return number(fields(line), 2) == to.uid }); other >= 0 {
+		i = min(i, other)
+	}
+	if i > 0 && !bytes.HasSuffix(lines[i-1], []byte("\n")) {
+		lines[i-1] = append(slices.Clone(lines[i-1]), '\n')
+	}
+	return bytes.Join(slices.Insert(lines, i, []byte(strings.Join(parts, ":")+"\n")), nil)
+}
+
+// withGroup returns group with another id of a group.
+func withGroup(group []byte, from, to int) []byte {
+	var out []byte
+	for line := range bytes.Lines(group) {
+		if parts := fields(line); number(parts, 2) == from {
+			parts[2] = strconv.Itoa(to)
+			line = []byte(strings.Join(parts, ":") + "\n")
+		}
+		out = append(out, line...)
+	}
+	return out
+}
+
+// replaceUserFile replaces a file, with its owner and mode, unless its folder or the file
+// itself lies on a mount or behind a link.
+func replaceUserFile(path string, content []byte) error {
+	dir, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(path), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+	}
+	defer unix.Close(dir) // only used to name files
+	name, temp := filepath.Base(path), "."+filepath.Base(path)+".agbox"
+	old, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(old) // only looked at
+	var st unix.Stat_t
+	if err := unix.Fstat(old, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return &fs.PathError{Op: "replace", Path: path, Err: cmp.Or(err, error(unix.ELOOP))}
+	}
+	if err := unix.Unlinkat(dir, temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "unlink", Path: temp, Err: err}
+	}
+	fd, err := unix.Openat(dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: temp, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), temp)
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Chown(int(st.Uid), int(st.Gid)), file.Chmod(fs.FileMode(st.Mode&0o777)), file.Close())
+	if err == nil {
+		err = unix.Renameat(dir, temp, dir, name)
+	}
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
+	}
+	return nil
+}
+
+// giveHome gives a user with new ids what it owns in its home, and in volumes there. It
+// follows no links and leaves what is mounted from the host: that is not the sandbox's. What
+// it does not reach in time keeps its owner. If the home itself cannot be given, nothing is.
+func giveHome(home string, volumes []string, from, to userIDs) error {
+	if !filepath.IsAbs(home) || filepath.Clean(home) == "/" {
+		return nil
+	}
+	g := giver{from: from, to: to, until: time.Now().Add(matchWithin)}
+	err := g.tree(home, unix.RESOLVE_NO_XDEV)
+	for _, target := range volumes {
+		if err == nil && strings.HasPrefix(filepath.Clean(target)+"/", filepath.Clean(home)+"/") {
+			err = g.tree(target, 0)
+		}
+	}
+	return err
+}
+
+type giver struct {
+	from, to userIDs
+	until    time.Time
+}
+
+// tree gives a folder and what is in it. One that is missing, behind a link or, with
+// RESOLVE_NO_XDEV, on a mount is left alone.
+func (g giver) tree(path string, resolve uint64) error {
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: "/", Err: err}
+	}
+	defer unix.Close(root) // only used to open the folder
+	dir, err := unix.Openat2(root, strings.TrimLeft(path, "/"), &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil
+	}
+	folder := os.NewFile(uintptr(dir), path)
+	defer folder.Close() // only read
+	if err := g.give(dir); err != nil {
+		return &fs.PathError{Op: "chown", Path: path, Err: err}
+	}
+	g.inside(folder, matchDepth)
+	return nil
+}
+
+// give changes the owner of an open file, as far as that was the user.
+func (g giver) give(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	uid, gid := -1, -1
+	if int(st.Uid) == g.from.uid {
+		uid = g.to.uid
+	}
+	if int(st.Gid) == g.from.gid && g.to.gid != g.from.gid {
+		gid = g.to.gid
+	}
+	if uid < 0 && gid < 0 {
+		return nil
+	}
+	return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH)
+}
+
+// inside gives what is in a folder.
+func (g giver) inside(folder *os.File, depth int) {
+	for depth > 0 {
+		entries, err := folder.ReadDir(256)
+		for _, entry := range entries {
+			if time.Now().After(g.until) {
+				return
+			}
+			g.entry(folder, entry, depth)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (g giver) entry(folder *os.File, entry fs.DirEntry, depth int) {
+	open := func(dir int, name string, flags uint64) (int, error) {
+		return unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV})
+	}
+	fd, err := open(int(folder.Fd()), entry.Name(), unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return // gone, or a mount
+	}
+	defer unix.Close(fd) // only a name
+	_ = g.give(fd)       // the others are given
+	if !entry.IsDir() {
+		return
+	}
+	if sub, err := open(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+		below := os.NewFile(uintptr(sub), entry.Name())
+		defer below.Close() // only read
+		g.inside(below, depth-1)
+	}
+}

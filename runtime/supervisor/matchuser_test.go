@@ -1,0 +1,165 @@
+package supervisor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+)
+
+const (
+	usersBefore  = "root:x:0:0::/root:/bin/sh\nother:x:4500:4500::/:/bin/sh\nagent:x:4100:4200:a:HOME:/bin/sh\nlast:x:9:9::/:/bin/sh"
+	groupsBefore = "root:x:0:\nagent:x:4200:other\ndisk:x:4700:\n"
+)
+
+// matching is a container with a home on a volume and a folder of an owner.
+type matching struct {
+	dir, home, folder string
+	cfg               Config
+}
+
+func newMatching(t *testing.T, uid, gid int) *matching {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root changes owners")
+	}
+	dir := t.TempDir()
+	m := &matching{dir: dir, home: filepath.Join(dir, "home"), folder: filepath.Join(dir, "folder")}
+	m.cfg = Config{
+		Passwd: filepath.Join(dir, "passwd"), Group: filepath.Join(dir, "group"),
+		Boot: &guestv1.BootConfig{User: "agent", MatchUser: m.folder, Volumes: []string{m.home}},
+	}
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(m.home, "a/b"), 0o700), os.Mkdir(m.folder, 0o700), os.Chown(m.folder, uid, gid),
+		os.WriteFile(filepath.Join(m.home, "a/b/own"), nil, 0o600), os.WriteFile(filepath.Join(m.home, "roots"), nil, 0o600),
+		os.WriteFile(filepath.Join(dir, "beside"), nil, 0o600), os.Symlink("../beside", filepath.Join(m.home, "link")),
+		unix.Mkfifo(filepath.Join(m.home, "fifo"), 0o600),
+		os.WriteFile(m.cfg.Passwd, []byte(m.passwd(usersBefore)), 0o644), os.WriteFile(m.cfg.Group, []byte(groupsBefore), 0o640),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"home", "home/a", "home/a/b", "home/a/b/own", "home/link", "home/fifo", "beside"} {
+		if err := os.Lchown(filepath.Join(dir, name), 4100, 4200); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m *matching) passwd(text string) string { return strings.ReplaceAll(text, "HOME", m.home) }
+
+// wants compares the user files and the owners.
+func (m *matching) wants(t *testing.T, passwd, group string, owners map[string]userIDs) {
+	t.Helper()
+	for path, want := range map[string]string{m.cfg.Passwd: m.passwd(passwd), m.cfg.Group: group} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v; want %q", path, got, err, want)
+		}
+	}
+	for name, want := range owners {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(m.dir, name), &st); err != nil || int(st.Uid) != want.uid || int(st.Gid) != want.gid {
+			t.Errorf("%s belongs to %d:%d, %v; want %v", name, st.Uid, st.Gid, err, want)
+		}
+	}
+}
+
+func (m *matching) match(t *testing.T) {
+	t.Helper()
+	if err := MatchUser(m.cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheUserGetsTheIDsOfTheFoldersOwner(t *testing.T) {
+	const after = "root:x:0:0::/root:/bin/sh\nother:x:4500:4500::/:/bin/sh\nagent:x:4321:4322:a:HOME:/bin/sh\nlast:x:9:9::/:/bin/sh"
+	m := newMatching(t, 4321, 4322)
+	given := userIDs{4321, 4322}
+	owners := map[string]userIDs{
+		"home": given, "home/a": given, "home/a/b": given, "home/a/b/own": given, "home/link": given, "home/fifo": given,
+		"home/roots": {0, 0}, "beside": {4100, 4200}, "group": {0, 0},
+	}
+	for range 2 {
+		m.match(t)
+		m.wants(t, after, "root:x:0:\nagent:x:4322:other\ndisk:x:4700:\n", owners)
+	}
+	if st, err := os.Stat(m.cfg.Group); err != nil || st.Mode() != 0o640 {
+		t.Errorf("the mode is %v, %v", st.Mode(), err)
+	}
+}
+
+func TestAnIDThatIsTakenIsSharedAndAGroupIsNot(t *testing.T) {
+	m := newMatching(t, 4500, 4700)
+	m.match(t)
+	m.wants(t, "root:x:0:0::/root:/bin/sh\nagent:x:4500:4200:a:HOME:/bin/sh\nother:x:4500:4500::/:/bin/sh\nlast:x:9:9::/:/bin/sh", groupsBefore,
+		map[string]userIDs{"home": {4500, 4200}})
+	m = newMatching(t, 9, 0)
+	m.match(t)
+	m.wants(t, "root:x:0:0::/root:/bin/sh\nother:x:4500:4500::/:/bin/sh\nagent:x:9:4200:a:HOME:/bin/sh\nlast:x:9:9::/:/bin/sh", groupsBefore, nil)
+}
+
+func TestTheUserKeepsItsIDs(t *testing.T) {
+	for name, change := range map[string]func(m *matching){
+		"of a folder of root":         func(m *matching) { _ = os.Chown(m.folder, 0, 0) },
+		"of a folder without an id":   func(m *matching) { _ = os.Chown(m.folder, unmapped, unmapped) },
+		"if it is root":               func(m *matching) { m.cfg.Boot.User = "root" },
+		"if it is a number":           func(m *matching) { m.cfg.Boot.User = "4100:4200" },
+		"if it is nobody's":           func(m *matching) { m.cfg.Boot.User = "who" },
+		"if nothing is to be matched": func(m *matching) { m.cfg.Boot.MatchUser = "" },
+	} {
+		m := newMatching(t, 4321, 4322)
+		change(m)
+		t.Run(name, func(t *testing.T) {
+			m.match(t)
+			m.wants(t, usersBefore, groupsBefore, map[string]userIDs{"home": {4100, 4200}})
+		})
+	}
+}
+
+func TestUserFilesOfAHostileImageAreLeftAlone(t *testing.T) {
+	for name, passwd := range map[string]string{
+		"short": "agent\nagent:x\nagent:x:1\n", "no numbers": "agent:x:a:b::/:/bin/sh\n", "root by another name": "agent:x:0:0::/:/bin/sh\n", "empty": "",
+		"huge numbers": "agent:x:99999999999:4::/:/bin/sh\n",
+	} {
+		m := newMatching(t, 4321, 4322)
+		if err := os.WriteFile(m.cfg.Passwd, []byte(passwd), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) {
+			m.match(t)
+			m.wants(t, passwd, groupsBefore, nil)
+		})
+	}
+	m := newMatching(t, 4321, 4322)
+	real := filepath.Join(m.dir, "real")
+	if err := os.Rename(m.cfg.Passwd, real); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, m.cfg.Passwd); err != nil {
+		t.Fatal(err)
+	}
+	if err := MatchUser(m.cfg); err == nil {
+		t.Error("a link was replaced")
+	}
+	if got, err := os.ReadFile(real); err != nil || string(got) != m.passwd(usersBefore) {
+		t.Errorf("behind the link is %q, %v", got, err)
+	}
+}
+
+func TestWhatIsMountedInTheHomeKeepsItsOwner(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	mounted := filepath.Join(m.home, "a")
+	if err := unix.Mount(mounted, mounted, "", unix.MS_BIND, ""); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) })
+	m.match(t)
+	m.wants(t, strings.Replace(usersBefore, "4100:4200", "4321:4322", 1), strings.Replace(groupsBefore, "4200", "4322", 1),
+		map[string]userIDs{"home": {4321, 4322}, "home/a": {4100, 4200}, "home/a/b/own": {4100, 4200}})
+}
