@@ -293,6 +293,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	}
 	admits := admission.New(admission.Options{
 		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Lifetimes: cfg.Lifetimes, Log: cfg.Log,
+		Local: engine.HasImage,
 	})
 	incarnations.AdmitChildren(admits.ChildIn)
 	incarnations.SandboxesOfChildren(agents.ChildSandboxes{Admit: admits.Derived, Enqueue: r.loop.Enqueue})

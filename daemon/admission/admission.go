@@ -39,6 +39,8 @@ type Options struct {
 	Sandboxes Sandboxes
 	// Probe reports whether the engine is usable now.
 	Probe func(ctx context.Context) error
+	// Local reports whether the engine has an image; nil if all are taken for local.
+	Local func(ctx context.Context, want runtime.ImageRequest) bool
 	// Host checks host paths that sandboxes mount or copy.
 	Host hostfiles.Checker
 	// Paths are the paths of this install, which no sandbox may mount.
@@ -55,6 +57,7 @@ type Controller struct {
 	engine    Engine
 	sandboxes Sandboxes
 	probe     func(ctx context.Context) error
+	local     func(ctx context.Context, want runtime.ImageRequest) bool
 	host      hostfiles.Checker
 	paths     paths.Install
 	rules     protovalidate.Validator
@@ -65,7 +68,7 @@ type Controller struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	return &Controller{
-		engine: o.Engine, sandboxes: o.Sandboxes, probe: o.Probe, host: o.Host, paths: o.Paths, rules: o.Rules, lifetimes: o.Lifetimes, log: o.Log,
+		engine: o.Engine, sandboxes: o.Sandboxes, probe: o.Probe, local: o.Local, host: o.Host, paths: o.Paths, rules: o.Rules, lifetimes: o.Lifetimes, log: o.Log,
 	}
 }
 
@@ -95,6 +98,7 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
 	result := c.merge(req)
 	asked := newRequestList(req, result)
+	asked.pulled = c.pulled(ctx)
 	if asked.published = caller.Of(ctx).Published; asked.published {
 		publishedRules(result)
 	}

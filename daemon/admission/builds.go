@@ -85,7 +85,7 @@ func (l *requestList) builds(s *agboxv1.CreateSpec) {
 				b.who, cmp.Or(f.GetReference(), f.GetSource()))
 		}
 		if b.build.GetImage() != "" {
-			l.image(b.build.GetImage(), b.who, b.path)
+			l.image(&agboxv1.CreateSpec{Image: b.build.GetImage()}, b.who, b.path)
 			continue
 		}
 		l.add(b.path, "build", true, "%s%s from %s: its commands run in the engine's own network, and may reach this machine",

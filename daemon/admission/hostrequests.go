@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -19,13 +20,14 @@ import (
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/feature"
 )
 
 // HostRequests lists what the files of a request ask of the host, and tells whether the
 // operator trusts their folder.
-func (c *Controller) HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
-	out := HostRequests(req, result)
+func (c *Controller) HostRequests(ctx context.Context, req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
+	list := newRequestList(req, result)
+	list.pulled = c.pulled(ctx)
+	out := list.requests()
 	out.TrustedByPolicy = req.GetConfigDir() != "" && c.host.Bound().Trusts(req.GetConfigDir())
 	return out
 }
@@ -45,12 +47,12 @@ func (l *requestList) requests() *agboxv1.HostRequests {
 	}
 	l.folders(resolved)
 	l.builds(resolved)
-	l.image(resolved.GetImage(), "", nil)
+	l.image(resolved, "", nil)
 	l.ports(resolved.GetPorts(), "", nil)
 	l.tools(resolved)
 	l.container(resolved, "", nil)
 	for i, s := range resolved.GetServices() {
-		l.image(s.GetImage(), "service "+s.GetName()+": ", []any{"services", i})
+		l.image(s, "service "+s.GetName()+": ", []any{"services", i})
 		l.ports(s.GetPorts(), " of service "+s.GetName(), []any{"services", i})
 		l.container(s, "service "+s.GetName()+": ", []any{"services", i})
 	}
@@ -65,6 +67,10 @@ func (l *requestList) stillAgreed() error {
 		return nil
 	}
 	before, now := l.req.GetAgreed().GetRequests(), l.requests().GetRequests()
+	before = slices.DeleteFunc(slices.Clone(before), func(r *agboxv1.HostRequest) bool {
+		// The engine has the image by now.
+		return r.GetKind() == pullKind && !slices.ContainsFunc(now, func(n *agboxv1.HostRequest) bool { return proto.Equal(n, r) })
+	})
 	for i := range max(len(before), len(now)) {
 		switch {
 		case i >= len(now):
@@ -130,6 +136,8 @@ type requestList struct {
 	// links has where each path led when it was first resolved. All decisions about a
 	// request use the same answer.
 	links map[string]string
+	// pulled reports whether the engine pulls an image; nil if it pulls none.
+	pulled func(image pullable) bool
 	// published means that the request is of a client of the published contract.
 	published bool
 }
@@ -260,13 +268,6 @@ func (l *requestList) ports(ports []*agboxv1.PortMapping, whose string, path []a
 		}
 		protocol := strings.ToLower(strings.TrimPrefix(p.GetProtocol().String(), "PORT_PROTOCOL_"))
 		l.add(at, "port", false, "%s leads to port %d/%s%s", published, p.GetContainerPort(), protocol, whose)
-	}
-}
-
-// image adds an image that the engine pulls from this machine or from an address.
-func (l *requestList) image(name, who string, path []any) {
-	if feature.Near(name) {
-		l.add(slices.Concat(path, []any{"image"}), "image", true, "%s%s: the engine asks this machine or an address near it", who, name)
 	}
 }
 

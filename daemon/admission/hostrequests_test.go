@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 )
 
@@ -110,7 +112,7 @@ func TestOnlyWhatWasAgreedToIsAdmitted(t *testing.T) {
 		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\n" + yaml + "\n"), ConfigDir: dir, HomeDir: outside, UntrustedFiles: true}
 		c := bare(t)
 		resolve := func() *spec.Result { return c.Resolve(t.Context(), req) }
-		req.Agreed = c.HostRequests(req, resolve())
+		req.Agreed = c.HostRequests(t.Context(), req, resolve())
 		if err := newRequestList(req, resolve()).stillAgreed(); err != nil {
 			t.Errorf("%s: unchanged: %v", yaml, err)
 		}
@@ -350,5 +352,51 @@ func TestANoticeSaysWhyGitWillNotWork(t *testing.T) {
 		if got := notices(w); !strings.Contains(got, "git will not work in the workspace, because its .git file leads to no repository") {
 			t.Errorf("a forged file: %q", got)
 		}
+	}
+}
+
+func TestAnImageThatTheEngineFetchesIsARequestOfItsFile(t *testing.T) {
+	here := map[string]bool{"here": true}
+	c := bare(t)
+	c.local = func(_ context.Context, want runtime.ImageRequest) bool { return here[want.Ref] }
+	ask := func(yaml string, flags *agboxv1.CreateSpec) (*agboxv1.CreateSandboxRequest, string) {
+		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte(yaml), ConfigDir: folder(t), CreateSpec: flags}
+		var lines []string
+		for _, r := range c.HostRequests(t.Context(), req, c.merge(req)).GetRequests() {
+			lines = append(lines, r.GetKind()+" "+r.GetText())
+		}
+		return req, strings.Join(lines, "\n")
+	}
+	for yaml, want := range map[string]string{
+		"image: here\n":                                "",
+		"image: there\n":                               "pull there, which the engine fetches from docker.io",
+		"image: there\npull_policy: never\n":           "",
+		"image: here\npull_policy: always\n":           "pull here, which the engine fetches from docker.io",
+		"image: a.test:5000/b/c:1\n":                   "pull a.test:5000/b/c:1, which the engine fetches from a.test:5000",
+		"image: localhost/b\n":                         "image localhost/b: the engine asks this machine or an address near it",
+		"image: here\nservices: [{name: s, image: b}]": "pull service s: b, which the engine fetches from docker.io",
+	} {
+		if _, got := ask(yaml, nil); got != want {
+			t.Errorf("%q asks for %q, want %q", yaml, got, want)
+		}
+	}
+	if _, got := ask("labels: {a: b}\n", &agboxv1.CreateSpec{Image: "there"}); got != "" {
+		t.Errorf("an image of the caller is asked about: %q", got)
+	}
+	req, _ := ask("image: there\nports: [80]\n", nil)
+	req.Agreed = c.HostRequests(t.Context(), req, c.merge(req))
+	still := func() error {
+		list := newRequestList(req, c.merge(req))
+		list.pulled = c.pulled(t.Context())
+		return list.stillAgreed()
+	}
+	here["there"] = true
+	if err := still(); err != nil {
+		t.Errorf("an image that was fetched meanwhile: %v", err)
+	}
+	req.Agreed = c.HostRequests(t.Context(), req, c.merge(req))
+	here["there"] = false
+	if err := still(); err == nil || !strings.Contains(err.Error(), "now requests pull there") {
+		t.Errorf("an image that was removed meanwhile: %v", err)
 	}
 }

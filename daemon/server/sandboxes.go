@@ -72,7 +72,7 @@ func (s *sandboxCalls) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpec
 	result := s.admission.Resolve(ctx, create)
 	return &agboxv1.ResolveSpecResponse{
 		CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices,
-		HostRequests: s.admission.HostRequests(create, result),
+		HostRequests: s.admission.HostRequests(ctx, create, result),
 	}, nil
 }
 

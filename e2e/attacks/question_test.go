@@ -173,6 +173,50 @@ func TestNothingIsRequestedBeforeTheQuestion(t *testing.T) {
 	}
 }
 
+func TestAnImageOfAFileIsFetchedAfterTheQuestion(t *testing.T) {
+	t.Parallel()
+	Row(t, 115, "a repository names an image at a registry of its own, and asks for nothing else")
+	proxy, in := behindProxy(t)
+	pulls := func() (n int) {
+		for _, r := range proxy.Requests() {
+			if strings.HasPrefix(r, "POST /images/create") {
+				n++
+			}
+		}
+		return n
+	}
+	const image = "registry.example.test/none:1"
+	for name, files := range map[string]map[string]string{
+		"image":   {"agbox.yaml": "image: " + image + "\n"},
+		"always":  {"agbox.yaml": "image: " + image + "\npull_policy: always\n"},
+		"compose": {"compose.yaml": "services: {web: {image: " + image + "}}\n"},
+		"service": {"agbox.yaml": "image: " + harness.ImageBusybox + "\nservices: [{name: db, image: " + image + "}]\n"},
+	} {
+		dir := write(t, in, name, files)
+		const line = image + ", which the engine fetches from registry.example.test"
+		if r := from(t, in, dir, "up").Want(t, 2); !strings.Contains(r.Stderr, line) {
+			t.Errorf("%s, without a terminal: %s", name, r.Stderr)
+		}
+		asked := in.OnTerminalIn(t, dir, nil, "up")
+		asked.Await("[y/N] ")
+		asked.Types("n\n")
+		if code := asked.Wait(); code == 0 || !strings.Contains(asked.Screen(), line) {
+			t.Errorf("%s: no gives %d: %s", name, code, asked.Screen())
+		}
+		if n := pulls(); n > 0 {
+			t.Fatalf("%s: the engine was asked to fetch %d times", name, n)
+		}
+	}
+	asked := in.OnTerminalIn(t, write(t, in, "yes", map[string]string{"agbox.yaml": "image: " + image + "\n"}), nil, "up")
+	asked.Await("[y/N] ")
+	asked.Types("y\n")
+	if code := asked.Wait(); code == 0 || pulls() == 0 {
+		t.Errorf("yes gives %d, after %d pulls", code, pulls())
+	}
+	// An image that is here is asked about nowhere.
+	from(t, in, write(t, in, "here", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\n"}), "up").Want(t, 0)
+}
+
 func TestTheReviewThatARefusalNamesIsEnough(t *testing.T) {
 	t.Parallel()
 	Row(t, 1, "the remedy of a refusal, for each kind of file")

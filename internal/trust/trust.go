@@ -2,7 +2,7 @@
 //
 // A sandbox file in a directory from elsewhere can request access to the host: mounts,
 // copies, variables, ports. The user is asked once. The answer is valid for exactly this
-// content and these requests; after any change the user is asked again.
+// content and no other requests; after any change of these the user is asked again.
 package trust
 
 import (
@@ -104,9 +104,9 @@ type Store struct {
 	Dir string
 }
 
-// Trusted reports whether the user answered exactly this question with yes. before is the
-// newest answer for the same path, even if it is for another question; nil if there is
-// none.
+// Trusted reports whether the user answered this question with yes, or one that requests
+// more for the same content. before is the newest answer for the same path, even if it is for
+// another question; nil if there is none.
 func (s Store) Trusted(q Question) (ok bool, before *Answer, err error) {
 	a, err := s.read(s.name(q.Path))
 	switch {
@@ -115,7 +115,14 @@ func (s Store) Trusted(q Question) (ok bool, before *Answer, err error) {
 	case err != nil:
 		return false, nil, err
 	}
-	return a.Sum == q.Digest(), a, nil
+	return a.covers(q), a, nil
+}
+
+// covers reports whether the answer is for the same content and for all of the requests. An
+// image that was fetched since, for example, is not requested any more.
+func (a *Answer) covers(q Question) bool {
+	return a.Path == q.Path && len(missingFrom(q.Requests, a.Requests)) == 0 &&
+		slices.EqualFunc(a.Files, q.Files, func(x, y File) bool { return x.Path == y.Path && x.Digest == y.Digest })
 }
 
 // Remember stores the answer yes. It replaces an earlier answer for the same path.

@@ -40,7 +40,6 @@ func TestAnAnswerHoldsForThisQuestionAlone(t *testing.T) {
 		"secret content":    func(q *Question) { q.Files[1] = NewFile(q.Files[1].Path, []byte("TOKEN=y\n"), true) },
 		"path of a file":    func(q *Question) { q.Files[1].Path = "/src/.env2" },
 		"a request more":    func(q *Question) { q.Requests = append(q.Requests, Request{Text: "mount /etc"}) },
-		"a request less":    func(q *Question) { q.Requests = q.Requests[:1] },
 		"another request":   func(q *Question) { q.Requests[0].Text = "mount /src at /workspace" },
 		"split otherwise": func(q *Question) {
 			q.Requests = []Request{{Text: q.Requests[0].Text + q.Requests[1].Text}}
@@ -72,6 +71,27 @@ func TestAnAnswerCanBeListedAndRevoked(t *testing.T) {
 	}
 	if err := s.Revoke("/src/agbox.yaml"); !os.IsNotExist(err) {
 		t.Errorf("revoking twice: %v", err)
+	}
+}
+
+func TestAnAnswerHoldsForFewerRequestsOfTheSameContent(t *testing.T) {
+	s := Store{Dir: filepath.Join(t.TempDir(), "trust")}
+	if err := s.Remember(question(), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	fewer := question()
+	fewer.Requests = fewer.Requests[1:]
+	more := question()
+	more.Requests = append(more.Requests, Request{Text: "more"})
+	other := question()
+	other.Requests, other.Files = nil, other.Files[1:]
+	for name, c := range map[string]struct {
+		q    Question
+		want bool
+	}{"fewer": {fewer, true}, "more": {more, false}, "fewer, of other files": {other, false}} {
+		if ok, _, err := s.Trusted(c.q); ok != c.want || err != nil {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
 	}
 }
 

@@ -19,6 +19,13 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
+// HasImage reports whether the engine has an image, so that it asks no registry for it.
+func (e *Engine) HasImage(ctx context.Context, want runtime.ImageRequest) bool {
+	want.Policy = runtime.PullNever
+	_, err := e.EnsureImage(ctx, want, nil)
+	return err == nil
+}
+
 // EnsureImage returns the local image, or pulls it first, according to the policy.
 // Concurrent callers of the same image share one pull. progress may be nil; it is
 // called at most twice a second, in the caller's goroutine. Faults: INVALID_REQUEST
