@@ -2,24 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/confined"
 	"github.com/agbox/agbox/internal/trust"
-	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/notation"
 )
-
-// maxObeyed bounds the files that a person agrees to. With more, or larger ones, the agent
-// starts without.
-const maxObeyed = 64
 
 // obey makes sure that a person agrees to the files of the folder that make the agent run
 // programs, or send the login elsewhere, before it has asked anything. Without a yes the
@@ -30,7 +20,7 @@ func (o *presetOptions) obey(ctx context.Context, a *app, c *client.Client) erro
 		return nil
 	}
 	q, err := o.obeyed(folder)
-	if len(q.Files) == 0 && err == nil {
+	if len(q.Requests) == 0 && err == nil {
 		return nil
 	}
 	if err == nil {
@@ -54,36 +44,6 @@ func (o *presetOptions) folder() string {
 		return ""
 	}
 	return here(folder)
-}
-
-// obeyed is the question about the files. It has an error if they cannot all be shown.
-func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
-	q := trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
-	for _, name := range o.preset.Obeys {
-		err := filepath.WalkDir(filepath.Join(folder, name), func(path string, entry fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) || err == nil && entry.IsDir() {
-				return nil
-			}
-			file, relErr := filepath.Rel(folder, path)
-			if err = errors.Join(err, relErr); err != nil {
-				return err
-			}
-			content, err := confined.Read(folder, file, document.MaxBytes)
-			switch {
-			case err != nil:
-				return fmt.Errorf("the file %s cannot be read: %w", file, err)
-			case len(q.Files) == maxObeyed:
-				return fmt.Errorf("%s has more than %d files", name, maxObeyed)
-			}
-			q.Files = append(q.Files, trust.NewFile(path, content, filepath.Base(path) == ".env"))
-			q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, which may run programs with your login, such as files of the folder that are not shown, or send it elsewhere", "settings", file), Dangerous: true})
-			return nil
-		})
-		if err != nil {
-			return q, err
-		}
-	}
-	return q, nil
 }
 
 // agreeToObey reports whether a person, or the operator, agrees to the files.
@@ -112,7 +72,7 @@ func (o *presetOptions) agreeToObey(ctx context.Context, a *app, c *client.Clien
 // leaveOut starts the agent without the files, by its own switch, or else without a copy
 // of them.
 func (o *presetOptions) leaveOut(a *app) error {
-	names := strings.Join(o.preset.Obeys, ", ")
+	names := strings.Join(slices.Concat(o.preset.Obeys, o.preset.Imports), ", ")
 	if o.preset.Copied && o.workspace == "" {
 		return usagef("%s has no switch to leave out %s of a mounted folder: agree to them on a terminal, or give --trust.", o.preset.Title, names)
 	}

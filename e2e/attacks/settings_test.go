@@ -100,5 +100,38 @@ func TestSettingsOfAgentsInARepositoryAreOffWithoutAYes(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what settings name", func(t *testing.T) {
+		t.Parallel()
+		Row(t, 116, "settings of an agent in a subfolder, the program of a hook, and an import of the login")
+		off := func(out string) bool { return strings.Contains(out, "args: --setting-sources user") }
+		for name, c := range map[string]struct {
+			files         map[string]string
+			shown, change string
+		}{
+			"skill":  {map[string]string{"sub/.claude/skills/s/SKILL.md": "one"}, "sub/.claude/skills/s/SKILL.md, which may run programs", "sub/.claude/skills/s/SKILL.md"},
+			"hook":   {map[string]string{".claude/settings.json": `{"hooks": "./run.sh"}`, "run.sh": "one"}, "run.sh, which is named by .claude/settings.json", "run.sh"},
+			"import": {map[string]string{"CLAUDE.md": "@~/.claude/.credentials.json @a.md", "a.md": "one"}, "CLAUDE.md brings in ~/.claude/.credentials.json", "a.md"},
+		} {
+			dir := write(t, in, "named-"+name, c.files)
+			run := func() string { return from(t, in, dir, "claude", "--rm").Want(t, 0).Stdout }
+			if out := run(); !off(out) {
+				t.Errorf("%s, unasked: %s", name, out)
+			}
+			asked := in.OnTerminalIn(t, dir, env, "claude", "--rm", "--with", "none")
+			asked.Await(c.shown)
+			asked.Await("[y/N] ")
+			asked.Types("y\n")
+			asked.Wait()
+			if out := run(); off(out) {
+				t.Errorf("%s, after yes: %s", name, out)
+			}
+			if err := os.WriteFile(filepath.Join(dir, c.change), []byte("two"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out := run(); !off(out) {
+				t.Errorf("%s, after a change: %s", name, out)
+			}
+		}
+	})
 	from(t, in, write(t, in, "mounted", map[string]string{".gemini/settings.json": "{}"}), "gemini", "--mount-workspace", ".").Want(t, 125)
 }

@@ -61,8 +61,11 @@ type Preset struct {
 	// arguments Off, with the variables OffEnv, and as Settle says. Copied means that it has
 	// no such switch, so only a copy of the folder can be without them.
 	Obeys, Off []string
-	OffEnv     map[string]string
-	Copied     bool
+	// Nested are names of files and folders that the agent obeys in any folder. Imports are
+	// files of instructions, in any folder, that bring other files in.
+	Nested, Imports []string
+	OffEnv          map[string]string
+	Copied          bool
 }
 
 // Extras are the built-in tools that a user may hand over to any preset beside the login.
@@ -124,9 +127,10 @@ var all = []Preset{
 		Keys:     []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"},
 		Settings: []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"},
 		// The first says that the folder is trusted, the second that root may skip prompts.
-		Env:   map[string]string{"CLAUDE_CODE_SANDBOXED": "1", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
-		Obeys: []string{".claude/settings.json", ".claude/settings.local.json", ".mcp.json"},
-		Off:   []string{"--setting-sources", "user", "--strict-mcp-config"},
+		Env: map[string]string{"CLAUDE_CODE_SANDBOXED": "1", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
+		// Commands, agents and skills may have hooks, and skills are found in any folder.
+		Obeys: []string{".claude", ".mcp.json"}, Nested: []string{".claude"}, Imports: []string{"CLAUDE.md", "CLAUDE.local.md"},
+		Off: []string{"--setting-sources", "user", "--strict-mcp-config"},
 	},
 	{
 		Name: "codex", Title: "Codex", Command: "codex",
@@ -139,7 +143,7 @@ var all = []Preset{
 		Package: "opencode-ai", Version: "1.18.33", ImageEnv: "AGBOX_OPENCODE_IMAGE",
 		Tool: "opencode-login", Keys: []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"},
 		Env:   map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
-		Obeys: []string{"opencode.json", "opencode.jsonc", ".opencode"}, OffEnv: map[string]string{"OPENCODE_DISABLE_PROJECT_CONFIG": "1"},
+		Obeys: []string{"opencode.json", "opencode.jsonc", "tui.json", "tui.jsonc", ".opencode"}, OffEnv: map[string]string{"OPENCODE_DISABLE_PROJECT_CONFIG": "1"},
 	},
 	{
 		Name: "gemini", Title: "Gemini CLI", Command: "gemini",

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/presets"
+	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/spec/document"
+)
+
+// Bounds of what a person agrees to. With more, the agent starts without.
+const (
+	maxObeyed      = 256
+	maxObeyedBytes = 4 << 20
+	// maxLooked bounds the files and folders that are looked at.
+	maxLooked = 1 << 20
+	// maxImports is the depth of imports; Claude Code follows five.
+	maxImports = 5
+)
+
+// obeyed is the question about the files of a folder that an agent obeys. It has an error if
+// they cannot all be shown.
+func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
+	s := &settingsSearch{folder: folder, preset: o.preset, seen: make(map[string]bool)}
+	s.q = trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
+	for _, name := range o.preset.Obeys {
+		if err := s.all(name); err != nil {
+			return s.q, err
+		}
+	}
+	if len(o.preset.Nested)+len(o.preset.Imports) == 0 {
+		return s.q, nil
+	}
+	return s.q, s.walk("", func(file string) error {
+		switch {
+		case slices.ContainsFunc(strings.Split(file, "/"), func(part string) bool { return slices.Contains(o.preset.Nested, part) }):
+			return s.settings(file)
+		case slices.Contains(o.preset.Imports, filepath.Base(file)):
+			return s.imports(file)
+		}
+		return nil
+	})
+}
+
+// settingsSearch collects the files that an agent obeys.
+type settingsSearch struct {
+	folder string
+	preset *presets.Preset
+	q      trust.Question
+	seen   map[string]bool
+	bytes  int
+	looked int
+}
+
+// walk calls fn for each file below a path of the folder, with its path in the folder. What
+// does not exist has no files. Links are files here, and none is followed.
+func (s *settingsSearch) walk(name string, fn func(file string) error) error {
+	return filepath.WalkDir(filepath.Join(s.folder, name), func(path string, entry fs.DirEntry, err error) error {
+		if s.looked++; s.looked > maxLooked {
+			return fmt.Errorf("the folder has more than %d files and folders", maxLooked)
+		}
+		if errors.Is(err, fs.ErrNotExist) || err == nil && entry.IsDir() {
+			return nil
+		}
+		file, relErr := filepath.Rel(s.folder, path)
+		if err = errors.Join(err, relErr); err != nil {
+			return err
+		}
+		return fn(file)
+	})
+}
+
+// all adds a file, or all files of a folder.
+func (s *settingsSearch) all(name string) error { return s.walk(name, s.settings) }
+
+// settings adds a file, and the files of the folder that it names.
+func (s *settingsSearch) settings(file string) error {
+	content, err := s.add(file, "may run programs with your login, such as files of the folder that are not shown, or send it elsewhere")
+	if err != nil || content == nil {
+		return err
+	}
+	for _, name := range namedIn(string(content)) {
+		for _, at := range []string{name, filepath.Join(filepath.Dir(file), name)} {
+			if err := s.named(at, file, strings.HasPrefix(name, "./")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// named adds a file that another one names, or with whole the files of a folder.
+func (s *settingsSearch) named(name, by string, whole bool) error {
+	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
+		return nil
+	}
+	info, err := os.Lstat(filepath.Join(s.folder, name))
+	if err != nil || info.IsDir() && !whole {
+		return nil
+	}
+	return s.walk(filepath.Clean(name), func(file string) error {
+		_, err := s.add(file, "is named by "+by)
+		return err
+	})
+}
+
+// add adds a file. It returns no content if it was there.
+func (s *settingsSearch) add(file, why string) ([]byte, error) {
+	if s.seen[file] {
+		return nil, nil
+	}
+	s.seen[file] = true
+	content, err := confined.Read(s.folder, file, document.MaxBytes)
+	s.bytes += len(content)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the file %s cannot be read: %w", file, err)
+	case len(s.q.Files) == maxObeyed:
+		return nil, fmt.Errorf("%s obeys more than %d files of the folder", s.preset.Title, maxObeyed)
+	case s.bytes > maxObeyedBytes:
+		return nil, fmt.Errorf("%s obeys files of the folder with more than %d MiB", s.preset.Title, maxObeyedBytes>>20)
+	}
+	s.q.Files = append(s.q.Files, trust.NewFile(filepath.Join(s.folder, file), content, strings.HasPrefix(filepath.Base(file), ".env")))
+	s.q.Requests = append(s.q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, which %s", "settings", file, why), Dangerous: true})
+	return content, nil
+}
+
+// imports adds a file of instructions if it imports others, and those.
+func (s *settingsSearch) imports(file string) error {
+	content, err := confined.Read(s.folder, file, document.MaxBytes)
+	if err != nil {
+		return fmt.Errorf("the file %s cannot be read: %w", file, err)
+	}
+	return s.importsOf(file, string(content), maxImports)
+}
+
+func (s *settingsSearch) importsOf(file, content string, depth int) error {
+	for _, found := range imported.FindAllStringSubmatch(content, -1) {
+		name := strings.TrimRight(found[1], ".,;:)\"'")
+		at := filepath.Join(filepath.Dir(file), name)
+		outside := strings.HasPrefix(name, "~") || filepath.IsAbs(name) || !filepath.IsLocal(at)
+		if !outside {
+			if info, err := os.Lstat(filepath.Join(s.folder, at)); err != nil || info.IsDir() {
+				continue // a name, such as that of a person
+			}
+		}
+		if _, err := s.add(file, "brings other files into what the model is told"); err != nil {
+			return err
+		}
+		if outside {
+			text := fmt.Sprintf("%-9s %s brings in %s, which is outside of the folder", "import", file, name)
+			if !slices.ContainsFunc(s.q.Requests, func(r trust.Request) bool { return r.Text == text }) {
+				s.q.Requests = append(s.q.Requests, trust.Request{Text: text, Dangerous: true})
+			}
+			continue
+		}
+		below, err := s.add(at, "is imported by "+file)
+		if err == nil && depth > 1 {
+			err = s.importsOf(at, string(below), depth-1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// imported finds imports such as "@docs/rules.md".
+var imported = regexp.MustCompile(`(?:^|\s)@([^\s@]+)`)
+
+// namedIn returns the parts of a text that may be paths in the folder. What follows
+// "${CLAUDE_PROJECT_DIR}" or "/workspace" begins with "./".
+func namedIn(text string) []string {
+	seen := make(map[string]bool)
+	for _, word := range strings.FieldsFunc(projectDir.ReplaceAllString(text, " ./"), func(r rune) bool { return strings.ContainsRune(" \t\r\n\\\"'`,;=()[]{}<>|&", r) }) {
+		word = strings.TrimPrefix(strings.TrimPrefix(word, "file:"), "@")
+		if strings.ContainsAny(word, "./") {
+			seen[word] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+var projectDir = regexp.MustCompile(`(?:\$\{?CLAUDE_PROJECT_DIR\}?|\$PWD|/workspace)[\\"']*/`)

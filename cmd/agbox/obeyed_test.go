@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/presets"
+)
+
+func TestAllFilesThatAnAgentObeysAreAskedAbout(t *testing.T) {
+	const may, named, imported, brings = "may run programs", "is named by ", "is imported by ", "brings other files"
+	for name, c := range map[string]struct {
+		agent string
+		files map[string]string
+		want  []string
+	}{
+		"nothing": {"claude", map[string]string{"CLAUDE.md": "Ask @anna, and use @types/node.\n", "src/a": "", "AGENTS.md": "@src/a"}, nil},
+		"commands, agents and skills, in any folder": {"claude",
+			map[string]string{".claude/agents/a.md": "", "sub/deep/.claude/skills/s/SKILL.md": "", "sub/claude/x": ""},
+			[]string{".claude/agents/a.md " + may, "sub/deep/.claude/skills/s/SKILL.md " + may}},
+		"programs of hooks": {"claude",
+			map[string]string{
+				".claude/settings.json": `{"hooks": {"SessionStart": [{"hooks": [{"command": "sh tools/a.sh && \"$CLAUDE_PROJECT_DIR\"/tools/b.sh; ${CLAUDE_PROJECT_DIR}/tools/c.sh /workspace/tools/d.sh"}]}]}, "permissions": {"allow": ["Read(src/**)"]}}`,
+				"tools/a.sh":            "", "tools/b.sh": "", "tools/c.sh": "", "tools/d.sh": "", "tools/e.sh": "", "src/x": "",
+			},
+			[]string{".claude/settings.json " + may, "tools/a.sh " + named, "tools/b.sh " + named, "tools/c.sh " + named, "tools/d.sh " + named}},
+		"a folder of plugins": {"claude",
+			map[string]string{".claude/settings.json": `{"source": "directory", "path": "./market"}`, "market/p/hooks.json": "", "src/x": ""},
+			[]string{".claude/settings.json " + may, "market/p/hooks.json " + named}},
+		"imports": {"claude",
+			map[string]string{"CLAUDE.md": "Read @docs/a.md.\n", "docs/a.md": "@b.md and @~/.claude/.credentials.json", "docs/b.md": "@a.md", "sub/CLAUDE.local.md": "@/etc/passwd @../../x"},
+			[]string{"CLAUDE.md " + brings, "docs/a.md " + imported, "docs/b.md " + imported, "docs/a.md brings in ~/.claude/.credentials.json, which is outside",
+				"sub/CLAUDE.local.md " + brings, "sub/CLAUDE.local.md brings in /etc/passwd", "sub/CLAUDE.local.md brings in ../../x"}},
+		"a server of Codex": {"codex", map[string]string{".codex/config.toml": "[mcp_servers.a]\ncommand = \"./serve\"\n", "serve": ""}, []string{".codex/config.toml " + may, "serve " + named}},
+		"what opencode includes": {"opencode",
+			map[string]string{"opencode.json": `{"plugin": ["./p.ts"], "key": "{file:keys/one}"}`, "p.ts": "", "keys/one": "", "tui.json": ""},
+			[]string{"opencode.json " + may, "p.ts " + named, "keys/one " + named, "tui.json " + may}},
+		"Gemini": {"gemini", map[string]string{".gemini/settings.json": `{"command": "bin/serve"}`, "bin/serve": "", ".env": "", "sub/.env": ""}, []string{".gemini/settings.json " + may, "bin/serve " + named, ".env " + may}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &presetOptions{preset: presets.Find(c.agent)}
+			q, err := o.obeyed(inFolder(t, c.files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := ""
+			for _, r := range q.Requests {
+				said += r.Text + "\n"
+			}
+			for _, want := range c.want {
+				what, why, _ := strings.Cut(want, " ")
+				if !strings.Contains(said, " "+what+", which "+why) && !strings.Contains(said, " "+want) {
+					t.Errorf("it does not say %q:\n%s", want, said)
+				}
+			}
+			if len(q.Requests) != len(c.want) {
+				t.Errorf("there are %d lines, want %d:\n%s", len(q.Requests), len(c.want), said)
+			}
+		})
+	}
+}
+
+func TestWhatCannotAllBeShownIsLeftOut(t *testing.T) {
+	many := map[string]string{}
+	for i := range maxObeyed + 1 {
+		many[fmt.Sprintf("sub/.claude/skills/%d", i)] = ""
+	}
+	large := map[string]string{}
+	for i := range 5 {
+		large[fmt.Sprintf(".claude/%d", i)] = strings.Repeat("x", 1<<20)
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		link  string
+		want  string
+	}{
+		"many": {many, "", "more than 256 files"}, "large": {large, "", "more than 4 MiB"},
+		"a folder behind a link":     {map[string]string{"x/a": ""}, "sub/.claude", "not a regular file"},
+		"a named file behind a link": {map[string]string{".claude/settings.json": "sh ./run"}, "run", "symbolic link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := inFolder(t, c.files)
+			if c.link != "" {
+				to := map[bool]string{true: "/etc/hostname", false: "../x"}[c.link == "run"]
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, c.link)), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(to, filepath.Join(dir, c.link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := &presetOptions{preset: presets.Find("claude")}
+			if _, err := o.obeyed(dir); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, want %q", err, c.want)
+			}
+		})
+	}
+}
