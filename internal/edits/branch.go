@@ -2,7 +2,7 @@ package edits
 
 import (
 	"context"
-	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -59,8 +59,12 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	if err != nil {
 		return Committed{}, err
 	}
+	defer b.objects.close()
 	var out Committed
 	decisions, err := b.decide(changes, o, &out)
+	if errors.As(err, new(*excess)) && !errors.As(err, new(*HistoryError)) {
+		err = &HistoryError{err}
+	}
 	if err != nil {
 		return Committed{}, err
 	}
@@ -121,6 +125,8 @@ type branch struct {
 	second string
 	// exact is set if parent is the sandbox's commit.
 	exact bool
+	// objects reads objects of the own repository.
+	objects *objects
 	// known are commits that the target has.
 	known []string
 	// entries are the files of the tree by path, below the folder.
@@ -136,7 +142,7 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &branch{target: t, ref: "refs/heads/" + o.Branch, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
+	b := &branch{target: t, ref: "refs/heads/" + o.Branch, objects: &objects{git: t.own}, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
 	if _, err := b.own.run(nil, "check-ref-format", b.ref); err != nil || strings.HasPrefix(o.Branch, "-") {
 		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
 	}
@@ -165,13 +171,13 @@ func (b *branch) at(commit string) error {
 	}
 	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", commit)
 	if err == nil {
-		b.list(out)
+		b.remember(out)
 	}
 	return err
 }
 
-// list remembers the entries that git ls-tree prints.
-func (b *branch) list(out []byte) {
+// remember remembers the entries that git ls-tree prints.
+func (b *branch) remember(out []byte) {
 	for entry := range strings.SplitSeq(string(out), "\x00") {
 		meta, name, ok := strings.Cut(entry, "\t")
 		words := strings.Fields(meta)
@@ -204,8 +210,7 @@ func (b *branch) state(name string) (*File, error) {
 	if e.object == "" || err != nil {
 		return nil, err
 	}
-	content, err := b.read(name)
-	return &File{Link: e.mode == "120000", Executable: e.mode == "100755", Size: int64(len(content)), Sum: sha256.Sum256(content)}, err
+	return b.objects.file(e)
 }
 
 // entry returns the file of a path in the tree; without an object if there is none.
@@ -228,7 +233,7 @@ func (b *branch) entry(name string) (treeEntry, error) {
 }
 
 func (b *branch) read(name string) ([]byte, error) {
-	return b.own.run(nil, "cat-file", "blob", b.entries[name].object)
+	return b.objects.content(b.entries[name].object, maxRead)
 }
 
 func (b *branch) freed(name string, removed map[string]bool) (bool, error) {

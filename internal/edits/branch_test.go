@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -406,6 +407,11 @@ func TestHostileCommitsAreRefused(t *testing.T) {
 			}
 			in.must("o\n", "hash-object", "-w", "--stdin")
 		},
+		"trees in trees that stand for 10^10 paths": func(in repository) { in.onTree(in.nested(10)) },
+		"the same in a commit whose files the next one removes": func(in repository) {
+			in.onTree(in.nested(10))
+			in.onTree(strings.TrimSpace(in.must("", "rev-parse", "HEAD~:")))
+		},
 		"a pack that is none": func(in repository) {
 			in.commit("new", tree{"new": "n\n"})
 			in.must("", "gc", "-q")
@@ -437,6 +443,69 @@ func TestHostileCommitsAreRefused(t *testing.T) {
 func (g repository) onTree(object string) {
 	g.t.Helper()
 	g.must("", "update-ref", "HEAD", strings.TrimSpace(g.must("", "commit-tree", object, "-p", "HEAD", "-m", "hostile")))
+}
+
+// nested makes a tree of 10 equal trees of 10 equal trees, and so on.
+func (g repository) nested(depth int) string {
+	g.t.Helper()
+	object := strings.TrimSpace(g.must("x\n", "hash-object", "-w", "--stdin"))
+	kind := "100644 blob "
+	for range depth {
+		var list strings.Builder
+		for i := range 10 {
+			fmt.Fprintf(&list, "%s%s\t%d\n", kind, object, i)
+		}
+		object, kind = strings.TrimSpace(g.must(list.String(), "mktree")), "040000 tree "
+	}
+	return object
+}
+
+func TestLongSubjectsAndLinksOfASandboxAreCut(t *testing.T) {
+	base := tree{"a": "1\n"}
+	g := repo(t, base)
+	copied := g.head()
+	in := g.inside()
+	for name, text := range map[string]string{"text": strings.Repeat("long ", 1<<20), "no text": "\xff" + strings.Repeat("\u0301", 1<<20)} {
+		message := filepath.Join(t.TempDir(), name)
+		tree{name: text}.write(t, filepath.Dir(message))
+		in.must("", "commit", "-q", "--allow-empty", "-F", message)
+	}
+	blob := strings.TrimSpace(in.must(strings.Repeat("x", 1<<20), "hash-object", "-w", "--stdin"))
+	in.onTree(strings.TrimSpace(in.must("120000 blob "+blob+"\tlink\n", "mktree")))
+	out, err := g.bringHistory(in, copied, base)
+	if err != nil || len(out.Commits) != 3 || len(out.Links) != 1 {
+		t.Fatalf("%v: %d commits, %d links", err, len(out.Commits), len(out.Links))
+	}
+	for _, one := range out.Commits {
+		if len(one.Subject) > maxSubject || one.Subject == "" {
+			t.Errorf("a subject has %d bytes", len(one.Subject))
+		}
+	}
+	if n := len(out.Links[0].Target); n != maxLink {
+		t.Errorf("the target of a link has %d bytes", n)
+	}
+}
+
+func TestObjectsAreReadByOneGitWithinBounds(t *testing.T) {
+	g := repo(t, tree{"a": "one\n", "empty": ""})
+	o := &objects{git: &git{ctx: t.Context(), dir: g.dir, limited: true}, left: 10}
+	defer o.close()
+	name := func(of string) string { return strings.TrimSpace(g.must("", "rev-parse", "HEAD:"+of)) }
+	for _, want := range []struct {
+		of, text string
+		most     int64
+	}{{"a", "on", 2}, {"empty", "", 9}, {"a", "one\n", 9}} {
+		if got, err := o.content(name(want.of), want.most); err != nil || string(got) != want.text {
+			t.Errorf("%s is %q, %v", want.of, got, err)
+		}
+	}
+	git := o.cmd.Process.Pid
+	if _, err := o.content(strings.Repeat("0", 40), 9); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("an object that is missing: %v", err)
+	}
+	if _, err := o.file(treeEntry{object: name("a")}); !errors.As(err, new(*excess)) || o.cmd.Process.Pid != git {
+		t.Errorf("beyond the bound: %v", err)
+	}
 }
 
 // What a repository says about itself besides its objects counts for nothing.

@@ -213,7 +213,7 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 		if object == plain[n] || object == "" {
 			continue
 		}
-		content, err := b.own.run(nil, "cat-file", "blob", object)
+		content, err := b.objects.content(object, maxRead)
 		if err != nil {
 			return err
 		}

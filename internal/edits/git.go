@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,8 +30,12 @@ type git struct {
 	env         []string
 	// ownConfig lets the user's and the system's configuration apply.
 	ownConfig bool
-	// bounded limits memory, time and the size of files: for objects of a sandbox.
+	// bounded limits memory, time and the size of files: for objects of a sandbox. memory is a
+	// lower limit of memory in bytes, if it is not 0.
 	bounded bool
+	memory  uint64
+	// limited limits the output that run returns: for what depends on commits of a sandbox.
+	limited bool
 }
 
 // bounds are the limits of a bounded git: bytes of address space and of a file, and seconds.
@@ -57,20 +62,58 @@ func scratchRepository(ctx context.Context, dir string, flags ...string) (*git, 
 	return g, err
 }
 
-// run runs git with an input, and returns its output.
-func (g *git) run(stdin io.Reader, args ...string) ([]byte, error) {
-	var out bytes.Buffer
-	err := g.pipe(stdin, &out, args...)
-	return out.Bytes(), err
+// maxOutput and maxPaths are the limits of a limited output: bytes, and paths of a list.
+const (
+	maxOutput = 128 << 20
+	maxPaths  = 1_000_000
+)
+
+// excess is the error for more than agbox reads of commits of a sandbox.
+type excess struct{ what string }
+
+// Error says of what there is too much.
+func (e *excess) Error() string { return e.what }
+
+var errTooManyPaths = &excess{fmt.Sprintf("they have more than %d paths, or more than %d MiB of them", maxPaths, maxOutput>>20)}
+
+// output is what git prints.
+type output struct {
+	text    bytes.Buffer
+	limited bool
+	// paths is the number of zero bytes, with which lists end their paths, and full is set
+	// beyond a limit.
+	paths int
+	full  bool
 }
 
-func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
+// Write fails beyond a limit, which ends git.
+func (o *output) Write(p []byte) (int, error) {
+	o.paths += bytes.Count(p, []byte{0})
+	if o.limited && (o.text.Len()+len(p) > maxOutput || o.paths > maxPaths) {
+		o.full = true
+		return 0, errTooManyPaths
+	}
+	return o.text.Write(p)
+}
+
+// run runs git with an input, and returns its output.
+func (g *git) run(stdin io.Reader, args ...string) ([]byte, error) {
+	out := output{limited: g.limited}
+	err := g.pipe(stdin, &out, args...)
+	if out.full {
+		return nil, errTooManyPaths
+	}
+	return out.text.Bytes(), err
+}
+
+// command prepares to run git.
+func (g *git) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(g.ctx, "git")
 	for _, one := range fixed {
 		cmd.Args = append(cmd.Args, "-c", one)
 	}
 	cmd.Args = append(cmd.Args, args...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout = g.dir, stdin, stdout
+	cmd.Dir = g.dir
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "GIT_") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
 			cmd.Env = append(cmd.Env, v)
@@ -84,16 +127,29 @@ func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
 		cmd.Env = append(cmd.Env, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
 	}
 	cmd.Env = append(cmd.Env, g.env...)
+	return cmd
+}
+
+// started starts git.
+func started(cmd *exec.Cmd) error {
+	err := cmd.Start()
+	if errors.Is(err, exec.ErrNotFound) {
+		return ErrNoGit
+	}
+	return err
+}
+
+func (g *git) pipe(stdin io.Reader, stdout io.Writer, args ...string) error {
+	cmd := g.command(args...)
+	cmd.Stdin, cmd.Stdout = stdin, stdout
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	err := cmd.Start()
+	err := started(cmd)
 	if err == nil {
 		err = errors.Join(g.bound(cmd.Process.Pid), cmd.Wait())
 	}
 	var exit *exec.ExitError
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return ErrNoGit
 	case g.ctx.Err() != nil:
 		return g.ctx.Err()
 	case errors.As(err, &exit) && endedBy(exit, syscall.SIGPIPE):
@@ -123,7 +179,11 @@ func (g *git) bound(pid int) error {
 	if !g.bounded {
 		return nil
 	}
-	for what, most := range bounds {
+	limits := maps.Clone(bounds)
+	if g.memory > 0 {
+		limits[unix.RLIMIT_DATA] = g.memory
+	}
+	for what, most := range limits {
 		err := unix.Prlimit(pid, what, &unix.Rlimit{Cur: most, Max: most}, nil)
 		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
 			return fmt.Errorf("limit git: %w", err)

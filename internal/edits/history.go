@@ -1,8 +1,6 @@
 package edits
 
 import (
-	"bytes"
-	"crypto/sha256"
 	big "encoding/binary"
 	"errors"
 	"fmt"
@@ -48,10 +46,16 @@ func (e *HistoryError) Error() string {
 // Unwrap returns the cause.
 func (e *HistoryError) Unwrap() error { return e.Err }
 
-// maxCommits is the maximum number of commits of a sandbox, and maxNew that of their objects.
 const (
+	// maxCommits is the maximum number of commits of a sandbox, and maxNew that of their objects.
 	maxCommits = 10_000
 	maxNew     = 500_000
+	// maxSubject is the maximum length of a subject, and maxLink that of the target of a link,
+	// in bytes. What is longer is cut.
+	maxSubject = 200
+	maxLink    = 4 << 10
+	// listMemory is the memory of a git that lists what commits have, in bytes.
+	listMemory = 1 << 30
 )
 
 // adopt takes the commits of a sandbox: the work goes on top of them, or if the branch has others,
@@ -69,6 +73,7 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	if out.Rewritten = rewritten; len(all) == 0 || err != nil {
 		return err
 	}
+	b.own.limited = true
 	b.known = append(b.known, h.Copied)
 	changes, links, err := b.touched(h)
 	if err == nil {
@@ -94,11 +99,26 @@ func (b *branch) adopt(h *History, out *Committed) error {
 
 // isAbove reports whether a commit has another one below it, or is it.
 func (b *branch) isAbove(commit, other string) (bool, error) {
-	_, err := b.own.run(nil, "merge-base", "--is-ancestor", other, commit)
+	_, err := b.list("merge-base", "--is-ancestor", other, commit)
 	if status(err) == 1 {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// list runs git on commits of a sandbox, within bounds. The objects are as they should be, but
+// few of them may stand for any number of paths. Its errors are HistoryErrors.
+func (b *branch) list(args ...string) ([]byte, error) {
+	g := *b.own
+	g.bounded, g.limited, g.memory = true, true, listMemory
+	out, err := g.run(nil, args...)
+	if failed := new(gitError); errors.As(err, &failed) && strings.Contains(strings.ToLower(failed.said), "out of memory") {
+		err = errTooManyPaths
+	}
+	if err != nil && b.own.ctx.Err() == nil {
+		err = &HistoryError{err}
+	}
+	return out, err
 }
 
 // receive checks the commits of a sandbox and stores them in the own repository. It returns those
@@ -118,18 +138,19 @@ func (b *branch) receive(h *History) (all []SandboxCommit, rewritten bool, err e
 		{"rev-parse", "--verify", "-q", h.Tip + "^{commit}"}, {"merge-base", "--is-ancestor", h.Copied, h.Tip},
 		{"rev-list", "--objects", "--quiet", h.Tip, "^" + h.Copied},
 	} {
-		if _, err := b.own.run(nil, check...); err != nil {
-			return nil, false, &HistoryError{err}
+		if _, err := b.list(check...); err != nil {
+			return nil, false, err
 		}
 	}
-	args := []string{"log", "--topo-order", "--encoding=UTF-8", "--max-count=" + strconv.Itoa(maxCommits+1), "--format=%H %s", "-z"}
-	out, err := b.own.run(nil, append(args, b.fresh(h)...)...)
+	args := []string{"log", "--topo-order", "--encoding=UTF-8", "--max-count=" + strconv.Itoa(maxCommits+1), fmt.Sprintf("--format=%%H %%<(%d,trunc)%%s", maxSubject), "-z"}
+	out, err := b.list(append(args, b.fresh(h)...)...)
 	if len(out) == 0 {
 		return nil, false, err
 	}
 	for line := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		id, subject, _ := strings.Cut(line, " ")
-		all = append(all, SandboxCommit{id, subject})
+		subject = strings.TrimRight(subject[:min(len(subject), maxSubject)], " ") // git cuts only text
+		all = append(all, SandboxCommit{strings.Clone(id), strings.ToValidUTF8(subject, "")})
 	}
 	if len(all) > maxCommits {
 		err = &HistoryError{fmt.Errorf("there are more than %d", maxCommits)}
@@ -229,7 +250,7 @@ func exists(name string) bool {
 // links among them.
 func (b *branch) touched(h *History) (changes []Change, links []Link, err error) {
 	args := []string{"log", "-m", "--root", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev"}
-	out, err := b.own.run(nil, append(args, b.fresh(h)...)...)
+	out, err := b.list(append(args, b.fresh(h)...)...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -257,7 +278,7 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, err error)
 			}
 		}
 		if mode == "120000" {
-			to, err := b.own.run(nil, "cat-file", "blob", object)
+			to, err := b.objects.content(object, maxLink)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -268,14 +289,33 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, err error)
 	return changes, links, nil
 }
 
+// twoEntries are what the commit that was copied in and the tip have of a path; without an object
+// if there is none.
+type twoEntries struct{ was, tip treeEntry }
+
 // differing returns the paths in which the tip differs from the commit that was copied in.
-func (b *branch) differing(h *History) (map[string]bool, error) {
-	out, err := b.own.run(nil, "diff-tree", "-r", "-z", "--name-only", "--no-renames", h.Copied, h.Tip)
-	all := make(map[string]bool)
-	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
-		all[name] = name != ""
+func (b *branch) differing(h *History) (map[string]twoEntries, error) {
+	out, err := b.list("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", h.Copied, h.Tip)
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	all := make(map[string]twoEntries)
+	words := strings.Split(string(out), "\x00")
+	for i := 0; i+1 < len(words); i += 2 {
+		meta := strings.Fields(strings.TrimPrefix(words[i], ":"))
+		if len(meta) != 5 {
+			return nil, fmt.Errorf("git diff-tree named a change as %q", words[i])
+		}
+		var two twoEntries
+		if meta[0] != "000000" {
+			two.was = treeEntry{meta[0], meta[2]}
+		}
+		if meta[1] != "000000" {
+			two.tip = treeEntry{meta[1], meta[3]}
+		}
+		all[words[i+1]] = two
+	}
+	return all, nil
 }
 
 // exactly makes the tree of the tip what the workspace has, in the files that the commits have
@@ -286,12 +326,13 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 		return nil, err
 	}
 	decisions = slices.Clone(decisions)
+	known := make(map[string]bool)
 	for i := range decisions {
 		d := &decisions[i]
-		if !left[d.Path] || d.blocked {
+		if _, differs := left[d.Path]; !differs || d.blocked {
 			continue
 		}
-		left[d.Path] = false
+		known[d.Path] = true
 		d.new, d.content, d.Why = d.After, nil, ""
 		switch {
 		case Same(d.old, d.After):
@@ -302,13 +343,9 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 			d.Kind = Written
 		}
 	}
-	was, err := b.treeOf(h.Copied)
-	if err != nil {
-		return nil, err
-	}
-	for name, reverted := range left {
-		if reverted && !h.Apart[name] {
-			if d, err := b.reverted(h, name, was[name]); err != nil {
+	for name, two := range left {
+		if !known[name] && !h.Apart[name] {
+			if d, err := b.reverted(h, name, two.was); err != nil {
 				return nil, err
 			} else if d != nil {
 				decisions = append(decisions, *d)
@@ -336,11 +373,11 @@ func (b *branch) reverted(h *History, name string, was treeEntry) (*decision, er
 	if now == nil {
 		return d, nil
 	}
-	content, err := b.own.run(nil, "cat-file", "blob", was.object)
-	if err != nil || sha256.Sum256(content) != now.Sum {
+	f, err := b.objects.file(was)
+	if err != nil || f.Sum != now.Sum {
 		return nil, err // it is stored in another way: the commit's version stays
 	}
-	d.Kind, d.new, d.content = Written, now, content
+	d.Kind, d.new, d.object = Written, now, was.object
 	d.After = now
 	return d, nil
 }
@@ -363,23 +400,15 @@ func (b *branch) beside(h *History, decisions []decision) ([]decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	was, err := b.treeOf(h.Copied)
-	if err != nil {
-		return nil, err
-	}
-	tip, err := b.treeOf(h.Tip)
-	if err != nil {
-		return nil, err
-	}
 	for _, d := range decisions {
-		left[d.Path] = false
+		delete(left, d.Path)
 	}
-	for name, differs := range left {
-		if !differs || !h.Apart[name] || tip[name].object == "" || b.entries[name] == tip[name] {
+	for name, two := range left {
+		if !h.Apart[name] || two.tip.object == "" || b.entries[name] == two.tip {
 			continue
 		}
 		old, err := b.entry(name)
-		d := put(name, nil, tip[name])
+		d := put(name, nil, two.tip)
 		switch blocked := new(errBlocked); {
 		case d == nil:
 			continue
@@ -387,7 +416,7 @@ func (b *branch) beside(h *History, decisions []decision) ([]decision, error) {
 			d.Kind, d.Why = Refused, blocked.why
 		case err != nil:
 			return nil, err
-		case old != was[name]:
+		case old != two.was:
 			d.Kind, d.Why = Refused, "both have changed it"
 		case old.object != "":
 			d.Before = &File{Link: old.mode == "120000", Executable: old.mode == "100755"}
@@ -402,14 +431,4 @@ func ignoreBlocked(err error) error {
 		return nil
 	}
 	return err
-}
-
-// treeOf lists the tree of a commit.
-func (b *branch) treeOf(commit string) (map[string]treeEntry, error) {
-	other := branch{target: b.target, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
-	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", commit)
-	if err == nil {
-		other.list(bytes.Clone(out))
-	}
-	return other.entries, err
 }

@@ -1,0 +1,147 @@
+package edits
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// maxRead is the maximum size in bytes of all contents that are read beside commits of a sandbox.
+const maxRead = 2 * MaxContents
+
+var errTooLarge = &excess{fmt.Sprintf("their files have more than %d GiB, or one has more than %d GiB", maxRead>>30, MaxContent>>30)}
+
+// objects reads objects of a repository, all by one process of git. It is for one goroutine.
+type objects struct {
+	git *git
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+	// left is how many bytes may still be read.
+	left int64
+}
+
+// start starts git, if it does not run yet.
+func (o *objects) start() (err error) {
+	if o.cmd != nil {
+		return nil
+	}
+	if o.left == 0 && o.git.limited {
+		o.left = maxRead
+	} else if o.left == 0 {
+		o.left = math.MaxInt64
+	}
+	g := *o.git
+	g.bounded = g.limited
+	cmd := g.command("cat-file", "--batch")
+	if o.in, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := started(cmd); err != nil {
+		return err
+	}
+	o.cmd, o.out = cmd, bufio.NewReader(out)
+	return g.bound(cmd.Process.Pid)
+}
+
+// close ends git.
+func (o *objects) close() {
+	if o.cmd != nil {
+		_ = o.in.Close()
+		_ = o.cmd.Process.Kill()
+		_ = o.cmd.Wait() // it was killed
+		o.cmd = nil
+	}
+}
+
+// open returns the size of an object, and its content, which must be read before the next.
+func (o *objects) open(object string) (int64, io.Reader, error) {
+	if err := o.start(); err != nil {
+		return 0, nil, err
+	}
+	_, err := io.WriteString(o.in, object+"\n")
+	line := ""
+	if err == nil {
+		line, err = o.out.ReadString('\n')
+	}
+	if o.git.ctx.Err() != nil {
+		return 0, nil, o.git.ctx.Err()
+	}
+	words := strings.Fields(line)
+	if err == nil && len(words) != 3 {
+		err = errors.New(strings.TrimSpace(line))
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("git cannot read the object %s: %w", object, err)
+	}
+	size, err := strconv.ParseInt(words[2], 10, 64)
+	if o.left -= size; err == nil && (o.left < 0 || o.git.limited && size > MaxContent) {
+		err = errTooLarge
+	}
+	return size, &whole{io.LimitReader(o.out, size), o.out}, err
+}
+
+// whole reads an object, and then the line break behind it.
+type whole struct {
+	io.Reader
+	behind *bufio.Reader
+}
+
+func (w *whole) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if err == io.EOF && w.behind != nil {
+		if _, failed := w.behind.Discard(1); failed != nil {
+			err = failed
+		}
+		w.behind = nil
+	}
+	return n, err
+}
+
+// content returns an object, or its first bytes.
+func (o *objects) content(object string, most int64) ([]byte, error) {
+	size, from, err := o.open(object)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	n, err := io.Copy(&out, io.LimitReader(from, most))
+	return out.Bytes(), rest(n, size, from, err)
+}
+
+// rest reads the rest of an object.
+func rest(n, size int64, from io.Reader, err error) error {
+	if err == nil {
+		var more int64
+		more, err = io.Copy(io.Discard, from)
+		n += more
+	}
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// file describes an object as a file.
+func (o *objects) file(e treeEntry) (*File, error) {
+	size, from, err := o.open(e.object)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{Link: e.mode == "120000", Executable: e.mode == "100755", Size: size}
+	sum := sha256.New()
+	n, err := io.Copy(sum, from)
+	sum.Sum(f.Sum[:0])
+	return f, rest(n, size, from, err)
+}
