@@ -143,6 +143,9 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			return AppliedWork{}, err
 		}
 		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance)
+		if err == nil && !again && w.allCame(o, done) {
+			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Commit: w.tip}, nil)
+		}
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
 			return slices.ContainsFunc(done.Outcomes, func(o WorkOutcome) bool { return o.Path == old.Path && o.Conflict() })
@@ -159,17 +162,23 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
 func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
-	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
+	tip := ""
+	from, err := c.origin(ctx, id)
+	if err == nil {
+		tip, err = c.tip(ctx, id, from)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0 && tip != ""
 	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, commits)
 	if err != nil {
 		return nil, nil, err
 	}
-	if commits && w.head != "" {
-		history, err = c.history(ctx, id, w)
-		if err == nil && history != nil {
-			err = c.copied(ctx, id, w, history)
-		}
-		if err != nil {
+	w.tip = tip
+	if commits {
+		history = c.history(ctx, id, w)
+		if err = c.copied(ctx, id, w, history); err != nil {
 			w.Close()
 			return nil, nil, err
 		}
@@ -178,6 +187,12 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 		w.Changes = edits.Renames(w.Changes)
 	}
 	return w, history, nil
+}
+
+// allCame reports whether nothing of the commits of the sandbox is left in it.
+func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
+	return w.tip != w.brought && w.tip != "" && !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0 &&
+		done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }
 
 // apply brings the work. again means that it ended what an earlier call had begun.
@@ -260,6 +275,10 @@ func (c *Client) ownCopies(ctx context.Context, id string, w *Work, o ApplyOptio
 
 // advanceBase makes files the base of a sandbox, or notes that they went to a branch.
 func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile, branch bool) error {
+	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID, Branch: branch}, files)
+}
+
+func (c *Client) advanceTo(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {
 	return c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -267,7 +286,7 @@ func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edit
 		if err != nil {
 			return true, err
 		}
-		if err := sendBase(stream, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID, Branch: branch}, files); err != nil && !errors.Is(err, io.EOF) {
+		if err := sendBase(stream, open, files); err != nil && !errors.Is(err, io.EOF) {
 			return true, err
 		}
 		_, err = stream.CloseAndRecv()

@@ -30,8 +30,47 @@ var (
 	isBranch = regexp.MustCompile(`^refs/heads/[^\x00-\x20]+$`).MatchString
 )
 
-// history returns the repository in a workspace; nil if it has no commits since it was copied in.
-func (c *Client) history(ctx context.Context, sandboxID string, w *Work) (*edits.History, error) {
+// origin returns from where a workspace was copied, without what has changed.
+func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err error) {
+	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // ends the comparison
+		stream, err := api.CompareWorkspace(ctx, &agboxv1.CompareWorkspaceRequest{SandboxId: sandboxID, NamesOnly: true})
+		if err != nil {
+			return true, err
+		}
+		m, err := stream.Recv()
+		if err != nil {
+			return true, err
+		}
+		w = new(Work)
+		w.from(m.GetBase())
+		return true, nil
+	})
+	return w, err
+}
+
+// NewCommit returns the newest commit that a sandbox, which may be stopped, has made in its
+// workspace, if ApplyWork has not brought its commits, or all work up to it, yet; else "".
+func (c *Client) NewCommit(ctx context.Context, sandbox string) (string, error) {
+	w, err := c.origin(ctx, sandbox)
+	if err != nil {
+		return "", err
+	}
+	tip, err := c.tip(ctx, sandbox, w)
+	if err != nil || tip == w.brought {
+		return "", err
+	}
+	return tip, nil
+}
+
+// tip returns the commit that HEAD of the repository in a workspace names; "" if that is no other
+// than was copied in. It must come before the comparison: what changes in between is then work
+// that is not committed.
+func (c *Client) tip(ctx context.Context, sandboxID string, w *Work) (string, error) {
+	if w.head == "" {
+		return "", nil
+	}
 	git := w.Target + "/.git/"
 	read := func(name string, most int) (string, error) {
 		text, err := c.readOne(ctx, sandboxID, git+name, most)
@@ -45,7 +84,7 @@ func (c *Client) history(ctx context.Context, sandboxID string, w *Work) (*edits
 	tip, err := read("HEAD", maxHead)
 	if name, is := strings.CutPrefix(tip, "ref: "); is && err == nil {
 		if !isBranch(name) || slices.Contains(strings.Split(name, "/"), "..") {
-			return nil, nil
+			return "", nil
 		}
 		if tip, err = read(name, maxHead); tip == "" && err == nil {
 			var packed string
@@ -58,11 +97,16 @@ func (c *Client) history(ctx context.Context, sandboxID string, w *Work) (*edits
 		}
 	}
 	if !isCommit(tip) || tip == w.head || err != nil {
-		return nil, err
+		return "", err
 	}
-	return &edits.History{Copied: w.head, Tip: tip, Base: w.shared.Files, Objects: func(to io.Writer) error {
-		return c.ReadArchive(ctx, sandboxID, git+"objects", "objects", to, CopyOptions{})
-	}}, nil
+	return tip, nil
+}
+
+// history returns the repository in a workspace.
+func (c *Client) history(ctx context.Context, sandboxID string, w *Work) *edits.History {
+	return &edits.History{Copied: w.head, Tip: w.tip, Base: w.shared.Files, Objects: func(to io.Writer) error {
+		return c.ReadArchive(ctx, sandboxID, w.Target+"/.git/objects", "objects", to, CopyOptions{})
+	}}
 }
 
 // copied completes a history by what was copied in, and by what w does not show of the workspace.

@@ -35,8 +35,9 @@ type Work struct {
 	dir   *scratch.Dir
 	// shared has the base, if it was asked for.
 	shared edits.Shared
-	// head is the commit that was copied in; empty if there is none.
-	head string
+	// head is the commit that was copied in; empty if there is none. tip is that of the sandbox
+	// since, if it was asked for before, and brought the one up to which all came home.
+	head, tip, brought string
 	// landed are changes that Sync has made and the base does not have yet, and left is what
 	// it has moved away: a client or a daemon was killed.
 	landed []WorkChange
@@ -173,9 +174,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 		}
 		switch item := m.GetItem().(type) {
 		case *agboxv1.CompareWorkspaceResponse_Base:
-			w.Source, w.Target = item.Base.GetSource(), item.Base.GetTarget()
-			w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: item.Base.GetExcludePatterns(), Foreign: item.Base.GetForeign()}
-			w.head = item.Base.GetHead()
+			w.from(item.Base)
 		case *agboxv1.CompareWorkspaceResponse_BaseFile:
 			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
 		case *agboxv1.CompareWorkspaceResponse_Difference:
@@ -195,6 +194,12 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			return err
 		}
 	}
+}
+
+// from notes from where a workspace was copied.
+func (w *Work) from(b *agboxv1.WorkspaceBase) {
+	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
+	w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: b.GetExcludePatterns(), Foreign: b.GetForeign()}
 }
 
 func workFile(f *agboxv1.WorkspaceFile) *edits.File {

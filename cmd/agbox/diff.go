@@ -32,7 +32,8 @@ names, except in the patch. Without SANDBOX, write -- before PATH. What
 "agbox apply" has brought to the folder or to a branch is not shown again, except with
 --from-start. A conflict is shown until it is resolved.
 
-New files that a .gitignore in the sandbox names are left out. The inside of .git is
+New files that a .gitignore in the sandbox names and that its git does not track are left
+out. The inside of .git is
 never shown or brought back: a commit made in the sandbox comes out as the files that it
 changed. Empty folders, devices and FIFOs are left out too.
 

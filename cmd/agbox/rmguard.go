@@ -26,17 +26,23 @@ type loss struct {
 	// work is part of a sentence about changes that were never brought back; empty if there
 	// are none. hidden is why they cannot be seen.
 	work, hidden string
+	// commit is the newest commit of the sandbox, if it was not brought back.
+	commit string
 	// large is set if some are too large for "agbox apply".
 	large bool
 	// commands is part of a sentence about running commands besides the main command.
 	commands string
 }
 
-func (l loss) none() bool { return l.work == "" && l.commands == "" }
+func (l loss) none() bool { return l.work == "" && l.commit == "" && l.commands == "" }
 
 // String is the end of a sentence.
 func (l loss) String() string {
-	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commands}, func(s string) bool { return s == "" }), " and ")
+	commits := ""
+	if l.commit != "" {
+		commits = fmt.Sprintf("its commits up to %.12s", l.commit)
+	}
+	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, commits, l.commands}, func(s string) bool { return s == "" }), " and ")
 }
 
 // advice says how to keep what would be lost.
@@ -47,6 +53,9 @@ func (l loss) advice(sandbox string) string {
 		s = append(s, fmt.Sprintf("`agbox diff %s` tries again.", sandbox))
 	case l.work != "":
 		s = append(s, fmt.Sprintf("`agbox diff %s` shows the changes, `agbox apply %[1]s` brings them back.", sandbox))
+	}
+	if l.commit != "" {
+		s = append(s, fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits.", sandbox))
 	}
 	if l.large {
 		s = append(s, "It says how files come that are too large.")
@@ -100,6 +109,9 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		return hiddenWork(look, err), nil
 	}
 	defer w.Close()
+	if l.commit, err = c.NewCommit(look, h.GetSandboxId()); err != nil {
+		return hiddenWork(look, err), ctx.Err()
+	}
 	l.large = len(w.Large) > 0
 	if all := append(w.Changes, w.Large...); len(all) > 0 {
 		names := make([]string, len(all))

@@ -67,6 +67,9 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 	return a, err
 }
 
+// Brought notes up to which commit the sandbox's commits were brought.
+func (a *Advance) Brought(commit string) { a.index.Brought = commit }
+
 // Remove takes a file out of the base.
 func (a *Advance) Remove(path string) {
 	a.finishFile()

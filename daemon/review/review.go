@@ -120,7 +120,14 @@ func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base
 	if !o.All {
 		scan.ExcludePatterns = base.GetExcludePatterns()
 	}
+	tracked, err := c.tracked(ctx)
+	if err != nil {
+		return err
+	}
 	if err := c.scan(ctx, scan, c.found); err != nil {
+		return err
+	}
+	if err := c.addTracked(ctx, tracked, scan.GetExcludePatterns()); err != nil {
 		return err
 	}
 	if err := c.readLater(ctx); err != nil {

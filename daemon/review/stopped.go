@@ -58,6 +58,9 @@ type stopped struct {
 	tree    *gitignore.Tree
 	// skipped is the folder that was excluded last, with what is below it.
 	skipped string
+	// tracked is what git tracks, and excludes are the patterns of what does not count even so.
+	tracked  map[string]bool
+	excludes *gitignore.Tree
 }
 
 // compare compares all files except further names of files that have several.
@@ -71,6 +74,14 @@ func (s *stopped) compare(ctx context.Context) error {
 		}
 	}
 	var err error
+	if !s.o.All {
+		if s.excludes, err = gitignore.NewTree(excludes, false); err != nil {
+			return unusable(err)
+		}
+		if s.tracked, err = s.trackedIn(ctx); err != nil {
+			return err
+		}
+	}
 	if s.tree, err = gitignore.NewTree(excludes, !s.o.All); err != nil {
 		return unusable(err)
 	}
@@ -135,7 +146,9 @@ func (s *stopped) entry(path string, h *tar.Header, content io.Reader) error {
 	switch {
 	case folder && !skip:
 		return unusable(s.tree.EnterText(path, s.ignored[path]))
-	case folder || path == "" || s.seen[path] || skip && s.base.File(path) == nil:
+	case folder || path == "" || s.seen[path]:
+		return nil
+	case skip && s.base.File(path) == nil && !s.counts(path):
 		return nil
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink:
 		return nil

@@ -32,7 +32,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	}
 	defer base.Close()
 	err = stream.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{
-		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead()},
+		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead(), Brought: base.GetBrought()},
 	}})
 	if err == nil && req.GetWithBase() {
 		err = review.Files(base, stream.Send)
@@ -114,6 +114,9 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	a, err := review.New(f.files, f.paths).Begin(ctx, sb.ID, f.copiedFrom(sb), open.GetBranch())
 	if err != nil {
 		return err
+	}
+	if commit := open.GetCommit(); commit != "" {
+		a.Brought(commit)
 	}
 	if err := advance(a, stream.Recv); err != nil {
 		a.Discard()

@@ -3,6 +3,7 @@ package attacks
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,4 +72,44 @@ func TestCommitsOfASandboxBringNothingUnaskedThatTheHostWouldExecute(t *testing.
 	harness.WantSame(t, "what came besides", git(t, dir, "for-each-ref", "--format=%(refname)"), "refs/heads/again\nrefs/heads/fix\nrefs/heads/main\nrefs/heads/tree")
 	wantThere(t, dir, false, ".git/hooks/reference-transaction", ".vscode/tasks.json", "link")
 	git(t, dir, "fsck", "--strict")
+}
+
+// What git tracks inside is work although the copied .gitignore names it, and commits are work too.
+func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	for i, how := range []struct {
+		stopped bool
+		apply   []string
+		prints  string
+	}{
+		{prints: "A dist/x.js\n"}, {apply: []string{"--branch", "fix", "--squash"}, prints: "A dist/x.js\n"},
+		{apply: []string{"--branch", "fix"}, prints: ""}, {stopped: true, prints: "A dist/x.js\n"},
+	} {
+		name := fmt.Sprint("demo", i)
+		root := write(t, in, name, map[string]string{".gitignore": "/dist/\n", "a": "1\n"})
+		for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
+			git(t, root, args...)
+		}
+		in.Create(t, name, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+		inside(t, in, name, "cd /workspace; mkdir dist; echo 1 > dist/x.js; echo 1 > dist/other; git add -f dist/x.js; git commit -qm 'Add it'")
+		tip := strings.TrimSpace(inside(t, in, name, "git -C /workspace rev-parse --short=12 HEAD"))
+		if how.stopped {
+			in.Must(t, "stop", name)
+		}
+		in.Agbox(t, "diff", name, "--name-only").WantOutput(t, "dist/x.js\n", "")
+		lost := fmt.Sprintf("its commits up to %s. `agbox diff %[2]s` shows the changes, `agbox apply %[2]s` brings them back. `agbox apply %[2]s --branch NAME` brings the commits.", tip, name)
+		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose 1 changed file (dist/x.js) and "+lost) {
+			t.Errorf("rm: %d %s", r.Code, r.Stderr)
+		}
+		in.Must(t, "apply", name, "--branch", "part", "dist")
+		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose its commits up to "+tip) {
+			t.Errorf("rm when a part came: %d %s", r.Code, r.Stderr)
+		}
+		r := in.Agbox(t, append([]string{"apply", name}, how.apply...)...).Want(t, 0)
+		if how.apply == nil {
+			harness.WantSame(t, "the files", r.Stdout, how.prints)
+		}
+		in.Must(t, "rm", name)
+	}
 }

@@ -2219,7 +2219,9 @@ type WorkspaceBase struct {
 	// Paths below target that other copies and mounts brought in, relative to it.
 	Foreign []string `protobuf:"bytes,4,rep,name=foreign,proto3" json:"foreign,omitempty"`
 	// The commit that HEAD of its repository named when it was copied; empty if there was none.
-	Head          string `protobuf:"bytes,5,opt,name=head,proto3" json:"head,omitempty"`
+	Head string `protobuf:"bytes,5,opt,name=head,proto3" json:"head,omitempty"`
+	// The commit of the sandbox up to which its commits were brought; empty if none were.
+	Brought       string `protobuf:"bytes,6,opt,name=brought,proto3" json:"brought,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2285,6 +2287,13 @@ func (x *WorkspaceBase) GetForeign() []string {
 func (x *WorkspaceBase) GetHead() string {
 	if x != nil {
 		return x.Head
+	}
+	return ""
+}
+
+func (x *WorkspaceBase) GetBrought() string {
+	if x != nil {
+		return x.Brought
 	}
 	return ""
 }
@@ -2574,7 +2583,10 @@ type AdvanceBaseOpen struct {
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The files went to a branch of the folder's repository: they count as brought home, and
 	// the folder is what it was.
-	Branch        bool `protobuf:"varint,2,opt,name=branch,proto3" json:"branch,omitempty"`
+	Branch bool `protobuf:"varint,2,opt,name=branch,proto3" json:"branch,omitempty"`
+	// The commit up to which the work was brought as a whole, with its commits or without them.
+	// Empty changes nothing.
+	Commit        string `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2621,6 +2633,13 @@ func (x *AdvanceBaseOpen) GetBranch() bool {
 		return x.Branch
 	}
 	return false
+}
+
+func (x *AdvanceBaseOpen) GetCommit() string {
+	if x != nil {
+		return x.Commit
+	}
+	return ""
 }
 
 // AdvancedFile is a file of a base.
@@ -2972,13 +2991,14 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x06before\x18\x03 \x01(\fH\x00R\x06before\x12\x16\n" +
 	"\x05after\x18\x04 \x01(\fH\x00R\x05after\x125\n" +
 	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFileB\x06\n" +
-	"\x04item\"\x98\x01\n" +
+	"\x04item\"\xb2\x01\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
 	"\x10exclude_patterns\x18\x03 \x03(\tR\x0fexcludePatterns\x12\x18\n" +
 	"\aforeign\x18\x04 \x03(\tR\aforeign\x12\x12\n" +
-	"\x04head\x18\x05 \x01(\tR\x04head\"\xd1\x01\n" +
+	"\x04head\x18\x05 \x01(\tR\x04head\x12\x18\n" +
+	"\abrought\x18\x06 \x01(\tR\abrought\"\xd1\x01\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
@@ -2999,11 +3019,12 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"s\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\x94\x01\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
-	"\x06branch\x18\x02 \x01(\bR\x06branch\"[\n" +
+	"\x06branch\x18\x02 \x01(\bR\x06branch\x12\x1f\n" +
+	"\x06commit\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06commit\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +

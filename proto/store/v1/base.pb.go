@@ -46,7 +46,9 @@ type WorkspaceBase struct {
 	Branched []*BaseFile `protobuf:"bytes,9,rep,name=branched,proto3" json:"branched,omitempty"`
 	// The commit that HEAD of the folder's repository named when it was copied; empty if there was
 	// none.
-	Head          string `protobuf:"bytes,10,opt,name=head,proto3" json:"head,omitempty"`
+	Head string `protobuf:"bytes,10,opt,name=head,proto3" json:"head,omitempty"`
+	// The commit of the sandbox up to which its commits were brought; empty if none were.
+	Brought       string `protobuf:"bytes,11,opt,name=brought,proto3" json:"brought,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -147,6 +149,13 @@ func (x *WorkspaceBase) GetBranched() []*BaseFile {
 func (x *WorkspaceBase) GetHead() string {
 	if x != nil {
 		return x.Head
+	}
+	return ""
+}
+
+func (x *WorkspaceBase) GetBrought() string {
+	if x != nil {
+		return x.Brought
 	}
 	return ""
 }
@@ -317,7 +326,7 @@ var File_store_v1_base_proto protoreflect.FileDescriptor
 
 const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
-	"\x13store/v1/base.proto\x12\bstore.v1\"\xe6\x02\n" +
+	"\x13store/v1/base.proto\x12\bstore.v1\"\x80\x03\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -329,7 +338,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\x05first\x18\b \x03(\v2\x12.store.v1.BaseFileR\x05first\x12.\n" +
 	"\bbranched\x18\t \x03(\v2\x12.store.v1.BaseFileR\bbranched\x12\x12\n" +
 	"\x04head\x18\n" +
-	" \x01(\tR\x04head\"\xa6\x01\n" +
+	" \x01(\tR\x04head\x12\x18\n" +
+	"\abrought\x18\v \x01(\tR\abrought\"\xa6\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +

@@ -1,0 +1,115 @@
+package review
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"math"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/gitignore"
+)
+
+// What git tracks in a workspace is work although a .gitignore names it, as for git itself.
+
+// index is where git says what it tracks, and maxIndex the maximum size of that file in bytes. A
+// larger one counts as none.
+const (
+	index    = ".git/index"
+	maxIndex = 64 << 20
+)
+
+// tracked returns what git tracks in the workspace of a running sandbox.
+func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
+	if c.o.All {
+		return nil, nil
+	}
+	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
+		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + index), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: maxIndex}},
+	}})
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	in := &stream{t: t}
+	files := tar.NewReader(in)
+	h, err := files.Next()
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	var all map[string]bool
+	if err == nil {
+		all, err = c.indexed(h, files)
+	}
+	return all, in.explain(err)
+}
+
+// trackedIn is tracked for a sandbox that does not run.
+func (s *stopped) trackedIn(ctx context.Context) (all map[string]bool, err error) {
+	err = s.each(ctx, s.base.GetTarget()+"/"+index, func(_ string, h *tar.Header, content io.Reader) error {
+		all, err = s.indexed(h, content)
+		return err
+	})
+	return all, err
+}
+
+// indexed returns the paths that an index names.
+func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool, error) {
+	if h.Typeflag != tar.TypeReg || sizeOf(h) > maxIndex {
+		return nil, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(content, maxIndex))
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]bool)
+	for _, path := range gitignore.Tracked(text, max(20, len(c.base.GetHead())/2)) {
+		if c.base.File(path) == nil && Valid(path) && !c.foreign(path) {
+			all[path] = true
+		}
+	}
+	return all, nil
+}
+
+// addTracked compares what git tracks and the first scan has not shown, unless it is excluded from
+// the copy.
+func (c *comparison) addTracked(ctx context.Context, tracked map[string]bool, excludes []string) error {
+	left := 0
+	for path := range tracked {
+		if !c.seen[path] {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	return c.scan(ctx, &guestv1.WorkScan{ExcludePatterns: excludes, ChangedSince: math.MaxInt64}, func(path string, h *tar.Header, content io.Reader) error {
+		if !tracked[path] {
+			return nil
+		}
+		return c.found(path, h, content)
+	})
+}
+
+// counts reports whether git tracks an ignored file that is not excluded from the copy.
+func (s *stopped) counts(path string) bool {
+	if !s.tracked[path] {
+		return false
+	}
+	for at := range len(path) {
+		if path[at] == '/' {
+			if skip, err := s.excludes.Skip(path[:at], true); skip || err != nil {
+				return false
+			}
+		}
+	}
+	skip, err := s.excludes.Skip(path, false)
+	return !skip && err == nil
+}

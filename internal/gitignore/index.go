@@ -1,0 +1,73 @@
+package gitignore
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Tracked returns the paths that an index of git names: what is tracked although patterns name it.
+// hash is the size of the names of objects in bytes. An index is as hostile as all files of a
+// workspace: what cannot be read ends the list. (A split index has the rest elsewhere.)
+func Tracked(index []byte, hash int) (paths []string) {
+	const head, stat, extended = 12, 40, 0x4000
+	if len(index) < head || string(index[:4]) != "DIRC" {
+		return nil
+	}
+	version, count := binary.BigEndian.Uint32(index[4:]), binary.BigEndian.Uint32(index[8:])
+	if version < 2 || version > 4 {
+		return nil
+	}
+	last := ""
+	for rest := index[head:]; count > 0; count-- {
+		at := stat + hash + 2
+		if len(rest) < at {
+			return paths
+		}
+		mode := binary.BigEndian.Uint32(rest[24:])
+		if binary.BigEndian.Uint16(rest[at-2:])&extended != 0 {
+			at += 2
+		}
+		kept := 0
+		if version == 4 { // the path shares its beginning with the one before
+			cut, n := varint(rest[min(at, len(rest)):])
+			if n == 0 || cut > uint64(len(last)) {
+				return paths
+			}
+			at, kept = at+n, len(last)-int(cut)
+		}
+		end := bytes.IndexByte(rest[min(at, len(rest)):], 0)
+		if end < 0 {
+			return paths
+		}
+		last = last[:kept] + string(rest[at:at+end])
+		if len(last) > maxPath {
+			return paths
+		}
+		if mode>>12 == 0o10 || mode>>12 == 0o12 { // a file or a link
+			paths = append(paths, last)
+		}
+		size := at + end + 1
+		if version < 4 {
+			size = (at + end + 8) &^ 7
+		}
+		rest = rest[min(size, len(rest)):]
+	}
+	return paths
+}
+
+// maxPath is the maximum length of a path in bytes, as in the kernel.
+const maxPath = 4095
+
+// varint reads a number as git writes offsets; n is its size, 0 if it is none.
+func varint(b []byte) (value uint64, n int) {
+	for n < len(b) && n < 5 {
+		c := b[n]
+		n++
+		value = value<<7 | uint64(c&0x7f)
+		if c&0x80 == 0 {
+			return value, n
+		}
+		value++
+	}
+	return 0, 0
+}

@@ -1,0 +1,64 @@
+package gitignore
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTheIndexOfGitSaysWhatIsTracked(t *testing.T) {
+	for _, format := range []string{"sha1", "sha256"} {
+		for _, version := range []string{"2", "3", "4"} {
+			dir := t.TempDir()
+			git := func(args ...string) string {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...)
+				cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				return string(out)
+			}
+			git("init", "-q", "--object-format="+format)
+			for _, name := range []string{".gitignore", "a", "dist/" + strings.Repeat("long", 50), "dist/x.js", "dist/y.js", "new", "not added"} {
+				name = filepath.Join(dir, name)
+				if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(name, []byte("dist/\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink("a", filepath.Join(dir, "dist/link")); err != nil {
+				t.Fatal(err)
+			}
+			git("add", "-f", ".gitignore", "a", "dist")
+			git("add", "-N", "new") // makes it version 3 at least
+			git("update-index", "--index-version="+version)
+			index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := map[string]int{"sha1": 20, "sha256": 32}[format]
+			if got, want := Tracked(index, size), strings.Split(strings.TrimSuffix(git("ls-files", "-z"), "\x00"), "\x00"); !slices.Equal(got, want) {
+				t.Errorf("%s, version %s: %q, want %q", format, version, got, want)
+			}
+			for cut := range index { // damaged ones are read as far as that goes
+				Tracked(index[:cut], size)
+			}
+		}
+	}
+}
+
+func FuzzTracked(f *testing.F) {
+	f.Add([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x02" + strings.Repeat("\x00", 62) + "\x00a\x00"))
+	f.Fuzz(func(t *testing.T, index []byte) {
+		if got := Tracked(index, 20); len(got) > len(index) {
+			t.Errorf("%d paths of %d bytes", len(got), len(index))
+		}
+	})
+}
