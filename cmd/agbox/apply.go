@@ -202,7 +202,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		a.say("Nothing was changed in %s: both sides have changed %s. `agbox apply %s` merges them.", done.Folder, plural(conflicts+merged, "file", "files"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0 && o.Branch != "":
-		a.say("No commit was made: %s. Use another branch, or `agbox apply %s` without --branch.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		a.say("No commit was made: %s. `agbox apply %s` without --branch brings the work to the folder. Another branch helps only if it has of these files what the folder had when it was copied.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0:
 		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort removes the markers.", plural(conflicts, "conflict", "conflicts"), sandbox)

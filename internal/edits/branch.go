@@ -104,13 +104,15 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	if changes, err = b.convert(changes); err != nil {
 		return nil, err
 	}
+	if b.second != "" {
+		if changes, err = b.joining(o.History, changes); err != nil {
+			return nil, err
+		}
+	}
 	m := &merger{ctx: b.own.ctx, ours: b, dir: b.own.dir, label: o.Label}
 	decisions, err := m.plan(changes)
-	switch {
-	case err == nil && b.exact:
+	if err == nil && b.exact {
 		return b.exactly(o.History, decisions)
-	case err == nil && b.second != "":
-		return b.beside(o.History, decisions)
 	}
 	return decisions, err
 }
@@ -123,6 +125,8 @@ type branch struct {
 	ref, tip, parent string
 	// second is a further parent, the commits of the sandbox beside those of the branch.
 	second string
+	// joins are the files in which the sandbox's commit differs from the one below both.
+	joins map[string]twoEntries
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// objects reads objects of the own repository.

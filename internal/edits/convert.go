@@ -33,7 +33,7 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		if c.From != "" {
 			name = c.From
 		}
-		if there, err := b.entry(name); c.Before == nil || !usable(name) || there.object != "" || err != nil {
+		if there, err := b.entry(name); c.Before == nil || !usable(name) || there.object != "" || b.joins[name].tip.object != "" || err != nil {
 			inside = append(inside, c)
 		} else {
 			unknown = append(unknown, c)

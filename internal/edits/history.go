@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,10 +91,13 @@ func (b *branch) adopt(h *History, out *Committed) error {
 		}
 	}
 	if !ahead {
-		b.second = h.Tip
-		return nil
+		return b.join(h)
 	}
-	b.exact = true
+	if b.exact = true; b.tip != "" {
+		if b.joins, err = b.differing(b.tip, h.Tip); err != nil {
+			return err
+		}
+	}
 	return b.at(h.Tip)
 }
 
@@ -289,13 +293,13 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, err error)
 	return changes, links, nil
 }
 
-// twoEntries are what the commit that was copied in and the tip have of a path; without an object
-// if there is none.
+// twoEntries are what an earlier commit and the tip have of a path; without an object if there is
+// none.
 type twoEntries struct{ was, tip treeEntry }
 
-// differing returns the paths in which the tip differs from the commit that was copied in.
-func (b *branch) differing(h *History) (map[string]twoEntries, error) {
-	out, err := b.list("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", h.Copied, h.Tip)
+// differing returns the paths in which the tip differs from an earlier commit.
+func (b *branch) differing(from, tip string) (map[string]twoEntries, error) {
+	out, err := b.list("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, tip)
 	if err != nil {
 		return nil, err
 	}
@@ -321,9 +325,14 @@ func (b *branch) differing(h *History) (map[string]twoEntries, error) {
 // exactly makes the tree of the tip what the workspace has, in the files that the commits have
 // changed: merging would bring back what a later commit has taken out.
 func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
-	left, err := b.differing(h)
+	left, err := b.differing(h.Copied, h.Tip)
 	if err != nil {
 		return nil, err
+	}
+	for name, two := range b.joins {
+		if _, differs := left[name]; !differs {
+			left[name] = two
+		}
 	}
 	decisions = slices.Clone(decisions)
 	known := make(map[string]bool)
@@ -345,9 +354,11 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	}
 	for name, two := range left {
 		if !known[name] && !h.Apart[name] {
-			if d, err := b.reverted(h, name, two.was); err != nil {
+			d, err := b.turnedBack(h, name, two)
+			if err != nil {
 				return nil, err
-			} else if d != nil {
+			}
+			if d != nil {
 				decisions = append(decisions, *d)
 			}
 		}
@@ -355,13 +366,27 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	return decisions, nil
 }
 
+// turnedBack decides about a file that a commit has changed and that is in the workspace as it was
+// before: on the branch, or when it was copied in.
+func (b *branch) turnedBack(h *History, name string, two twoEntries) (*decision, error) {
+	if last, differs := b.joins[name]; differs {
+		if d, err := b.reverted(h, name, last); d != nil || err != nil {
+			return d, err
+		}
+	}
+	return b.reverted(h, name, two)
+}
+
 // reverted decides about a file that a commit has changed and that is in the workspace as it was
 // copied in.
-func (b *branch) reverted(h *History, name string, was treeEntry) (*decision, error) {
-	now := h.Base[name]
-	tip, err := b.state(name)
+func (b *branch) reverted(h *History, name string, two twoEntries) (*decision, error) {
+	now, was := h.Base[name], two.was
+	if was.mode == "160000" || two.tip.mode == "160000" {
+		return nil, nil
+	}
+	tip, err := b.version(two.tip)
 	if err != nil {
-		return nil, ignoreBlocked(err)
+		return nil, err
 	}
 	if tip == nil && now == nil && was.object != "" && h.Copy != nil && h.Copy[name] == nil {
 		return put(name, nil, was), nil // only left out of the copy: nobody has removed it
@@ -391,39 +416,119 @@ func put(name string, old *File, e treeEntry) *decision {
 	return &decision{Outcome: Outcome{Change: Change{Path: name, Before: old, After: f}, Kind: Written}, old: old, new: f, object: e.object}
 }
 
-// beside takes the files of the commits that no change shows, for a branch with commits of its own.
-func (b *branch) beside(h *History, decisions []decision) ([]decision, error) {
-	if len(h.Apart) == 0 {
-		return decisions, nil
+// version describes an entry of a tree; nil if there is none.
+func (b *branch) version(e treeEntry) (*File, error) {
+	if e.object == "" {
+		return nil, nil
 	}
-	left, err := b.differing(h)
+	return b.objects.file(e)
+}
+
+// join finds in what the sandbox's commits differ from the commit below them and the branch.
+func (b *branch) join(h *History) (err error) {
+	below := h.Copied
+	out, err := b.list("merge-base", b.tip, h.Tip)
+	if err == nil {
+		below = strings.TrimSpace(string(out))
+	} else if status(err) != 1 {
+		return err
+	}
+	b.second = h.Tip
+	b.joins, err = b.differing(below, h.Tip)
+	return err
+}
+
+// joining changes the bases of the sandbox's changes to what the commit below both sides has, as
+// git merges, and adds what only the commits show: the sandbox may have committed what was not
+// committed when it was copied in.
+func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
+	copied, err := b.differing(h.Copied, h.Tip)
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range decisions {
-		delete(left, d.Path)
-	}
-	for name, two := range left {
-		if !h.Apart[name] || two.tip.object == "" || b.entries[name] == two.tip {
-			continue
-		}
-		old, err := b.entry(name)
-		d := put(name, nil, two.tip)
-		switch blocked := new(errBlocked); {
-		case d == nil:
-			continue
-		case errors.As(err, &blocked):
-			d.Kind, d.Why = Refused, blocked.why
-		case err != nil:
+	dir := filepath.Join(b.own.dir, "converted")
+	out := slices.Clone(changes)
+	known := make(map[string]bool)
+	for i := range out {
+		c := &out[i]
+		two, differs := b.joins[c.Path]
+		known[c.Path] = true
+		ours, err := b.state(c.Path)
+		if err != nil && ignoreBlocked(err) != nil {
 			return nil, err
-		case old != two.was:
-			d.Kind, d.Why = Refused, "both have changed it"
-		case old.object != "":
-			d.Before = &File{Link: old.mode == "120000", Executable: old.mode == "100755"}
 		}
-		decisions = append(decisions, *d)
+		if !differs || two.was.mode == "160000" || err == nil && Same(ours, c.Before) {
+			continue
+		}
+		if c.Before, err = b.stage(dir, two.was); err != nil {
+			return nil, err
+		}
 	}
-	return decisions, nil
+	for _, name := range slices.Sorted(maps.Keys(b.joins)) {
+		two := b.joins[name]
+		if known[name] {
+			continue
+		}
+		if c, err := b.committed(h, dir, name, two, copied[name]); err != nil {
+			return nil, err
+		} else if c != nil {
+			out = append(out, *c)
+		}
+	}
+	Sort(out)
+	return out, nil
+}
+
+// committed is the change of a file that only the commits show; nil if the branch has it.
+func (b *branch) committed(h *History, dir, name string, two, copied twoEntries) (*Change, error) {
+	ours, err := b.state(name)
+	if err != nil && ignoreBlocked(err) != nil {
+		return nil, err
+	}
+	if err == nil && !h.Apart[name] && Same(ours, h.Base[name]) {
+		return nil, nil // what came last is in the workspace, whatever is committed there
+	}
+	to := two.tip
+	if !h.Apart[name] {
+		d, err := b.turnedBack(h, name, twoEntries{copied.was, two.tip})
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			if to = (treeEntry{}); d.new != nil {
+				to = treeEntry{d.new.Mode(), d.object}
+			}
+		}
+	}
+	if to == two.was || b.entries[name] == to {
+		return nil, nil
+	}
+	if two.was.mode == "160000" || to.mode == "160000" {
+		return nil, &HistoryError{fmt.Errorf("%q is a submodule that they change, and the branch has other commits", name)}
+	}
+	before, err := b.stage(dir, two.was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.stage(dir, to)
+	if err != nil {
+		return nil, err
+	}
+	c := NewChange(dir, name, before, after)
+	return &c, nil
+}
+
+// stage stores the content of an entry where changes have theirs.
+func (b *branch) stage(dir string, e treeEntry) (*File, error) {
+	if e.object == "" {
+		return nil, nil
+	}
+	content, err := b.objects.content(e.object, maxRead)
+	if err != nil {
+		return nil, err
+	}
+	f := versionOf(&File{Link: e.mode == "120000", Executable: e.mode == "100755"}, content)
+	return f, os.WriteFile(ContentFile(dir, f), content, 0o600)
 }
 
 func ignoreBlocked(err error) error {
