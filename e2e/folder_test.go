@@ -59,7 +59,7 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	says(in.from(t, link, append(env, "PWD="+link), "stop").Want(t, 2), "Using sandbox my-shop-claude of ", "Without a terminal, agbox stop takes only what is named: give my-shop-claude.")
+	says(in.from(t, link, append(env, "PWD="+link), "stop").Want(t, 2), "Without a terminal, agbox stop takes only what is named: give my-shop-claude.")
 	in.Must(t, "stop", "my-shop-claude")
 	says(runs(link, "my-shop-claude", "--memory", "512m", "--", "four"), "Taking up sandbox my-shop-claude", "or with other flags and variables (memory_limit), and stays as it is.")
 
@@ -70,13 +70,28 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	for dir, changed := range map[string]string{dir: "a\n", filepath.Join(dir, "sub"): "../a\n"} {
 		diff := in.from(t, dir, nil, "diff", "--name-only").Want(t, 0)
 		harness.WantSame(t, "what has changed", diff.Stdout, changed)
-		says(diff, "Using sandbox my-shop-claude of ")
+		harness.WantSame(t, "what a script is told", diff.Stderr, "")
+	}
+	for _, c := range []struct {
+		dir  string
+		says bool
+		args []string
+	}{
+		{dir, false, []string{"diff", "--stat"}}, {filepath.Join(dir, "sub"), true, []string{"diff", "--stat"}},
+		{dir, false, []string{"exec", "--", "true"}}, {dir, true, []string{"start"}},
+	} {
+		p := in.OnTerminalIn(t, c.dir, nil, c.args...)
+		if code, screen := p.Wait(), p.Screen(); code != 0 || strings.Contains(screen, "Using sandbox my-shop-claude of ") != c.says {
+			t.Errorf("in %s, %v ends with %d and shows %q", c.dir, c.args, code, screen)
+		}
 	}
 	harness.WantSame(t, "a path after --", in.from(t, dir, nil, "diff", "--name-only", "--", "b").Want(t, 0).Stdout, "")
 	harness.WantSame(t, "a path of the folder", in.from(t, dir, nil, "diff", "--name-only", "a").Want(t, 0).Stdout, "a\n")
 	harness.WantSame(t, "a command", in.from(t, dir, nil, "exec", "--", "hostname").Want(t, 0).Stdout, "my-shop-claude\n")
 	harness.WantSame(t, "a command that can be no name", in.from(t, dir, nil, "exec", "--", "/bin/hostname").Want(t, 0).Stdout, "my-shop-claude\n")
-	says(in.from(t, dir, nil, "exec", "--", "my-shop-claude").Want(t, 125), "Name a command to run in my-shop-claude")
+	in.Must(t, "create", "hostname", "--image", harness.ImageBusybox)
+	harness.WantSame(t, "a command that a sandbox is called like", in.from(t, dir, nil, "exec", "--", "hostname").Want(t, 0).Stdout, "my-shop-claude\n")
+	in.Must(t, "rm", "hostname")
 	harness.WantSame(t, "the newest output", in.from(t, dir, nil, "logs").Want(t, 0).Stdout, "my-shop-claude\n")
 	in.from(t, dir, nil, "apply").Want(t, 0)
 	wantFile(t, filepath.Join(dir, "a"), "one\ntwo\nthree\nfour\n")

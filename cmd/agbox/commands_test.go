@@ -146,7 +146,6 @@ func TestExecKeepsTheStreamsApartAndTheExitCode(t *testing.T) {
 	}{
 		{"exec demo say -u hello", 0, "-u hello\n", "aside\n"},
 		{"exec demo -- say -- x", 0, "-- x\n", "aside\n"},
-		{"exec -- demo say x", 0, "x\n", "aside\n"},
 		{"exec demo exit 42", 42, "", ""},
 		{"exec demo nope", 127, "", "agbox: nope was not found in the sandbox.\n"},
 		{"exec -d demo nope", 127, "", "agbox: nope was not found in the sandbox.\n"},

@@ -34,12 +34,13 @@ func (a *app) execCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] [SANDBOX] [--] COMMAND ARGS...",
 		Short: "Run a command and exit with its code",
-		Long: `Run a command in a sandbox. With "--" and no SANDBOX before or after it, it is that of
-this folder. Its stdout and stderr appear while it runs, and agbox exits with its exit
-code. Ctrl-C, SIGTERM and SIGQUIT go to the command. Pressing
-Ctrl-C three times within two seconds, or a second SIGTERM, ends only agbox; the
-command keeps running and "agbox kill" ends it. If the daemon does not answer within
-a second, a signal ends agbox. Flags after SANDBOX belong to the command.
+		Long: `Run a command in a sandbox. With "--" and no SANDBOX before it, it is that of this
+folder: all that follows is the command, whatever sandboxes are called. Its stdout and
+stderr appear while it runs, and agbox exits with its exit code. Ctrl-C, SIGTERM and
+SIGQUIT go to the command. Pressing Ctrl-C three times within two seconds, or a second
+SIGTERM, ends only agbox; the command keeps running and "agbox kill" ends it. If the
+daemon does not answer within a second, a signal ends agbox. Flags after SANDBOX belong
+to the command.
 
 With -i the command reads the standard input of agbox. With -it it runs on a
 terminal of its own, connected to yours. Then Ctrl-P Ctrl-Q, a lost connection or
@@ -75,15 +76,12 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 		if err := o.checkService(f); err != nil {
 			return err
 		}
-		if dash == 0 && !isSandbox(ctx, c, args[0]) {
-			name, err := a.sandboxHere(ctx, c)
+		if dash == 0 {
+			name, err := a.sandboxHere(ctx, c, reads)
 			if err != nil {
 				return err
 			}
 			args = append([]string{name, "--"}, args...)
-		}
-		if len(commandOf(args)) == 0 {
-			return noCommand(args[0])
 		}
 		if o.service != "" {
 			return o.inService(ctx, a, c, args[0], commandOf(args))

@@ -70,8 +70,9 @@ func ofFolder(ctx context.Context, c *client.Client, folder string, labels map[s
 }
 
 // sandboxHere returns the one sandbox of this folder, or of the nearest folder above that has
-// any, and says which it is.
-func (a *app) sandboxHere(ctx context.Context, c *client.Client) (string, error) {
+// any. It says to a person which it is if the command changes something, or if it is that of
+// a folder above.
+func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (string, error) {
 	here, err := thisFolder()
 	if err != nil {
 		return "", err
@@ -84,7 +85,9 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client) (string, error)
 			return "", err
 		case len(list) == 1:
 			name := nameOf(list[0])
-			a.say("Using sandbox %s of %s.", name, shown)
+			if a.width() > 0 && (to == changes || folder != here) {
+				a.say("Using sandbox %s of %s.", name, shown)
+			}
 			return name, nil
 		case len(list) > 1:
 			return "", &client.Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_SANDBOX_AMBIGUOUS.String(), Message: fmt.Sprintf(
@@ -109,11 +112,11 @@ func (a *app) introduced(list []*agboxv1.SandboxHandle) []string {
 func nameOf(h *agboxv1.SandboxHandle) string { return firstOf(h.GetName(), h.GetSandboxId()) }
 
 // orHere returns the sandboxes that were named, else the sandbox of this folder.
-func (a *app) orHere(ctx context.Context, c *client.Client, refs []string) ([]string, error) {
+func (a *app) orHere(ctx context.Context, c *client.Client, refs []string, to purpose) ([]string, error) {
 	if len(refs) > 0 {
 		return refs, nil
 	}
-	name, err := a.sandboxHere(ctx, c)
+	name, err := a.sandboxHere(ctx, c, to)
 	return []string{name}, err
 }
 
@@ -123,7 +126,7 @@ func (a *app) named(ctx context.Context, c *client.Client, verb string, refs []s
 	if len(refs) > 0 {
 		return refs, nil
 	}
-	name, err := a.sandboxHere(ctx, c)
+	name, err := a.sandboxHere(ctx, c, changes)
 	if err == nil && (a.terminal() == nil || a.width() == 0) {
 		err = usagef("Without a terminal, agbox %s takes only what is named: give %s.", verb, name)
 	}
@@ -137,7 +140,7 @@ func (a *app) sandboxAndPaths(ctx context.Context, c *client.Client, args []stri
 	if len(args) > 0 && dash != 0 && (to != reads || !a.isPath(ctx, c, args[0])) {
 		return args[0], args[1:], nil
 	}
-	sandbox, err = a.sandboxHere(ctx, c)
+	sandbox, err = a.sandboxHere(ctx, c, to)
 	return sandbox, args, err
 }
 

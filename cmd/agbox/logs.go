@@ -67,7 +67,7 @@ command has exec_id and end.`,
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			if o.sandbox == "" {
 				var err error
-				if args, err = a.orHere(ctx, c, args); err != nil {
+				if args, err = a.orHere(ctx, c, args, reads); err != nil {
 					return err
 				}
 			}

@@ -37,7 +37,7 @@ nothing: it cannot be left and attached again.`,
 		if err := o.checkService(cmd.Flags()); err != nil {
 			return err
 		}
-		args, err := a.orHere(ctx, c, args)
+		args, err := a.orHere(ctx, c, args, reads)
 		if err != nil {
 			return err
 		}

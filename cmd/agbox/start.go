@@ -23,7 +23,7 @@ func (a *app) startCommand() *cobra.Command {
 					return err
 				}
 			}
-			args, err := a.orHere(ctx, c, args)
+			args, err := a.orHere(ctx, c, args, changes)
 			if err != nil {
 				return err
 			}

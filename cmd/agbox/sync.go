@@ -38,7 +38,7 @@ through a link, and no file gets setuid or setgid.`,
 		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			args, err := a.orHere(ctx, c, args)
+			args, err := a.orHere(ctx, c, args, changes)
 			if err != nil {
 				return err
 			}
