@@ -80,3 +80,51 @@ func TestUpMakesStartsAndKeepsTheSandboxOfAFolder(t *testing.T) {
 		t.Errorf("there are the sandboxes %v", ids)
 	}
 }
+
+// TestUpWithoutTheFlagsOfTheCreationStartsTheSandbox: they count only when it is created, so
+// nobody has to repeat them.
+func TestUpWithoutTheFlagsOfTheCreationStartsTheSandbox(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	file := map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\n", "sub/file": ""}
+	for name, c := range map[string]struct {
+		files map[string]string
+		flags []string
+	}{
+		"image":     {map[string]string{"a": ""}, []string{"--image", harness.ImageBusybox, "--memory", "128m"}},
+		"beside":    {map[string]string{"agbox.yaml": "image: none\n"}, []string{"--image", harness.ImageBusybox}},
+		"file":      {map[string]string{"other.yaml": "image: " + harness.ImageBusybox + "\n"}, []string{"-f", "other.yaml"}},
+		"memory":    {file, []string{"--memory", "128m", "--cap-add", "SYS_PTRACE", "--label", "a=b"}},
+		"variables": {file, []string{"-e", "A=1", "-e", "API_KEY=k", "--secret-env", "B=2"}},
+		"folders":   {file, []string{"--exclude", "sub", "-v", "data:/data", "--tmpfs", "/more", "-p", "80", "--idle-ttl", "2h"}},
+		"none":      {file, []string{"--no-workspace", "--user", "nobody", "--post-create", "true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := in.write(t, name, c.files)
+			made := in.from(t, dir, nil, append([]string{"up", "--trust"}, c.flags...)...).Want(t, 0)
+			for _, state := range []string{"running", "stopped"} {
+				if state == "stopped" {
+					in.from(t, dir, nil, "down").Want(t, 0)
+				}
+				if again := in.from(t, dir, nil, "up").Want(t, 0); again.Stdout != made.Stdout || strings.Contains(again.Stderr, name) {
+					t.Errorf("up with a %s sandbox: %q\n%s", state, again.Stdout, again.Stderr)
+				}
+			}
+			if again := in.from(t, dir, nil, append([]string{"up", "--trust"}, c.flags...)...).Want(t, 0); again.Stdout != made.Stdout {
+				t.Errorf("up with the same flags: %q\n%s", again.Stdout, again.Stderr)
+			}
+		})
+	}
+	says := func(code int, text string, args ...string) {
+		t.Helper()
+		if r := in.from(t, in.Home+"/memory", nil, args...).Want(t, code); !strings.Contains(r.Stderr, text) {
+			t.Errorf("%v says\n%s", args, r.Stderr)
+		}
+	}
+	says(4, "with other flags (memory_limit).", "up", "--memory", "256m")
+	in.write(t, "memory", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\nhostname: other\n"})
+	says(4, "with other flags (hostname).", "up")
+	if r := in.from(t, in.Home+"/image", nil, "up", "--memory", "256m").Want(t, 0); !strings.Contains(r.Stderr, "Sandbox image stays as it was made: flags count when it is created.") {
+		t.Errorf("up with flags alone says\n%s", r.Stderr)
+	}
+}

@@ -22,6 +22,8 @@ import (
 const (
 	// folderLabel is the folder of a sandbox, a path without symbolic links.
 	folderLabel = "agbox.folder"
+	// flagsLabel are the fields of the spec that flags of agbox up have set.
+	flagsLabel = "agbox.up-flags"
 	// presetLabel is the name of the preset that made the sandbox.
 	presetLabel = "agbox.preset"
 	// settingsLabel is settingsOff if the preset's agent leaves out the settings of the folder.

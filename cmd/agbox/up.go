@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,8 @@ type upOptions struct {
 	noWorkspace bool
 	// says is what to say about the folder when the sandbox is made.
 	says string
+	// kept are the fields that flags set when the sandbox was made, and that none sets now.
+	kept []string
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -46,10 +49,11 @@ where its image says, and other commands in /workspace. --no-workspace copies no
 The first of these files describes it, unless -f names one: agbox.yaml, compose.yaml,
 compose.yml, docker-compose.yaml, docker-compose.yml, .devcontainer/devcontainer.json,
 .devcontainer.json. Other flags are as those of "agbox create", and count only when the
-sandbox is created. If the file has changed since then, up says what is different and
-asks whether to remove the sandbox and make it anew; without a terminal it fails.
---recreate makes it anew without that question. If that would lose work, up asks or
-refuses as "agbox rm" does.`,
+sandbox is created: later, "agbox up" without them starts it with what it has. If the
+file has changed since then, or a flag says otherwise, up says what is different and asks
+whether to remove the sandbox and make it anew; without a terminal it fails. --recreate
+makes it anew without that question, with the flags of now. If that would lose work, up
+asks or refuses as "agbox rm" does.`,
 		Example: `  agbox up && agbox shell $(basename $PWD)
   agbox up -f compose.yaml --compose-primary web`,
 		Args:              arguments(0, 0, ""),
@@ -123,14 +127,29 @@ func (o *upOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	if o.noWorkspace && o.workspace+o.mountWorkspace != "" {
 		return usagef("--no-workspace says that there is no workspace, and another flag names one: give only one of them.")
 	}
-	if err := o.find(a); err != nil {
-		return err
-	}
 	found, err := sandboxOf(ctx, c, folder, name)
 	if err != nil {
 		return err
 	}
+	given, err := o.given(a)
+	if err != nil {
+		return err
+	}
+	if found != nil && !o.recreate {
+		if o.keep(found.GetCreateSpec(), given) {
+			if len(given) > 0 {
+				a.say("Sandbox %s stays as it was made: flags count when it is created.", found.GetSandbox().GetName())
+			}
+			return o.start(ctx, a, c, found.GetSandbox())
+		}
+	}
+	if err := o.find(a); err != nil {
+		return err
+	}
 	o.labels = append(o.labels, folderLabel+"="+folder)
+	if len(given) > 0 {
+		o.labels = append(o.labels, flagsLabel+"="+strings.Join(given, ","))
+	}
 	input, err := o.request(ctx, a, c, []string{name}, nil)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -33,7 +34,13 @@ func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *
 		a.say("Sandbox %s stays as it was made. `agbox start %[1]s` starts it.", h.GetName())
 		return false, errSpecTold
 	}
-	changed := differs(out.GetCreateSpec(), found.GetCreateSpec())
+	now, made := out.GetCreateSpec(), proto.CloneOf(found.GetCreateSpec())
+	for _, name := range o.kept {
+		copyField(now.ProtoReflect(), made.ProtoReflect(), protoreflect.Name(name))
+	}
+	delete(now.GetLabels(), flagsLabel)
+	delete(made.GetLabels(), flagsLabel)
+	changed := differs(now, made)
 	if changed == "" || o.recreate {
 		return changed != "", nil
 	}
@@ -43,6 +50,63 @@ func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *
 	}
 	a.say("%s", text)
 	return a.confirm(ctx, "Remove it, with all that is in it, and make it anew?")
+}
+
+// fromFile is the word among the fields of given for a file.
+const fromFile = "file"
+
+// given names the fields of the spec that flags set, and whether flags name files.
+func (o *upOptions) given(a *app) ([]string, error) {
+	spec, err := o.fields(a)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	spec.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		names = append(names, string(f.Name()))
+		return true
+	})
+	if spec.GetSecretEnvs() != nil { // they are among the variables of a sandbox
+		names = append(names, "envs")
+	}
+	if o.noWorkspace {
+		names = append(names, "workspace")
+	}
+	if o.file+o.composePrimary != "" || len(o.composes)+len(o.devcontainers)+len(o.profiles) > 0 {
+		names = append(names, fromFile)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// keep leaves what the flags have set that made a sandbox, and that are not given now. It
+// reports whether they said what the sandbox is made from: then nothing can be compared.
+func (o *upOptions) keep(made *agboxv1.CreateSpec, given []string) (whole bool) {
+	for name := range strings.SplitSeq(made.GetLabels()[flagsLabel], ",") {
+		if name == "" || slices.Contains(given, name) {
+			continue
+		}
+		o.kept = append(o.kept, name)
+		switch name {
+		case "workspace":
+			o.noWorkspace = true // what it has stays
+		case fromFile, "image", "build":
+			whole = true
+		}
+	}
+	return whole
+}
+
+// copyField makes a field of a message the same as in another one of its type.
+func copyField(to, from protoreflect.Message, name protoreflect.Name) {
+	f := to.Descriptor().Fields().ByName(name)
+	switch {
+	case f == nil:
+	case from.Has(f):
+		to.Set(f, from.Get(f))
+	default:
+		to.Clear(f)
+	}
 }
 
 // differs names the fields in which a sandbox differs from what would be made now; "" if
