@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -140,5 +142,36 @@ func TestASignalIsDeliveredAsItIsAndCancelsNothing(t *testing.T) {
 	e := in.execs(t, "-a", "demo")[0]
 	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || e.GetName() != "counter" {
 		t.Errorf("ps -a shows %v, want it finished", e)
+	}
+}
+
+func TestCtrlCAtAQuestionEndsWith130(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "shop", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\nmounts: [\"./sub:/here:rw\"]\n", "sub/a": ""})
+	in.from(t, dir, nil, "create", "shop", "--trust", "--workspace", ".").Want(t, 0)
+	in.inside(t, "shop", "echo x > new; mkdir .vscode; echo x > .vscode/tasks.json")
+	in.Create(t, "rests", harness.ImageBusybox)
+	in.Must(t, "stop", "rests")
+	for _, c := range []struct {
+		asks string
+		args []string
+	}{
+		{"Remove sandbox shop? [y/N] ", []string{"rm"}},
+		{"Remove it anyway? [y/N] ", []string{"rm", "shop"}},
+		{"Remove all of these, with their files? [y/N] ", []string{"prune"}},
+		{"Bring them too? [y/N] ", []string{"apply"}},
+		{"Bring them too? [y/N] ", []string{"sync"}},
+		{"remember the answer for this content?", []string{"create", "other"}},
+	} {
+		p := in.OnTerminalIn(t, dir, nil, c.args...)
+		p.Await(c.asks)
+		p.Types("\x03")
+		if code := p.Wait(); code != 130 || strings.Contains(p.Screen(), "interrupted by") {
+			t.Errorf("%v ends with %d: %s", c.args, code, p.Screen())
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
+		t.Error("the work was brought")
 	}
 }

@@ -202,7 +202,7 @@ func (a *app) answer(ctx context.Context, text string) (string, error) {
 		return strings.ToLower(strings.TrimSpace(answer)), nil
 	case <-ctx.Done():
 		fmt.Fprintln(a.stderr)
-		return "", context.Cause(ctx)
+		return "", ctx.Err() // the caller asks for the cause
 	}
 }
 
