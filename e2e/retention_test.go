@@ -144,7 +144,7 @@ func TestRmRemovesTheOutputOfCommandsAtOnceUnlessItIsToStay(t *testing.T) {
 		t.Error(err)
 	}
 	for _, job := range []string{ended, runs} {
-		if r := in.Agbox(t, "logs", job); r.Stdout != "" || !strings.Contains(r.Stderr, "was removed with the sandbox") {
+		if r := in.Agbox(t, "logs", job).Want(t, 3); r.Stdout != "" || !strings.Contains(r.Stderr, "was removed with the sandbox") {
 			t.Errorf("the log of a removed command is %q, %s", r.Stdout, r.Stderr)
 		}
 	}

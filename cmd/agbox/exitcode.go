@@ -125,6 +125,6 @@ func exitCodesTopic() *cobra.Command {
 	fmt.Fprintf(&b, "  %-6d agbox itself failed, or the exit code of the command is unknown\n", codeExecAgbox)
 	fmt.Fprintf(&b, "  %-6d the command cannot be executed\n", codeNotRunable)
 	fmt.Fprintf(&b, "  %-6d the command was not found\n", codeNoCommand)
-	b.WriteString("\nagbox logs exits with 0 when it has read all output, whatever the command's exit code was.")
+	b.WriteString("\nagbox logs exits with 0 when it has read all output, whatever the command's exit code was,\nand with 3 if the output was removed.")
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }

@@ -48,6 +48,8 @@ TIME is a duration before now (10m, 1h30m, 2d), a local date or time
 With --service it shows the output of a service of the sandbox. The engine keeps the
 last 10 MiB of it. Of the other flags, only -f and -n can be used.
 
+The exit code is 3 if the output of the command was removed.
+
 With -o json each piece of output is one line with exec_id, stream (stdout or
 stderr), offset (bytes before it in the stream), time, and data. If the bytes are
 not UTF-8, data_base64 replaces data. If output was dropped because the disk or the
@@ -138,6 +140,7 @@ func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref str
 	if err != nil {
 		return err
 	}
+	var end *agboxv1.LogEnd
 	for item, err := range c.FollowLogs(ctx, e.GetExecId(), part) {
 		if err != nil {
 			return flushed(p, err)
@@ -145,8 +148,19 @@ func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref str
 		if err := p.print(e, item); err != nil {
 			return err
 		}
+		end = item.End
+	}
+	if outputGone(end) {
+		return exitStatus(codeNotFound)
 	}
 	return nil
+}
+
+// outputGone reports whether nothing is left of the output of a command, as the notice at its
+// end says.
+func outputGone(end *agboxv1.LogEnd) bool {
+	wrote, at := end.GetExec().GetStdoutBytes()+end.GetExec().GetStderrBytes(), end.GetCursor()
+	return end.GetNotice() != "" && wrote > 0 && at.GetStdoutOffset()+at.GetStderrOffset() == 0
 }
 
 func (o *logsOptions) runSandbox(ctx context.Context, a *app, c *client.Client, part client.LogOptions, p *logPrinter) error {
