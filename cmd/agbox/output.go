@@ -58,10 +58,11 @@ func (f *formatFlag) Set(value string) error {
 	return nil
 }
 
-// useYAML makes stdout take JSON and print YAML, if -o yaml was given.
+// useYAML makes stdout take JSON and print YAML, if -o yaml was given. -q prints ids, whatever -o
+// says.
 func (a *app) useYAML(cmd *cobra.Command, _ []string) {
 	flag := cmd.Flags().Lookup("output")
-	if flag == nil {
+	if quiet := cmd.Flags().Lookup("quiet"); flag == nil || quiet != nil && quiet.Value.String() == "true" {
 		return
 	}
 	if f, ok := flag.Value.(*formatFlag); ok && f.yaml && !cmd.Flags().Changed("format") {

@@ -49,6 +49,21 @@ func TestYAMLIsTheJSON(t *testing.T) {
 	}
 }
 
+func TestQuietPrintsIDsWhateverTheFormatIs(t *testing.T) {
+	_, socket := serveScripted(t)
+	agbox(t, socket, "create", "demo", "--image", "good")
+	agbox(t, socket, "exec", "-d", "demo", "exit", "3")
+	for _, line := range []string{"ls -q", "ps -aq"} {
+		_, want, _ := agbox(t, socket, strings.Fields(line)...)
+		for _, format := range []string{"json", "yaml", "wide"} {
+			code, out, errs := agbox(t, socket, append(strings.Fields(line), "-o", format)...)
+			if code != 0 || want == "" || out != want {
+				t.Errorf("%s -o %s: code %d, %q, want %q; %q", line, format, code, out, want, errs)
+			}
+		}
+	}
+}
+
 // Every command that prints JSON prints YAML.
 func TestYAMLIsWhereJSONIs(t *testing.T) {
 	var walk func(*cobra.Command)
