@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -315,5 +317,41 @@ func TestValuesOfFlagsAreCompleted(t *testing.T) {
 		if code, out, _ := agbox(t, "", args...); code != 0 || !strings.Contains(out, want) || !strings.HasPrefix(want, ":") && !strings.Contains(out, ":4\n") {
 			t.Errorf("%s: code %d, %q", words, code, out)
 		}
+	}
+}
+
+func TestAnEmptyNameIsAMistakeInEveryCommand(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "none")
+	var checked int
+	var walk func(path []string, cmd *cobra.Command)
+	walk = func(path []string, cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(append(slices.Clone(path), sub.Name()), sub)
+		}
+		if cmd.HasSubCommands() || !cmd.Runnable() || cmd.Args(cmd, []string{"x"}) != nil && cmd.Args(cmd, []string{"x", "y"}) != nil {
+			return
+		}
+		for _, args := range [][]string{{""}, {"", "y"}} {
+			want := codeUsage
+			if cmd.Annotations[ownExitCodes] != "" {
+				want = codeExecAgbox
+			}
+			code, out, errs := agbox(t, socket, append(append(slices.Clone(path), "--no-autostart"), args...)...)
+			if checked++; code != want || out != "" || !strings.Contains(errs, "is empty") {
+				t.Errorf("%v %q: code %d, %q, %q", path, args, code, out, errs)
+			}
+		}
+	}
+	walk(nil, newCLI(t, socket).rootCommand())
+	if checked < 80 {
+		t.Errorf("only %d command lines were checked", checked)
+	}
+}
+
+func TestAnEmptyTextIsNoEmptyName(t *testing.T) {
+	_, socket := serveScripted(t)
+	agbox(t, socket, "create", "demo", "--image", "good")
+	if code, out, errs := agbox(t, socket, "exec", "demo", "say", ""); code != 0 || out != "\n" {
+		t.Errorf("code %d, %q, %q", code, out, errs)
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -142,5 +144,32 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetHelpCommandGroupID(groupRest)
 	root.AddCommand(specTopic(), exitCodesTopic())
 	a.completeFlags(root)
+	refuseEmpty(root)
 	return root
+}
+
+// refuseEmpty makes an empty argument a mistake in all commands: a script that has lost a name
+// would otherwise mean everything, or something else. Only texts and the arguments of commands
+// may be empty.
+func refuseEmpty(cmd *cobra.Command) {
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		names := args
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			names = args[:dash]
+		}
+		if len(names) > 1 && (strings.Contains(cmd.Use, "COMMAND ARGS") || strings.Contains(cmd.Use, "TEXT")) {
+			names = names[:1]
+		}
+		if slices.Contains(names, "") {
+			return usagef("An argument of %s is empty. If it is a variable of a script, that is not set.", cmd.CommandPath())
+		}
+		if check == nil {
+			return cobra.ArbitraryArgs(cmd, args)
+		}
+		return check(cmd, args)
+	}
+	for _, c := range cmd.Commands() {
+		refuseEmpty(c)
+	}
 }
