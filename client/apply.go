@@ -6,12 +6,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/paths"
@@ -124,10 +128,16 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	}
 	var earlier AppliedWork
 	asked := &consent{agree: o.Agree}
-	for {
+	for first := true; ; first = false {
 		w, history, err := c.workFor(ctx, id, o)
 		if err != nil {
 			return AppliedWork{}, err
+		}
+		if first {
+			if err := c.pathsExist(ctx, id, w, o); err != nil {
+				w.Close()
+				return AppliedWork{}, err
+			}
 		}
 		if len(w.landed) > 0 && !o.Check {
 			// The sandbox has it from the folder, not of itself.
@@ -158,6 +168,33 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		return done, localError("Bringing the work to "+done.Folder, err)
 	}
+}
+
+// pathsExist refuses a path that neither the folder nor the sandbox has, and that no change is
+// about.
+func (c *Client) pathsExist(ctx context.Context, id string, w *Work, o ApplyOptions) error {
+	var all *Work
+	paths := edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
+	for i, name := range paths {
+		one := []string{name}
+		_, err := os.Lstat(filepath.Join(w.Source, name))
+		if err == nil || len(edits.Select(w.Changes, one))+len(edits.Select(w.Large, one)) > 0 {
+			continue
+		}
+		if all == nil { // with what is ignored, and what is as it was copied
+			if all, err = c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true}, true); err != nil {
+				return err
+			}
+			defer all.Close()
+			for path, file := range all.shared.Files {
+				all.Changes = append(all.Changes, WorkChange{Path: path, Before: file})
+			}
+		}
+		if len(edits.Select(all.Changes, one))+len(edits.Select(all.Large, one)) == 0 {
+			return &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", o.Paths[i], w.Source)}
+		}
+	}
+	return nil
 }
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.

@@ -95,6 +95,35 @@ func TestNamesOfFilesAreThoseOfWhereOneStands(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "src/both"), "ours\n")
 }
 
+// A typing error in a path is no work that is not there.
+func TestAPathThatExistsOnNeitherSideIsAnError(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "a\n", "gone": "x\n", "here": "x\n", "sub/left": "x\n", ".gitignore": "built\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "cd /workspace; echo new >a; rm sub/left; mkdir built new; touch built/x new/x")
+	for _, name := range []string{"gone", "sub"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, verb := range []string{"apply", "pull"} {
+		for _, path := range []string{"nosuch", "a/b", "su"} {
+			r := in.Agbox(t, verb, "demo", "a", path).Want(t, 3)
+			if !strings.Contains(r.Stderr, "There is no "+path+", neither in "+dir+" nor in the workspace of the sandbox.") {
+				t.Errorf("%s %s says %q", verb, path, r.Stderr)
+			}
+		}
+	}
+	wantFile(t, filepath.Join(dir, "a"), "a\n")
+	// What only one side has, or an ignored folder of the sandbox, is there.
+	for _, path := range []string{"gone", "here", "sub/left", "sub", "built", "new/x", "."} {
+		in.Agbox(t, "apply", "demo", "--check", path).Want(t, 0)
+	}
+	in.Must(t, "apply", "demo", "a", "new", "sub/left")
+	wantFile(t, filepath.Join(dir, "a"), "new\n")
+}
+
 // As "agbox diff | head" does: also if the caller ignores SIGPIPE.
 func TestAReaderThatGoesAwayIsNoError(t *testing.T) {
 	t.Parallel()
