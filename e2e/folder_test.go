@@ -123,6 +123,37 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	}
 }
 
+// TestAFolderThatWasMovedGetsItsSandboxBack by the link that a message advises.
+func TestAFolderThatWasMovedGetsItsSandboxBack(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "old shop", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\n", "a": "one\n"})
+	id := in.from(t, dir, nil, "up", "--trust").Want(t, 0).Stdout
+	in.inside(t, "old-shop", "echo two > a")
+	now := filepath.Join(filepath.Dir(dir), "shop")
+	if err := os.Rename(dir, now); err != nil {
+		t.Fatal(err)
+	}
+	if list := in.Must(t, "ls"); !strings.HasSuffix(list, "/old shop (gone)") {
+		t.Errorf("ls shows\n%s", list)
+	}
+	link := "ln -s " + now + " '" + dir + "'"
+	if said := in.from(t, now, nil, "diff").Want(t, 3).Stderr; !strings.Contains(said, "There are sandboxes of folders that are gone: old-shop of "+dir+".") || !strings.Contains(said, "`"+link+"`") {
+		t.Errorf("diff says %q", said)
+	}
+	if out, err := exec.CommandContext(harness.Bounded(t), "sh", "-c", link).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v, %s", link, err, out)
+	}
+	harness.WantSame(t, "what has changed", in.from(t, now, nil, "diff", "--name-only").Want(t, 0).Stdout, "a\n")
+	in.from(t, now, nil, "apply", "--", "a").Want(t, 0)
+	wantFile(t, filepath.Join(now, "a"), "two\n")
+	in.from(t, now, nil, "sync").Want(t, 0)
+	harness.WantSame(t, "the sandbox of the folder", in.from(t, now, nil, "up", "--name", "old-shop").Want(t, 0).Stdout, id)
+	if list := in.Must(t, "ls"); !strings.HasSuffix(list, "/old shop") {
+		t.Errorf("ls shows\n%s", list)
+	}
+}
+
 // TestASandboxThatIsTakenUpKeepsSettingsOut: an agent that goes on gets the settings of its
 // folder only if they were agreed to when the sandbox was made, and are now.
 func TestASandboxThatIsTakenUpKeepsSettingsOut(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,18 +58,18 @@ func belongTo(in *agboxv1.CreateSandboxRequest) {
 	s.Labels[folderLabel] = resolvedLinks(folder)
 }
 
-// ofFolder returns the sandboxes of a folder that have the labels, newest first, without
-// those that are being removed.
-func ofFolder(ctx context.Context, c *client.Client, folder string, labels map[string]string) ([]*agboxv1.SandboxHandle, error) {
-	labels = maps.Clone(labels)
-	if labels == nil {
-		labels = make(map[string]string)
-	}
-	labels[folderLabel] = folder
+// byFolder returns the sandboxes that have the labels by their folders, newest first, without
+// those that are being removed. The link that is in the old place of a folder is that folder.
+func byFolder(ctx context.Context, c *client.Client, labels map[string]string) (map[string][]*agboxv1.SandboxHandle, error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
-	return slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool {
-		return h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING
-	}), err
+	of := make(map[string][]*agboxv1.SandboxHandle)
+	for _, h := range list {
+		if folder := h.GetLabels()[folderLabel]; folder != "" && h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
+			folder = resolvedLinks(folder)
+			of[folder] = append(of[folder], h)
+		}
+	}
+	return of, err
 }
 
 // sandboxHere returns the one sandbox of this folder, or of the nearest folder above that has
@@ -79,12 +80,14 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (st
 	if err != nil {
 		return "", err
 	}
+	all, err := byFolder(ctx, c, nil)
+	if err != nil {
+		return "", err
+	}
 	home := a.host().Home
 	for folder := here; ; folder = filepath.Dir(folder) {
-		list, err := ofFolder(ctx, c, folder, nil)
+		list := all[folder]
 		switch shown := printable(tilde(folder, home)); {
-		case err != nil:
-			return "", err
 		case len(list) == 1:
 			name := nameOf(list[0])
 			if a.width() > 0 && (to == changes || folder != here) {
@@ -96,9 +99,43 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (st
 				"%s has %d sandboxes: %s. Name the one that is meant.", shown, len(list), strings.Join(a.introduced(list), ", "))}
 		case folder == filepath.Dir(folder):
 			return "", &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_SANDBOX_NOT_FOUND.String(), Message: fmt.Sprintf(
-				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.", printable(tilde(here, home)))}
+				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.%s", printable(tilde(here, home)), moved(all, here))}
 		}
 	}
+}
+
+// moved says which sandboxes are of folders that are gone: one of them may be this folder under
+// its old name. It is "" if there are none.
+func moved(all map[string][]*agboxv1.SandboxHandle, here string) string {
+	var gone, lost []string
+	for _, folder := range slices.Sorted(maps.Keys(all)) {
+		if !folderGone(all[folder][0]) {
+			continue
+		}
+		gone = append(gone, folder)
+		for _, h := range all[folder] {
+			lost = append(lost, nameOf(h)+" of "+printable(folder))
+		}
+	}
+	link := "OLD"
+	if len(gone) == 1 {
+		link = gone[0]
+	}
+	if len(gone) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" There are sandboxes of folders that are gone: %s. If this is such a folder, which was moved, a link in its old place brings both together: `%s`.",
+		listed(lost), printable(shellWords([]string{"ln", "-s", here, link})))
+}
+
+// folderGone reports whether the folder of a sandbox is no longer there.
+func folderGone(h *agboxv1.SandboxHandle) bool {
+	folder := h.GetLabels()[folderLabel]
+	if folder == "" {
+		return false
+	}
+	_, err := os.Lstat(folder)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // introduced describes sandboxes, each by its name, state and age.

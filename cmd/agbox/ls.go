@@ -127,11 +127,20 @@ func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]table.Cell {
 	for i, h := range list {
 		rows[i] = []table.Cell{
 			table.Text(orDash(h.GetName())), table.Text(h.GetSandboxId()), stateCell(sandboxState(h)), table.Text(orDash(h.GetImage())),
-			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(orDash(tilde(h.GetLabels()[folderLabel], home))), table.Text(servicesWord(h)),
+			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(folderWord(h, home)), table.Text(servicesWord(h)),
 			table.Text(labelsWord(h.GetLabels())), table.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
 		}
 	}
 	return rows
+}
+
+// folderWord is the folder of a sandbox, and whether it is gone.
+func folderWord(h *agboxv1.SandboxHandle, home string) string {
+	word := orDash(tilde(h.GetLabels()[folderLabel], home))
+	if folderGone(h) {
+		word += " (gone)"
+	}
+	return word
 }
 
 // labelsWord lists labels in the order of their names.

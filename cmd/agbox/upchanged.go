@@ -38,8 +38,10 @@ func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *
 	for _, name := range o.kept {
 		copyField(now.ProtoReflect(), made.ProtoReflect(), protoreflect.Name(name))
 	}
-	delete(now.GetLabels(), flagsLabel)
-	delete(made.GetLabels(), flagsLabel)
+	for _, label := range []string{flagsLabel, folderLabel} { // the folder is this one
+		delete(now.GetLabels(), label)
+		delete(made.GetLabels(), label)
+	}
 	changed := differs(now, made)
 	if changed == "" || o.recreate {
 		return changed != "", nil
@@ -115,6 +117,7 @@ func differs(now, made *agboxv1.CreateSpec) string {
 	now, made = proto.CloneOf(now), proto.CloneOf(made)
 	if made.GetSourcesResolved() {
 		followLinks(now.ProtoReflect())
+		followLinks(made.ProtoReflect()) // in the old place of what was moved there may be a link
 	}
 	now.SourcesResolved, made.SourcesResolved = false, false
 	hide := func(now, made map[string]string) {
