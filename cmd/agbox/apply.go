@@ -144,6 +144,9 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 	o.Agree = func(ctx context.Context, folder string, found []client.Executable) (bool, error) {
 		return o.ask(ctx, a, folder, called(edits.PlaceIn(folder, o.Here), found))
 	}
+	if !o.Check {
+		a.goesOn.is("Nothing goes on. Each file of the folder is as before or as after, and the next `agbox apply` completes what was begun.")
+	}
 	done, err := c.ApplyWork(ctx, id, o.ApplyOptions)
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ func (o *upOptions) buildImages(ctx context.Context, a *app, c *client.Client, q
 	if err := o.agreed(ctx, a, c, input); err != nil {
 		return err
 	}
+	a.goesOn.is("The build ends, unless a sandbox or another command waits for it too; the engine keeps the steps that are done.")
 	made := 0
 	var failed error
 	err = c.BuildSandboxImages(ctx, input.Request, func(m *agboxv1.BuildSandboxImagesResponse) {

@@ -102,6 +102,7 @@ func parseCopyArg(arg string) copyArg {
 }
 
 func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
+	a.goesOn.is("Nothing goes on. What was copied until now stays; the same `agbox cp` copies all again.")
 	sources, dst := args[:len(args)-1], parseCopyArg(args[len(args)-1])
 	if err := o.check(ctx, a, c, sources, &dst); err != nil {
 		return err

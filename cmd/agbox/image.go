@@ -94,6 +94,7 @@ credential helpers of the user that the daemon runs as: log in with 'docker logi
 		Args:              arguments(1, 1, "one IMAGE"),
 		ValidArgsFunction: a.completeImages(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			a.goesOn.is("The pull ends, unless a sandbox or another command waits for it too; the engine keeps the layers that it has.")
 			painted := false
 			pulled, err := c.PullImage(ctx, &agboxv1.PullImageRequest{Image: args[0], Platform: platform}, func(p *agboxv1.PullImageResponse) {
 				if width := a.width(); width > 0 {
@@ -171,6 +172,7 @@ func (o *buildOptions) run(ctx context.Context, a *app, c *client.Client, dir st
 	options := &agboxv1.BuildOptions{
 		Tags: o.tags, Dockerfile: file, BuildArgs: args, Target: o.target, Platform: o.platform, NoCache: o.noCache, Pull: o.pull,
 	}
+	a.goesOn.is("The build ends; the engine keeps the steps that are done.")
 	id, err := c.BuildImage(ctx, options, dir, func(text string) {
 		if !o.quiet {
 			a.printBuild(text)

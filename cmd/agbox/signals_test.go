@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -127,6 +128,36 @@ func TestTheSecondPressSaysWhatGoesOn(t *testing.T) {
 		if len(c.raised) != 1 || c.raised[0] != syscall.SIGINT || !strings.Contains(c.errs.String(), want) {
 			t.Errorf("%s: raised %v, %q", line, c.raised, c.errs.String())
 		}
+	}
+}
+
+func TestTheSecondPressSaysWhatBecomesOfOtherWork(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "Dockerfile")
+	if err := os.WriteFile(file, []byte("FROM good\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, c := range map[string]struct{ asks, says string }{
+		"apply demo":                        {"GetSandbox", "Nothing goes on. Each file of the folder is as before or as after, and the next `agbox apply` completes what was begun."},
+		"sync demo":                         {"GetSandbox", "`agbox sync demo` goes on from there."},
+		"cp " + file + " demo:/x":           {"Resolve", "Nothing goes on. What was copied until now stays; the same `agbox cp` copies all again."},
+		"image pull good":                   {"PullImage", "The pull ends, unless a sandbox or another command waits for it too"},
+		"image build " + filepath.Dir(file): {"BuildImage", "The build ends; the engine keeps the steps that are done."},
+		"build --image good":                {"BuildSandboxImages", "The build ends, unless a sandbox or another command waits for it too"},
+	} {
+		t.Run(c.asks+" of "+strings.Fields(line)[0], func(t *testing.T) {
+			h, socket := serveHolding(t, c.asks)
+			cli := newCLI(t, socket)
+			cli.raise = func(sig syscall.Signal) {
+				cli.raised = append(cli.raised, sig)
+				close(h.release)
+			}
+			sent := cli.onceAsked(h, syscall.SIGINT, syscall.SIGINT)
+			cli.exec(t.Context(), strings.Fields(line)...)
+			sent.Wait()
+			if !strings.Contains(cli.errs.String(), "agbox: Ended at once. ") || !strings.Contains(cli.errs.String(), c.says) {
+				t.Errorf("raised %v, %q", cli.raised, cli.errs.String())
+			}
+		})
 	}
 }
 

@@ -69,6 +69,7 @@ func (v *syncView) run(ctx context.Context, c *client.Client, watch bool) error 
 		}
 		return v.executables.ask(ctx, v.app, folder, found)
 	}
+	v.goesOn.is("Nothing goes on. Each file of the folder and of the sandbox is as before or as after; `agbox sync %s` goes on from there.", printable(v.sandbox))
 	conflicts, err := c.Sync(ctx, id, client.SyncOptions{
 		Watch: watch,
 		Began: func(folder, target string) {
