@@ -119,7 +119,11 @@ func (s SpecFiles) fetchedFeature(in *SpecInput, named *agboxv1.NamedFile) error
 	defer cancel()
 	folder, digest, err := registry.Store{Dir: install.Features(), Refresh: s.Refresh}.Fetch(ctx, named.GetName())
 	if err != nil {
-		return &Error{Code: codes.Unavailable, cause: err, Message: fmt.Sprintf(
+		code, reason := codes.Unavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED
+		if registry.IsMissing(err) {
+			code, reason = codes.NotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND
+		}
+		return &Error{Code: code, Reason: reason.String(), cause: err, Message: fmt.Sprintf(
 			"The feature %s cannot be fetched: %v. Check its name, and that this machine reaches the registry; or copy the folder of the feature beside devcontainer.json, and name it ./FOLDER.", named.GetName(), err)}
 	}
 	named.Path, named.Digest = filepath.Join(folder, feature.FileName), digest

@@ -20,12 +20,16 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 	long := strings.Repeat("a", 4096)
 	// The second letter is Cyrillic.
 	const lookAlike = "dеmo"
+	dir := in.write(t, "away", map[string]string{
+		".devcontainer.json": `{"image": "` + harness.ImageBusybox + `", "features": {"localhost:1/nosuch/feature:1": {}}}`,
+	})
 	for _, c := range []struct {
 		name string
 		args []string
 		code int
 		says string
 	}{
+		{"feature", []string{"create", "x", "--trust", "--devcontainer", dir + "/.devcontainer.json"}, 8, "localhost:1/nosuch/feature:1"},
 		{"unknown image", []string{"create", "x", "--image", "localhost:1/nosuch/image:1"}, 8, "localhost:1/nosuch/image:1"},
 		{"impossible image", []string{"create", "x", "--image", "Not An Image"}, 2, "Not An Image"},
 		{"no image", []string{"create", "x"}, 2, "--image"},
@@ -49,7 +53,7 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		{"long id", []string{"rm", long}, 2, "200 characters"},
 		{"look-alike id", []string{"rm", lookAlike}, 2, "not an id"},
 		{"id with a line break", []string{"rm", "a\nb"}, 2, "not an id"},
-		{"empty id", []string{"rm", ""}, 2, "Give a sandbox"},
+		{"empty id", []string{"rm", ""}, 2, "is empty"},
 		{"no command", []string{"exec", "demo"}, 125, "command"},
 		{"no command after the dashes", []string{"exec", "demo", "--"}, 125, "command"},
 		{"empty command", []string{"exec", "demo", "--", ""}, 125, "empty"},
@@ -79,6 +83,23 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 	if inv := in.Inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
 		t.Errorf("the engine has %+v, want one container and one network", inv)
 	}
+}
+
+func TestABuildWhoseRegistryIsAwayHasItsExitCode(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "away", map[string]string{"Dockerfile": "FROM localhost:1/nosuch/image:1\n", "build.yaml": "build: .\n"})
+	for _, args := range [][]string{
+		{"image", "build", dir}, {"build", "--trust", dir + "/build.yaml"}, {"create", "x", "--trust", "-f", dir + "/build.yaml"},
+	} {
+		r := in.Agbox(t, args...).Want(t, 8)
+		if !strings.Contains(r.Stderr, "agbox: The image could not be built, because a registry that it needs cannot be reached: ") {
+			t.Errorf("%v says %q", args, r.Stderr)
+		}
+	}
+	// What a command of the build cannot reach is no registry.
+	in.write(t, "away", map[string]string{"Dockerfile": "FROM " + harness.ImageBusybox + "\nRUN echo dial tcp: connection refused && false\n"})
+	in.Agbox(t, "image", "build", dir).Want(t, 4)
 }
 
 func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {

@@ -54,7 +54,7 @@ var exitTable = []exitRow{
 	}},
 	{code: codeUsage, meaning: "the command line or the request is not valid",
 		classes: []codes.Code{codes.InvalidArgument, codes.OutOfRange}},
-	{code: codeNotFound, meaning: "the sandbox, exec, image or file does not exist",
+	{code: codeNotFound, meaning: "the sandbox, exec, image, feature or file does not exist",
 		classes: []codes.Code{codes.NotFound}},
 	{code: codeConflict, meaning: "the name or id is taken, or the state does not allow it",
 		classes: []codes.Code{codes.AlreadyExists, codes.FailedPrecondition}},
@@ -64,7 +64,7 @@ var exitTable = []exitRow{
 		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_ENGINE_UNAVAILABLE, agboxv1.ErrorReason_ENGINE_CHANGED}},
 	{code: codeExhausted, meaning: "too many requests, or a limit is reached",
 		classes: []codes.Code{codes.ResourceExhausted}},
-	{code: codeNoRegistry, meaning: "an image cannot be pulled now: its registry is not reachable, or refuses; try again",
+	{code: codeNoRegistry, meaning: "an image or feature cannot be fetched now: its registry is away, or refuses; try again",
 		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_IMAGE_PULL_FAILED}},
 }
 

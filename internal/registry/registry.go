@@ -22,6 +22,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
@@ -78,6 +79,9 @@ func (s Store) Fetch(ctx context.Context, reference string) (folder, digest stri
 	}
 	return folder, digest, s.remember(reference, digest)
 }
+
+// IsMissing reports whether an error of Fetch means that the registry has no such feature.
+func IsMissing(err error) bool { return errors.Is(err, errdef.ErrNotFound) }
 
 // Has reports whether a reference was fetched before.
 func (s Store) Has(reference string) bool {

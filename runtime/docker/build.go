@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -20,7 +21,7 @@ import (
 
 // BuildImage builds an image from context, a tar archive, and returns its id. It
 // calls output with the output of the build, in the caller's goroutine. Faults:
-// INVALID_REQUEST for a bad tag, IMAGE_BUILD_FAILED.
+// INVALID_REQUEST for a bad tag, IMAGE_PULL_FAILED, IMAGE_BUILD_FAILED.
 func (e *Engine) BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error) {
 	for _, tag := range opts.Tags {
 		if _, err := reference.ParseNormalizedNamed(tag); err != nil {
@@ -91,7 +92,15 @@ func readBuild(stream io.Reader, output func(string) error) (id string, err erro
 	}
 }
 
+// buildFailed is the fault of a build that has failed. The engine's message about a command
+// names the command, and not what that has printed: a host that is not reached is one of an
+// image, or of a file that ADD fetches.
 func buildFailed(cause error) error {
+	text := strings.ToLower(cause.Error())
+	if slices.ContainsFunc(unreached, func(words string) bool { return strings.Contains(text, words) }) && !strings.HasPrefix(text, "the command ") {
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED,
+			"The image could not be built, because a registry that it needs cannot be reached: %s. Check the names in the Dockerfile and the network.", engineText(cause)).Because(cause)
+	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IMAGE_BUILD_FAILED,
 		"The image could not be built: %s.", engineText(cause)).Because(cause)
 }

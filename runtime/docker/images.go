@@ -181,6 +181,10 @@ func pullFailed(ref string, class, cause error, sentence string) error {
 	return fault.New(class, agboxv1.ErrorReason_IMAGE_PULL_FAILED, sentence, ref).With("image", ref).Because(cause)
 }
 
+// unreached are words in the engine's message about a registry that it cannot reach.
+var unreached = []string{"no such host", "dial tcp", "i/o timeout", "client.timeout", "connection refused", "network is unreachable",
+	"proxyconnect", "tls handshake", "server misbehaving", "x509"}
+
 // pullFault turns the failure of a pull into a fault with a plain sentence. The
 // engine's message comes from registries, resolvers and proxies and names hosts
 // that mean nothing to the reader, so it stays in the cause. classify handles a
@@ -213,8 +217,7 @@ func pullFault(ctx context.Context, want runtime.ImageRequest, here func() bool,
 		return "There is no image %s on this machine, and " + missing
 	}
 	switch {
-	case has("no such host", "dial tcp", "i/o timeout", "client.timeout", "connection refused", "network is unreachable",
-		"proxyconnect", "tls handshake", "server misbehaving", "x509"):
+	case has(unreached...):
 		return pullFailed(ref, errdefs.ErrUnavailable, err,
 			without("its registry cannot be reached: check the name and the network, or build or load the image.",
 				"its registry cannot be reached to pull it again: check the name and the network, or use the local image."))
