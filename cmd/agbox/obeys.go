@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -80,9 +79,6 @@ func (o *presetOptions) leaveOut(a *app) error {
 		for _, name := range o.preset.Obeys {
 			o.excludes = append(o.excludes, "/"+name)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.preset.OffEnv)) {
-		o.vars.plain = append(o.vars.plain, name+"="+o.preset.OffEnv[name])
 	}
 	o.off = true
 	o.labels = append(o.labels, settingsLabel+"="+settingsOff)

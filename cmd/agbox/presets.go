@@ -123,7 +123,6 @@ func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args 
 		}
 		return err
 	}
-	o.execEnv = o.environment()
 	left, err := o.session(ctx, a, c, o.preset.Run(o.ask, o.off, args))
 	var code exitStatus
 	if errors.As(err, &code) && int(code) == codeNoCommand {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/agbox/agbox/client"
@@ -85,7 +84,7 @@ func (o *presetOptions) keepOff(a *app, h *agboxv1.SandboxHandle) error {
 		o.off = true
 		return nil
 	}
-	if o.off && len(o.preset.Off)+len(o.preset.OffEnv) == 0 {
+	if o.off && len(o.preset.Off) == 0 {
 		return usagef("%s has no switch to leave out settings of the folder in sandbox %s, which was made with them. Agree to them on a terminal, give --trust, or make another sandbox with --new.",
 			o.preset.Title, nameOf(h))
 	}
@@ -115,17 +114,4 @@ func (o *presetOptions) sayChanged(ctx context.Context, a *app, c *client.Client
 		a.say("It was made from another version of the file or the image, or with other flags and variables (%s), and stays as it is.", changed)
 	}
 	return nil
-}
-
-// environment returns the variables of the agent's command: in a sandbox that was made
-// otherwise, those that make the agent leave out the settings of the folder.
-func (o *presetOptions) environment() []string {
-	var pairs []string
-	if o.existing == "" || !o.off {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.preset.OffEnv)) {
-		pairs = append(pairs, name+"="+o.preset.OffEnv[name])
-	}
-	return pairs
 }

@@ -14,7 +14,6 @@ import (
 // settings out.
 const standIn = `#!/bin/sh
 echo "args: $*"
-echo "project config: ${OPENCODE_DISABLE_PROJECT_CONFIG:-on}"
 cat ~/.codex/config.toml 2>/dev/null | grep trust_level
 ls -A1
 `
@@ -46,8 +45,10 @@ func TestSettingsOfAgentsInARepositoryAreOffWithoutAYes(t *testing.T) {
 			func(out string) bool { return strings.Contains(out, "trust_level = \"untrusted\"") },
 			func(out string) bool { return strings.Contains(out, "trust_level = \"trusted\"") }},
 		"opencode": {".opencode/plugin/a.js",
-			func(out string) bool { return strings.Contains(out, "project config: 1") },
-			func(out string) bool { return strings.Contains(out, "project config: on") }},
+			func(out string) bool {
+				return !strings.Contains(out, ".opencode\n") && strings.Contains(out, "source\n")
+			},
+			func(out string) bool { return strings.Contains(out, ".opencode\n") }},
 		"gemini": {".env",
 			func(out string) bool { return !strings.Contains(out, ".env\n") && strings.Contains(out, "source\n") },
 			func(out string) bool { return strings.Contains(out, ".env\n") }},

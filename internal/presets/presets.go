@@ -58,13 +58,12 @@ type Preset struct {
 	Env map[string]string
 	// Obeys are files and folders of a repository that make the agent run programs, or send
 	// the login elsewhere, before it asks anything. The agent leaves them out with the
-	// arguments Off, with the variables OffEnv, and as Settle says. Copied means that it has
-	// no such switch, so only a copy of the folder can be without them.
+	// arguments Off, and as Settle says. Copied means that it has no such switch, or none that
+	// holds, so only a copy of the folder can be without them.
 	Obeys, Off []string
 	// Nested are names of files and folders that the agent obeys in any folder. Imports are
 	// files of instructions, in any folder, that bring other files in.
 	Nested, Imports []string
-	OffEnv          map[string]string
 	Copied          bool
 }
 
@@ -142,8 +141,9 @@ var all = []Preset{
 		Name: "opencode", Title: "opencode", Command: "opencode",
 		Package: "opencode-ai", Version: "1.18.33", ImageEnv: "AGBOX_OPENCODE_IMAGE",
 		Tool: "opencode-login", Keys: []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"},
-		Env:   map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
-		Obeys: []string{"opencode.json", "opencode.jsonc", "tui.json", "tui.jsonc", ".opencode"}, OffEnv: map[string]string{"OPENCODE_DISABLE_PROJECT_CONFIG": "1"},
+		Env: map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+		// With OPENCODE_DISABLE_PROJECT_CONFIG it still ran a program of a repository.
+		Obeys: []string{"opencode.json", "opencode.jsonc", "tui.json", "tui.jsonc", ".opencode"}, Copied: true,
 	},
 	{
 		Name: "gemini", Title: "Gemini CLI", Command: "gemini",
