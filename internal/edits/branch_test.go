@@ -322,6 +322,31 @@ func TestACommitKeepsWhatTheComparisonDoesNotShow(t *testing.T) {
 	}
 }
 
+// What the copy left out, the sandbox did not remove: commits from before the copy bring it to a
+// branch that is older.
+func TestWhatWasLeftOutOfTheCopyIsOnABranchAsItWasCommitted(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		g := repo(t, tree{"a": "1\n", "docs/x": "x\n", "docs/gone": "g\n"})
+		g.must("", "checkout", "-q", "-b", "fix")
+		want := tree{"a": "2\n", "docs/x": "xx\n", "docs/new": "n\n"}
+		if own {
+			g.commit("mine", tree{"own": "o\n"})
+			want["own"] = "o\n"
+		}
+		g.must("", "checkout", "-q", "main")
+		copied := g.commit("of main", tree{"docs/x": "xx\n", "docs/new": "n\n", "docs/gone": ""})
+		in := g.inside()
+		in.commit("one", tree{"a": "2\n"})
+		h := in.history(copied, tree{"a": "1\n"}) // without docs
+		h.Copy = h.Base
+		out, err := Commit(t.Context(), differences(t, tree{"a": "1\n"}, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", History: h})
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out)
+		}
+		wantTree(t, fmt.Sprintf("the branch, with own commits: %t", own), g.files("fix"), want)
+	}
+}
+
 // What was not committed when it was copied in is the sandbox's once it has committed it. The
 // branch may be older than what was copied in.
 func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {

@@ -330,7 +330,7 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 		return nil, err
 	}
 	for name, two := range b.joins {
-		if _, differs := left[name]; !differs {
+		if _, differs := left[name]; !differs && !h.leftOut(name) {
 			left[name] = two
 		}
 	}
@@ -366,6 +366,12 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	return decisions, nil
 }
 
+// leftOut reports whether the workspace never had a file: then that it has none says nothing about
+// commits from before the copy.
+func (h *History) leftOut(name string) bool {
+	return h.Base[name] == nil && h.Copy != nil && h.Copy[name] == nil
+}
+
 // turnedBack decides about a file that a commit has changed and that is in the workspace as it was
 // before: on the branch, or when it was copied in.
 func (b *branch) turnedBack(h *History, name string, two twoEntries) (*decision, error) {
@@ -388,7 +394,7 @@ func (b *branch) reverted(h *History, name string, two twoEntries) (*decision, e
 	if err != nil {
 		return nil, err
 	}
-	if tip == nil && now == nil && was.object != "" && h.Copy != nil && h.Copy[name] == nil {
+	if tip == nil && was.object != "" && h.leftOut(name) {
 		return put(name, nil, was), nil // only left out of the copy: nobody has removed it
 	}
 	if Same(tip, now) || (now == nil) != (was.object == "") {
@@ -469,7 +475,9 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 		if known[name] {
 			continue
 		}
-		if c, err := b.committed(h, dir, name, two, copied[name]); err != nil {
+		own, differs := copied[name]
+		apart := h.Apart[name] || !differs && h.leftOut(name)
+		if c, err := b.committed(h, dir, name, two, own, apart); err != nil {
 			return nil, err
 		} else if c != nil {
 			out = append(out, *c)
@@ -479,17 +487,18 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 	return out, nil
 }
 
-// committed is the change of a file that only the commits show; nil if the branch has it.
-func (b *branch) committed(h *History, dir, name string, two, copied twoEntries) (*Change, error) {
+// committed is the change of a file that only the commits show; nil if the branch has it. apart
+// means that the workspace says nothing about it.
+func (b *branch) committed(h *History, dir, name string, two, copied twoEntries, apart bool) (*Change, error) {
 	ours, err := b.state(name)
 	if err != nil && ignoreBlocked(err) != nil {
 		return nil, err
 	}
-	if err == nil && !h.Apart[name] && Same(ours, h.Base[name]) {
+	if err == nil && !apart && Same(ours, h.Base[name]) {
 		return nil, nil // what came last is in the workspace, whatever is committed there
 	}
 	to := two.tip
-	if !h.Apart[name] {
+	if !apart {
 		d, err := b.turnedBack(h, name, twoEntries{copied.was, two.tip})
 		if err != nil {
 			return nil, err
