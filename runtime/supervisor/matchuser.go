@@ -39,9 +39,9 @@ func MatchUser(cfg Config) error {
 	if _, err := strconv.Atoi(name); cfg.Boot.GetMatchUser() == "" || name == "" || err == nil {
 		return nil
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(cfg.Boot.GetMatchUser(), &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: cfg.Boot.GetMatchUser(), Err: err}
+	owner, err := ownerOf(cfg.Boot.GetMatchUser())
+	if err != nil {
+		return err
 	}
 	passwd, err := readUserFile(cfg.Passwd)
 	if err != nil {
@@ -52,25 +52,61 @@ func MatchUser(cfg Config) error {
 		return err
 	}
 	found, home := findUser(passwd, name)
-	want := userIDs{int(st.Uid), int(st.Gid)}
+	want := owner
 	if found == nil || found.uid == 0 || want.uid == 0 || want.uid == unmapped {
 		return nil
 	}
-	if want.gid != found.gid && (want.gid == 0 || want.gid == unmapped || hasID(group, want.gid)) {
-		want.gid = found.gid // a group of the image is not handed over
+	// A group of the image is not handed over, nor that of root taken from the user. If only the
+	// new id has an entry, that is from a start that was killed.
+	if found.gid == 0 || want.gid == 0 || want.gid == unmapped || hasID(group, want.gid) && hasID(group, found.gid) {
+		want.gid = found.gid
 	}
 	if *found == want {
 		return nil
 	}
+	// What cannot be replaced is found before the home is given away.
+	var files []*userFile
+	defer func() {
+		for _, f := range files {
+			f.drop()
+		}
+	}()
+	if want.gid != found.gid {
+		f, err := writeUserFile(cfg.Group, withGroup(group, found.gid, want.gid))
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	f, err := writeUserFile(cfg.Passwd, withUser(passwd, name, want))
+	if err != nil {
+		return err
+	}
+	files = append(files, f)
 	if err := giveHome(home, cfg.Boot.GetVolumes(), *found, want); err != nil {
 		return err
 	}
-	if want.gid != found.gid {
-		if err := replaceUserFile(cfg.Group, withGroup(group, found.gid, want.gid)); err != nil {
+	for _, f := range files {
+		if err := f.replace(); err != nil {
 			return err
 		}
 	}
-	return replaceUserFile(cfg.Passwd, withUser(passwd, name, want))
+	return nil
+}
+
+// ownerOf returns the ids of the owner of a folder that is behind no link: the sandbox can put one
+// into its workspace.
+func ownerOf(path string) (userIDs, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return userIDs{}, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd) // only looked at
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return userIDs{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return userIDs{int(st.Uid), int(st.Gid)}, nil
 }
 
 // fields are the parts of a line of a user file.
@@ -145,45 +181,69 @@ func withGroup(group []byte, from, to int) []byte {
 	return out
 }
 
-// replaceUserFile replaces a file, with its owner and mode, unless its folder or the file
-// itself lies on a mount or behind a link.
-func replaceUserFile(path string, content []byte) error {
+// userFile is a new version of a user file that lies beside it.
+type userFile struct {
+	path, name, temp string
+	// dir is the folder.
+	dir int
+}
+
+// writeUserFile writes a new version of a file, with its owner and mode, unless its folder or the
+// file itself lies on a mount or behind a link. The caller drops it.
+func writeUserFile(path string, content []byte) (*userFile, error) {
 	dir, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(path), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+		return nil, &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
 	}
-	defer unix.Close(dir) // only used to name files
-	name, temp := filepath.Base(path), "."+filepath.Base(path)+".agbox"
-	old, err := unix.Openat2(dir, name, &unix.OpenHow{
+	f := &userFile{path: path, name: filepath.Base(path), temp: "." + filepath.Base(path) + ".agbox", dir: dir}
+	if err := f.write(content); err != nil {
+		f.drop()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *userFile) write(content []byte) error {
+	old, err := unix.Openat2(f.dir, f.name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: path, Err: err}
+		return &fs.PathError{Op: "open", Path: f.path, Err: err}
 	}
 	defer unix.Close(old) // only looked at
 	var st unix.Stat_t
 	if err := unix.Fstat(old, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return &fs.PathError{Op: "replace", Path: path, Err: cmp.Or(err, error(unix.ELOOP))}
+		return &fs.PathError{Op: "replace", Path: f.path, Err: cmp.Or(err, error(unix.ELOOP))}
 	}
-	if err := unix.Unlinkat(dir, temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-		return &fs.PathError{Op: "unlink", Path: temp, Err: err}
+	if err := unix.Unlinkat(f.dir, f.temp, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "unlink", Path: f.temp, Err: err}
 	}
-	fd, err := unix.Openat(dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(f.dir, f.temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return &fs.PathError{Op: "create", Path: temp, Err: err}
+		return &fs.PathError{Op: "create", Path: f.temp, Err: err}
 	}
-	file := os.NewFile(uintptr(fd), temp)
+	file := os.NewFile(uintptr(fd), f.temp)
 	_, err = file.Write(content)
 	err = errors.Join(err, file.Chown(int(st.Uid), int(st.Gid)), file.Chmod(fs.FileMode(st.Mode&0o777)), file.Close())
-	if err == nil {
-		err = unix.Renameat(dir, temp, dir, name)
-	}
 	if err != nil {
-		return fmt.Errorf("replace %s: %w", path, err)
+		return fmt.Errorf("write beside %s: %w", f.path, err)
 	}
 	return nil
+}
+
+func (f *userFile) replace() error {
+	if err := unix.Renameat(f.dir, f.temp, f.dir, f.name); err != nil {
+		return &fs.PathError{Op: "rename", Path: f.path, Err: err}
+	}
+	return nil
+}
+
+// drop removes what did not replace the file.
+func (f *userFile) drop() {
+	_ = unix.Unlinkat(f.dir, f.temp, 0) // mostly it has replaced the file
+	_ = unix.Close(f.dir)               // only used to name files
 }
 
 // giveHome gives a user with new ids what it owns in its home, and in volumes there. It

@@ -150,6 +150,44 @@ func TestUserFilesOfAHostileImageAreLeftAlone(t *testing.T) {
 	if got, err := os.ReadFile(real); err != nil || string(got) != m.passwd(usersBefore) {
 		t.Errorf("behind the link is %q, %v", got, err)
 	}
+	var home unix.Stat_t
+	if err := unix.Stat(m.home, &home); err != nil || home.Uid != 4100 || home.Gid != 4200 {
+		t.Errorf("the home was given to %d:%d, %v", home.Uid, home.Gid, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(m.dir, ".*.agbox")); err != nil || len(left) > 0 {
+		t.Errorf("%q is left, %v", left, err)
+	}
+}
+
+func TestALinkInTheWorkspaceGivesNoIDs(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	m.cfg.Boot.MatchUser = filepath.Join(m.dir, "way")
+	if err := os.Symlink(m.folder, m.cfg.Boot.MatchUser); err != nil {
+		t.Fatal(err)
+	}
+	if err := MatchUser(m.cfg); err == nil {
+		t.Error("a link was followed")
+	}
+	m.wants(t, usersBefore, groupsBefore, map[string]userIDs{"home": {4100, 4200}})
+}
+
+func TestAUserOfGroupRootStaysInIt(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	if err := os.WriteFile(m.cfg.Passwd, []byte("agent:x:4100:0::/:/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.match(t)
+	m.wants(t, "agent:x:4321:0::/:/bin/sh\n", groupsBefore, nil)
+}
+
+func TestAStartThatWasKilledBetweenTheUserFilesIsCompleted(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	after := strings.Replace(groupsBefore, "4200", "4322", 1)
+	if err := os.WriteFile(m.cfg.Group, []byte(after), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	m.match(t)
+	m.wants(t, strings.Replace(usersBefore, "4100:4200", "4321:4322", 1), after, map[string]userIDs{"home": {4321, 4322}})
 }
 
 func TestWhatIsMountedInTheHomeKeepsItsOwner(t *testing.T) {
