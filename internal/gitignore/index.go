@@ -7,7 +7,8 @@ import (
 
 // Tracked returns the paths that an index of git names: what is tracked although patterns name it.
 // hash is the size of the names of objects in bytes. An index is as hostile as all files of a
-// workspace: what cannot be read ends the list. (A split index has the rest elsewhere.)
+// workspace: what cannot be read ends the list, and so does more than maxTracked bytes of paths,
+// because paths can share their beginnings. (A split index has the rest elsewhere.)
 func Tracked(index []byte, hash int) (paths []string) {
 	const head, stat, extended = 12, 40, 0x4000
 	if len(index) < head || string(index[:4]) != "DIRC" {
@@ -17,7 +18,7 @@ func Tracked(index []byte, hash int) (paths []string) {
 	if version < 2 || version > 4 {
 		return nil
 	}
-	last := ""
+	last, total := "", 0
 	for rest := index[head:]; count > 0; count-- {
 		at := stat + hash + 2
 		if len(rest) < at {
@@ -40,7 +41,7 @@ func Tracked(index []byte, hash int) (paths []string) {
 			return paths
 		}
 		last = last[:kept] + string(rest[at:at+end])
-		if len(last) > maxPath {
+		if total += len(last); len(last) > maxPath || total > maxTracked {
 			return paths
 		}
 		if mode>>12 == 0o10 || mode>>12 == 0o12 { // a file or a link
@@ -55,8 +56,12 @@ func Tracked(index []byte, hash int) (paths []string) {
 	return paths
 }
 
-// maxPath is the maximum length of a path in bytes, as in the kernel.
-const maxPath = 4095
+const (
+	// maxPath is the maximum length of a path in bytes, as in the kernel.
+	maxPath = 4095
+	// maxTracked bounds the paths of an index together, in bytes: two million of 32.
+	maxTracked = 64 << 20
+)
 
 // varint reads a number as git writes offsets; n is its size, 0 if it is none.
 func varint(b []byte) (value uint64, n int) {

@@ -1,6 +1,7 @@
 package gitignore
 
 import (
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,4 +62,23 @@ func FuzzTracked(f *testing.F) {
 			t.Errorf("%d paths of %d bytes", len(got), len(index))
 		}
 	})
+}
+
+// TestAnIndexWhosePathsShareTheirBeginningsIsBounded: a few bytes stand for a path of thousands.
+func TestAnIndexWhosePathsShareTheirBeginningsIsBounded(t *testing.T) {
+	entry := func(cut byte, path string) string {
+		stat := make([]byte, 40+20+2)
+		binary.BigEndian.PutUint32(stat[24:], 0o100644)
+		return string(stat) + string([]byte{cut}) + path + "\x00"
+	}
+	const entries = 40_000
+	index := "DIRC" + string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 4), entries)) +
+		entry(0, strings.Repeat("a", 4000)) + strings.Repeat(entry(1, "b"), entries-1)
+	total := 0
+	for _, path := range Tracked([]byte(index), 20) {
+		total += len(path)
+	}
+	if total < maxTracked-maxPath || total > maxTracked {
+		t.Errorf("%d bytes of index became %d bytes of paths", len(index), total)
+	}
 }
