@@ -203,6 +203,9 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	from, err := c.origin(ctx, id)
 	if err == nil {
 		tip, err = c.tip(ctx, id, from)
+		if err != nil && ctx.Err() == nil && o.Branch == "" { // files come without them
+			tip, err = "", nil
+		}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -228,6 +231,9 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 
 // allCame reports whether nothing of the commits of the sandbox is left in it.
 func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
+	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
+		return false // nothing was brought
+	}
 	return w.tip != w.brought && w.tip != "" && !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0 &&
 		done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }

@@ -36,3 +36,15 @@ func TestBothSidesOfAChangeMayHaveTheSameContent(t *testing.T) {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }
+
+// Commits count as brought only if the files of the call came.
+func TestAPullThatWouldMergeBringsNoCommits(t *testing.T) {
+	w := &Work{tip: "b", brought: "a"}
+	would := AppliedWork{Outcomes: []WorkOutcome{{Kind: edits.Written}, {Kind: edits.Merged}}}
+	if w.allCame(ApplyOptions{NoMerge: true}, would) {
+		t.Error("nothing was brought, and the commits count as such")
+	}
+	if !w.allCame(ApplyOptions{}, would) || !w.allCame(ApplyOptions{NoMerge: true}, AppliedWork{Outcomes: would.Outcomes[:1]}) {
+		t.Error("all was brought, and the commits do not count as such")
+	}
+}
