@@ -97,9 +97,11 @@ func TestABuildWhoseRegistryIsAwayHasItsExitCode(t *testing.T) {
 			t.Errorf("%v says %q", args, r.Stderr)
 		}
 	}
-	// What a command of the build cannot reach is no registry.
-	in.write(t, "away", map[string]string{"Dockerfile": "FROM " + harness.ImageBusybox + "\nRUN echo dial tcp: connection refused && false\n"})
-	in.Agbox(t, "image", "build", dir).Want(t, 4)
+	// What a command of the build cannot reach is no registry, nor is the name of a file.
+	for _, fails := range []string{"RUN echo dial tcp: connection refused && false", "COPY x509.pem /"} {
+		in.write(t, "away", map[string]string{"Dockerfile": "FROM " + harness.ImageBusybox + "\n" + fails + "\n"})
+		in.Agbox(t, "image", "build", dir).Want(t, 4)
+	}
 }
 
 func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {

@@ -183,7 +183,7 @@ func pullFailed(ref string, class, cause error, sentence string) error {
 
 // unreached are words in the engine's message about a registry that it cannot reach.
 var unreached = []string{"no such host", "dial tcp", "i/o timeout", "client.timeout", "connection refused", "network is unreachable",
-	"proxyconnect", "tls handshake", "server misbehaving", "x509"}
+	"proxyconnect", "tls handshake", "server misbehaving", "x509:"}
 
 // pullFault turns the failure of a pull into a fault with a plain sentence. The
 // engine's message comes from registries, resolvers and proxies and names hosts
