@@ -123,7 +123,11 @@ func TestUpWithoutTheFlagsOfTheCreationStartsTheSandbox(t *testing.T) {
 	}
 	says(4, "with other flags (memory_limit).", "up", "--memory", "256m")
 	in.write(t, "memory", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\nhostname: other\n"})
-	says(4, "with other flags (hostname).", "up")
+	says(4, "with other flags (hostname). `agbox up --recreate` makes it anew, but give the flags again that it was made with (", "up")
+	p := in.OnTerminalIn(t, in.Home+"/memory", nil, "up") // nor does it ask: what it would make has less
+	if code := p.Wait(); code != 4 || strings.Contains(p.Screen(), "[y/N]") {
+		t.Errorf("on a terminal up ends with %d:\n%s", code, p.Screen())
+	}
 	if r := in.from(t, in.Home+"/image", nil, "up", "--memory", "256m").Want(t, 0); !strings.Contains(r.Stderr, "Sandbox image stays as it was made: flags count when it is created.") {
 		t.Errorf("up with flags alone says\n%s", r.Stderr)
 	}

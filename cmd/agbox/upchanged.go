@@ -47,6 +47,9 @@ func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *
 		return changed != "", nil
 	}
 	text := fmt.Sprintf("Sandbox %s was made from another version of the file, or with other flags (%s).", h.GetName(), changed)
+	if len(o.kept) > 0 { // the sandbox has more than those flags said
+		return false, &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `agbox up --recreate` makes it anew, but give the flags again that it was made with (%s). `agbox start %s` starts it as it is.", strings.Join(o.kept, ", "), h.GetName())}
+	}
 	if a.terminal() == nil {
 		return false, &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `agbox up --recreate` makes it anew, `agbox start %s` starts it as it is.", h.GetName())}
 	}
