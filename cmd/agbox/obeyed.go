@@ -30,7 +30,7 @@ const (
 // obeyed is the question about the files of a folder that an agent obeys. It has an error if
 // they cannot all be shown.
 func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
-	s := &settingsSearch{folder: folder, preset: o.preset, seen: make(map[string]bool)}
+	s := &settingsSearch{folder: folder, preset: o.preset, seen: make(map[string]bool), copied: o.workspace != ""}
 	s.q = trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
 	for _, name := range o.preset.Obeys {
 		if err := s.all(name); err != nil {
@@ -59,6 +59,8 @@ type settingsSearch struct {
 	seen   map[string]bool
 	bytes  int
 	looked int
+	// copied means that the sandbox gets a copy of the folder.
+	copied bool
 }
 
 // walk calls fn for each file below a path of the folder, with its path in the folder. What
@@ -68,8 +70,11 @@ func (s *settingsSearch) walk(name string, fn func(file string) error) error {
 		if s.looked++; s.looked > maxLooked {
 			return fmt.Errorf("the folder has more than %d files and folders", maxLooked)
 		}
-		if errors.Is(err, fs.ErrNotExist) || err == nil && entry.IsDir() {
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && entry.IsDir():
 			return nil
+		case errors.Is(err, fs.ErrPermission) && s.copied && entry != nil && entry.IsDir():
+			return fs.SkipDir // it cannot be copied either
 		}
 		file, relErr := filepath.Rel(s.folder, path)
 		if err = errors.Join(err, relErr); err != nil {
@@ -158,9 +163,13 @@ func (s *settingsSearch) importsOf(file, content string, depth int) error {
 		}
 		if outside {
 			text := fmt.Sprintf("%-9s %s brings in %s, which is outside of the folder", "import", file, name)
-			if !slices.ContainsFunc(s.q.Requests, func(r trust.Request) bool { return r.Text == text }) {
-				s.q.Requests = append(s.q.Requests, trust.Request{Text: text, Dangerous: true})
+			if s.seen[text] {
+				continue
 			}
+			if s.seen[text] = true; len(s.q.Requests) >= 2*maxObeyed {
+				return fmt.Errorf("%s brings in too many files", file)
+			}
+			s.q.Requests = append(s.q.Requests, trust.Request{Text: text, Dangerous: true})
 			continue
 		}
 		below, err := s.add(at, "is imported by "+file)

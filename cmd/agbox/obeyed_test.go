@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/presets"
 )
@@ -72,12 +77,17 @@ func TestWhatCannotAllBeShownIsLeftOut(t *testing.T) {
 	for i := range 5 {
 		large[fmt.Sprintf(".claude/%d", i)] = strings.Repeat("x", 1<<20)
 	}
+	var imports strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&imports, "@~/%d ", i)
+	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		link  string
 		want  string
 	}{
-		"many": {many, "", "more than 256 files"}, "large": {large, "", "more than 4 MiB"},
+		"imports": {map[string]string{"CLAUDE.md": imports.String()}, "", "CLAUDE.md brings in too many files"},
+		"many":    {many, "", "more than 256 files"}, "large": {large, "", "more than 4 MiB"},
 		"a folder behind a link":     {map[string]string{"x/a": ""}, "sub/.claude", "not a regular file"},
 		"a named file behind a link": {map[string]string{".claude/settings.json": "sh ./run"}, "run", "symbolic link"},
 	} {
@@ -98,4 +108,28 @@ func TestWhatCannotAllBeShownIsLeftOut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAFolderThatCannotBeReadIsPassedOver: the data of a database, for example. It is in no copy.
+func TestAFolderThatCannotBeReadIsPassedOver(t *testing.T) {
+	dir := inFolder(t, map[string]string{"a/x": "", "data/x": "", "sub/.claude/settings.json": "{}"})
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(filepath.Join(dir, "data"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this
+		if _, err := unix.SetfsuidRetUid(1); err != nil {
+			t.Error(err)
+		}
+		o := &presetOptions{preset: presets.Find("claude")}
+		if _, err := o.obeyed(dir); err == nil {
+			t.Error("of a folder that is mounted nobody knows what is in it")
+		}
+		o.workspace = dir
+		if q, err := o.obeyed(dir); err != nil || len(q.Requests) != 1 {
+			t.Errorf("the question is %+v, %v", q, err)
+		}
+	})
+	work.Wait()
 }
