@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,6 +153,13 @@ func TestAFolderThatWasMovedGetsItsSandboxBack(t *testing.T) {
 	if list := in.Must(t, "ls"); !strings.HasSuffix(list, "/old shop") {
 		t.Errorf("ls shows\n%s", list)
 	}
+	// A link to another folder gives that no sandbox: a sandbox may have put it there.
+	other := in.write(t, "other", map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\n"})
+	if err := errors.Join(os.Remove(dir), os.Symlink(other, dir)); err != nil {
+		t.Fatal(err)
+	}
+	in.from(t, other, nil, "diff").Want(t, 3)
+	in.from(t, other, nil, "up", "--name", "old-shop").Want(t, 1)
 }
 
 // TestASandboxThatIsTakenUpKeepsSettingsOut: an agent that goes on gets the settings of its

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
@@ -23,6 +24,8 @@ import (
 const (
 	// folderLabel is the folder of a sandbox, a path without symbolic links.
 	folderLabel = "agbox.folder"
+	// folderIDLabel says which folder that was, whatever it is called now.
+	folderIDLabel = "agbox.folder-id"
 	// flagsLabel are the fields of the spec that flags of agbox up have set.
 	flagsLabel = "agbox.up-flags"
 	// presetLabel is the name of the preset that made the sandbox.
@@ -55,17 +58,37 @@ func belongTo(in *agboxv1.CreateSandboxRequest) {
 	if s.Labels == nil {
 		s.Labels = make(map[string]string)
 	}
-	s.Labels[folderLabel] = resolvedLinks(folder)
+	folder = resolvedLinks(folder)
+	s.Labels[folderLabel], s.Labels[folderIDLabel] = folder, folderID(folder)
+}
+
+// folderID is the inode of a folder and the time at which that was made; "" if it is not known.
+func folderID(folder string) string {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, folder, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec)
+}
+
+// folderNow is the folder of a sandbox: also if it was moved, and there is a link to it in its old
+// place. Another folder to which a link there leads is not: who may write the folder above, such
+// as a sandbox, can put one there.
+func folderNow(h *agboxv1.SandboxHandle) string {
+	folder := h.GetLabels()[folderLabel]
+	if to := resolvedLinks(folder); to != folder && folderID(to) != "" && folderID(to) == h.GetLabels()[folderIDLabel] {
+		return to
+	}
+	return folder
 }
 
 // byFolder returns the sandboxes that have the labels by their folders, newest first, without
-// those that are being removed. The link that is in the old place of a folder is that folder.
+// those that are being removed.
 func byFolder(ctx context.Context, c *client.Client, labels map[string]string) (map[string][]*agboxv1.SandboxHandle, error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
 	of := make(map[string][]*agboxv1.SandboxHandle)
 	for _, h := range list {
-		if folder := h.GetLabels()[folderLabel]; folder != "" && h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
-			folder = resolvedLinks(folder)
+		if folder := folderNow(h); folder != "" && h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
 			of[folder] = append(of[folder], h)
 		}
 	}

@@ -157,7 +157,7 @@ func (o *presetOptions) prepare(ctx context.Context, a *app, c *client.Client) e
 	folder := o.folder()
 	if folder != "" {
 		folder = resolvedLinks(folder)
-		o.labels = append(o.labels, folderLabel+"="+folder, presetLabel+"="+o.preset.Name)
+		o.labels = append(o.labels, folderLabel+"="+folder, folderIDLabel+"="+folderID(folder), presetLabel+"="+o.preset.Name)
 	}
 	o.names = func(n int) string { return numbered(folder, o.preset.Name, n) }
 	found, err := o.earlier(ctx, c, folder)

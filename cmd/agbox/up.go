@@ -146,7 +146,7 @@ func (o *upOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	if err := o.find(a); err != nil {
 		return err
 	}
-	o.labels = append(o.labels, folderLabel+"="+folder)
+	o.labels = append(o.labels, folderLabel+"="+folder, folderIDLabel+"="+folderID(folder))
 	if len(given) > 0 {
 		o.labels = append(o.labels, flagsLabel+"="+strings.Join(given, ","))
 	}
@@ -295,7 +295,7 @@ func sandboxOf(ctx context.Context, c *client.Client, folder, name string) (*agb
 	switch {
 	case err != nil || found == nil || found.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return nil, err
-	case resolvedLinks(found.GetSandbox().GetLabels()[folderLabel]) != folder:
+	case folderNow(found.GetSandbox()) != folder:
 		return nil, fmt.Errorf("sandbox %s is not that of this folder: choose another name with --name", name)
 	}
 	return found, nil

@@ -38,7 +38,7 @@ func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *
 	for _, name := range o.kept {
 		copyField(now.ProtoReflect(), made.ProtoReflect(), protoreflect.Name(name))
 	}
-	for _, label := range []string{flagsLabel, folderLabel} { // the folder is this one
+	for _, label := range []string{flagsLabel, folderLabel, folderIDLabel} { // the folder is this one
 		delete(now.GetLabels(), label)
 		delete(made.GetLabels(), label)
 	}
