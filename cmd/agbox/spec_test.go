@@ -27,7 +27,7 @@ func (d *scripted) ResolveSpec(_ context.Context, in *agboxv1.ResolveSpecRequest
 	}
 	r := spec.Resolve(spec.Input{Request: in.GetCreate(), Rules: rules})
 	return &agboxv1.ResolveSpecResponse{
-		CreateSpec: r.Spec, Problems: r.Problems, Notices: r.Notices, HostRequests: admission.HostRequests(in.GetCreate(), r),
+		CreateSpec: r.Spec, Problems: r.Problems, Notices: r.Notices, HostRequests: admission.HostRequests(in.GetCreate(), r, nil),
 	}, nil
 }
 

@@ -25,17 +25,18 @@ import (
 // HostRequests lists what the files of a request ask of the host, and tells whether the
 // operator trusts their folder.
 func (c *Controller) HostRequests(ctx context.Context, req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
-	list := newRequestList(req, result)
-	list.pulled = c.pulled(ctx)
-	out := list.requests()
+	out := HostRequests(req, result, c.pulled(ctx))
 	out.TrustedByPolicy = req.GetConfigDir() != "" && c.host.Bound().Trusts(req.GetConfigDir())
 	return out
 }
 
 // HostRequests lists what the files of a request demand of the host. It does not list
-// create_spec, which comes from the caller itself.
-func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
-	return newRequestList(req, result).requests()
+// create_spec, which comes from the caller itself. pulled reports whether the engine would ask a
+// registry for the image of a container; nil means that it asks none.
+func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result, pulled func(pullable) bool) *agboxv1.HostRequests {
+	list := newRequestList(req, result)
+	list.pulled = pulled
+	return list.requests()
 }
 
 // requests returns the list.

@@ -22,7 +22,7 @@ func requests(t *testing.T, req *agboxv1.CreateSandboxRequest) string {
 	result := c.merge(req)
 	c.hostSide(newRequestList(req, result))
 	var lines []string
-	for _, r := range HostRequests(req, result).GetRequests() {
+	for _, r := range HostRequests(req, result, nil).GetRequests() {
 		mark := ""
 		if r.GetDangerous() {
 			mark = "! "

@@ -15,7 +15,8 @@ func TestEveryCommandTakesHelp(t *testing.T) {
 	commands := slices.Concat(slices.Collect(maps.Keys(arguments)), slices.Collect(maps.Keys(requestCommands)),
 		[]string{"gate", "tool", "checkpoint", "hydrate", "error", "escalate", "send", "serve-health", "api"})
 	named := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)(?:^  agbox-agent |, )([a-z-]+) `).FindAllStringSubmatch(help[:strings.Index(help, "\nExit codes:")], -1) {
+	listed, _, _ := strings.Cut(help, "\nExit codes:")
+	for _, m := range regexp.MustCompile(`(?m)(?:^  agbox-agent |, )([a-z-]+) `).FindAllStringSubmatch(listed, -1) {
 		named[m[1]] = true
 	}
 	for _, command := range commands {
