@@ -95,6 +95,7 @@ func TestWhatConfigShowsIsWhatIsStored(t *testing.T) {
 	made := stored.GetCreateSpec()
 	made.Name = ""
 	delete(made.Labels, "agbox.folder")
+	delete(made.Labels, "agbox.folder-id")
 	again := in.write(t, "again", map[string]string{"shown.yaml": shown})
 	resolved, err := client.SpecFiles{File: filepath.Join(again, "shown.yaml")}.Request()
 	if err != nil {

@@ -163,7 +163,7 @@ func TestNothingIsRequestedBeforeTheQuestion(t *testing.T) {
 		none(name + ", after no")
 		if name == "feature" { // the listener would be seen
 			shown = in.OnTerminalIn(t, dir, nil, "up")
-			if code := answered(shown, "[y/N] ", "y"); code != 5 || asked.Swap(0) == 0 {
+			if code := answered(shown, "[y/N] ", "y"); code != 3 || asked.Swap(0) == 0 {
 				t.Errorf("yes gives %d, and the port is not asked: %s", code, shown.Screen())
 			}
 		}

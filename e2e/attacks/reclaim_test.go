@@ -34,7 +34,7 @@ func TestWhatRootInASandboxLeavesIsRemovedByADaemonWithoutRoot(t *testing.T) {
 	write(t, in, "config", map[string]string{"agboxd.yaml": "keep-deleted: 1s\n"})
 	for name, command := range unremovable {
 		Row(t, 10, name)
-		box := in.Create(t, "", harness.ImageBusybox)
+		box := in.Must(t, "create", "--image", harness.ImageBusybox)
 		guest, logs := filepath.Join(in.Home, "data", "guest", box), filepath.Join(in.Home, "data", "exec-logs", box)
 		// Its output and its end may be unreadable afterwards.
 		p := in.Start(t, "exec", box, "--", "sh", "-c", command+"; mkdir -p /.agbox/link/done; sleep 1000")
@@ -103,7 +103,7 @@ func TestARemovalWhoseDaemonIsKilledWhileItReclaimsGoesOn(t *testing.T) {
 	in := harness.New(t, harness.On(proxy.Host(), harness.Engine), func(in *harness.Install) { in.Who = user })
 	for _, step := range []string{"/containers/create", "/containers/*/start", "/containers/*/wait"} {
 		Row(t, 10, "the daemon is killed while a container removes what root has left: "+step)
-		box := in.Create(t, "", harness.ImageBusybox)
+		box := in.Must(t, "create", "--image", harness.ImageBusybox)
 		in.Must(t, "exec", box, "--", "sh", "-c", "mkdir -p /.agbox/link/a/b; chmod 0 /.agbox/link/a")
 		kill, reached := in.AimAtDaemon(t), make(chan struct{})
 		once := sync.OnceFunc(func() { close(reached) })
