@@ -68,7 +68,7 @@ func BenchmarkOpenAfterUncleanStop(b *testing.B) {
 			for range 700 {
 				ev := execEvent(numbered("s", box), "x", agboxv1.EventType_EXEC_FAILED)
 				ev.GetExec().ErrorMessage = reason
-				if _, err := tx.AppendEvent(ev); err != nil {
+				if err := tx.AppendEvent(ev); err != nil {
 					return err
 				}
 			}

@@ -29,8 +29,7 @@ func writeUntilKilled(args []string) int {
 			for {
 				ev := execEvent(numbered("s", w), "x", agboxv1.EventType_EXEC_STARTED)
 				err := s.Update(ctx, func(tx *Tx) error {
-					_, err := tx.AppendEvent(ev)
-					return err
+					return tx.AppendEvent(ev)
 				})
 				if err != nil {
 					fmt.Println("cannot write:", err)

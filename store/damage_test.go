@@ -29,7 +29,7 @@ func usedDatabase(t testing.TB) (o Options, pageSize, used int) {
 				ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
 					Reason: fmt.Sprint(j, bytes.Repeat([]byte("because "), 30)),
 				}}
-				if _, err := tx.AppendEvent(ev); err != nil {
+				if err := tx.AppendEvent(ev); err != nil {
 					return err
 				}
 			}

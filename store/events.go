@@ -52,37 +52,37 @@ type OrderedPage struct {
 	Trimmed Trimmed
 }
 
-// AppendEvent adds the event to its sandbox's history and returns its position
-// among the events of all sandboxes. sandbox_id and event_type must be set.
-// AppendEvent sets sequence, position and event_id in ev and clears replay and
-// snapshot.
-func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) (position uint64, err error) {
+// AppendEvent adds the event to its sandbox's history and to those of all sandboxes.
+// sandbox_id and event_type must be set. AppendEvent sets sequence, position and event_id
+// in ev and clears replay and snapshot.
+func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) error {
 	sandboxID := ev.GetSandboxId()
 	if !ids.Valid(sandboxID) {
-		return 0, invalidID("sandbox", sandboxID)
+		return invalidID("sandbox", sandboxID)
 	}
 	if ev.GetEventType() == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED {
-		return 0, fmt.Errorf("event of sandbox %q without a type: %w", sandboxID, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("event of sandbox %q without a type: %w", sandboxID, errdefs.ErrInvalidArgument)
 	}
 	order, err := t.write(bucketEventOrder)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if position, err = order.NextSequence(); err != nil {
-		return 0, err
+	position, err := order.NextSequence()
+	if err != nil {
+		return err
 	}
 	ev.Sequence, ev.Position = t.LastSequence(sandboxID)+1, position
 	ev.EventId = fmt.Sprintf("%s/%d", sandboxID, ev.Sequence)
 	ev.Replay, ev.Snapshot = false, false
 	if err := t.putMessage(bucketEvents(sandboxID), number(ev.Sequence), ev); err != nil {
-		return 0, err
+		return err
 	}
 	if execID := ev.GetExec().GetExecId(); execID != "" {
 		if err := t.put(bucketExecLastEvent(sandboxID), []byte(execID), number(ev.Sequence)); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return position, putRef(order, position, sandboxID, ev.Sequence)
+	return putRef(order, position, sandboxID, ev.Sequence)
 }
 
 // putOrder adds an entry at the next position. The bucket's own sequence counts

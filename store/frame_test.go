@@ -182,7 +182,7 @@ func TestEveryValueIsAsItsBucketDeclares(t *testing.T) {
 			tx.PutMessage("g", keyedMessage(0)),
 		}
 		for _, typ := range []agboxv1.EventType{agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FINISHED} {
-			_, err := tx.AppendEvent(execEvent("a", "x", typ))
+			err := tx.AppendEvent(execEvent("a", "x", typ))
 			errs = append(errs, err)
 		}
 		for range 3 {

@@ -108,7 +108,7 @@ func execEvent(sandboxID, execID string, kind agboxv1.EventType) *agboxv1.Sandbo
 func appendEvents(evs ...*agboxv1.SandboxEvent) func(tx *Tx) error {
 	return func(tx *Tx) error {
 		for _, ev := range evs {
-			if _, err := tx.AppendEvent(ev); err != nil {
+			if err := tx.AppendEvent(ev); err != nil {
 				return err
 			}
 		}

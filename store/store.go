@@ -27,6 +27,12 @@ type Store struct {
 	queue  queue
 	writer sync.WaitGroup
 
+	// commit is closed once the newest commit is over and what OnCommit was given has run;
+	// nil before the first.
+	commit atomic.Pointer[chan struct{}]
+	// published is the newest transaction of which that is true.
+	published atomic.Int64
+
 	// stopped is the reason why the store refuses writes; nil if it accepts them.
 	stopped atomic.Pointer[error]
 
@@ -64,8 +70,11 @@ func (s *Store) SetEngine(ctx context.Context, engine *storev1.Engine) error {
 }
 
 // View runs fn in its own read transaction, which sees what was committed before
-// it began. fn must be short: while it runs, bbolt cannot reuse the pages that
-// it sees, and Close waits for it. fn must not call Update or View.
+// it began. What it sees is on the disk, and has been passed on by OnCommit: who reads
+// the store and then what is in memory finds nothing older there. fn must be short: while
+// it runs, bbolt cannot reuse the pages that it sees, and Close waits for it. Neither fn
+// nor a function given to OnCommit may call Update or View, nor may a caller hold a lock
+// that such a function takes.
 func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -76,6 +85,9 @@ func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 			return &beginError{err}
 		}
 		defer func() { _ = b.Rollback() }()
+		if over := s.commit.Load(); over != nil && int64(b.ID()) > s.published.Load() {
+			<-*over // bbolt shows a commit while it is still being synced
+		}
 		return fn(&Tx{bolt: b, secretKeys: s.keys})
 	})
 	var begin *beginError

@@ -150,9 +150,10 @@ func TestDroppingASandboxKeepsOnlyItsReservation(t *testing.T) {
 		t.Error("the id is free again")
 	}
 	mustUpdate(t, s, func(tx *Tx) error {
-		position, err := tx.AppendEvent(event("other", 2))
-		if position != 3 {
-			t.Errorf("position %d was given twice", position)
+		ev := event("other", 2)
+		err := tx.AppendEvent(ev)
+		if ev.GetPosition() != 3 {
+			t.Errorf("position %d was given twice", ev.GetPosition())
 		}
 		return err
 	})

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/containerd/errdefs"
 
@@ -134,10 +138,13 @@ func TestOnCommitRunsInOrderAfterTheCommitAndBeforeAnyReturn(t *testing.T) {
 		step := func(id string) func(*Tx) error {
 			return func(tx *Tx) error {
 				tx.OnCommit(func() {
-					synctest.Wait() // every Update that can return has returned
-					if !isReserved(t, s, id) {
-						t.Errorf("%s: not committed yet", id)
-					}
+					synctest.Wait()                        // every Update that can return has returned
+					_ = s.db.View(func(b *bolt.Tx) error { // a View of the store would wait for the end of this
+						if _, reserved := (&Tx{bolt: b}).SandboxReserved(id); !reserved {
+							t.Errorf("%s: not committed yet", id)
+						}
+						return nil
+					})
 					note(id)
 				})
 				return tx.ReserveSandbox(id, testTime)
@@ -165,6 +172,36 @@ func TestOnCommitRunsInOrderAfterTheCommitAndBeforeAnyReturn(t *testing.T) {
 			t.Fatalf("order %v, want %v", order, want)
 		}
 	})
+}
+
+// A reader of an event that then reads the sandbox in memory must find nothing older there,
+// because no further event may come.
+func TestAReaderSeesACommitOnceOnCommitHasRun(t *testing.T) {
+	s := newStore(t)
+	var passedOn atomic.Uint64
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for seen := uint64(0); seen < 50; {
+				err := s.View(t.Context(), func(tx *Tx) error { seen = tx.LastPosition(); return nil })
+				if passed := passedOn.Load(); err != nil || seen > passed {
+					t.Errorf("a reader sees event %d, and only %d were passed on (%v)", seen, passed, err)
+					return
+				}
+			}
+		})
+	}
+	for range 50 {
+		mustUpdate(t, s, func(tx *Tx) error {
+			ev := event("box", agboxv1.EventType_SANDBOX_PREPARING)
+			tx.OnCommit(func() {
+				runtime.Gosched() // to the readers
+				passedOn.Store(ev.GetPosition())
+			})
+			return tx.AppendEvent(ev)
+		})
+	}
+	readers.Wait()
 }
 
 type overlay struct{}
@@ -342,7 +379,7 @@ func TestManyConcurrentUpdatesEachGetTheirOwnResult(t *testing.T) {
 			id := numbered("s", c)
 			for r := range rounds {
 				err := s.Update(t.Context(), func(tx *Tx) error {
-					if _, err := tx.AppendEvent(event(id, agboxv1.EventType_SANDBOX_PREPARING)); err != nil {
+					if err := tx.AppendEvent(event(id, agboxv1.EventType_SANDBOX_PREPARING)); err != nil {
 						return err
 					}
 					if (c+r)%7 == 0 {

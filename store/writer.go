@@ -111,7 +111,7 @@ func (s *Store) attempt(batch []*update) (rest, postponed []*update) {
 			return append(ran, batch[i+1:]...), postponed
 		}
 	}
-	s.commit(tx, ran)
+	s.finish(tx, ran)
 	return nil, postponed
 }
 
@@ -127,20 +127,29 @@ func call(u *update, tx *Tx) (err error) {
 	return guard(func() error { return u.fn(tx) })
 }
 
-func (s *Store) commit(tx *Tx, ran []*update) {
+func (s *Store) finish(tx *Tx, ran []*update) {
 	if tx.changes == 0 {
 		_ = tx.bolt.Rollback()
 		finishAll(ran, nil)
 		return
 	}
+	finishAll(ran, s.publish(tx))
+}
+
+// publish commits, and runs what OnCommit was given before any reader sees the commit.
+func (s *Store) publish(tx *Tx) error {
+	over := make(chan struct{})
+	defer close(over)
+	s.commit.Store(&over)
+	id := int64(tx.bolt.ID())
 	if err := commitBolt(tx.bolt); err != nil {
-		finishAll(ran, s.commitError(err))
-		return
+		return s.commitError(err)
 	}
 	for _, f := range tx.onCommit {
 		f()
 	}
-	finishAll(ran, nil)
+	s.published.Store(id)
+	return nil
 }
 
 // commitBolt commits, and leaves no transaction open even if bbolt panics.

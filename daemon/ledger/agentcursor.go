@@ -60,9 +60,8 @@ func (c *AgentCursor) outOfRange() error {
 }
 
 // NextAgentEvents reads the next events, of at most limit positions, and advances the
-// cursor. more means that there are further ones already. Events that the records do not
-// include yet are left for the next call. It is OUT_OF_RANGE if events ahead of the cursor
-// were removed since the call before.
+// cursor. more means that there are further ones already. It is OUT_OF_RANGE if events
+// ahead of the cursor were removed since the call before.
 func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int) (events []*agboxv1.AgentEvent, more bool, err error) {
 	var page store.AgentPage
 	var trimmed store.Trimmed
@@ -78,11 +77,7 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 	if moved && c.At > 0 && trimmed.UpTo > c.At {
 		return nil, false, c.outOfRange()
 	}
-	published := l.NewestOfAgents()
 	for _, ev := range page.Events {
-		if ev.GetPosition() > published {
-			return events, false, nil
-		}
 		if c.sequence = ev.GetSequence(); ev.GetPosition() > c.At { // else it was before the stream
 			c.At, events = ev.GetPosition(), append(events, ev)
 		}
@@ -96,8 +91,7 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 }
 
 // AgentEvents reads up to limit events of one agent after a sequence. next is the sequence
-// after which to go on, and more means that there are further ones already. Events that the
-// records do not include yet are left for the next call.
+// after which to go on, and more means that there are further ones already.
 func (l *Ledger) AgentEvents(ctx context.Context, agentID string, after uint64, limit int) (events []*agboxv1.AgentEvent, next uint64, more bool, err error) {
 	var page store.AgentPage
 	err = l.store.View(ctx, func(tx *store.Tx) error {
@@ -106,12 +100,6 @@ func (l *Ledger) AgentEvents(ctx context.Context, agentID string, after uint64, 
 	})
 	if err != nil {
 		return nil, after, false, err
-	}
-	published := l.NewestOfAgents()
-	for i, ev := range page.Events {
-		if ev.GetPosition() > published {
-			return page.Events[:i], max(after, ev.GetSequence()-1), false, nil
-		}
 	}
 	return page.Events, page.Next, page.More, nil
 }

@@ -53,8 +53,6 @@ func (l *Ledger) OpenAllEvents(ctx context.Context, after uint64) (*Cursor, erro
 		c.trimmed = tx.OrderTrimmed()
 		return nil
 	})
-	published := l.newest()
-	c.Last, c.Newest = min(c.Last, published), min(c.Newest, published)
 	if err == nil && c.stale(first) {
 		err = c.outOfRange()
 	}
@@ -86,8 +84,7 @@ func (c *Cursor) outOfRange() error {
 }
 
 // NextEvents reads the next events of a sandbox, at most limit, and advances the cursor.
-// more means that there are further ones already. Events that the ledger has not
-// published yet are left for the next call; see newest.
+// more means that there are further ones already.
 func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events []*agboxv1.SandboxEvent, more bool, err error) {
 	page, err := l.Events(ctx, c.sandboxID, c.At, limit)
 	if err == nil && c.overtaken(page.Trimmed) {
@@ -96,25 +93,8 @@ func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events [
 	if err != nil {
 		return nil, false, err
 	}
-	if sb, living := l.Sandbox(c.sandboxID); living {
-		for i, ev := range page.Events {
-			if ev.GetSequence() > sb.LastSequence {
-				c.At = max(c.At, sb.LastSequence)
-				return page.Events[:i], false, nil
-			}
-		}
-	}
 	c.At = page.Next
 	return page.Events, page.More, nil
-}
-
-// newest is the position of the newest event that is part of the ledger's records.
-// Streams stop there: a reader of an event that then reads its sandbox must not get an
-// older state, because no further event may come.
-func (l *Ledger) newest() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.published
 }
 
 // NextOfAll is NextEvents for the events of all sandboxes.
@@ -129,13 +109,6 @@ func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []
 	}
 	if err != nil {
 		return nil, false, err
-	}
-	published := l.newest()
-	for i, item := range page.Events {
-		if item.Position > published {
-			c.At = max(c.At, published)
-			return page.Events[:i], false, nil
-		}
 	}
 	c.At = page.Next
 	return page.Events, page.More, nil

@@ -6,7 +6,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/store"
 
 	"github.com/agbox/agbox/daemon/machine"
 )
@@ -172,48 +171,5 @@ func TestObjectsAreOwnedByIDAndNonceWhileTheSandboxIsNotDeleted(t *testing.T) {
 	gone(t, l, "a")
 	if owned, err := l.Owns(t.Context(), "a", sb.Nonce); err != nil || owned {
 		t.Errorf("of a deleted sandbox: %v, %v", owned, err)
-	}
-}
-
-// The store shows a commit while it is still being synced, before the ledger has
-// published it. A reader that saw the event and then the old state would wait forever.
-func TestNoStreamIsAheadOfWhatTheLedgerSays(t *testing.T) {
-	l := fresh(t)
-	sb := create(t, l, "a", "")
-	known := sb.LastSequence
-	one, err := l.OpenEvents(t.Context(), "a", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := l.OpenAllEvents(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = l.store.Update(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.AppendEvent(&agboxv1.SandboxEvent{SandboxId: "a", EventType: agboxv1.EventType_SANDBOX_PREPARING})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, more, err := l.NextEvents(t.Context(), one, 10)
-	if err != nil || more || uint64(len(events)) != known || one.At != known {
-		t.Errorf("the stream of the sandbox gives %v, more %v, and is at %d (%v)", events, more, one.At, err)
-	}
-	ordered, more, err := l.NextOfAll(t.Context(), all, 10)
-	if err != nil || more || uint64(len(ordered)) != known || all.At != known {
-		t.Errorf("the stream of all gives %v, more %v, and is at %d (%v)", ordered, more, all.At, err)
-	}
-	if late, err := l.OpenAllEvents(t.Context(), 0); err != nil || late.Last != known {
-		t.Errorf("a stream that begins now takes %d for the newest position (%v)", late.Last, err)
-	}
-	// Once the ledger has published it, both continue.
-	sb.LastSequence++
-	l.publish(sb, nil, known+1)
-	if events, _, err = l.NextEvents(t.Context(), one, 10); err != nil || len(events) != 1 {
-		t.Errorf("then the stream of the sandbox gives %v (%v)", events, err)
-	}
-	if ordered, _, err = l.NextOfAll(t.Context(), all, 10); err != nil || len(ordered) != 1 {
-		t.Errorf("then the stream of all gives %v (%v)", ordered, err)
 	}
 }

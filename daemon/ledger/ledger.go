@@ -52,9 +52,6 @@ type Ledger struct {
 	// changed has a channel for each sandbox that somebody waits for. The next commit
 	// closes it. The key "" is for any sandbox.
 	changed map[string]chan struct{}
-	// published is the position of the newest event that the maps above include. The
-	// store shows an event slightly earlier, even before it is synced to disk.
-	published uint64
 
 	// agents has the agents, with a lock of its own.
 	agents agentBook
@@ -104,7 +101,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 	}
 	var ids []string
 	err := s.View(ctx, func(tx *store.Tx) error {
-		ids, l.published = tx.SandboxIDs(), tx.LastPosition()
+		ids = tx.SandboxIDs()
 		return nil
 	})
 	if err != nil {
@@ -193,10 +190,9 @@ func (l *Ledger) admitLocked(sb Sandbox) {
 
 // publish makes a committed change visible and wakes the callers that wait for it. The
 // store calls it in commit order, before the change is acknowledged.
-func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent, position uint64) {
+func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.published = max(l.published, position)
 	l.admitLocked(sb)
 	for _, ev := range events {
 		switch ev.GetEventType() {

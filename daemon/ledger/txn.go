@@ -27,8 +27,6 @@ type txn struct {
 	tx     *store.Tx
 	sb     Sandbox
 	events []*agboxv1.SandboxEvent
-	// position is the position of the newest event in events.
-	position uint64
 }
 
 // overlay is the key of the uncommitted state of a sandbox within a batch.
@@ -63,7 +61,7 @@ func (l *Ledger) within(tx *store.Tx, sandboxID string, fn func(*txn) error) (Sa
 		return before, err
 	}
 	tx.SetValue(overlay{sandboxID}, t.sb)
-	tx.OnCommit(func() { l.publish(t.sb, t.events, t.position) })
+	tx.OnCommit(func() { l.publish(t.sb, t.events) })
 	return t.sb, nil
 }
 
@@ -80,11 +78,9 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	ev.Sequence = t.sb.LastSequence + 1
 	t.sb.Record = machine.Fold(t.sb.Record, ev)
 	ev.SandboxState = t.sb.State
-	position, err := t.tx.AppendEvent(ev)
-	if err != nil {
+	if err := t.tx.AppendEvent(ev); err != nil {
 		return err
 	}
-	t.position = position
 	if ev.GetSequence() != t.sb.LastSequence {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 			"The event stream of sandbox %s is at %d in the store and at %d in memory; restart the daemon.", sandboxID, ev.GetSequence(), t.sb.LastSequence)
