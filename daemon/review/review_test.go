@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -359,5 +360,34 @@ func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 				t.Errorf("without a base: %v; want %q", err, want)
 			}
 		}
+	}
+}
+
+// What the copy left out is not looked for by a scan of its own.
+func TestWhatIsExcludedFromTheCopyIsNotTracked(t *testing.T) {
+	c, _ := compared(t, map[string]string{"copied": "1"})
+	c.base.ExcludePatterns = []string{"docs/", "*.iso"}
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	git("init", "-q")
+	for _, name := range []string{"copied", "docs/deep/page", "image.iso", "dist/added"} {
+		name = filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("add", "-f", ".")
+	index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.indexed(&tar.Header{Typeflag: tar.TypeReg, Size: int64(len(index))}, bytes.NewReader(index))
+	if err != nil || !maps.Equal(got, map[string]bool{"dist/added": true}) {
+		t.Errorf("tracked and not copied: %v, %v", got, err)
 	}
 }

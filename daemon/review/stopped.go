@@ -58,25 +58,19 @@ type stopped struct {
 	tree    *gitignore.Tree
 	// skipped is the folder that was excluded last, with what is below it.
 	skipped string
-	// tracked is what git tracks, and excludes are the patterns of what does not count even so.
-	tracked  map[string]bool
-	excludes *gitignore.Tree
+	// tracked is what git tracks.
+	tracked map[string]bool
 }
 
 // compare compares all files except further names of files that have several.
 func (s *stopped) compare(ctx context.Context) error {
 	var excludes []string
+	var err error
 	if !s.o.All {
 		excludes = s.base.GetExcludePatterns()
 		s.ignored = make(map[string]string)
 		if err := s.each(ctx, s.base.GetTarget(), s.collect); err != nil {
 			return err
-		}
-	}
-	var err error
-	if !s.o.All {
-		if s.excludes, err = gitignore.NewTree(excludes, false); err != nil {
-			return unusable(err)
 		}
 		if s.tracked, err = s.trackedIn(ctx); err != nil {
 			return err
@@ -148,7 +142,7 @@ func (s *stopped) entry(path string, h *tar.Header, content io.Reader) error {
 		return unusable(s.tree.EnterText(path, s.ignored[path]))
 	case folder || path == "" || s.seen[path]:
 		return nil
-	case skip && s.base.File(path) == nil && !s.counts(path):
+	case skip && s.base.File(path) == nil && !s.tracked[path]:
 		return nil
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink:
 		return nil

@@ -69,17 +69,33 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	if err != nil {
 		return nil, err
 	}
+	excluded, err := gitignore.NewTree(c.base.GetExcludePatterns(), false)
+	if err != nil {
+		return nil, unusable(err)
+	}
 	all := make(map[string]bool)
 	for _, path := range gitignore.Tracked(text, max(20, len(c.base.GetHead())/2)) {
-		if c.base.File(path) == nil && Valid(path) && !c.foreign(path) {
+		if c.base.File(path) == nil && Valid(path) && !c.foreign(path) && !excludes(excluded, path) {
 			all[path] = true
 		}
 	}
 	return all, nil
 }
 
-// addTracked compares what git tracks and the first scan has not shown, unless it is excluded from
-// the copy.
+// excludes reports whether patterns name a path or a folder above it.
+func excludes(patterns *gitignore.Tree, path string) bool {
+	for at := range len(path) {
+		if path[at] == '/' {
+			if skip, err := patterns.Skip(path[:at], true); skip || err != nil {
+				return true
+			}
+		}
+	}
+	skip, err := patterns.Skip(path, false)
+	return skip || err != nil
+}
+
+// addTracked compares what git tracks and the first scan has not shown.
 func (c *comparison) addTracked(ctx context.Context, tracked map[string]bool, excludes []string) error {
 	left := 0
 	for path := range tracked {
@@ -96,20 +112,4 @@ func (c *comparison) addTracked(ctx context.Context, tracked map[string]bool, ex
 		}
 		return c.found(path, h, content)
 	})
-}
-
-// counts reports whether git tracks an ignored file that is not excluded from the copy.
-func (s *stopped) counts(path string) bool {
-	if !s.tracked[path] {
-		return false
-	}
-	for at := range len(path) {
-		if path[at] == '/' {
-			if skip, err := s.excludes.Skip(path[:at], true); skip || err != nil {
-				return false
-			}
-		}
-	}
-	skip, err := s.excludes.Skip(path, false)
-	return !skip && err == nil
 }
