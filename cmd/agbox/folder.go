@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -71,28 +72,63 @@ func folderID(folder string) string {
 	return fmt.Sprintf("%d-%d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec)
 }
 
-// folderNow is the folder of a sandbox: also if it was moved, and there is a link to it in its old
-// place. Another folder to which a link there leads is not: who may write the folder above, such
-// as a sandbox, can put one there.
-func folderNow(h *agboxv1.SandboxHandle) string {
-	folder := h.GetLabels()[folderLabel]
-	if to := resolvedLinks(folder); to != folder && folderID(to) != "" && folderID(to) == h.GetLabels()[folderIDLabel] {
-		return to
+// place is where the folder of a sandbox is: "" if it has none, and gone if that is no longer there.
+type place struct {
+	folder string
+	gone   bool
+}
+
+// placeOf asks the file system for the place of a sandbox. It follows a link in the old place of a
+// folder that was moved, and not one to another folder: who may write the folder above, such as a
+// sandbox, can put one there.
+func placeOf(h *agboxv1.SandboxHandle) place {
+	at := place{folder: h.GetLabels()[folderLabel]}
+	if at.folder == "" {
+		return at
 	}
-	return folder
+	if _, err := os.Lstat(at.folder); errors.Is(err, fs.ErrNotExist) {
+		at.gone = true
+	}
+	if to := resolvedLinks(at.folder); to != at.folder && folderID(to) != "" && folderID(to) == h.GetLabels()[folderIDLabel] {
+		at.folder = to
+	}
+	return at
+}
+
+// placesOf returns what placeOf says of each sandbox within a second altogether: a mount whose
+// server is gone never answers. The others are taken to be where their labels say.
+func placesOf(list []*agboxv1.SandboxHandle, placeOf func(*agboxv1.SandboxHandle) place) []place {
+	all, answers := make([]place, len(list)), make(chan place, len(list))
+	for i, h := range list {
+		all[i].folder = h.GetLabels()[folderLabel]
+	}
+	go func() { // ends when the file system answers, or with the program
+		for _, h := range list {
+			answers <- placeOf(h)
+		}
+	}()
+	limit := time.After(time.Second)
+	for i := range all {
+		select {
+		case all[i] = <-answers:
+		case <-limit:
+			return all
+		}
+	}
+	return all
 }
 
 // byFolder returns the sandboxes that have the labels by their folders, newest first, without
-// those that are being removed.
-func byFolder(ctx context.Context, c *client.Client, labels map[string]string) (map[string][]*agboxv1.SandboxHandle, error) {
+// those that are being removed, and which of the folders are gone.
+func byFolder(ctx context.Context, c *client.Client, labels map[string]string) (of map[string][]*agboxv1.SandboxHandle, gone map[string]bool, err error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
-	of := make(map[string][]*agboxv1.SandboxHandle)
-	for _, h := range list {
-		if folder := folderNow(h); folder != "" && h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
-			of[folder] = append(of[folder], h)
+	of, gone = make(map[string][]*agboxv1.SandboxHandle), make(map[string]bool)
+	for i, at := range placesOf(list, placeOf) {
+		if at.folder != "" && list[i].GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
+			of[at.folder], gone[at.folder] = append(of[at.folder], list[i]), at.gone
 		}
 	}
-	return of, err
+	return of, gone, err
 }
 
 // sandboxHere returns the one sandbox of this folder, or of the nearest folder above that has
@@ -103,7 +139,7 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (st
 	if err != nil {
 		return "", err
 	}
-	all, err := byFolder(ctx, c, nil)
+	all, gone, err := byFolder(ctx, c, nil)
 	if err != nil {
 		return "", err
 	}
@@ -122,43 +158,33 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (st
 				"%s has %d sandboxes: %s. Name the one that is meant.", shown, len(list), strings.Join(a.introduced(list), ", "))}
 		case folder == filepath.Dir(folder):
 			return "", &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_SANDBOX_NOT_FOUND.String(), Message: fmt.Sprintf(
-				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.%s", printable(tilde(here, home)), moved(all, here))}
+				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.%s", printable(tilde(here, home)), moved(all, gone, here))}
 		}
 	}
 }
 
 // moved says which sandboxes are of folders that are gone: one of them may be this folder under
 // its old name. It is "" if there are none.
-func moved(all map[string][]*agboxv1.SandboxHandle, here string) string {
-	var gone, lost []string
+func moved(all map[string][]*agboxv1.SandboxHandle, gone map[string]bool, here string) string {
+	var old, lost []string
 	for _, folder := range slices.Sorted(maps.Keys(all)) {
-		if !folderGone(all[folder][0]) {
+		if !gone[folder] {
 			continue
 		}
-		gone = append(gone, folder)
+		old = append(old, folder)
 		for _, h := range all[folder] {
 			lost = append(lost, nameOf(h)+" of "+printable(folder))
 		}
 	}
 	link := "OLD"
-	if len(gone) == 1 {
-		link = gone[0]
+	if len(old) == 1 {
+		link = old[0]
 	}
-	if len(gone) == 0 {
+	if len(old) == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" There are sandboxes of folders that are gone: %s. If this is such a folder, which was moved, a link in its old place brings both together: `%s`.",
 		listed(lost), printable(shellWords([]string{"ln", "-s", here, link})))
-}
-
-// folderGone reports whether the folder of a sandbox is no longer there.
-func folderGone(h *agboxv1.SandboxHandle) bool {
-	folder := h.GetLabels()[folderLabel]
-	if folder == "" {
-		return false
-	}
-	_, err := os.Lstat(folder)
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // introduced describes sandboxes, each by its name, state and age.

@@ -2,8 +2,12 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestNamesOfSandboxesCanBeTyped(t *testing.T) {
@@ -40,4 +44,24 @@ func TestAnUnnamedSandboxGetsANameUnlessItHasAnID(t *testing.T) {
 	if names[true] != "" || !strings.Contains(names[false], "-") {
 		t.Errorf("with an id the name is %q, without one %q", names[true], names[false])
 	}
+}
+
+func TestAFolderOfADeadMountHoldsNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var list []*agboxv1.SandboxHandle
+		for _, folder := range []string{"/here", "/dead/mount", "/behind"} {
+			list = append(list, &agboxv1.SandboxHandle{Labels: map[string]string{folderLabel: folder}})
+		}
+		server := make(chan struct{})
+		got := placesOf(list, func(h *agboxv1.SandboxHandle) place {
+			if h == list[1] {
+				<-server
+			}
+			return place{folder: "/moved" + h.GetLabels()[folderLabel], gone: true}
+		})
+		if want := []place{{"/moved/here", true}, {"/dead/mount", false}, {"/behind", false}}; !slices.Equal(got, want) {
+			t.Errorf("the places are %v, want %v", got, want)
+		}
+		close(server) // the goroutine of the question ends
+	})
 }

@@ -123,11 +123,11 @@ func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
 
 // sandboxRows show sandboxes, one in each row.
 func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]table.Cell {
-	rows, home := make([][]table.Cell, len(list)), a.host().Home
+	rows, home, places := make([][]table.Cell, len(list)), a.host().Home, placesOf(list, placeOf)
 	for i, h := range list {
 		rows[i] = []table.Cell{
 			table.Text(orDash(h.GetName())), table.Text(h.GetSandboxId()), stateCell(sandboxState(h)), table.Text(orDash(h.GetImage())),
-			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(folderWord(h, home)), table.Text(servicesWord(h)),
+			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(folderWord(h, places[i].gone, home)), table.Text(servicesWord(h)),
 			table.Text(labelsWord(h.GetLabels())), table.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
 		}
 	}
@@ -135,9 +135,9 @@ func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]table.Cell {
 }
 
 // folderWord is the folder of a sandbox, and whether it is gone.
-func folderWord(h *agboxv1.SandboxHandle, home string) string {
+func folderWord(h *agboxv1.SandboxHandle, gone bool, home string) string {
 	word := orDash(tilde(h.GetLabels()[folderLabel], home))
-	if folderGone(h) {
+	if gone {
 		word += " (gone)"
 	}
 	return word

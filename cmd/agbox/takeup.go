@@ -15,7 +15,7 @@ func (o *presetOptions) earlier(ctx context.Context, c *client.Client, folder st
 	if folder == "" || o.anew || o.remove {
 		return nil, nil
 	}
-	all, err := byFolder(ctx, c, map[string]string{presetLabel: o.preset.Name})
+	all, _, err := byFolder(ctx, c, map[string]string{presetLabel: o.preset.Name})
 	list := all[folder]
 	if o.name != "" {
 		list = slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool { return h.GetName() != o.name })

@@ -295,7 +295,7 @@ func sandboxOf(ctx context.Context, c *client.Client, folder, name string) (*agb
 	switch {
 	case err != nil || found == nil || found.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return nil, err
-	case folderNow(found.GetSandbox()) != folder:
+	case placeOf(found.GetSandbox()).folder != folder:
 		return nil, fmt.Errorf("sandbox %s is not that of this folder: choose another name with --name", name)
 	}
 	return found, nil
