@@ -13,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // SyncOptions say how Sync works.
@@ -69,6 +70,9 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: consent{agree: o.Agree},
 	}
 	defer s.close()
+	if s.from, err = c.origin(ctx, s.id); err != nil {
+		return 0, err
+	}
 	err = s.settle(ctx)
 	if err == nil && o.Watch {
 		err = s.watch(ctx)
@@ -97,6 +101,8 @@ type syncing struct {
 	conflicts map[string]string
 	// asked has what Agree has said.
 	asked consent
+	// from has what the workspace was copied from.
+	from *Work
 }
 
 // close lets other clients keep the folder in step.
@@ -130,6 +136,7 @@ var errRepeat = errors.New("the daemon does not stay")
 // round compares both sides once, and brings what can be brought. again means that it has
 // changed something.
 func (s *syncing) round(ctx context.Context) (again bool, err error) {
+	tip, _ := s.c.tip(ctx, s.id, s.from) // files come without commits
 	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true}, true)
 	if err != nil {
 		return false, err
@@ -188,7 +195,10 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	return r.brought, nil
+	if len(r.clashes) == 0 && tip != "" && tip != w.brought { // with all files, commits have come
+		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip}, nil)
+	}
+	return r.brought, err
 }
 
 // finish ends what was written to the sandbox when a client or the daemon was killed. again

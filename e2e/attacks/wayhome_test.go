@@ -79,12 +79,12 @@ func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	for i, how := range []struct {
-		stopped bool
-		apply   []string
-		prints  string
+		stopped, sync bool
+		apply         []string
+		prints        string
 	}{
 		{prints: "A dist/x.js\n"}, {apply: []string{"--branch", "fix", "--squash"}, prints: "A dist/x.js\n"},
-		{apply: []string{"--branch", "fix"}, prints: ""}, {stopped: true, prints: "A dist/x.js\n"},
+		{apply: []string{"--branch", "fix"}, prints: ""}, {stopped: true, prints: "A dist/x.js\n"}, {sync: true},
 	} {
 		name := fmt.Sprint("demo", i)
 		root := write(t, in, name, map[string]string{".gitignore": "/dist/\n", "a": "1\n"})
@@ -105,6 +105,11 @@ func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 		in.Must(t, "apply", name, "--branch", "part", "dist")
 		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose its commits up to "+tip) {
 			t.Errorf("rm when a part came: %d %s", r.Code, r.Stderr)
+		}
+		if how.sync {
+			in.Must(t, "sync", name)
+			in.Must(t, "rm", name)
+			continue
 		}
 		r := in.Agbox(t, append([]string{"apply", name}, how.apply...)...).Want(t, 0)
 		if how.apply == nil {
