@@ -160,19 +160,31 @@ func (e *Engine) WaitContainer(ctx context.Context, id string) (exitCode int, er
 	return exitCode, err
 }
 
+// removalWait is how long RemoveContainer waits for the removal by another client before it
+// asks anew. Docker 20.10 never answers a wait that begins just when the removal ends.
+const removalWait = time.Second
+
 // RemoveContainer kills and removes a container with its anonymous volumes, and
 // returns when that is done. It succeeds if the container does not exist.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
-	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
-		return cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	})
-	switch {
-	case errdefs.IsNotFound(err):
-		return nil
-	case errdefs.IsConflict(err):
-		return e.waitRemoved(ctx, id) // another client is removing it
+	for {
+		err := e.call(ctx, "remove the container", func(cli *client.Client) error {
+			return cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		})
+		switch {
+		case errdefs.IsNotFound(err):
+			return nil
+		case !errdefs.IsConflict(err):
+			return err
+		}
+		wait, cancel := context.WithTimeout(ctx, removalWait) // another client is removing it
+		err = e.waitRemoved(wait, id)
+		again := wait.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !again {
+			return err
+		}
 	}
-	return err
 }
 
 // waitRemoved waits until a removal in progress has ended.

@@ -305,3 +305,23 @@ func TestCreateWithoutItsNetworkIsNotAMissingImage(t *testing.T) {
 	})
 	wantFault(t, err, errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED, "network abc")
 }
+
+func TestARemovalByAnotherOfWhichTheEngineDoesNotTellTheEndEnds(t *testing.T) {
+	var removals atomic.Int32
+	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case ping(w, r, "1.41"):
+		case strings.HasSuffix(r.URL.Path, "/wait"):
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case removals.Add(1) == 1:
+			refuse(w, http.StatusConflict, "removal of container c is already in progress")
+		default:
+			refuse(w, http.StatusNotFound, "No such container: c")
+		}
+	})
+	if err := e.RemoveContainer(t.Context(), "c"); err != nil {
+		t.Error(err)
+	}
+}
