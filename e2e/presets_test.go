@@ -98,7 +98,7 @@ func TestAPresetsImageIsBuiltOnceAndGetsOnlyWhatIsNamed(t *testing.T) {
 
 	second := in.from(t, dir, append(env, "ANTHROPIC_API_KEY=BAIT, and 20 characters more"), "claude", "--rm", "--ask", "--with", "git", "--verbose", "--", "-p", "hello").Want(t, 7)
 	harness.WantSame(t, "what the agent sees with more", second.Stdout,
-		"args: -p hello\nuser: 1000, owner: 1000\n/etc/gitconfig\n/etc/ssh/ssh_known_hosts\n/home/agent/.claude/.credentials.json\nANTHROPIC_API_KEY=BAIT, and 20 characters more\n")
+		"args: -p hello\nuser: 1000, owner: 1000\n/etc/gitconfig\n/etc/ssh/ssh_known_hosts\n/home/agent/.claude/.credentials.json\nANTHROPIC_API_KEY=***\n")
 	if strings.Contains(second.Stderr, "Building") || !strings.Contains(second.Stderr, "settings of Git, known hosts of SSH, variable ANTHROPIC_API_KEY.") || !strings.Contains(second.Stderr, "instructions for Claude Code cannot") {
 		t.Errorf("the second run says\n%s", second.Stderr)
 	}

@@ -22,6 +22,14 @@ var runRecords = sync.Pool{New: func() any { return new([runsAtOnce * recordSize
 // runs. It has the effect of a Write for each run, with fewer writes to the files.
 func (w *Writer) WriteRuns(now time.Time, stdout, stderr []byte, runs []Run) {
 	data := [2][]byte{stdout, stderr}
+	if w.redactor == nil {
+		w.writeRuns(now, data, runs)
+	} else {
+		w.writeRedacted(now, data, runs)
+	}
+}
+
+func (w *Writer) writeRuns(now time.Time, data [2][]byte, runs []Run) {
 	for len(runs) > 0 {
 		some := runs[:min(len(runs), runsAtOnce)]
 		runs = runs[len(some):]
@@ -34,7 +42,7 @@ func (w *Writer) WriteRuns(now time.Time, stdout, stderr []byte, runs []Run) {
 		for i, r := range some {
 			s := r.Stream - Stdout
 			if i >= done {
-				w.Write(r.Stream, now, rest[s][:r.Length])
+				w.write(r.Stream, now, rest[s][:r.Length])
 			}
 			rest[s] = rest[s][r.Length:]
 		}

@@ -26,6 +26,11 @@ type WriterOptions struct {
 	Quota *Quota
 	// Owner of the files. The zero value is root. KeepOwner leaves the owner as it is.
 	Owner Owner
+	// Redactor finds values that the log has Mask for. nil means that there are none.
+	Redactor *Redactor
+	// Gate runs what the Writer writes by itself: the end of the output, which it holds back
+	// for a moment where a value may begin. nil means a plain call.
+	Gate func(fn func())
 }
 
 // Counts are numbers of bytes of an exec's output: kept in the files, and dropped because
@@ -84,6 +89,14 @@ type Writer struct {
 	dir   *Dir
 	max   uint64
 	quota *Quota
+
+	redactor *Redactor
+	gate     func(fn func())
+	// redactMu guards held, and keeps the order of what is redacted.
+	// Held across I/O: what is held back is written before what follows it.
+	redactMu sync.Mutex
+	held     held
+
 	// made is the reference time of last.
 	made time.Time
 	// last is when the last output was read, in nanoseconds since made. It is negative if
@@ -138,9 +151,13 @@ func (d *Dir) Create(execID string, opt WriterOptions) (*Writer, error) {
 func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 	w := &Writer{
 		dir: d, max: opt.MaxBytes, quota: opt.Quota, index: index, made: time.Now(),
+		redactor: opt.Redactor, gate: opt.Gate,
 		outputs: [2]output{{file: stdout}, {file: stderr}},
 	}
 	w.last.Store(-1)
+	if w.gate == nil {
+		w.gate = func(fn func()) { fn() }
+	}
 	return w
 }
 
@@ -149,6 +166,16 @@ func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 // and then tries again. So a disk that was full for a while loses only what was written
 // meanwhile, and the index has a gap there. It panics if the stream does not exist.
 func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
+	if w.redactor == nil || len(p) == 0 {
+		w.write(stream, now, p)
+		return
+	}
+	var data [2][]byte
+	data[stream-Stdout] = p
+	w.WriteRuns(now, data[0], data[1], []Run{{Stream: stream, Length: len(p)}})
+}
+
+func (w *Writer) write(stream Stream, now time.Time, p []byte) {
 	if len(p) > 0 {
 		w.last.Store(max(int64(now.Sub(w.made)), 0))
 	}
@@ -340,6 +367,7 @@ func (w *Writer) syncFiles(files []file) error {
 // Close closes the files without a sync. Output written afterwards counts as dropped. A
 // second call does nothing.
 func (w *Writer) Close() error {
+	w.Flush()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {

@@ -13,14 +13,17 @@ import (
 )
 
 type execOptions struct {
-	detach     bool
-	user       string
-	dir        string
-	name       string
-	vars       envFlags
-	stdin      bool
-	tty        bool
-	detachKeys string
+	detach bool
+	user   string
+	dir    string
+	name   string
+	vars   envFlags
+	// showSecrets keeps values of secret variables in the output, and so does a file or a pipe
+	// that it goes to, unless the command is an agent.
+	showSecrets, agent bool
+	stdin              bool
+	tty                bool
+	detachKeys         string
 	// service is the service in whose container the command runs; empty means the primary.
 	service string
 	limits  execLimits
@@ -48,6 +51,10 @@ a closed window leaves it running; "agbox attach" reconnects to it.
 
 With --timeout and --idle-timeout the sandbox itself ends the command in time,
 even if agbox and the daemon are gone.
+
+Values of secret variables, of the sandbox and of the command, that have 8 bytes or more
+are *** in the output with -d, with -t and on a terminal, and in its log. A file or a pipe
+gets the output as the command writes it; --show-secrets does so everywhere.
 
 With --service the engine runs the command in the container of a service. agbox keeps
 nothing of it, and if agbox ends, it may go on until the service stops.`,
@@ -94,6 +101,7 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
 	o.addProcessFlags(cmd)
 	o.addServiceFlag(f)
+	f.BoolVar(&o.showSecrets, "show-secrets", false, "keep values of secret variables in the output and its log")
 	o.limits.add(cmd)
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd
@@ -160,7 +168,7 @@ func (o *execOptions) request(a *app, sandbox string, command []string) (*agboxv
 	}
 	in := &agboxv1.CreateExecRequest{
 		SandboxId: sandbox, Command: command, Cwd: o.dir, EnvOverrides: env, SecretEnvs: secret, User: o.user, Name: o.name,
-		ExecId: client.NewID(), Stdin: o.stdin, Tty: o.tty,
+		ExecId: client.NewID(), Stdin: o.stdin, Tty: o.tty, ShowSecrets: o.showSecrets || !o.agent && !o.detach && !o.tty && a.width() == 0,
 	}
 	if err := o.limits.apply(in); err != nil {
 		return nil, err

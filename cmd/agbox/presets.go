@@ -113,7 +113,7 @@ func shortHelp(cmd *cobra.Command, names ...string) {
 }
 
 func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
-	o.stdin, o.tty = true, a.terminal() != nil
+	o.stdin, o.tty, o.agent = true, a.terminal() != nil, true
 	making, done := a.interruptible(ctx)
 	err := o.prepare(making, a, c)
 	done()

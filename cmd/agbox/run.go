@@ -22,6 +22,8 @@ type runOptions struct {
 	detachKeys string
 	// existing is the id of the sandbox to use instead of a new one.
 	existing string
+	// agent means that the command is one.
+	agent bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -100,7 +102,7 @@ func (o *runOptions) called(id string) string { return cmp.Or(o.named, o.name, i
 
 // session does the work of run. It returns the id of the sandbox if it was kept, else "".
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
-	exec := execOptions{detach: o.detach, stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove && !o.detach}
+	exec := execOptions{detach: o.detach, stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove && !o.detach, agent: o.agent}
 	if o.stdin && o.tty && !o.detach && a.terminal() == nil {
 		return "", usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
 	}

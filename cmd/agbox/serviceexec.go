@@ -20,7 +20,7 @@ func (o *execOptions) addServiceFlag(f *pflag.FlagSet) {
 }
 
 // ownedFlags are of what agbox keeps of a command, so none of them goes with --service.
-var ownedFlags = []string{"detach", "name", "timeout", "idle-timeout", "grace", "max-log", "detach-keys"}
+var ownedFlags = []string{"detach", "name", "timeout", "idle-timeout", "grace", "max-log", "detach-keys", "show-secrets"}
 
 // checkService refuses flags that do not go with --service.
 func (o *execOptions) checkService(f *pflag.FlagSet) error {

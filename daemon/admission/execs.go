@@ -79,6 +79,7 @@ func newID(ctx context.Context, requestKey string) string {
 func IdentifyExec(ctx context.Context, req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.CreateExecRequest, error) {
 	identified := proto.CloneOf(req)
 	identified.SandboxId = sandboxID
+	identified.ShowSecrets = req.GetShowSecrets() || caller.Of(ctx).Published
 	if identified.GetExecId() == "" {
 		identified.ExecId = newID(ctx, req.GetRequestKey())
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/agbox/agbox/daemon/room"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -115,6 +116,7 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		MaxFolderFiles:     l.maxFolderFiles,
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady),
 		CommandEnv:         commandEnv(sb.Spec, image),
+		SecretEnvs:         secrets.Names(sb.Spec.GetEnvs(), sb.Spec.GetSecretEnvs()),
 	}
 	if sb.Spec.GetWorkspace().GetKeepCommandDir() && sb.Spec.GetWorkingDir() == "" {
 		boot.ExecCwd, boot.Cwd = boot.GetCwd(), cmp.Or(image.WorkingDir, "/")

@@ -75,8 +75,11 @@ func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
 	box := in.Create(t, "box", harness.ImageBusybox, "--env", "API_TOKEN="+secretValues["a variable of the sandbox"],
 		"--secret-env", "DB_URL="+secretValues["a marked one"], "--service", service)
 	run := in.Must(t, "exec", "-d", "--env", "NPM_TOKEN="+secretValues["one of a command"], "--secret-env", "URL="+secretValues["a marked one of a command"],
-		box, "--", "sh", "-c", has("NPM_TOKEN", "one of a command", "URL", "a marked one of a command")+"; echo $?; exec sleep 1000")
-	harness.Eventually(t, "the command has its variables", func() bool { return in.Agbox(t, "logs", run).Stdout == "0\n" })
+		box, "--", "sh", "-c", has("NPM_TOKEN", "one of a command", "URL", "a marked one of a command")+"; echo $?; echo $NPM_TOKEN $URL $API_TOKEN >&2; printf $DB_URL; exec sleep 1000")
+	harness.Eventually(t, "the command has its variables", func() bool {
+		said := in.Agbox(t, "logs", run)
+		return said.Stdout == "0\n***" && said.Stderr == "*** *** ***\n"
+	})
 	in.Must(t, "exec", box, "--", "sh", "-c", has("API_TOKEN", "a variable of the sandbox", "DB_URL", "a marked one"))
 
 	living := [][]string{
@@ -100,6 +103,31 @@ func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
 		t.Errorf("after rm there are keys %v, %v", keys, err)
 	}
 	searchInstall(t, in, "after rm", []string{"inspect", "-o", "json", box}, []string{"ls", "--deleted", "-o", "json"}, []string{"ps", "-a", "-o", "json", box})
+}
+
+func TestOutputHasSecretValuesOnlyOnRequest(t *testing.T) {
+	Row(t, 17, "a command prints a secret before and after a kill of the daemon, and with --show-secrets")
+	in := harness.New(t)
+	value := secretValues["a variable of the sandbox"]
+	box := in.Create(t, "box", harness.ImageBusybox, "--env", "API_TOKEN="+value, "--", "sh", "-c", "echo main $API_TOKEN; exec sleep infinity")
+	run := in.Must(t, "exec", "-d", box, "--", "sh", "-c", "echo $API_TOKEN; until [ -e /tmp/go ]; do sleep 0.1; done; echo $API_TOKEN")
+	in.KillDaemon(t)
+	in.Must(t, "exec", box, "--", "touch", "/tmp/go")
+	in.Must(t, "wait", run)
+	if said := in.Must(t, "logs", run); said != "***\n***" {
+		t.Errorf("the output is %q", said)
+	}
+	harness.Eventually(t, "the sandbox's own command prints", func() bool { return in.Must(t, "logs", "main-"+box) == "main ***" })
+	searchInstall(t, in, "after the commands")
+	// What goes to a file or a pipe is a copy.
+	if said := in.Must(t, "exec", box, "--", "sh", "-c", "echo $API_TOKEN"); said != value {
+		t.Errorf("a pipe gets %q", said)
+	}
+	run = in.Must(t, "exec", "-d", "--show-secrets", box, "--", "sh", "-c", "echo $API_TOKEN")
+	in.Must(t, "wait", run)
+	if said := in.Must(t, "logs", run); said != value {
+		t.Errorf("with --show-secrets the output is %q", said)
+	}
 }
 
 func TestASandboxOutlivesAKeyThatOthersCanRead(t *testing.T) {

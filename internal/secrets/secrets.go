@@ -48,6 +48,18 @@ func Named(name string) bool {
 // Is reports whether a variable is secret: by its name, or because it is marked.
 func Is(name string, marked []string) bool { return Named(name) || slices.Contains(marked, name) }
 
+// Names returns the sorted names of the variables that are secret and have a value.
+func Names(envs map[string]string, marked []string) []string {
+	var names []string
+	for name, value := range envs {
+		if value != "" && Is(name, marked) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // hide returns the variables with Placeholder for the secret values, and those values; nil
 // if there are none. An empty value hides nothing.
 func hide(envs map[string]string, marked []string) (shown, hidden map[string]string) {

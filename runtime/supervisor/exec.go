@@ -78,7 +78,7 @@ const removeTimeout = 5 * time.Second
 // supervisor that died before it recorded the start. Nothing ran then, and they are
 // empty.
 func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) (w *logs.Writer, fail *startError) {
-	id := req.GetExecId()
+	id, redactor := req.GetExecId(), s.redactorOf(req)
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	s.disk.do(func() {
@@ -86,6 +86,8 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 			MaxBytes: cmp.Or(req.GetMaxLogBytes(), s.cfg.Boot.GetMaxLogBytes()),
 			Quota:    s.quota,
 			Owner:    s.owner(),
+			Redactor: redactor,
+			Gate:     s.disk.do,
 		}
 		var err error
 		if w, err = s.logs.Create(id, opt); errors.Is(err, errdefs.ErrAlreadyExists) {
@@ -205,6 +207,7 @@ func (s *Supervisor) supervise(r *run) {
 	r.probes.Stop()
 	r.streams.input.shut()
 	r.streams.out.Drain()
+	s.disk.do(r.writer.Flush)
 	s.agents.End(r.exec.id) // what is reported later could miss the daemon
 	record := s.exitRecord(r, end)
 	// The names of empty files need no sync of their own: they are in the same file

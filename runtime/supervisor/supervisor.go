@@ -91,6 +91,8 @@ type Supervisor struct {
 	typing bulk.Flow
 	// quota bounds the total output of all execs.
 	quota *logs.Quota
+	// redactor finds the values of the container's secret variables; nil if it has none.
+	redactor *logs.Redactor
 	// agents takes the reports of incarnations.
 	agents *agents.Server
 	// memory returns what a burst of work has left.
@@ -144,6 +146,7 @@ func New(cfg Config) (*Supervisor, error) {
 		children: newChildren(),
 		registry: newRegistry(),
 		quota:    dir.NewQuota(cfg.Boot.GetMaxSandboxLogBytes()),
+		redactor: logs.NewRedactor(valuesOf(cfg.Env, cfg.Boot.GetSecretEnvs())),
 		disk:     make(gate, diskThreads),
 		files:    make(gate, fileThreads),
 		look:     make(gate, lookThreads),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/secrets"
 )
 
 // Create accepts an exec. When it returns, the exec is committed and is being sent to its
@@ -134,6 +135,9 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 		Stdin:   req.GetStdin(),
 		Rows:    req.GetTerminalSize().GetRows(),
 		Columns: req.GetTerminalSize().GetColumns(),
+
+		SecretEnvs:  secrets.Names(req.GetEnvOverrides(), req.GetSecretEnvs()),
+		ShowSecrets: req.GetShowSecrets(),
 	}
 	limit(out, req)
 	if out.Cwd == "" {

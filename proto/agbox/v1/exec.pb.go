@@ -587,7 +587,11 @@ type CreateExecRequest struct {
 	RequestKey string `protobuf:"bytes,59,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	// Names of further variables of env_overrides whose values are secret, as in
 	// CreateSpec.secret_envs.
-	SecretEnvs    []string `protobuf:"bytes,60,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	SecretEnvs []string `protobuf:"bytes,60,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	// Keep values of secret variables in the output. Otherwise *** takes the place of those
+	// that have 8 bytes or more, of the sandbox and of the exec, before the output is
+	// written. Clients of the published contract get the output as it is.
+	ShowSecrets   bool `protobuf:"varint,61,opt,name=show_secrets,json=showSecrets,proto3" json:"show_secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -732,6 +736,13 @@ func (x *CreateExecRequest) GetSecretEnvs() []string {
 		return x.SecretEnvs
 	}
 	return nil
+}
+
+func (x *CreateExecRequest) GetShowSecrets() bool {
+	if x != nil {
+		return x.ShowSecrets
+	}
+	return false
 }
 
 type CreateExecResponse struct {
@@ -2379,7 +2390,7 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
 	"\acolumns\x18\x02 \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\x88\b\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xab\b\n" +
 	"\x11CreateExecRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
@@ -2402,7 +2413,8 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\vrequest_key\x18; \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,200}$R\n" +
 	"requestKey\x12*\n" +
 	"\vsecret_envs\x18< \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80 R\n" +
-	"secretEnvs\x1a?\n" +
+	"secretEnvs\x12!\n" +
+	"\fshow_secrets\x18= \x01(\bR\vshowSecrets\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +

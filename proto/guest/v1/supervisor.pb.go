@@ -721,7 +721,9 @@ type BootConfig struct {
 	// means none.
 	MatchUser string `protobuf:"bytes,18,opt,name=match_user,json=matchUser,proto3" json:"match_user,omitempty"`
 	// Targets of volumes, which may be in the home of that user.
-	Volumes       []string `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	Volumes []string `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Names of variables of the container whose values the logs of commands do not have.
+	SecretEnvs    []string `protobuf:"bytes,20,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -889,6 +891,13 @@ func (x *BootConfig) GetVolumes() []string {
 	return nil
 }
 
+func (x *BootConfig) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
+	}
+	return nil
+}
+
 // FileIdentity identifies a file while it exists.
 type FileIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1045,7 +1054,11 @@ type StartRequest struct {
 	Name string `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
 	// Set if the exec is an incarnation of an agent: it gets the agent socket. Supervisors
 	// older than this field start it without.
-	Agent         *AgentBoot `protobuf:"bytes,15,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent *AgentBoot `protobuf:"bytes,15,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Names of variables in env whose values the log does not have.
+	SecretEnvs []string `protobuf:"bytes,16,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	// The log has the output as it is, also values of secret variables.
+	ShowSecrets   bool `protobuf:"varint,17,opt,name=show_secrets,json=showSecrets,proto3" json:"show_secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1183,6 +1196,20 @@ func (x *StartRequest) GetAgent() *AgentBoot {
 		return x.Agent
 	}
 	return nil
+}
+
+func (x *StartRequest) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
+	}
+	return nil
+}
+
+func (x *StartRequest) GetShowSecrets() bool {
+	if x != nil {
+		return x.ShowSecrets
+	}
+	return false
 }
 
 type StartResponse struct {
@@ -2143,7 +2170,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\x82\x05\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xa3\x05\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -2168,7 +2195,9 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\bexec_cwd\x18\x11 \x01(\tR\aexecCwd\x12\x1d\n" +
 	"\n" +
 	"match_user\x18\x12 \x01(\tR\tmatchUser\x12\x18\n" +
-	"\avolumes\x18\x13 \x03(\tR\avolumes\"P\n" +
+	"\avolumes\x18\x13 \x03(\tR\avolumes\x12\x1f\n" +
+	"\vsecret_envs\x18\x14 \x03(\tR\n" +
+	"secretEnvs\"P\n" +
 	"\fFileIdentity\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +
@@ -2176,7 +2205,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\tHostMount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12*\n" +
-	"\x04file\x18\x03 \x01(\v2\x16.guest.v1.FileIdentityR\x04file\"\x94\x03\n" +
+	"\x04file\x18\x03 \x01(\v2\x16.guest.v1.FileIdentityR\x04file\"\xd8\x03\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
@@ -2194,7 +2223,10 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\bgrace_ms\x18\f \x01(\rR\agraceMs\x12\"\n" +
 	"\rmax_log_bytes\x18\r \x01(\x04R\vmaxLogBytes\x12\x12\n" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12)\n" +
-	"\x05agent\x18\x0f \x01(\v2\x13.guest.v1.AgentBootR\x05agent\"9\n" +
+	"\x05agent\x18\x0f \x01(\v2\x13.guest.v1.AgentBootR\x05agent\x12\x1f\n" +
+	"\vsecret_envs\x18\x10 \x03(\tR\n" +
+	"secretEnvs\x12!\n" +
+	"\fshow_secrets\x18\x11 \x01(\bR\vshowSecrets\"9\n" +
 	"\rStartResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"W\n" +
 	"\rCancelRequest\x12\x17\n" +

@@ -491,6 +491,8 @@ type BootConfig struct {
 	MatchUser string `protobuf:"bytes,18,opt,name=match_user,json=matchUser,proto3" json:"matchUser,omitempty"`
 	// Targets of volumes, which may be in the home of that user.
 	Volumes []string `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Names of variables of the container whose values the logs of commands do not have.
+	SecretEnvs []string `protobuf:"bytes,20,rep,name=secret_envs,json=secretEnvs,proto3" json:"secretEnvs,omitempty"`
 }
 
 func (x *BootConfig) Reset() {
@@ -632,6 +634,13 @@ func (x *BootConfig) GetVolumes() []string {
 	return nil
 }
 
+func (x *BootConfig) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
+	}
+	return nil
+}
+
 // FileIdentity identifies a file while it exists.
 type FileIdentity struct {
 	unknownFields []byte
@@ -737,6 +746,10 @@ type StartRequest struct {
 	// Set if the exec is an incarnation of an agent: it gets the agent socket. Supervisors
 	// older than this field start it without.
 	Agent *AgentBoot `protobuf:"bytes,15,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Names of variables in env whose values the log does not have.
+	SecretEnvs []string `protobuf:"bytes,16,rep,name=secret_envs,json=secretEnvs,proto3" json:"secretEnvs,omitempty"`
+	// The log has the output as it is, also values of secret variables.
+	ShowSecrets bool `protobuf:"varint,17,opt,name=show_secrets,json=showSecrets,proto3" json:"showSecrets,omitempty"`
 }
 
 func (x *StartRequest) Reset() {
@@ -848,6 +861,20 @@ func (x *StartRequest) GetAgent() *AgentBoot {
 		return x.Agent
 	}
 	return nil
+}
+
+func (x *StartRequest) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
+	}
+	return nil
+}
+
+func (x *StartRequest) GetShowSecrets() bool {
+	if x != nil {
+		return x.ShowSecrets
+	}
+	return false
 }
 
 type StartResponse struct {
@@ -1599,6 +1626,9 @@ func (m *BootConfig) CloneVT() *BootConfig {
 	if rhs := m.Volumes; rhs != nil {
 		r.Volumes = slices.Clone(rhs)
 	}
+	if rhs := m.SecretEnvs; rhs != nil {
+		r.SecretEnvs = slices.Clone(rhs)
+	}
 	if len(m.unknownFields) > 0 {
 		r.unknownFields = slices.Clone(m.unknownFields)
 	}
@@ -1663,11 +1693,15 @@ func (m *StartRequest) CloneVT() *StartRequest {
 	r.MaxLogBytes = m.MaxLogBytes
 	r.Name = m.Name
 	r.Agent = m.Agent.CloneVT()
+	r.ShowSecrets = m.ShowSecrets
 	if rhs := m.Command; rhs != nil {
 		r.Command = slices.Clone(rhs)
 	}
 	if rhs := m.Env; rhs != nil {
 		r.Env = slices.Clone(rhs)
+	}
+	if rhs := m.SecretEnvs; rhs != nil {
+		r.SecretEnvs = slices.Clone(rhs)
 	}
 	if len(m.unknownFields) > 0 {
 		r.unknownFields = slices.Clone(m.unknownFields)
@@ -2353,6 +2387,17 @@ func (m *BootConfig) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.SecretEnvs) > 0 {
+		for iNdEx := len(m.SecretEnvs) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.SecretEnvs[iNdEx])
+			copy(dAtA[i:], m.SecretEnvs[iNdEx])
+			i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.SecretEnvs[iNdEx])))
+			i--
+			dAtA[i] = 0x1
+			i--
+			dAtA[i] = 0xa2
+		}
+	}
 	if len(m.Volumes) > 0 {
 		for iNdEx := len(m.Volumes) - 1; iNdEx >= 0; iNdEx-- {
 			i -= len(m.Volumes[iNdEx])
@@ -2637,6 +2682,29 @@ func (m *StartRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.ShowSecrets {
+		i--
+		if m.ShowSecrets {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x88
+	}
+	if len(m.SecretEnvs) > 0 {
+		for iNdEx := len(m.SecretEnvs) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.SecretEnvs[iNdEx])
+			copy(dAtA[i:], m.SecretEnvs[iNdEx])
+			i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.SecretEnvs[iNdEx])))
+			i--
+			dAtA[i] = 0x1
+			i--
+			dAtA[i] = 0x82
+		}
 	}
 	if m.Agent != nil {
 		size, err := m.Agent.MarshalToSizedBufferVT(dAtA[:i])
@@ -3792,6 +3860,12 @@ func (m *BootConfig) SizeVT() (n int) {
 			n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
 		}
 	}
+	if len(m.SecretEnvs) > 0 {
+		for _, s := range m.SecretEnvs {
+			l = len(s)
+			n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+		}
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3898,6 +3972,15 @@ func (m *StartRequest) SizeVT() (n int) {
 	if m.Agent != nil {
 		l = m.Agent.SizeVT()
 		n += 1 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+	}
+	if len(m.SecretEnvs) > 0 {
+		for _, s := range m.SecretEnvs {
+			l = len(s)
+			n += 2 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+		}
+	}
+	if m.ShowSecrets {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5238,6 +5321,28 @@ func (m *BootConfig) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Volumes = append(m.Volumes, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
+		case 20:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SecretEnvs", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.SecretEnvs = append(m.SecretEnvs, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protobuf_go_lite.Skip(dAtA[iNdEx:])
@@ -5701,6 +5806,40 @@ func (m *StartRequest) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 16:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SecretEnvs", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.SecretEnvs = append(m.SecretEnvs, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
+		case 17:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ShowSecrets", wireType)
+			}
+			var v int
+			var _v uint64
+			_v, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			v = int(_v)
+			if err != nil {
+				return err
+			}
+			m.ShowSecrets = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protobuf_go_lite.Skip(dAtA[iNdEx:])

@@ -1,0 +1,304 @@
+package logs
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// Mask is what the log has instead of a value.
+	Mask = "***"
+	// minValue is the length from which a value is replaced, in bytes. A shorter one, such
+	// as "true", would be found in output that has nothing to do with it.
+	minValue = 8
+	// holdTime is how long the end of the output is held back because it may be the beginning
+	// of a value. A terminal that echoes what is typed must not be late for people.
+	holdTime = 50 * time.Millisecond
+
+	// gram is how many bytes are looked up at once.
+	gram = 4
+	// maxWindow bounds the distance of lookups, and so the memory for them.
+	maxWindow = 64
+	// hashBits is the logarithm of how many bytes the table of hashes has.
+	hashBits = 13
+)
+
+// Redactor finds values in output. It may be used by several Writers at once.
+//
+// It reads a few bytes of the output only: each value has at least window bytes, so one of its
+// first grams begins at a multiple of window-gram+1. That is several times as fast as to look
+// for the values one after the other, and independent of their number.
+type Redactor struct {
+	values  []string
+	longest int
+	window  int
+	// may tells of a hash whether a gram has it.
+	may   [1 << hashBits]uint8
+	grams []gramOf
+	// inside are the bytes of which all but the last byte of values consist.
+	inside [256]bool
+}
+
+// gramOf says that a value has a gram at an offset.
+type gramOf struct {
+	gram          uint32
+	value, offset int
+}
+
+// NewRedactor returns a redactor of values. Each line of a value counts as one of its own,
+// because terminals change the ends of lines. Lines of less than 8 bytes are left out; if
+// none is left, the result is nil.
+func NewRedactor(values []string) *Redactor {
+	r := &Redactor{window: maxWindow}
+	for _, v := range values {
+		for line := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == '\n' || c == '\r' }) {
+			if len(line) >= minValue {
+				r.values = append(r.values, line)
+			}
+		}
+	}
+	slices.Sort(r.values)
+	r.values = slices.Compact(r.values)
+	if len(r.values) == 0 {
+		return nil
+	}
+	for _, v := range r.values {
+		r.longest, r.window = max(r.longest, len(v)), min(r.window, len(v))
+	}
+	for i, v := range r.values {
+		for offset := range r.window - gram + 1 {
+			g := binary.LittleEndian.Uint32([]byte(v[offset : offset+gram]))
+			r.may[hash(g)] = 1
+			r.grams = append(r.grams, gramOf{g, i, offset})
+		}
+		for _, c := range []byte(v[:len(v)-1]) {
+			r.inside[c] = true
+		}
+	}
+	slices.SortFunc(r.grams, func(a, b gramOf) int { return cmp.Compare(a.gram, b.gram) })
+	return r
+}
+
+func hash(g uint32) uint32 { return g * 0x9E3779B1 >> (32 - hashBits) }
+
+// span is a part of some bytes.
+type span struct{ start, end int }
+
+// find returns where the values are in p, and from where on p may be the beginning of a value.
+// Of values that overlap it takes the first, and the longest of those that begin at one place.
+// With last, nothing follows p.
+func (r *Redactor) find(p []byte, last bool) (found []span, rest int) {
+	from := 0
+	if rest = len(p); !last {
+		rest = r.beginning(p, 0)
+	}
+	for {
+		s := r.next(p, from)
+		if s.end == 0 || s.start >= rest {
+			return found, rest
+		}
+		found = append(found, s)
+		if from = s.end; from > rest {
+			rest = r.beginning(p, from)
+		}
+	}
+}
+
+// next returns the first value in p that begins at from or later.
+func (r *Redactor) next(p []byte, from int) span {
+	step := r.window - gram + 1
+	for at := from; at+gram <= len(p); at += step {
+		at = r.skip(p, at, step)
+		if at+gram > len(p) {
+			break
+		}
+		if g := binary.LittleEndian.Uint32(p[at:]); r.may[hash(g)] != 0 {
+			if s := r.around(p, from, at, g); s.end > 0 {
+				return s
+			}
+		}
+	}
+	return span{}
+}
+
+// skip returns a place up to which no gram is of a value. It looks at four at once, with one
+// branch, because nearly all of them are of none.
+func (r *Redactor) skip(p []byte, at, step int) int {
+	for ; at+3*step+gram <= len(p); at += 4 * step {
+		q := p[at : at+3*step+gram]
+		a, b := binary.LittleEndian.Uint32(q), binary.LittleEndian.Uint32(q[step:])
+		c, d := binary.LittleEndian.Uint32(q[2*step:]), binary.LittleEndian.Uint32(q[3*step:])
+		if r.may[hash(a)]|r.may[hash(b)]|r.may[hash(c)]|r.may[hash(d)] != 0 {
+			break
+		}
+	}
+	return at
+}
+
+// around returns the first value that begins at from or later and has the gram at a place.
+func (r *Redactor) around(p []byte, from, at int, g uint32) (first span) {
+	i, _ := slices.BinarySearchFunc(r.grams, g, func(x gramOf, g uint32) int { return cmp.Compare(x.gram, g) })
+	for ; i < len(r.grams) && r.grams[i].gram == g; i++ {
+		v, start := r.values[r.grams[i].value], at-r.grams[i].offset
+		if start < from || len(p)-start < len(v) || string(p[start:start+len(v)]) != v {
+			continue
+		}
+		if end := start + len(v); first.end == 0 || start < first.start || start == first.start && end > first.end {
+			first = span{start, end}
+		}
+	}
+	return first
+}
+
+// beginning returns the first place, from or later, such that what p has from there on is the
+// beginning of a value but no whole one of its own; the length of p if there is none.
+func (r *Redactor) beginning(p []byte, from int) int {
+	best := len(p)
+	if best == from || !r.inside[p[best-1]] {
+		return best
+	}
+	for _, v := range r.values {
+		for at := max(from, len(p)-len(v)+1); at < best; at++ {
+			i := bytes.IndexByte(p[at:best], v[0])
+			if i < 0 {
+				break
+			}
+			if at += i; string(p[at:]) == v[:len(p)-at] {
+				best = at
+			}
+		}
+	}
+	return best
+}
+
+// held is the end of the output of each stream that is not written yet, because it may be the
+// beginning of a value.
+type held struct {
+	data [2][]byte
+	// now is when the newest output was read.
+	now   time.Time
+	timer *time.Timer
+}
+
+// redactLocked returns output without values and without what is held back, which is added to
+// the next. With last, nothing is held back. The bytes that it got stay as they are.
+func (w *Writer) redactLocked(data [2][]byte, runs []Run, last bool) ([2][]byte, []Run) {
+	var edits [2]edit
+	same := true
+	for i := range data {
+		e := &edits[i]
+		if len(data[i]) == 0 && !last {
+			continue
+		}
+		e.whole = data[i]
+		if len(w.held.data[i]) > 0 {
+			e.whole = slices.Concat(w.held.data[i], data[i])
+		}
+		e.found, e.rest = w.redactor.find(e.whole, last)
+		same = same && len(e.whole) == len(data[i]) && len(e.found) == 0 && e.rest == len(e.whole)
+		e.read = len(e.whole) - len(data[i])
+	}
+	if same {
+		return data, runs
+	}
+	for i := range data {
+		if e := &edits[i]; e.whole != nil {
+			w.held.data[i] = bytes.Clone(e.whole[e.rest:])
+			data[i] = e.output()
+		}
+	}
+	var kept []Run
+	for _, run := range runs {
+		if run.Length = edits[run.Stream-Stdout].pass(run.Length); run.Length > 0 {
+			kept = append(kept, run)
+		}
+	}
+	return data, kept
+}
+
+// edit changes the output of one stream.
+type edit struct {
+	whole []byte
+	found []span
+	// rest is where that begins which is held back.
+	rest int
+
+	// read is how much of whole the runs had until now, and passed how much output they have.
+	read, passed int
+	// removed counts the bytes that output lacks because of the first done values.
+	removed, done int
+}
+
+// output returns what is written.
+func (e *edit) output() []byte {
+	if len(e.found) == 0 {
+		return e.whole[:e.rest]
+	}
+	out, from := make([]byte, 0, e.rest), 0
+	for _, s := range e.found {
+		out = append(append(out, e.whole[from:s.start]...), Mask...)
+		from = s.end
+	}
+	return append(out, e.whole[from:max(from, e.rest)]...)
+}
+
+// pass returns how much output a run has that had n bytes. A value belongs to the run in
+// which it ends.
+func (e *edit) pass(n int) int {
+	e.read += n
+	at := min(e.read, e.rest)
+	for ; e.done < len(e.found) && e.found[e.done].end <= at; e.done++ {
+		s := e.found[e.done]
+		e.removed += s.end - s.start - len(Mask)
+	}
+	if e.done < len(e.found) {
+		at = min(at, e.found[e.done].start)
+	}
+	n = at - e.removed - e.passed
+	e.passed += n
+	return n
+}
+
+// writeRedacted is WriteRuns without the values.
+func (w *Writer) writeRedacted(now time.Time, data [2][]byte, runs []Run) {
+	if len(runs) == 0 {
+		return
+	}
+	w.redactMu.Lock()
+	defer w.redactMu.Unlock()
+	w.last.Store(max(int64(now.Sub(w.made)), 0))
+	w.held.now = now
+	out, kept := w.redactLocked(data, runs, false)
+	w.writeRuns(now, out, kept)
+	for i := range data {
+		if len(data[i]) > 0 && len(w.held.data[i]) > 0 {
+			w.holdLocked()
+			break
+		}
+	}
+}
+
+// holdLocked sees to it that what is held back is written after a pause.
+func (w *Writer) holdLocked() {
+	if w.held.timer == nil {
+		w.held.timer = time.AfterFunc(holdTime, func() { w.gate(w.Flush) })
+	} else {
+		w.held.timer.Reset(holdTime)
+	}
+}
+
+// Flush writes what is held back because it may be the beginning of a value.
+func (w *Writer) Flush() {
+	w.redactMu.Lock()
+	defer w.redactMu.Unlock()
+	if len(w.held.data[0])+len(w.held.data[1]) == 0 {
+		return
+	}
+	w.held.timer.Stop()
+	data, runs := w.redactLocked([2][]byte{}, []Run{{Stream: Stdout}, {Stream: Stderr}}, true)
+	w.writeRuns(w.held.now, data, runs)
+}
