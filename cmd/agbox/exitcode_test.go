@@ -57,8 +57,10 @@ func TestEachClassOfErrorHasItsExitCode(t *testing.T) {
 			t.Errorf("%v: code %d, want %d; stdout %q, stderr %q", tt.reason, code, tt.exit, out, errs)
 		}
 		// In exec, low exit codes belong to the command.
-		if code, _, _ := agbox(t, socket, "exec", "demo", "ls"); code != 125 {
-			t.Errorf("%v: exec ends with %d", tt.reason, code)
+		for _, line := range [][]string{{"exec", "demo", "ls"}, {"run", "--image", "x", "--", "ls"}} {
+			if code, _, errs := agbox(t, socket, line...); code != 125 || !strings.Contains(errs, "A sentence.") {
+				t.Errorf("%v: %s ends with %d, stderr %q", tt.reason, line[0], code, errs)
+			}
 		}
 	}
 }
@@ -88,7 +90,7 @@ func TestACommandLineThatCannotBeMeantIsExitCodeTwo(t *testing.T) {
 			t.Errorf("%q: code %d, stdout %q, stderr %q", line, code, out, errs)
 		}
 	}
-	for _, line := range []string{"exec", "exec demo", "exec demo --", "exec --nope demo ls"} {
+	for _, line := range []string{"exec", "exec demo", "exec demo --", "exec --nope demo ls", "run", "run --nope", "run --image x --label nokey -- ls"} {
 		if code, _, errs := agbox(t, socket, strings.Fields(line)...); code != 125 || !strings.HasPrefix(errs, "agbox: ") {
 			t.Errorf("%q: code %d, stderr %q", line, code, errs)
 		}
