@@ -39,7 +39,8 @@ func (a *app) imagePruneCommand() *cobra.Command {
 		Use:   "prune [flags]",
 		Short: "Remove the images that agbox has built and that nothing uses",
 		Long: `Remove the images that agbox has built, for sandbox files with a build and for presets,
-and that no container and no other image uses. On a terminal it lists them and asks;
+and that no container and no other image uses, also those of other daemons that use this
+engine. On a terminal it lists them and asks;
 elsewhere it needs -f. A sandbox that needs one later has it built again.`,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,

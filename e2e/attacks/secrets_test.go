@@ -1,9 +1,11 @@
 package attacks
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,7 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/internal/ids"
 )
 
 // secretValues are values of secret variables, in the places where a user can give them.
@@ -158,4 +163,47 @@ func TestASandboxOutlivesAKeyThatOthersCanRead(t *testing.T) {
 		in.Must(t, "exec", box, "--", "sh", "-c", has("DB_URL", "a marked one"))
 	}
 	in.Must(t, "rm", box)
+}
+
+func TestAPromptOfStandardInputIsInNoListOfProcesses(t *testing.T) {
+	t.Parallel()
+	Row(t, 129, "agbox claude -- -p, with a prompt that is not a terminal's")
+	image := imagesOf(t).build(container.Config{}, map[string]string{"bin/claude": "#!/bin/sh\nread prompt\necho \"asked: $prompt\"\nread more\n"})
+	in := harness.New(t)
+	prompt := "prompt-of-" + ids.New()
+	cmd := in.Command(harness.Bounded(t), "agbox", "claude", "--rm", "--", "-p")
+	cmd.Dir, cmd.Env = write(t, in, "project", map[string]string{"a": "1\n"}), append(cmd.Env, "AGBOX_CLAUDE_IMAGE="+image, "ANTHROPIC_API_KEY=0123456789-0123456789")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(input, prompt+"\n")
+	if said, _ := bufio.NewReader(output).ReadString('\n'); said != "asked: "+prompt+"\n" {
+		t.Errorf("the agent says %q", said)
+	}
+	seen := 0
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range lines {
+		line, _ := os.ReadFile(file) // it may have ended
+		if strings.Contains(string(line), "claude\x00") && strings.Contains(string(line), "-p\x00") {
+			seen++
+		}
+		if strings.Contains(string(line), prompt) {
+			t.Errorf("%s has the prompt: %q", file, line)
+		}
+	}
+	if seen < 2 {
+		t.Errorf("%d processes of agbox and the agent are in the list", seen)
+	}
+	_ = input.Close()
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 { // the second read ends
+		t.Errorf("it ends with %v", err)
+	}
 }
