@@ -598,3 +598,21 @@ func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
 		t.Errorf("%v are unpacked, want the objects %v", got, objects)
 	}
 }
+
+// The workspace has a file again as it was copied in, with what was not committed at home. A commit
+// without it does not take it from the branch.
+func TestAFileThatIsBackWithWhatWasNotCommittedStays(t *testing.T) {
+	g := repo(t, tree{"a": "1\n2\n", "b": "b\n"})
+	base := tree{"a": "1\nmine\n", "b": "b\n"}
+	base.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	in.commit("one", tree{"a": "", "b": "changed\n"})
+	tree{"a": base["a"]}.write(t, in.dir)
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	_, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "1\n2\n", "b": "changed\n"})
+}

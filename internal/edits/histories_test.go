@@ -2,10 +2,13 @@ package edits
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -74,5 +77,351 @@ func TestRandomHistoriesComeWhole(t *testing.T) {
 	}
 	if commits < n {
 		t.Errorf("only %d commits", commits)
+	}
+}
+
+// TestNothingOfEitherSideIsLostOnABranch plays histories of a sandbox that edits, commits, amends
+// and adds ignored files by force, of a user who edits the branch, merges into it and had
+// uncommitted work when it was copied, and of apply --branch with and without --squash. Each line
+// is written once, so what must hold is said of lines, and of nothing that the code knows.
+// HISTORIES=10000 plays more, and HISTORY=7 only that one.
+func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
+	first, n := 0, 20
+	if one, err := strconv.Atoi(os.Getenv("HISTORY")); err == nil {
+		first, n = one, one+1
+	} else if all, err := strconv.Atoi(os.Getenv("HISTORIES")); err == nil {
+		n = all
+	}
+	counts := make(map[string]int)
+	for seed := first; seed < n && !t.Failed(); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { playBranch(t, uint64(seed), counts) })
+	}
+	t.Logf("%d histories: %v", n-first, counts)
+	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "branch", "merge"} {
+		if n-first >= 20 && counts[what] < (n-first)/10 {
+			t.Errorf("the histories have too little of %q", what)
+		}
+	}
+}
+
+// twigs is a repository with a branch fix, and a sandbox with a copy of it.
+type twigs struct {
+	t      *testing.T
+	r      *rand.Rand
+	counts map[string]int
+	// home is the user's work tree, desk another one in which the user works on the branch.
+	home, desk, in repository
+	copied         string
+	start, base    tree
+	next           int
+	// cutInside and cutHome are the lines that the sandbox, and the user on the branch, have taken out.
+	cutInside, cutHome map[string]bool
+	log                []string
+}
+
+func playBranch(t *testing.T, seed uint64, counts map[string]int) {
+	t.Helper()
+	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, cutInside: make(map[string]bool), cutHome: make(map[string]bool)}
+	files := tree{".gitignore": "*.o\n"}
+	for n := range 4 {
+		files[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = strings.Join([]string{w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b")}, "")
+	}
+	w.home = repo(t, files)
+	w.copied = w.home.head()
+	tree{"kept.o": w.line("b")}.write(t, w.home.dir)
+	if w.r.IntN(2) == 0 { // not committed when it is copied
+		w.rewrite(w.home, w.change(w.load(w.home), "u"))
+	}
+	w.in = w.home.inside()
+	if w.r.IntN(3) == 0 { // left out of the copy
+		if err := os.RemoveAll(filepath.Join(w.in.dir, "d")); err != nil {
+			t.Fatal(err)
+		}
+		maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasPrefix(name, "d/") })
+	}
+	w.start = w.load(w.in)
+	w.base = maps.Clone(w.start)
+	cut(w.cutInside, files, w.start) // a commit of the sandbox has what was not committed, too
+	w.desk = repository{t, filepath.Join(t.TempDir(), "desk")}
+	w.home.must("", "worktree", "add", "-q", "--detach", w.desk.dir)
+	for range 14 {
+		w.act()
+		if t.Failed() {
+			break
+		}
+	}
+	w.bring(false)
+	w.home.must("", "fsck", "--strict")
+	if t.Failed() {
+		t.Errorf("history %d:\n%s", seed, strings.Join(w.log, "\n"))
+	}
+}
+
+func (w *twigs) line(by string) string { w.next++; return fmt.Sprintf("%s%d\n", by, w.next) }
+
+func (w *twigs) say(what, format string, args ...any) {
+	w.counts[what]++
+	w.log = append(w.log, what+" "+fmt.Sprintf(format, args...))
+}
+
+// load returns the files of a work tree.
+func (w *twigs) load(g repository) tree {
+	w.t.Helper()
+	tr := load(w.t, g.dir)
+	delete(tr, ".git") // of a work tree of its own
+	return tr
+}
+
+// linesOf are the lines of a tree.
+func linesOf(tr tree) map[string]bool {
+	all := make(map[string]bool)
+	for name, text := range tr {
+		if name == ".gitignore" {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			all[line] = true
+		}
+	}
+	return all
+}
+
+// cut notes the lines that an edit takes out, and those that it brings back.
+func cut(noted map[string]bool, before, after tree) {
+	was, is := linesOf(before), linesOf(after)
+	for line := range was {
+		if !is[line] {
+			noted[line] = true
+		}
+	}
+	for line := range is {
+		delete(noted, line)
+	}
+}
+
+// change edits a file of a tree.
+func (w *twigs) change(tr tree, by string) tree {
+	out := maps.Clone(tr)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(tr)), func(name string) bool { return name == ".gitignore" })
+	fresh := fmt.Sprintf("%s%d", by, w.r.IntN(3))
+	if len(names) == 0 || w.r.IntN(8) == 0 {
+		out[fresh] = out[fresh] + w.line(by)
+		return out
+	}
+	name := names[w.r.IntN(len(names))]
+	lines := slices.Collect(strings.Lines(out[name]))
+	at := w.r.IntN(len(lines))
+	switch w.r.IntN(8) {
+	case 0, 1, 2:
+		lines[at] = w.line(by)
+	case 3, 4:
+		lines = slices.Insert(lines, at, w.line(by))
+	case 5:
+		if lines = slices.Delete(lines, at, at+1); len(lines) == 0 {
+			delete(out, name)
+			return out
+		}
+	case 6:
+		delete(out, name)
+		return out
+	default:
+		if to := fmt.Sprintf("moved%d", w.r.IntN(3)); out[to] == "" {
+			delete(out, name)
+			out[to] = strings.Join(lines, "")
+			return out
+		}
+	}
+	out[name] = strings.Join(lines, "")
+	return out
+}
+
+// rewrite makes the files of a work tree those of a tree.
+func (w *twigs) rewrite(g repository, to tree) {
+	w.t.Helper()
+	for name, text := range w.load(g) {
+		if to[name] != text {
+			if err := os.Remove(filepath.Join(g.dir, name)); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	for name, text := range to {
+		if _, err := os.Lstat(filepath.Join(g.dir, name)); err != nil {
+			tree{name: text}.write(w.t, g.dir)
+		}
+	}
+}
+
+func (w *twigs) act() {
+	w.t.Helper()
+	switch n := w.r.IntN(20); {
+	case n < 5:
+		before := w.load(w.in)
+		after := w.change(before, "s")
+		switch names := slices.Sorted(maps.Keys(w.start)); w.r.IntN(8) {
+		case 0:
+			after = maps.Clone(before)
+			after["new.o"] += w.line("s")
+		case 1, 2: // as it was copied in
+			after = maps.Clone(before)
+			name := names[w.r.IntN(len(names))]
+			after[name] = w.start[name]
+		}
+		w.rewrite(w.in, after)
+		cut(w.cutInside, before, after)
+		w.say("edit", "inside: %s", changed(before, after))
+	case n < 9:
+		args := []string{"add", "-A"}
+		if w.r.IntN(3) == 0 {
+			args = append(args, "-f")
+			w.say("force", "")
+		}
+		w.in.must("", args...)
+		commit := []string{"commit", "-q", "--allow-empty", "-m", "inside"}
+		if w.r.IntN(2) == 0 && w.in.head() != w.copied {
+			commit = append(commit, "--amend")
+			w.say("amend", "")
+		}
+		w.in.must("", commit...)
+		w.say("commit", "inside")
+	case n < 13:
+		w.onBranch()
+	case n < 14: // the folder's own branch goes on
+		w.desk.must("", "checkout", "-q", "--detach", "main")
+		w.rewrite(w.desk, w.change(w.load(w.desk), "u"))
+		w.desk.must("", "add", "-A")
+		w.desk.must("", "commit", "-q", "--allow-empty", "-m", "main")
+		w.home.must("", "update-ref", "refs/heads/main", w.desk.head())
+		w.say("main", "goes on")
+	default:
+		w.bring(w.r.IntN(4) == 0)
+	}
+}
+
+func (w *twigs) exists() bool {
+	_, err := w.home.git("", "rev-parse", "-q", "--verify", "refs/heads/fix")
+	return err == nil
+}
+
+// tip is what the branch is, or begins with.
+func (w *twigs) tip() string {
+	w.t.Helper()
+	name := "main"
+	if w.exists() {
+		name = "fix"
+	}
+	return strings.TrimSpace(w.home.must("", "rev-parse", name))
+}
+
+// onBranch is what the user does on the branch.
+func (w *twigs) onBranch() {
+	w.t.Helper()
+	if !w.exists() && w.r.IntN(3) > 0 {
+		return
+	}
+	w.desk.must("", "checkout", "-q", "--detach", w.tip())
+	before := w.load(w.desk)
+	if w.r.IntN(4) == 0 {
+		if _, err := w.desk.git("", "merge", "-q", "-m", "merge", "main"); err != nil {
+			w.desk.must("", "merge", "--abort")
+			return
+		}
+		w.say("merge", "")
+	} else {
+		w.rewrite(w.desk, w.change(before, "u"))
+		w.desk.must("", "add", "-A")
+		w.desk.must("", "commit", "-q", "--allow-empty", "-m", "user")
+	}
+	after := w.load(w.desk)
+	w.home.must("", "update-ref", "refs/heads/fix", w.desk.head())
+	cut(w.cutHome, before, after)
+	w.say("branch", "%s", changed(before, after))
+}
+
+// bring plays agbox apply --branch fix, and says what is wrong with the branch then.
+func (w *twigs) bring(squash bool) {
+	w.t.Helper()
+	work, inside := w.load(w.in), w.in.files("HEAD")
+	ignored := func(name string) bool { return strings.HasSuffix(name, ".o") && inside[name] == "" }
+	now := maps.Clone(work)
+	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) && w.base[name] == "" })
+	all := differences(w.t, w.base, now)
+	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox"}
+	if !squash {
+		o.History = w.in.history(w.copied, w.base)
+		o.History.Copy, o.History.Apart = make(map[string]*File), make(map[string]bool)
+		for name, text := range w.start {
+			o.History.Copy[name] = version(text)
+		}
+		for name := range work {
+			o.History.Apart[name] = w.base[name] == "" && !slices.ContainsFunc(all, func(c Change) bool { return c.Path == name })
+		}
+	}
+	status, tip, before := w.home.must("", "status", "--porcelain"), w.tip(), w.home.files(w.tip())
+	existed := w.exists()
+	out, err := Commit(w.t.Context(), all, o)
+	if err != nil {
+		w.t.Errorf("bringing fails: %v", err)
+		return
+	}
+	what := map[bool]string{true: "squash", false: "bring"}[squash]
+	after := w.home.files(w.tip())
+	if len(out.Commits) > 0 && !existed { // a new branch begins with the commits of the sandbox
+		before = w.home.files(w.copied)
+	}
+	w.say(what, "%d commits: %s; conflicts %d, outside %v", len(out.Commits), changed(before, after), (Applied{Outcomes: out.Outcomes}).Conflicts(), out.Outside)
+	if now := w.home.must("", "status", "--porcelain"); now != status {
+		w.t.Errorf("the status of the folder was %q and is %q", status, now)
+	}
+	if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		w.counts["conflict"]++
+		if w.tip() != tip {
+			w.t.Error("the branch has changed beside a conflict")
+		}
+		return
+	}
+	made, first := make(map[string]bool), w.home.files(w.copied) // in new files, such as one that is called otherwise now
+	for name, text := range work {
+		if w.base[name] == "" || first[name] == "" {
+			maps.Copy(made, linesOf(tree{name: text}))
+		}
+	}
+	for _, c := range all {
+		if slices.Contains(out.Outside, c.Path) {
+			continue
+		}
+		for _, name := range []string{c.Path, c.From} {
+			if delete(w.base, name); work[name] != "" && name == c.Path {
+				w.base[name] = work[name]
+			}
+		}
+	}
+	maps.DeleteFunc(now, func(name, _ string) bool {
+		return strings.HasSuffix(name, ".o") && (squash || inside[name] != work[name]) || slices.Contains(out.Outside, name)
+	})
+	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
+	if !squash && w.in.head() != w.copied {
+		committed = linesOf(inside) // also what was not committed when it was copied
+		for line := range linesOf(first) {
+			delete(committed, line)
+		}
+	}
+	for line := range was {
+		if !is[line] && !w.cutInside[line] {
+			w.t.Errorf("the branch has lost %q, which the sandbox has not taken out", line)
+		}
+	}
+	for line := range is {
+		switch {
+		case !was[line] && !there[line]:
+			w.t.Errorf("the branch gets %q, which the sandbox does not have", line)
+		case !was[line] && w.cutHome[line] && !made[line]:
+			w.t.Errorf("the branch gets %q back, which the user has taken out", line)
+		}
+	}
+	for line := range linesOf(now) {
+		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] {
+			w.t.Errorf("the branch does not get %q", line)
+		}
 	}
 }

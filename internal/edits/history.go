@@ -329,9 +329,10 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	if err != nil {
 		return nil, err
 	}
+	later := make(map[string]bool)
 	for name, two := range b.joins {
 		if _, differs := left[name]; !differs && !h.leftOut(name) {
-			left[name] = two
+			left[name], later[name] = two, true
 		}
 	}
 	decisions = slices.Clone(decisions)
@@ -354,7 +355,7 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	}
 	for name, two := range left {
 		if !known[name] && !h.Apart[name] {
-			d, err := b.turnedBack(h, name, two)
+			d, err := b.turnedBack(h, name, two, !later[name])
 			if err != nil {
 				return nil, err
 			}
@@ -373,19 +374,19 @@ func (h *History) leftOut(name string) bool {
 }
 
 // turnedBack decides about a file that a commit has changed and that is in the workspace as it was
-// before: on the branch, or when it was copied in.
-func (b *branch) turnedBack(h *History, name string, two twoEntries) (*decision, error) {
+// before: on the branch, or when it was copied in. copied means that two begins with that.
+func (b *branch) turnedBack(h *History, name string, two twoEntries, copied bool) (*decision, error) {
 	if last, differs := b.joins[name]; differs {
-		if d, err := b.reverted(h, name, last); d != nil || err != nil {
+		if d, err := b.reverted(h, name, last, false); d != nil || err != nil {
 			return d, err
 		}
 	}
-	return b.reverted(h, name, two)
+	return b.reverted(h, name, two, copied)
 }
 
 // reverted decides about a file that a commit has changed and that is in the workspace as it was
 // copied in.
-func (b *branch) reverted(h *History, name string, two twoEntries) (*decision, error) {
+func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) (*decision, error) {
 	now, was := h.Base[name], two.was
 	if was.mode == "160000" || two.tip.mode == "160000" {
 		return nil, nil
@@ -405,8 +406,14 @@ func (b *branch) reverted(h *History, name string, two twoEntries) (*decision, e
 		return d, nil
 	}
 	f, err := b.objects.file(was)
-	if err != nil || f.Sum != now.Sum {
-		return nil, err // it is stored in another way: the commit's version stays
+	switch {
+	case err != nil:
+		return nil, err
+	case f.Sum == now.Sum:
+	case copied && Same(now, h.Copy[name]):
+		now = f // what the copy had beside that is stored in another way, or not committed at home
+	default:
+		return nil, nil // nothing has this version: that of the commit stays
 	}
 	d.Kind, d.new, d.object = Written, now, was.object
 	d.After = now
@@ -499,7 +506,7 @@ func (b *branch) committed(h *History, dir, name string, two, copied twoEntries,
 	}
 	to := two.tip
 	if !apart {
-		d, err := b.turnedBack(h, name, twoEntries{copied.was, two.tip})
+		d, err := b.turnedBack(h, name, twoEntries{copied.was, two.tip}, true)
 		if err != nil {
 			return nil, err
 		}

@@ -20,15 +20,16 @@ type oracle struct {
 	// settled lines are of conflicts that the user has resolved, or of which the user said so
 	// (continued).
 	settled, continued map[string]bool
-	// renamed lines were in files that were renamed: they may come with that.
-	renamed map[string]bool
+	// renamed lines were in files that were renamed: they may come with that. Of parted ones a side
+	// has removed one when it had two.
+	renamed, parted map[string]bool
 	// unmarked has what a file was before it got markers.
 	unmarked tree
 }
 
 func newOracle() *oracle {
 	none := func() map[string]bool { return make(map[string]bool) }
-	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), unmarked: make(tree)}
+	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), parted: none(), unmarked: make(tree)}
 }
 
 func hasMarkers(text string) bool {
@@ -74,6 +75,7 @@ func (o *oracle) edited(by *map[string]bool, before, after tree) {
 		if was[line] == nil {
 			delete(*by, line)
 		}
+		o.parted[line] = o.parted[line] || len(is[line]) < len(was[line])
 	}
 }
 
@@ -123,7 +125,7 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		switch {
 		case completes && o.settled[line] && named(hasSandbox[line]):
 			continue // a killed call was completed with what the sandbox has taken back since
-		case o.renamed[line] && o.continued[line] && (hasSandbox[line] != nil || hasBranch[line] != nil || is[line] != nil):
+		case o.renamed[line] && o.continued[line] && (hasSandbox[line] != nil || hasBranch[line] != nil || is[line] != nil || o.parted[line]):
 			continue // both paths of a renamed file had it, and the sides ended one each
 		}
 		if is[line] == nil && !o.agent[line] && !(inMarked(before.folder, names) && o.user[line]) &&
