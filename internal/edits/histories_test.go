@@ -401,7 +401,14 @@ func (w *twigs) bring(squash bool) {
 	})
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.head() != w.copied {
-		committed = linesOf(inside) // also what was not committed when it was copied
+		committed = linesOf(inside) // also what was not committed when it was copied, but for what is as it was then
+		for name, text := range work {
+			if w.start[name] == text {
+				for line := range linesOf(tree{name: text}) {
+					delete(committed, line)
+				}
+			}
+		}
 		for line := range linesOf(first) {
 			delete(committed, line)
 		}
