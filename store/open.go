@@ -76,6 +76,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, openFault(o, err)
 	}
 	s := &Store{path: o.Path, keys: keysOf(o.Path), log: o.Logger, db: db, meta: meta}
+	if err := db.View(func(b *bolt.Tx) error { s.published.Store(int64(b.ID())); return nil }); err != nil {
+		return nil, errors.Join(openFault(o, err), db.Close())
+	}
 	s.queue.init()
 	s.writer.Go(s.write)
 	return s, nil

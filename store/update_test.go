@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -202,6 +204,34 @@ func TestAReaderSeesACommitOnceOnCommitHasRun(t *testing.T) {
 		})
 	}
 	readers.Wait()
+}
+
+// A reader must not wait for a commit that it does not see: the commit may wait for the reader,
+// to map a file that has grown.
+func TestAReaderWaitsOnlyForWhatItSeesAndAsLongAsItsCallerDoes(t *testing.T) {
+	s := newStore(t)
+	mustUpdate(t, s, reserve("a"))
+	closeStore(t, s)
+	s, err := Open(t.Context(), testOptions(filepath.Dir(s.path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, s)
+	mustView(t, s, func(tx *Tx) {
+		if id := int64(tx.bolt.ID()); id != s.published.Load() {
+			t.Errorf("after the start a reader is at %d, and all is published up to %d", id, s.published.Load())
+		}
+	})
+	mustUpdate(t, s, func(tx *Tx) error {
+		tx.OnCommit(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer time.AfterFunc(time.Millisecond, cancel).Stop()
+			if err := s.View(ctx, func(*Tx) error { return nil }); !errors.Is(err, context.Canceled) {
+				t.Errorf("a reader whose caller has gone gets %v", err)
+			}
+		})
+		return tx.ReserveSandbox("b", testTime)
+	})
 }
 
 type overlay struct{}
