@@ -111,13 +111,16 @@ func (t *Tx) SameSandboxConfig(sandboxID string, spec *agboxv1.CreateSpec) (bool
 }
 
 // SameExecConfig reports whether a request with its values is the stored one. Without the
-// key of the sandbox, only what is not secret is compared.
+// key of the sandbox, only what is not secret is compared. How output is shown does not
+// count: earlier versions stored nothing about it.
 func (t *Tx) SameExecConfig(sandboxID, execID string, request *agboxv1.CreateExecRequest) (bool, error) {
 	stored, err := t.ExecConfig(sandboxID, execID)
 	if err != nil {
 		return false, err
 	}
 	shown, hidden := secrets.HideExec(request)
+	stored, shown = proto.CloneOf(stored), proto.CloneOf(shown)
+	stored.ShowSecrets, shown.ShowSecrets = false, false
 	if !proto.Equal(stored, shown) {
 		return false, nil
 	}

@@ -270,6 +270,11 @@ func wantMigrated(t *testing.T, s *Store) {
 		if same, err := tx.SameSandboxConfig("a", secretSpec()); !same || err != nil {
 			t.Errorf("same spec %v, %v", same, err)
 		}
+		shown := secretExec("x")
+		shown.ShowSecrets = true
+		if same, err := tx.SameExecConfig("a", "x", shown); !same || err != nil {
+			t.Errorf("with its output shown otherwise: %t, %v", same, err)
+		}
 		if same, err := tx.SameExecConfig("a", "x", secretExec("x")); !same || err != nil {
 			t.Errorf("same exec %v, %v", same, err)
 		}
