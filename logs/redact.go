@@ -179,9 +179,9 @@ func (r *Redactor) beginning(p []byte, from int) int {
 // beginning of a value.
 type held struct {
 	data [2][]byte
-	// now is when the newest output was read.
-	now   time.Time
-	timer *time.Timer
+	// now is when the newest output was read, and since when the timer runs.
+	now, since time.Time
+	timer      *time.Timer
 }
 
 // redactLocked returns output without values and without what is held back, which is added to
@@ -284,10 +284,20 @@ func (w *Writer) writeRedacted(now time.Time, data [2][]byte, runs []Run) {
 
 // holdLocked sees to it that what is held back is written after a pause.
 func (w *Writer) holdLocked() {
+	w.held.since = time.Now()
 	if w.held.timer == nil {
-		w.held.timer = time.AfterFunc(holdTime, func() { w.gate(w.Flush) })
+		w.held.timer = time.AfterFunc(holdTime, func() { w.gate(w.flushOld) })
 	} else {
 		w.held.timer.Reset(holdTime)
+	}
+}
+
+// flushOld is Flush unless there was output meanwhile, for which the timer runs again.
+func (w *Writer) flushOld() {
+	w.redactMu.Lock()
+	defer w.redactMu.Unlock()
+	if time.Since(w.held.since) >= holdTime {
+		w.flushLocked()
 	}
 }
 
@@ -295,6 +305,10 @@ func (w *Writer) holdLocked() {
 func (w *Writer) Flush() {
 	w.redactMu.Lock()
 	defer w.redactMu.Unlock()
+	w.flushLocked()
+}
+
+func (w *Writer) flushLocked() {
 	if len(w.held.data[0])+len(w.held.data[1]) == 0 {
 		return
 	}

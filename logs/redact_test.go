@@ -18,6 +18,28 @@ const (
 )
 
 // masked is what the log should have: the oracle, which knows nothing of Redactor.
+func TestALateTimerLeavesWhatIsNewerHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, path := openDir(t)
+		late := make(chan struct{})
+		w := redacting(t, d, "e", token)
+		w.gate = func(fn func()) { <-late; fn() }
+		w.Write(Stdout, time.Now(), []byte("a "+token[:3]))
+		time.Sleep(holdTime)
+		synctest.Wait() // the timer has run, and waits for the disk
+		w.Write(Stdout, time.Now(), []byte(token[3:]+token[:5]))
+		close(late)
+		synctest.Wait()
+		w.Write(Stdout, time.Now(), []byte(token[5:]+"\n"))
+		if got := string(readFile(t, path, StdoutName("e"))); got != "a "+Mask+Mask+"\n" {
+			t.Errorf("the log has %q", got)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func masked(text string, values ...string) string {
 	slices.SortFunc(values, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	var pairs []string

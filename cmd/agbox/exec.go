@@ -19,7 +19,7 @@ type execOptions struct {
 	name   string
 	vars   envFlags
 	// showSecrets keeps values of secret variables in the output, and so does a file or a pipe
-	// that it goes to, unless the command is an agent.
+	// to which stdout goes, unless the command is an agent.
 	showSecrets, agent bool
 	stdin              bool
 	tty                bool
@@ -53,8 +53,9 @@ With --timeout and --idle-timeout the sandbox itself ends the command in time,
 even if agbox and the daemon are gone.
 
 Values of secret variables, of the sandbox and of the command, that have 8 bytes or more
-are *** in the output with -d, with -t and on a terminal, and in its log. A file or a pipe
-gets the output as the command writes it; --show-secrets does so everywhere.
+are *** in the output with -d, with -t and on a terminal, and in its log. If stdout goes to
+a file or a pipe, stdout and stderr are as the command writes them, also in the log, and so
+they are everywhere with --show-secrets, and with --service.
 
 With --service the engine runs the command in the container of a service. agbox keeps
 nothing of it, and if agbox ends, it may go on until the service stops.`,
@@ -168,7 +169,7 @@ func (o *execOptions) request(a *app, sandbox string, command []string) (*agboxv
 	}
 	in := &agboxv1.CreateExecRequest{
 		SandboxId: sandbox, Command: command, Cwd: o.dir, EnvOverrides: env, SecretEnvs: secret, User: o.user, Name: o.name,
-		ExecId: client.NewID(), Stdin: o.stdin, Tty: o.tty, ShowSecrets: o.showSecrets || !o.agent && !o.detach && !o.tty && a.width() == 0,
+		ExecId: client.NewID(), Stdin: o.stdin, Tty: o.tty, ShowSecrets: o.showSecrets || !o.agent && !o.detach && !o.tty && a.stdoutWidth() == 0,
 	}
 	if err := o.limits.apply(in); err != nil {
 		return nil, err

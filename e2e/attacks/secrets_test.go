@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,6 +128,21 @@ func TestOutputHasSecretValuesOnlyOnRequest(t *testing.T) {
 	// What goes to a file or a pipe is a copy.
 	if said := in.Must(t, "exec", box, "--", "sh", "-c", "echo $API_TOKEN"); said != value {
 		t.Errorf("a pipe gets %q", said)
+	}
+	// On a terminal it depends on where stdout goes, not on the messages.
+	out := filepath.Join(in.Home, "out")
+	for line, want := range map[string][2]string{
+		"exec " + box + " -- env | grep API_TOKEN >" + out:                                   {value, ""},
+		"exec " + box + " -- sh -c 'echo x; echo $API_TOKEN' 2>/dev/null; echo seen >" + out: {"seen", "***"},
+	} {
+		cmd := in.Command(harness.Bounded(t), "agbox")
+		shell := exec.CommandContext(harness.Bounded(t), "script", "-qec", cmd.Path+" "+line, "/dev/null")
+		shell.Env, shell.Dir = cmd.Env, in.Home
+		screen, err := shell.CombinedOutput()
+		file, failed := os.ReadFile(out)
+		if err != nil || failed != nil || !strings.Contains(string(file), want[0]) || !strings.Contains(string(screen), want[1]) || strings.Contains(string(screen), value) {
+			t.Errorf("%s: %v, %v; the file has %q, the screen %q", line, err, failed, file, screen)
+		}
 	}
 	run = in.Must(t, "exec", "-d", "--show-secrets", box, "--", "sh", "-c", "echo $API_TOKEN")
 	in.Must(t, "wait", run)
