@@ -199,18 +199,16 @@ func (c *Client) pathsExist(ctx context.Context, id string, w *Work, o ApplyOpti
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
 func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
-	tip := ""
 	from, err := c.origin(ctx, id)
-	if err == nil {
-		tip, err = c.tip(ctx, id, from)
-		if err != nil && ctx.Err() == nil && o.Branch == "" { // files come without them
-			tip, err = "", nil
-		}
-	}
 	if err != nil {
 		return nil, nil, err
 	}
-	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0 && tip != ""
+	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
+	tip, err := c.tip(ctx, id, from)
+	if err != nil && (commits || ctx.Err() != nil) { // files come without them
+		return nil, nil, err
+	}
+	commits = commits && tip != ""
 	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, commits)
 	if err != nil {
 		return nil, nil, err

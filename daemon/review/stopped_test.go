@@ -97,3 +97,18 @@ func TestAStoppedSandboxIsComparedByAnArchive(t *testing.T) {
 		t.Errorf("patterns that are too large: %v", err)
 	}
 }
+
+// A process inside may make .git a file, or a loop of links: the engine then fails.
+func TestAnIndexThatTheEngineCannotGiveCountsAsNone(t *testing.T) {
+	c, got := compared(t, map[string]string{"a": "old"})
+	all := packed(t, entry{name: "workspace/.git", content: "gitdir: elsewhere"}, entry{name: "workspace/a", content: "new"})
+	err := c.review.CompareStopped(t.Context(), "s", c.base, Options{}, func(ctx context.Context, path string) (io.ReadCloser, error) {
+		if strings.HasSuffix(path, "/.git/index") {
+			return nil, fmt.Errorf("lstat %s: not a directory: %w", path, errdefs.ErrInternal)
+		}
+		return all(ctx, path)
+	}, c.send)
+	if err != nil || !maps.Equal(got, map[string]string{"a": "-old+new"}) {
+		t.Errorf("%v, the differences are %q", err, got)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 
+	"github.com/containerd/errdefs"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
@@ -31,8 +33,9 @@ func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
 	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
 		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + index), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: maxIndex}},
 	}})
-	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
-		return nil, nil
+	switch fault.ReasonOf(err) {
+	case agboxv1.ErrorReason_FILE_NOT_FOUND, agboxv1.ErrorReason_NOT_A_DIRECTORY, agboxv1.ErrorReason_FILE_FAILED:
+		return nil, nil // .git may be a file, or a link in a loop
 	}
 	if err != nil {
 		return nil, err
@@ -57,6 +60,9 @@ func (s *stopped) trackedIn(ctx context.Context) (all map[string]bool, err error
 		all, err = s.indexed(h, content)
 		return err
 	})
+	if err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) {
+		return nil, nil //nolint:nilerr // .git may be a file, or a link in a loop: the engine says no more than that it failed
+	}
 	return all, err
 }
 

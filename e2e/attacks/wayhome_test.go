@@ -74,6 +74,23 @@ func TestCommitsOfASandboxBringNothingUnaskedThatTheHostWouldExecute(t *testing.
 	git(t, dir, "fsck", "--strict")
 }
 
+// References that cannot be read are in the way of commits only.
+func TestReferencesOfASandboxStopNoFiles(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := write(t, in, "demo", map[string]string{"a": "1\n"})
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
+		git(t, root, args...)
+	}
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 > a; head -c 100000 /dev/zero > .git/HEAD")
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 4)
+	in.Must(t, "apply", "demo", "--branch", "fix", "--squash")
+	if got := git(t, root, "show", "fix:a"); got != "2" {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
 // What git tracks inside is work although the copied .gitignore names it, and commits are work too.
 func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 	t.Parallel()
