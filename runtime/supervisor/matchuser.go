@@ -226,7 +226,7 @@ func (f *userFile) write(content []byte) error {
 	}
 	file := os.NewFile(uintptr(fd), f.temp)
 	_, err = file.Write(content)
-	err = errors.Join(err, file.Chown(int(st.Uid), int(st.Gid)), file.Chmod(fs.FileMode(st.Mode&0o777)), file.Close())
+	err = errors.Join(err, file.Sync(), file.Chown(int(st.Uid), int(st.Gid)), file.Chmod(fs.FileMode(st.Mode&0o777)), file.Close())
 	if err != nil {
 		return fmt.Errorf("write beside %s: %w", f.path, err)
 	}
@@ -254,13 +254,15 @@ func giveHome(home string, volumes []string, from, to userIDs) error {
 		return nil
 	}
 	g := giver{from: from, to: to, until: time.Now().Add(matchWithin)}
-	err := g.tree(home, unix.RESOLVE_NO_XDEV)
+	if err := g.tree(home, unix.RESOLVE_NO_XDEV); err != nil {
+		return err
+	}
 	for _, target := range volumes {
-		if err == nil && strings.HasPrefix(filepath.Clean(target)+"/", filepath.Clean(home)+"/") {
-			err = g.tree(target, 0)
+		if strings.HasPrefix(filepath.Clean(target)+"/", filepath.Clean(home)+"/") {
+			_ = g.tree(target, 0) // it may be read-only
 		}
 	}
-	return err
+	return nil
 }
 
 type giver struct {
