@@ -355,3 +355,12 @@ func TestAnEmptyTextIsNoEmptyName(t *testing.T) {
 		t.Errorf("code %d, %q, %q", code, out, errs)
 	}
 }
+
+func TestAnEmptyNameInAFlagIsAMistake(t *testing.T) {
+	_, socket := serveScripted(t)
+	for _, args := range [][]string{{"down", "--rm", "-f", "--name", ""}, {"logs", "--sandbox", ""}} {
+		if code, _, errs := agbox(t, socket, args...); code != 2 || !strings.Contains(errs, "is empty. If it is a variable of a script, that is not set.") {
+			t.Errorf("%v: code %d, %q", args, code, errs)
+		}
+	}
+}

@@ -87,3 +87,15 @@ func TestRunInTheBackgroundPrintsTheIDOfTheCommand(t *testing.T) {
 		t.Errorf("on a terminal: code %d, %q", code, c.errs.String())
 	}
 }
+
+func TestAFileOfVariablesIsReadOnce(t *testing.T) {
+	path := writeFile(t, "env", "A=1")
+	o := envFlags{files: []string{path}, plain: []string{"B=2"}}
+	for range 2 {
+		envs, _, err := o.read(newCLI(t, "").app)
+		if err != nil || envs["A"] != "1" || envs["B"] != "2" {
+			t.Errorf("%v, the variables are %v", err, envs)
+		}
+		_ = os.Remove(path) // as a pipe, it cannot be read again
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,7 +16,11 @@ import (
 const maxEnvFile = 1 << 20
 
 // envFlags are the flags for the variables of a command or of a sandbox.
-type envFlags struct{ files, plain, secret []string }
+type envFlags struct {
+	files, plain, secret []string
+	// lines are those of the files once they are read: a pipe can be read only once.
+	lines []string
+}
 
 // add adds the flags. of says whose variables they are.
 func (o *envFlags) add(f *pflag.FlagSet, of string) {
@@ -27,15 +32,14 @@ func (o *envFlags) add(f *pflag.FlagSet, of string) {
 // read returns the variables, and the names of those that --secret-env marks. --env
 // overrides the files, a later file an earlier one.
 func (o *envFlags) read(a *app) (envs map[string]string, marked []string, err error) {
-	var pairs []string
-	for _, path := range o.files {
-		lines, err := envFile(path)
+	for ; len(o.files) > 0; o.files = o.files[1:] {
+		lines, err := envFile(o.files[0])
 		if err != nil {
 			return nil, nil, err
 		}
-		pairs = append(pairs, lines...)
+		o.lines = append(o.lines, lines...)
 	}
-	return a.environmentWithSecrets(append(pairs, o.plain...), o.secret)
+	return a.environmentWithSecrets(slices.Concat(o.lines, o.plain), o.secret)
 }
 
 // envFile reads a file of variables in Docker's format: a line is KEY=VALUE or KEY, the

@@ -161,6 +161,11 @@ func refuseEmpty(cmd *cobra.Command) {
 		if len(names) > 1 && (strings.Contains(cmd.Use, "COMMAND ARGS") || strings.Contains(cmd.Use, "TEXT")) {
 			names = names[:1]
 		}
+		for _, name := range []string{"name", "sandbox"} {
+			if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+				return usagef("--%s of %s is empty. If it is a variable of a script, that is not set.", name, cmd.CommandPath())
+			}
+		}
 		if slices.Contains(names, "") {
 			return usagef("An argument of %s is empty. If it is a variable of a script, that is not set.", cmd.CommandPath())
 		}
