@@ -30,9 +30,11 @@ What this machine executes, see "agbox help apply", is asked about. With --watch
 terminal or after a no, such a line says that the sandbox keeps it. --yes-executable brings
 all of it, and "agbox apply" what its paths name.
 
-New files that a .gitignore names are left out, and so is the inside of .git. Empty
-folders, devices and FIFOs are left out too. Nothing is written outside of the folder or
-through a link, and no file gets setuid or setgid.`,
+New files that a .gitignore names are left out, but not those that git tracks in the
+sandbox, and so is the inside of .git. In a copy that was made with --tracked, so are new
+files of this folder that git does not track. Empty folders, devices and FIFOs are left
+out too. Nothing is written outside of the folder or through a link, and no file gets
+setuid or setgid.`,
 		Example: `  agbox sync demo
   agbox sync demo --watch`,
 		Args:              arguments(0, 1, "one SANDBOX"),

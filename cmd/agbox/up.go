@@ -51,8 +51,10 @@ compose.yml, docker-compose.yaml, docker-compose.yml, .devcontainer/devcontainer
 .devcontainer.json. Other flags are as those of "agbox create", and count only when the
 sandbox is created: later, "agbox up" without them starts it with what it has. If the
 file has changed since then, or a flag says otherwise, up says what is different and asks
-whether to remove the sandbox and make it anew; without a terminal it fails. --recreate
-makes it anew without that question, with the flags of now. If that would lose work, up
+whether to remove the sandbox and make it anew; without a terminal, or if flags with which
+it was made are missing, it fails. What was made with -f, --image, --build or --profile is
+compared only if these are given again. --recreate makes it anew without that question,
+with the flags of now. If that would lose work, up
 asks or refuses as "agbox rm" does.`,
 		Example: `  agbox up && agbox shell $(basename $PWD)
   agbox up -f compose.yaml --compose-primary web`,
