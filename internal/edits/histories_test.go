@@ -205,7 +205,7 @@ func (w *twigs) change(tr tree, by string) tree {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(tr)), func(name string) bool { return name == ".gitignore" })
 	fresh := fmt.Sprintf("%s%d", by, w.r.IntN(3))
 	if len(names) == 0 || w.r.IntN(8) == 0 {
-		out[fresh] = out[fresh] + w.line(by)
+		out[fresh] += w.line(by)
 		return out
 	}
 	name := names[w.r.IntN(len(names))]
@@ -399,6 +399,12 @@ func (w *twigs) bring(squash bool) {
 	maps.DeleteFunc(now, func(name, _ string) bool {
 		return strings.HasSuffix(name, ".o") && (squash || inside[name] != work[name]) || slices.Contains(out.Outside, name)
 	})
+	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
+	for name, text := range inside {
+		if first[name] == "" && work[name] == w.start[name] {
+			maps.Copy(forced, linesOf(tree{name: text}))
+		}
+	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.head() != w.copied {
 		committed = linesOf(inside) // also what was not committed when it was copied, but for what is as it was then
@@ -420,7 +426,7 @@ func (w *twigs) bring(squash bool) {
 	}
 	for line := range is {
 		switch {
-		case !was[line] && !there[line]:
+		case !was[line] && !there[line] && !forced[line]:
 			w.t.Errorf("the branch gets %q, which the sandbox does not have", line)
 		case !was[line] && w.cutHome[line] && !made[line]:
 			w.t.Errorf("the branch gets %q back, which the user has taken out", line)
