@@ -50,18 +50,92 @@ func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err err
 	return w, err
 }
 
-// NewCommit returns the newest commit that a sandbox, which may be stopped, has made in its
-// workspace, if ApplyWork has not brought its commits, or all work up to it, yet; else "".
-func (c *Client) NewCommit(ctx context.Context, sandbox string) (string, error) {
-	w, err := c.origin(ctx, sandbox)
+// BranchCommit is the newest commit of a branch of a sandbox.
+type BranchCommit struct {
+	// Branch is the short name. It comes from the sandbox, and is empty for what HEAD names.
+	Branch, Commit string
+}
+
+// NewCommits returns the newest commit of HEAD and of each other branch of the repository in a
+// workspace, HEAD first. w is what Work has returned of it. It leaves out what the folder's
+// repository has, what was copied in, what another one has named, and up to which commit
+// ApplyWork has brought all commits or all work. An error comes with those that were found.
+func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]BranchCommit, error) {
+	if w.head == "" {
+		return nil, nil
+	}
+	tip, failed := c.tip(ctx, sandbox, w)
+	branches, err := c.branches(ctx, sandbox, w)
+	seen := map[string]bool{"": true, w.head: true, w.brought: true}
+	var all []BranchCommit
+	for _, one := range append([]BranchCommit{{Commit: tip}}, branches...) {
+		if !seen[one.Commit] {
+			seen[one.Commit] = true
+			all = append(all, one)
+		}
+	}
+	if err = errors.Join(failed, err); len(all) == 0 {
+		return nil, err
+	}
+	had, failed := edits.HasCommits(ctx, w.Source, slices.Sorted(maps.Keys(seen)))
+	if failed != nil && ctx.Err() != nil {
+		return all, ctx.Err()
+	}
+	// A folder that has no repository any more has none of them.
+	return slices.DeleteFunc(all, func(one BranchCommit) bool { return had[one.Commit] }), err
+}
+
+// branches returns the branches of the repository in a workspace, sorted.
+func (c *Client) branches(ctx context.Context, sandboxID string, w *Work) ([]BranchCommit, error) {
+	all := make(map[string]string)
+	packed, err := c.readRef(ctx, sandboxID, w, "packed-refs", maxPackedRefs)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	tip, err := c.tip(ctx, sandbox, w)
-	if err != nil || tip == w.brought {
-		return "", err
+	add := func(name, commit string) {
+		if isBranch(name) && isCommit(commit) {
+			all[strings.TrimPrefix(name, "refs/heads/")] = commit
+		}
 	}
-	return tip, nil
+	for line := range strings.Lines(packed) {
+		at, of, _ := strings.Cut(strings.TrimSpace(line), " ")
+		add(of, at)
+	}
+	archive := &atMost{left: maxPackedRefs}
+	err = c.ReadArchive(ctx, sandboxID, w.Target+"/.git/refs/heads", "heads", archive, CopyOptions{})
+	if err != nil && !isNoFile(err) {
+		return nil, err
+	}
+	for files := tar.NewReader(&archive.Buffer); ; {
+		h, err := files.Next()
+		if err != nil {
+			break // the end, or an archive that ends early: what is in it counts
+		}
+		text, err := io.ReadAll(io.LimitReader(files, maxHead))
+		if err == nil && h.Typeflag == tar.TypeReg {
+			add("refs/"+h.Name, strings.TrimSpace(string(text)))
+		}
+	}
+	var out []BranchCommit
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, BranchCommit{name, all[name]})
+	}
+	return out, nil
+}
+
+// readRef reads a file of references of the repository in a workspace; "" if there is none.
+func (c *Client) readRef(ctx context.Context, sandboxID string, w *Work, name string, most int) (string, error) {
+	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/"+name, most)
+	if isNoFile(err) {
+		return "", nil
+	}
+	return strings.TrimSpace(text), err
+}
+
+// isNoFile reports whether an error says that there is no such file.
+func isNoFile(err error) bool {
+	own := new(Error)
+	return errors.As(err, &own) && (own.Reason == agboxv1.ErrorReason_FILE_NOT_FOUND.String() || own.Reason == agboxv1.ErrorReason_NOT_A_DIRECTORY.String())
 }
 
 // tip returns the commit that HEAD of the repository in a workspace names; "" if that is no other
@@ -71,16 +145,7 @@ func (c *Client) tip(ctx context.Context, sandboxID string, w *Work) (string, er
 	if w.head == "" {
 		return "", nil
 	}
-	git := w.Target + "/.git/"
-	read := func(name string, most int) (string, error) {
-		text, err := c.readOne(ctx, sandboxID, git+name, most)
-		for _, none := range []agboxv1.ErrorReason{agboxv1.ErrorReason_FILE_NOT_FOUND, agboxv1.ErrorReason_NOT_A_DIRECTORY} {
-			if own := new(Error); errors.As(err, &own) && own.Reason == none.String() {
-				return "", nil
-			}
-		}
-		return strings.TrimSpace(text), err
-	}
+	read := func(name string, most int) (string, error) { return c.readRef(ctx, sandboxID, w, name, most) }
 	tip, err := read("HEAD", maxHead)
 	if name, is := strings.CutPrefix(tip, "ref: "); is && err == nil {
 		if !isBranch(name) || slices.Contains(strings.Split(name, "/"), "..") {

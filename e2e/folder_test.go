@@ -125,6 +125,20 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 }
 
 // TestAFolderThatWasMovedGetsItsSandboxBack by the link that a message advises.
+func TestWhoGoesOnInASandboxHearsOfItsCommits(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	env := worker(t, in)
+	dir := in.write(t, "shop", map[string]string{"a": "one\n", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": strings.Repeat("1", 40) + "\n"})
+	in.from(t, dir, env, "claude", "--", "two").Want(t, 0)
+	in.Must(t, "apply", "shop-claude")
+	in.inside(t, "shop-claude", "echo "+strings.Repeat("2", 40)+" > /workspace/.git/refs/heads/agent")
+	r := in.from(t, dir, env, "claude", "--", "--version").Want(t, 0)
+	if want := "with commits of 1 other branch (agent up to 222222222222) not brought home."; !strings.Contains(r.Stderr, want) {
+		t.Errorf("it does not say %q:\n%s", want, r.Stderr)
+	}
+}
+
 func TestAFolderThatWasMovedGetsItsSandboxBack(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

@@ -26,23 +26,39 @@ type loss struct {
 	// work is part of a sentence about changes that were never brought back; empty if there
 	// are none. hidden is why they cannot be seen.
 	work, hidden string
-	// commit is the newest commit of the sandbox, if it was not brought back.
-	commit string
+	// commits is part of a sentence about commits that were not brought back. others is set if
+	// some are not below HEAD, and unread if they cannot all be read.
+	commits        string
+	others, unread bool
 	// large is set if some are too large for "agbox apply".
 	large bool
 	// commands is part of a sentence about running commands besides the main command.
 	commands string
 }
 
-func (l loss) none() bool { return l.work == "" && l.commit == "" && l.commands == "" }
+func (l loss) none() bool { return l.work == "" && l.commits == "" && l.commands == "" }
 
 // String is the end of a sentence.
 func (l loss) String() string {
-	commits := ""
-	if l.commit != "" {
-		commits = fmt.Sprintf("its commits up to %.12s", l.commit)
+	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commits, l.commands}, func(s string) bool { return s == "" }), " and ")
+}
+
+// home is the beginning of a sentence about what is known not to be brought home; empty if that
+// is nothing.
+func (l loss) home() string {
+	var all []string
+	if l.hidden == "" && l.work != "" {
+		all = append(all, l.work)
 	}
-	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, commits, l.commands}, func(s string) bool { return s == "" }), " and ")
+	if !l.unread && l.commits != "" {
+		all = append(all, l.commits)
+	}
+	return strings.Join(all, " and ")
+}
+
+// ofRemoving says what the removal of a sandbox would lose, and how to keep it.
+func (l loss) ofRemoving(sandbox string) string {
+	return strings.TrimSpace(fmt.Sprintf("Removing sandbox %s would lose %s. %s", sandbox, l, l.advice(sandbox)))
 }
 
 // advice says how to keep what would be lost.
@@ -54,7 +70,13 @@ func (l loss) advice(sandbox string) string {
 	case l.work != "":
 		s = append(s, fmt.Sprintf("`agbox diff %s` shows the changes, `agbox apply %[1]s` brings them back.", sandbox))
 	}
-	if l.commit != "" {
+	if l.others {
+		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch BRANCH` goes to one of its branches.", sandbox))
+	}
+	switch {
+	case l.others:
+		s = append(s, fmt.Sprintf("Then `agbox apply %s --branch NAME` brings the commits.", sandbox))
+	case l.commits != "" && !l.unread:
 		s = append(s, fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits.", sandbox))
 	}
 	if l.large {
@@ -66,8 +88,8 @@ func (l loss) advice(sandbox string) string {
 	return strings.Join(s, " ")
 }
 
-// losses returns what the removal of a sandbox would lose: changed files that were never
-// brought back, and running commands besides the main command.
+// losses returns what the removal of a sandbox would lose: changed files and commits that were
+// never brought back, and running commands besides the main command.
 func losses(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (l loss, err error) {
 	if l, err = lostWork(ctx, c, h); err != nil || h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
 		return l, err
@@ -88,7 +110,7 @@ func losses(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (l 
 	return l, nil
 }
 
-// lostWork returns which changed files were never brought back.
+// lostWork returns which changed files and commits were never brought back.
 func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (l loss, err error) {
 	if h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY && !slices.Contains(resting, h.GetState()) {
 		return l, nil // it is being made or removed
@@ -109,9 +131,6 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		return hiddenWork(look, err), nil
 	}
 	defer w.Close()
-	if l.commit, err = c.NewCommit(look, h.GetSandboxId()); err != nil {
-		return hiddenWork(look, err), ctx.Err()
-	}
 	l.large = len(w.Large) > 0
 	if all := append(w.Changes, w.Large...); len(all) > 0 {
 		names := make([]string, len(all))
@@ -120,19 +139,41 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		}
 		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"
 	}
-	return l, nil
+	commits, err := c.NewCommits(look, h.GetSandboxId(), w)
+	l.lostCommits(look, commits, err)
+	return l, ctx.Err()
+}
+
+// lostCommits notes the commits that were not brought back, and why not all of them are known.
+func (l *loss) lostCommits(look context.Context, all []client.BranchCommit, why error) {
+	var parts, others []string
+	for _, one := range all {
+		if one.Branch == "" {
+			parts = append(parts, fmt.Sprintf("its commits up to %.12s", one.Commit))
+		} else {
+			others = append(others, fmt.Sprintf("%s up to %.12s", printable(one.Branch), one.Commit))
+		}
+	}
+	if l.others = len(others) > 0; l.others {
+		parts = append(parts, "commits of "+plural(len(others), "other branch", "other branches")+" ("+some(others)+")")
+	}
+	if l.unread = why != nil; l.unread {
+		parts = append(parts, "any commits that are not brought back, which could not "+whyNot(look, "read", why))
+	}
+	l.commits = strings.Join(parts, " and ")
+}
+
+// whyNot is the end of a sentence about what could not be read or compared.
+func whyNot(look context.Context, what string, why error) string {
+	if look.Err() != nil {
+		return fmt.Sprintf("be %s within %s", what, guardWithin)
+	}
+	return fmt.Sprintf("be %s (%s)", what, strings.TrimSuffix(why.Error(), "."))
 }
 
 // hiddenWork is the loss of a sandbox whose workspace cannot be compared.
 func hiddenWork(look context.Context, why error) loss {
-	l := loss{work: "any changes to its copied workspace"}
-	switch {
-	case look.Err() != nil:
-		l.hidden = fmt.Sprintf(", which could not be compared within %s", guardWithin)
-	default:
-		l.hidden = fmt.Sprintf(", which could not be compared (%s)", strings.TrimSuffix(why.Error(), "."))
-	}
-	return l
+	return loss{work: "any changes to its copied workspace", hidden: ", which could not " + whyNot(look, "compared", why)}
 }
 
 // some lists the first of some names.
@@ -173,7 +214,7 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs 
 
 func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss) error {
 	name := cmp.Or(h.GetName(), h.GetSandboxId())
-	text := fmt.Sprintf("Removing sandbox %s would lose %s. %s", name, lost, lost.advice(name))
+	text := lost.ofRemoving(name)
 	if a.terminal() == nil {
 		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `agbox rm -f %s` removes it anyway.", name)}
 	}
@@ -193,7 +234,7 @@ func (a *app) tellOfLosses(ctx context.Context, c *client.Client, list []*agboxv
 			return err
 		}
 		if name := cmp.Or(h.GetName(), h.GetSandboxId()); !lost.none() {
-			a.say("Removing sandbox %s would lose %s. %s", name, lost, lost.advice(name))
+			a.say("%s", lost.ofRemoving(name))
 		}
 		a.tellUncovered(ctx, c, h.GetSandboxId())
 	}

@@ -164,12 +164,9 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	return "", exitStatus(codeSignal + int(sig))
 }
 
-// tellOfLoss says which changes of a copied workspace --rm removes with the sandbox. It was
+// tellOfLoss says which changes and commits of a copied workspace --rm removes with the sandbox. It was
 // asked for, so there is no question.
 func (o *runOptions) tellOfLoss(ctx context.Context, a *app, c *client.Client, id string) {
-	if o.workspace == "" {
-		return
-	}
 	ctx, done := a.interruptible(ctx)
 	defer done()
 	out, err := c.GetSandbox(ctx, id)
@@ -177,7 +174,11 @@ func (o *runOptions) tellOfLoss(ctx context.Context, a *app, c *client.Client, i
 		return
 	}
 	if lost, err := lostWork(ctx, c, out.GetSandbox()); err == nil && !lost.none() {
-		a.say("--rm removes the sandbox with %s. Without --rm, `agbox apply` could bring that back.", lost)
+		how := "`agbox apply`"
+		if lost.commits != "" {
+			how += ", for commits with --branch,"
+		}
+		a.say("--rm removes the sandbox with %s. Without --rm, %s could bring that back.", lost, how)
 	}
 }
 

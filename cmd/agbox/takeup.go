@@ -47,8 +47,8 @@ func (o *presetOptions) takeUp(ctx context.Context, a *app, c *client.Client, fo
 	if err != nil {
 		return err
 	}
-	if left.work != "" && left.hidden == "" {
-		text += ", with " + left.work + " not brought home"
+	if home := left.home(); home != "" {
+		text += ", with " + home + " not brought home"
 	}
 	if left.commands != "" {
 		again = fmt.Sprintf("It has %s: `agbox attach %s` goes there. ", left.commands, nameOf(h)) + again

@@ -135,3 +135,50 @@ func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 		in.Must(t, "rm", name)
 	}
 }
+
+// Commits are work on every branch, except those that the folder's repository has.
+func TestNoBranchOfASandboxIsLostSilently(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := write(t, in, "demo", map[string]string{"a": "1\n"})
+	for _, args := range [][]string{
+		{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"},
+		{"switch", "-q", "-c", "of-the-folder"}, {"commit", "-q", "--allow-empty", "-m", "second"}, {"switch", "-q", "main"},
+	} {
+		git(t, root, args...)
+	}
+	flags := append(withGit(t), "--workspace", root)
+	commits := "set -e; cd /workspace; git switch -qc fix; echo 2 > a; git commit -qam fix; git pack-refs --all; git switch -qc deep/two main; echo 3 > a; git commit -qam two; git switch -q main"
+	in.Create(t, "demo", harness.ImageDebian, flags...)
+	inside(t, in, "demo", commits)
+	tip := func(branch string) string {
+		return strings.TrimSpace(inside(t, in, "demo", "git -C /workspace rev-parse --short=12 "+branch))
+	}
+	lost := fmt.Sprintf("commits of 2 other branches (deep/two up to %s, fix up to %s)", tip("deep/two"), tip("fix"))
+	says := func(want string) {
+		t.Helper()
+		if r := in.Agbox(t, "rm", "demo"); r.Code != 4 || !strings.Contains(r.Stderr, "would lose "+want) {
+			t.Errorf("rm: %d %s, want %q", r.Code, r.Stderr, want)
+		}
+	}
+	says(lost + ". `agbox exec demo -- git switch BRANCH` goes to one of its branches. Then `agbox apply demo --branch NAME` brings the commits. `agbox rm -f demo`")
+	inside(t, in, "demo", "git -C /workspace commit -q --allow-empty -m head")
+	head := tip("HEAD")
+	// References that cannot be read hide neither files nor the commits of HEAD.
+	inside(t, in, "demo", "cd /workspace; echo 4 > a; cp .git/packed-refs /tmp/packed; truncate -s 20M .git/packed-refs")
+	says("1 changed file (a) and its commits up to " + head + " and any commits that are not brought back, which could not be read (")
+	inside(t, in, "demo", "cd /workspace; cp /tmp/packed .git/packed-refs; git reset -q --hard HEAD~")
+	in.Must(t, "stop", "demo")
+	says(lost)
+	in.Must(t, "start", "demo")
+	for _, branch := range []string{"fix", "deep/two"} {
+		in.Must(t, "exec", "demo", "--", "git", "switch", branch)
+		in.Must(t, "apply", "demo", "--branch", branch)
+	}
+	in.Must(t, "rm", "demo")
+	more := "cd /workspace; git switch -qc more; echo 5 > a; git commit -qam more; git switch -q main"
+	r := in.Agbox(t, append(append([]string{"run", "--rm"}, flags...), harness.ImageDebian, "sh", "-c", more)...).Want(t, 0)
+	if !strings.Contains(r.Stderr, "--rm removes the sandbox with commits of 1 other branch (more up to ") || !strings.Contains(r.Stderr, "`agbox apply`, for commits with --branch, could bring that back.") {
+		t.Errorf("run --rm says %q", r.Stderr)
+	}
+}

@@ -22,6 +22,23 @@ func Tracked(ctx context.Context, folder string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
+// HasCommits returns which commits the repository around a folder has.
+func HasCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
+	where, err := workTree(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	g := &git{ctx: ctx, dir: folder, gitDir: where[0]}
+	out, err := g.run(strings.NewReader(strings.Join(commits, "\n")+"\n"), "cat-file", "--batch-check=%(objectname) %(objecttype)")
+	has := make(map[string]bool)
+	for line := range strings.Lines(string(out)) {
+		if name, is := strings.CutSuffix(strings.TrimSpace(line), " commit"); is {
+			has[name] = true
+		}
+	}
+	return has, err
+}
+
 // LeaveUntracked drops what is not among the files of the base and git does not track.
 func (s *Scan) LeaveUntracked(ctx context.Context, folder string, base map[string]*File) error {
 	fresh := func(name string) bool { return base[name] == nil }
