@@ -307,6 +307,32 @@ func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "", "")
 }
 
+func TestABranchOnTopOfWorkThatIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	root := in.write(t, "project", map[string]string{"a": "1\n", "b": "1\n", "c": "1\n"})
+	gitIn(t, root, "init", "-q", "-b", "main")
+	gitIn(t, root, "config", "user.name", "Ann")
+	gitIn(t, root, "config", "user.email", "ann@example.org")
+	gitIn(t, root, "add", ".")
+	gitIn(t, root, "commit", "-q", "-m", "first")
+	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
+	in.inside(t, "demo", `cd /workspace; echo 2 > a; rm b`)
+	in.Must(t, "apply", "demo")
+	in.inside(t, "demo", `cd /workspace; echo 3 > a; echo 3 > b; echo 3 > c`)
+	r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 1)
+	harness.WantSame(t, "why", r.Stderr, "agbox: No commit was made: 2 conflicts. The folder has changes that are not committed (a, b): commit them there, then `agbox apply demo --branch NAME` makes a new branch on top of them.\n")
+	gitIn(t, root, "commit", "-qam", "What the sandbox did")
+	in.Must(t, "apply", "demo", "--branch", "fix")
+	harness.WantSame(t, "the branch", gitIn(t, root, "show", "fix:a")+gitIn(t, root, "show", "fix:b")+gitIn(t, root, "show", "fix:c"), "3\n3\n3\n")
+	// Where the folder has other work committed, that is no way out.
+	in.inside(t, "demo", `cd /workspace; echo 4 > a`)
+	r = in.Agbox(t, "apply", "demo", "--branch", "other").Want(t, 1)
+	if strings.Contains(r.Stderr, "not committed") || !strings.Contains(r.Stderr, "Another branch helps only if") {
+		t.Errorf("it says %q", r.Stderr)
+	}
+}
+
 func TestFilesOutsideOfGitAreNamedAndNotOnTheBranch(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

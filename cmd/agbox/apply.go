@@ -205,7 +205,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		a.say("Nothing was changed in %s: both sides have changed %s. `agbox apply %s` merges them.", done.Folder, plural(conflicts+merged, "file", "files"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0 && o.Branch != "":
-		a.say("No commit was made: %s. `agbox apply %s` without --branch brings the work to the folder. Another branch helps only if it has of these files what the folder had when it was copied.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		a.say("No commit was made: %s. %s", plural(conflicts, "conflict", "conflicts"), o.adviceForBranch(sandbox, done, conflicts))
 		return exitStatus(codeFailure)
 	case conflicts > 0:
 		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort removes the markers.", plural(conflicts, "conflict", "conflicts"), sandbox)
@@ -221,6 +221,24 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	}
 	return nil
+}
+
+// adviceForBranch says how the work gets past conflicts with a branch.
+func (o *applyOptions) adviceForBranch(sandbox string, done client.AppliedWork, conflicts int) string {
+	var files []string
+	for _, one := range done.Outcomes {
+		if one.InFolder {
+			files = append(files, printable(edits.PlaceIn(done.Folder, o.Here).Name(one.Path)))
+		}
+	}
+	advice := ""
+	if len(files) > 0 {
+		advice = fmt.Sprintf("The folder has changes that are not committed (%s): commit them there, then `agbox apply %s --branch NAME` makes a new branch on top of them.", some(files), sandbox)
+	}
+	if len(files) == conflicts {
+		return advice
+	}
+	return strings.TrimSpace(advice + fmt.Sprintf(" `agbox apply %s` without --branch brings the work to the folder. Another branch helps only if it has of these files what the folder had when it was copied.", sandbox))
 }
 
 // outsides names the files outside of git by the first parts of their paths.

@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,10 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 		out.Outcomes = append(out.Outcomes, d.Outcome)
 		clean, news = clean && !d.Conflict(), news || d.Kind != Already
 	}
-	if !clean || o.Check || !news && len(out.Commits) == 0 {
+	if !clean {
+		return out, b.inFolder(o.Folder, changes, out.Outcomes)
+	}
+	if o.Check || !news && len(out.Commits) == 0 {
 		return out, nil
 	}
 	final := b.parent
@@ -87,6 +91,43 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	}
 	out.Commit = final
 	return out, b.bring(final, b.ref, b.tip, b.known...)
+}
+
+// inFolder finds the conflicts about what is in the folder and not committed there, such as work
+// that was brought to the folder before.
+// Nothing is built on the branch afterwards.
+func (b *branch) inFolder(dir string, changes []Change, outcomes []Outcome) error {
+	head, err := b.commitOf("HEAD")
+	if head == "" || b.second != "" || err != nil { // with a second parent, the bases are those of commits
+		return err
+	}
+	if err := b.at(head); err != nil {
+		return err
+	}
+	f, err := openFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	for i := range outcomes {
+		o := &outcomes[i]
+		at := slices.IndexFunc(changes, func(c Change) bool { return c.Path == o.Path })
+		if at < 0 || !o.Conflict() {
+			continue
+		}
+		name := cmp.Or(o.From, o.Path)
+		there, err := f.state(name)
+		if err != nil {
+			continue // something else is in its place
+		}
+		committed, err := b.state(name)
+		if err != nil && ignoreBlocked(err) != nil {
+			return err
+		}
+		// The change has what git stores of the version before.
+		o.InFolder = err == nil && Same(there, changes[at].Before) && !Same(committed, o.Before)
+	}
+	return nil
 }
 
 // decide takes the commits of the sandbox, and decides about its changes.

@@ -36,6 +36,9 @@ type Outcome struct {
 	Why string
 	// Target is that of the sandbox's version, if it is a symbolic link.
 	Target string
+	// InFolder is set for a conflict with a branch if the folder has the version before the
+	// change, and the commit of its HEAD has not.
+	InFolder bool
 }
 
 // Conflict reports whether a person must look at the file.
