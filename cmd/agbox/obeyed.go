@@ -30,7 +30,7 @@ const (
 // obeyed is the question about the files of a folder that an agent obeys. It has an error if
 // they cannot all be shown.
 func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
-	s := &settingsSearch{folder: folder, preset: o.preset, seen: make(map[string]bool), copied: o.workspace != ""}
+	s := &settingsSearch{folder: folder, preset: o.preset, seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), copied: o.workspace != ""}
 	s.q = trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
 	for _, name := range o.preset.Obeys {
 		if err := s.all(name); err != nil {
@@ -40,15 +40,27 @@ func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
 	if len(o.preset.Nested)+len(o.preset.Imports) == 0 {
 		return s.q, nil
 	}
-	return s.q, s.walk("", func(file string) error {
-		switch {
-		case slices.ContainsFunc(strings.Split(file, "/"), func(part string) bool { return slices.Contains(o.preset.Nested, part) }):
-			return s.settings(file)
-		case slices.Contains(o.preset.Imports, filepath.Base(file)):
-			return s.imports(file)
+	err := s.walk("", func(file string) error {
+		if slices.ContainsFunc(strings.Split(file, "/"), func(part string) bool { return slices.Contains(o.preset.Nested, part) }) {
+			if err := s.settings(file); err != nil {
+				return err
+			}
 		}
-		return nil
+		if !s.instructions(file) {
+			return nil
+		}
+		return s.importsOf(file, maxImports)
 	})
+	for _, file := range slices.Sorted(maps.Keys(s.deep)) {
+		err = errors.Join(err, s.more(file, fmt.Sprintf("brings in more files, which are not shown: they are more than %d steps away", maxImports)))
+	}
+	return s.q, err
+}
+
+// instructions reports whether the agent reads a file as instructions that may import others.
+func (s *settingsSearch) instructions(file string) bool {
+	return slices.Contains(s.preset.Imports, filepath.Base(file)) || filepath.Ext(file) == ".md" &&
+		slices.ContainsFunc(s.preset.Rules, func(rules string) bool { return strings.Contains("/"+file, "/"+rules+"/") })
 }
 
 // settingsSearch collects the files that an agent obeys.
@@ -57,6 +69,10 @@ type settingsSearch struct {
 	preset *presets.Preset
 	q      trust.Question
 	seen   map[string]bool
+	// followed is how many more steps of imports were followed from a file.
+	followed map[string]int
+	// deep are files of instructions whose imports are not followed.
+	deep   map[string]bool
 	bytes  int
 	looked int
 	// copied means that the sandbox gets a copy of the folder.
@@ -71,6 +87,8 @@ func (s *settingsSearch) walk(name string, fn func(file string) error) error {
 			return fmt.Errorf("the folder has more than %d files and folders", maxLooked)
 		}
 		switch {
+		case err == nil && entry.IsDir() && entry.Name() == ".git" && path != filepath.Join(s.folder, name):
+			return fs.SkipDir // what git keeps is no part of the work tree
 		case errors.Is(err, fs.ErrNotExist), err == nil && entry.IsDir():
 			return nil
 		case errors.Is(err, fs.ErrPermission) && s.copied && entry != nil && entry.IsDir():
@@ -139,18 +157,18 @@ func (s *settingsSearch) add(file, why string) ([]byte, error) {
 	return content, nil
 }
 
-// imports adds a file of instructions if it imports others, and those.
-func (s *settingsSearch) imports(file string) error {
+// importsOf adds a file of instructions if it imports others, and those, up to a number of steps.
+func (s *settingsSearch) importsOf(file string, depth int) error {
+	if before, was := s.followed[file]; was && before >= depth {
+		return nil
+	}
+	s.followed[file] = depth
+	delete(s.deep, file)
 	content, err := confined.Read(s.folder, file, document.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("the file %s cannot be read: %w", file, err)
 	}
-	return s.importsOf(file, string(content), maxImports)
-}
-
-func (s *settingsSearch) importsOf(file, content string, depth int) error {
-	for _, found := range imported.FindAllStringSubmatch(content, -1) {
-		name := strings.TrimRight(found[1], ".,;:)\"'")
+	for _, name := range importedBy(string(content)) {
 		at := filepath.Join(filepath.Dir(file), name)
 		outside := strings.HasPrefix(name, "~") || filepath.IsAbs(name) || !filepath.IsLocal(at)
 		if !outside {
@@ -161,20 +179,16 @@ func (s *settingsSearch) importsOf(file, content string, depth int) error {
 		if _, err := s.add(file, "brings other files into what the model is told"); err != nil {
 			return err
 		}
-		if outside {
-			text := fmt.Sprintf("%-9s %s brings in %s, which is outside of the folder", "import", file, name)
-			if s.seen[text] {
-				continue
+		switch {
+		case depth == 0:
+			s.deep[file] = true
+			return nil
+		case outside:
+			err = s.more(file, "brings in "+name+", which is outside of the folder")
+		default:
+			if _, err = s.add(at, "is imported by "+file); err == nil {
+				err = s.importsOf(at, depth-1)
 			}
-			if s.seen[text] = true; len(s.q.Requests) >= 2*maxObeyed {
-				return fmt.Errorf("%s brings in too many files", file)
-			}
-			s.q.Requests = append(s.q.Requests, trust.Request{Text: text, Dangerous: true})
-			continue
-		}
-		below, err := s.add(at, "is imported by "+file)
-		if err == nil && depth > 1 {
-			err = s.importsOf(at, string(below), depth-1)
 		}
 		if err != nil {
 			return err
@@ -183,8 +197,48 @@ func (s *settingsSearch) importsOf(file, content string, depth int) error {
 	return nil
 }
 
-// imported finds imports such as "@docs/rules.md".
-var imported = regexp.MustCompile(`(?:^|\s)@([^\s@]+)`)
+// more adds a line about an import that is not shown.
+func (s *settingsSearch) more(file, what string) error {
+	text := fmt.Sprintf("%-9s %s %s", "import", file, what)
+	if s.seen[text] {
+		return nil
+	}
+	if s.seen[text] = true; len(s.q.Requests) >= 2*maxObeyed {
+		return fmt.Errorf("%s brings in too many files", file)
+	}
+	s.q.Requests = append(s.q.Requests, trust.Request{Text: text, Dangerous: true})
+	return nil
+}
+
+// imported finds imports such as "@docs/rules.md", in which spaces are escaped. Claude Code looks
+// for them at the beginning of each piece of text between the marks of Markdown.
+var imported = regexp.MustCompile(`(?:^|[\s\v\p{Z}\x{FEFF}*_~\[(|>])@((?:[^\s\v\p{Z}\x{FEFF}\\]|\\ )+)`)
+
+// maxPath is the longest path that Linux opens, in bytes.
+const maxPath = 4096
+
+// importedBy returns what a text may import: each path as it stands, and without the marks that
+// may follow it.
+func importedBy(content string) []string {
+	var all []string
+	for _, found := range imported.FindAllStringSubmatch(content, -1) {
+		name := strings.ReplaceAll(found[1], `\ `, " ")
+		name = name[:min(len(name), maxPath)]
+		if name[0] == '~' || name[0] == '/' { // no file of the folder: it is only shown
+			all = append(all, strings.TrimRight(name, afterPath))
+			continue
+		}
+		for end := range len(name) + 1 {
+			if end == len(name) || strings.IndexByte("*~]|<>#)", name[end]) >= 0 {
+				all = append(all, name[:end], strings.TrimRight(name[:end], afterPath))
+			}
+		}
+	}
+	return slices.Compact(slices.DeleteFunc(all, func(name string) bool { return name == "" }))
+}
+
+// afterPath may follow a path and be no part of it.
+const afterPath = ".,;:)\"'*_~]|<>"
 
 // namedIn returns the parts of a text that may be paths in the folder. What follows
 // "${CLAUDE_PROJECT_DIR}" or "/workspace" begins with "./".

@@ -62,9 +62,10 @@ type Preset struct {
 	// holds, so only a copy of the folder can be without them.
 	Obeys, Off []string
 	// Nested are names of files and folders that the agent obeys in any folder. Imports are
-	// files of instructions, in any folder, that bring other files in.
-	Nested, Imports []string
-	Copied          bool
+	// files of instructions, in any folder, that bring other files in, and so are the .md files
+	// of the folders Rules.
+	Nested, Imports, Rules []string
+	Copied                 bool
 }
 
 // Extras are the built-in tools that a user may hand over to any preset beside the login.
@@ -128,7 +129,7 @@ var all = []Preset{
 		// The first says that the folder is trusted, the second that root may skip prompts.
 		Env: map[string]string{"CLAUDE_CODE_SANDBOXED": "1", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
 		// Commands, agents and skills may have hooks, and skills are found in any folder.
-		Obeys: []string{".claude", ".mcp.json"}, Nested: []string{".claude"}, Imports: []string{"CLAUDE.md", "CLAUDE.local.md"},
+		Obeys: []string{".claude", ".mcp.json"}, Nested: []string{".claude"}, Imports: []string{"CLAUDE.md", "CLAUDE.local.md"}, Rules: []string{".claude/rules"},
 		Off: []string{"--setting-sources", "user", "--strict-mcp-config"},
 	},
 	{
