@@ -118,17 +118,33 @@ func placesOf(list []*agboxv1.SandboxHandle, placeOf func(*agboxv1.SandboxHandle
 	return all
 }
 
-// byFolder returns the sandboxes that have the labels by their folders, newest first, without
-// those that are being removed, and which of the folders are gone.
-func byFolder(ctx context.Context, c *client.Client, labels map[string]string) (of map[string][]*agboxv1.SandboxHandle, gone map[string]bool, err error) {
-	list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
+// near returns the sandboxes that can be those of a folder, which has no symbolic links, or of one
+// above it, by their labels. The file system is asked about no folder of another sandbox.
+func near(list []*agboxv1.SandboxHandle, here string) []*agboxv1.SandboxHandle {
+	paths, ids := make(map[string]bool), make(map[string]bool)
+	for folder := here; !paths[folder]; folder = filepath.Dir(folder) {
+		paths[folder], ids[folderID(folder)] = true, true
+	}
+	delete(ids, "")
+	var some []*agboxv1.SandboxHandle
+	for _, h := range list {
+		if paths[h.GetLabels()[folderLabel]] || ids[h.GetLabels()[folderIDLabel]] {
+			some = append(some, h)
+		}
+	}
+	return some
+}
+
+// byFolder sorts sandboxes, without those that are being removed, by their folders. It also
+// returns which of the folders are gone.
+func byFolder(list []*agboxv1.SandboxHandle) (of map[string][]*agboxv1.SandboxHandle, gone map[string]bool) {
 	of, gone = make(map[string][]*agboxv1.SandboxHandle), make(map[string]bool)
 	for i, at := range placesOf(list, placeOf) {
 		if at.folder != "" && list[i].GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
 			of[at.folder], gone[at.folder] = append(of[at.folder], list[i]), at.gone
 		}
 	}
-	return of, gone, err
+	return of, gone
 }
 
 // sandboxHere returns the one sandbox of this folder, or of the nearest folder above that has
@@ -139,10 +155,11 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (st
 	if err != nil {
 		return "", err
 	}
-	all, gone, err := byFolder(ctx, c, nil)
+	everyone, err := c.ListSandboxes(ctx, client.ListOptions{})
 	if err != nil {
 		return "", err
 	}
+	all, _ := byFolder(near(everyone, here))
 	home := a.host().Home
 	for folder := here; ; folder = filepath.Dir(folder) {
 		list := all[folder]
@@ -158,14 +175,15 @@ func (a *app) sandboxHere(ctx context.Context, c *client.Client, to purpose) (st
 				"%s has %d sandboxes: %s. Name the one that is meant.", shown, len(list), strings.Join(a.introduced(list), ", "))}
 		case folder == filepath.Dir(folder):
 			return "", &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_SANDBOX_NOT_FOUND.String(), Message: fmt.Sprintf(
-				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.%s", printable(tilde(here, home)), moved(all, gone, here))}
+				"%s has no sandbox. Name one of `agbox ls`, or make one here with `agbox up` or `agbox claude`.%s", printable(tilde(here, home)), moved(everyone, here))}
 		}
 	}
 }
 
 // moved says which sandboxes are of folders that are gone: one of them may be this folder under
 // its old name. It is "" if there are none.
-func moved(all map[string][]*agboxv1.SandboxHandle, gone map[string]bool, here string) string {
+func moved(everyone []*agboxv1.SandboxHandle, here string) string {
+	all, gone := byFolder(everyone)
 	var old, lost []string
 	for _, folder := range slices.Sorted(maps.Keys(all)) {
 		if !gone[folder] {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -64,4 +66,29 @@ func TestAFolderOfADeadMountHoldsNothingUp(t *testing.T) {
 		}
 		close(server) // the goroutine of the question ends
 	})
+}
+
+// Of 10,000 sandboxes a command in a folder asks the file system about those of that folder.
+func TestTheFoldersOfOtherSandboxesAreNotLookedAt(t *testing.T) {
+	dir := resolvedLinks(t.TempDir())
+	var list []*agboxv1.SandboxHandle
+	add := func(folder, id string) {
+		list = append(list, &agboxv1.SandboxHandle{SandboxId: fmt.Sprint(len(list)), Labels: map[string]string{folderLabel: folder, folderIDLabel: id}})
+	}
+	for i := range 10_000 {
+		add(fmt.Sprintf("/elsewhere/%d", i), fmt.Sprintf("%d-1.000000000", i))
+	}
+	list = append(list, &agboxv1.SandboxHandle{SandboxId: "without a folder"})
+	add(dir, folderID(dir))
+	add("/the/old/place", folderID(dir))
+	add(filepath.Dir(dir), "")
+	add(dir+"/below", "")
+	add("/", "")
+	var got []string
+	for _, h := range near(list, dir) {
+		got = append(got, h.GetSandboxId())
+	}
+	if want := []string{"10001", "10002", "10003", "10005"}; !slices.Equal(got, want) {
+		t.Errorf("it looks at %d sandboxes, want %v", len(got), want)
+	}
 }

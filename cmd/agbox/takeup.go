@@ -15,8 +15,9 @@ func (o *presetOptions) earlier(ctx context.Context, c *client.Client, folder st
 	if folder == "" || o.anew || o.remove {
 		return nil, nil
 	}
-	all, _, err := byFolder(ctx, c, map[string]string{presetLabel: o.preset.Name})
-	list := all[folder]
+	all, err := c.ListSandboxes(ctx, client.ListOptions{Labels: map[string]string{presetLabel: o.preset.Name}})
+	found, _ := byFolder(near(all, folder))
+	list := found[folder]
 	if o.name != "" {
 		list = slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool { return h.GetName() != o.name })
 	}
