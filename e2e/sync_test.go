@@ -125,3 +125,37 @@ func TestSyncBringsNothingThroughLinksOfTheSandbox(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "d/secret"), "hostile\n")
 	wantFile(t, filepath.Join(dir, "f"), "hostile\n")
 }
+
+// What only the folder has and git does not track is no work of it, but it is never written over.
+func TestSyncOfACopyOfWhatGitTracksKeepsOtherFilesOfTheFolder(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n"})
+	gitIn(t, dir, "init", "-q", "-b", "main")
+	gitIn(t, dir, "add", ".")
+	in.write(t, "project", map[string]string{"notes": "of the folder\n", "same": "both\n", "folder/x": "of the folder\n", "file": "of the folder\n", "mine": "of the folder\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir, "--tracked")
+	harness.WantSame(t, "the copy", in.inside(t, "demo", "ls /workspace"), "a\n")
+	in.inside(t, "demo", "cd /workspace; echo of the sandbox > notes; echo both > same; echo of the sandbox > folder; mkdir file; echo of the sandbox > file/x; echo 2 > a")
+	check := func(name string) {
+		t.Helper()
+		for one, want := range map[string]string{"notes": "of the folder\n", "same": "both\n", "folder/x": "of the folder\n", "file": "of the folder\n", "mine": "of the folder\n", "a": "2\n"} {
+			wantFile(t, filepath.Join(dir, one), want)
+		}
+		harness.WantSame(t, name, in.inside(t, "demo", "cd /workspace; cat notes same folder file/x a; ls"), "of the sandbox\nboth\nof the sandbox\nof the sandbox\n2\na\nfile\nfolder\nnotes\nsame\n")
+	}
+	r := in.Agbox(t, "sync", "demo").Want(t, 1)
+	if !strings.Contains(r.Stdout, "<- M a\n") || strings.Count(r.Stdout, "!! U ") != 3 {
+		t.Errorf("sync says\n%s", r.Stdout)
+	}
+	check("the sandbox")
+	if again := in.Agbox(t, "sync", "demo").Want(t, 1); strings.Count(again.Stdout, "!! U ") != 3 || strings.Contains(again.Stdout, "->") {
+		t.Errorf("sync again says\n%s", again.Stdout)
+	}
+	check("the sandbox after a second sync")
+	// What both have is in step from then on, although git does not track it.
+	in.inside(t, "demo", "cd /workspace; echo 3 > same; rm notes")
+	in.Agbox(t, "sync", "demo").Want(t, 1)
+	wantFile(t, filepath.Join(dir, "same"), "3\n")
+	wantFile(t, filepath.Join(dir, "notes"), "of the folder\n")
+}
