@@ -80,8 +80,9 @@ func (a *app) agentSpawnCommand() *cobra.Command {
 	var o agentSpawnOptions
 	var command []string
 	cmd := &cobra.Command{
-		Use:   "spawn [NAME] [--in SANDBOX | --image IMAGE | -f FILE] [flags] [-- COMMAND ARGS...]",
-		Short: "Start an agent and print its id",
+		Use:         "spawn [NAME] [--in SANDBOX | --image IMAGE | -f FILE] [flags] [-- COMMAND ARGS...]",
+		Annotations: map[string]string{endsInText: "yes"},
+		Short:       "Start an agent and print its id",
 		Long: `Start an agent whose program is COMMAND, and print its id. With --in it runs in an
 existing sandbox. Otherwise agbox makes a sandbox for it, from the same file and
 flags as "agbox create" takes, and removes that sandbox 5 minutes after the agent

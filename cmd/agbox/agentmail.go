@@ -23,8 +23,9 @@ type agentSendOptions struct{ key, stream, stack string }
 func (a *app) agentSendCommand() *cobra.Command {
 	var o agentSendOptions
 	cmd := &cobra.Command{
-		Use:   "send {AGENT | --stream STREAM} TEXT [flags]",
-		Short: "Send an agent a message",
+		Use:         "send {AGENT | --stream STREAM} TEXT [flags]",
+		Annotations: map[string]string{endsInText: "yes"},
+		Short:       "Send an agent a message",
 		Long: `Put TEXT into the inbox of an agent, and print the number of the message. With - for
 TEXT, standard input is sent. A message has at most 64 KiB.
 

@@ -356,6 +356,17 @@ func TestAnEmptyTextIsNoEmptyName(t *testing.T) {
 	}
 }
 
+// What a command takes does not hang on the words of its help.
+func TestTheHelpOfACommandDoesNotSayWhatItTakes(t *testing.T) {
+	for _, marked := range []map[string]string{nil, {endsInText: "yes"}} {
+		cmd := &cobra.Command{Use: "say NAME TEXT", Annotations: marked}
+		refuseEmpty(cmd)
+		if err := cmd.Args(cmd, []string{"demo", ""}); (err == nil) != (marked != nil) {
+			t.Errorf("with %v: %v", marked, err)
+		}
+	}
+}
+
 func TestAnEmptyNameInAFlagIsAMistake(t *testing.T) {
 	_, socket := serveScripted(t)
 	for _, args := range [][]string{{"down", "--rm", "-f", "--name", ""}, {"logs", "--sandbox", ""}} {

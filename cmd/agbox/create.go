@@ -38,8 +38,9 @@ func (a *app) createCommand() *cobra.Command {
 	var o createOptions
 	var command []string
 	cmd := &cobra.Command{
-		Use:   "create [NAME] [flags] [-- COMMAND ARGS...]",
-		Short: "Create a sandbox and wait until it is ready",
+		Use:         "create [NAME] [flags] [-- COMMAND ARGS...]",
+		Annotations: map[string]string{endsInText: "yes"},
+		Short:       "Create a sandbox and wait until it is ready",
 		Long: `Create a sandbox and wait until commands can run in it. Only the sandbox id goes
 to stdout; progress and the output of post_create go to stderr. A sandbox that does
 not become ready is removed.

@@ -99,3 +99,12 @@ func TestAFileOfVariablesIsReadOnce(t *testing.T) {
 		_ = os.Remove(path) // as a pipe, it cannot be read again
 	}
 }
+
+func TestUpSaysOnceThatAFolderIsMountedReadOnly(t *testing.T) {
+	_, socket := serveScripted(t)
+	t.Chdir(t.TempDir())
+	_, _, errs := agbox(t, socket, "up", "--image", "good", "--no-workspace", "-v", "/etc:/x")
+	if strings.Count(errs, "/etc is mounted read-only.") != 1 {
+		t.Errorf("it says %q", errs)
+	}
+}

@@ -67,7 +67,7 @@ nothing of it, and if agbox ends, it may go on until the service stops.`,
   agbox exec --service db -it demo psql -U postgres
   agbox exec --timeout 10m --idle-timeout 1m demo -- make test
   job=$(agbox exec -d demo -- make test); agbox logs -f $job`,
-		Annotations: map[string]string{ownExitCodes: "exec"},
+		Annotations: map[string]string{ownExitCodes: "exec", endsInText: "yes"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch dash = cmd.ArgsLenAtDash(); {
 			case len(args) == 0:

@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -148,6 +147,10 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
+// endsInText marks a command whose arguments after the first are text for a program or an agent,
+// which may be empty.
+const endsInText = "ends in text"
+
 // refuseEmpty makes an empty argument a mistake in all commands: a script that has lost a name
 // would otherwise mean everything, or something else. Only texts and the arguments of commands
 // may be empty.
@@ -158,7 +161,7 @@ func refuseEmpty(cmd *cobra.Command) {
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 			names = args[:dash]
 		}
-		if len(names) > 1 && (strings.Contains(cmd.Use, "COMMAND ARGS") || strings.Contains(cmd.Use, "TEXT")) {
+		if len(names) > 1 && cmd.Annotations[endsInText] != "" {
 			names = names[:1]
 		}
 		for _, name := range []string{"name", "sandbox"} {

@@ -46,7 +46,7 @@ belong to the command.`,
   agbox run --rm -it --workspace . debian:12 bash
   agbox run --rm -f agbox.yaml -- make test
   job=$(agbox run -d --rm -v .:/src:rw -w /src golang make); agbox logs -f $job`,
-		Annotations:       map[string]string{ownExitCodes: "run"},
+		Annotations:       map[string]string{ownExitCodes: "run", endsInText: "yes"},
 		ValidArgsFunction: a.completeImages(1),
 	}
 	var command []string

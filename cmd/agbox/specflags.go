@@ -59,7 +59,7 @@ type specOptions struct {
 	trust bool
 	// hideMissing hides notices about what built-in tools do not find on this machine.
 	hideMissing bool
-	// quiet leaves out which file is used.
+	// quiet leaves out which file is used, and notices about flags.
 	quiet bool
 }
 
@@ -235,7 +235,7 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec.Mounts = eachValue(keep, "mount", o.mounts, notation.Mount)
 	spec.Copies = eachValue(keep, "copy", o.copies, notation.Copy)
 	spec.Tmpfs = eachValue(keep, "tmpfs", o.tmpfs, notation.Tmpfs)
-	a.volumeFlags(spec, o.volumes, keep)
+	a.volumeFlags(spec, o.volumes, o.quiet, keep)
 	spec.Ulimits = eachValue(keep, "ulimit", o.ulimits, notation.Ulimit)
 	spec.Services = eachValue(keep, "service", o.services, serviceFlag)
 	for _, ports := range eachValue(keep, "publish", o.ports, notation.Ports) {

@@ -62,7 +62,9 @@ const fromFile = "file"
 
 // given names the fields of the spec that flags set, and whether flags name files.
 func (o *upOptions) given(a *app) ([]string, error) {
+	o.quiet = true // making the sandbox says the same
 	spec, err := o.fields(a)
+	o.quiet = false
 	if err != nil {
 		return nil, err
 	}

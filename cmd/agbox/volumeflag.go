@@ -9,8 +9,8 @@ import (
 
 // volumeFlags reads the values of --volume into the spec. As with Docker, a source that
 // is a path is a bind mount; unlike there, it is read-only unless it says rw, and that is
-// said.
-func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, keep func(error)) {
+// said, unless quiet is set.
+func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, quiet bool, keep func(error)) {
 	for _, value := range values {
 		if !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, ".") && !strings.HasPrefix(value, "~") {
 			volume, err := notation.Volume(value)
@@ -26,7 +26,7 @@ func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, keep func(e
 			keep(flagError("volume", err))
 			continue
 		}
-		if !mount.GetWritable() && !strings.HasSuffix(value, ":ro") {
+		if !quiet && !mount.GetWritable() && !strings.HasSuffix(value, ":ro") {
 			a.say("%s is mounted read-only. Write %s:rw to make it writable, or :ro for no notice.", mount.GetSource(), value)
 		}
 		spec.Mounts = append(spec.Mounts, mount)

@@ -545,7 +545,7 @@ func TestObjectsAreReadByOneGitWithinBounds(t *testing.T) {
 		}
 	}
 	git := o.cmd.Process.Pid
-	if _, err := o.content(strings.Repeat("0", 40), 9); err == nil || !strings.Contains(err.Error(), "missing") {
+	if _, err := o.content(strings.Repeat("0", 40), 9); err == nil || !strings.Contains(err.Error(), "missing): --squash makes one commit of its files") {
 		t.Errorf("an object that is missing: %v", err)
 	}
 	if _, err := o.file(treeEntry{object: name("a")}); !errors.As(err, new(*excess)) || o.cmd.Process.Pid != git {

@@ -83,7 +83,11 @@ func (o *objects) open(object string) (int64, io.Reader, error) {
 		err = errors.New(strings.TrimSpace(line))
 	}
 	if err != nil {
-		return 0, nil, fmt.Errorf("git cannot read the object %s: %w", object, err)
+		err = fmt.Errorf("git cannot read the object %s: %w", object, err)
+		if o.git.limited { // it may be one of a sandbox's commits
+			err = &HistoryError{err}
+		}
+		return 0, nil, err
 	}
 	size, err := strconv.ParseInt(words[2], 10, 64)
 	if o.left -= size; err == nil && (o.left < 0 || o.git.limited && size > MaxContent) {
