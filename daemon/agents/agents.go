@@ -155,6 +155,11 @@ func (r *Runner) Reap(ctx context.Context, a ledger.Agent) error {
 	return gone(r.execs.Reap(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID, graces[agboxv1.KillMode_KILL_MODE_TERMINATE]))
 }
 
+// EndFound ends the exec of the newest incarnation, which was recorded as lost.
+func (r *Runner) EndFound(ctx context.Context, a ledger.Agent) error {
+	return gone(r.execs.Reap(ctx, a.SandboxID, agent.ExecID(a.ID, a.Incarnations), graces[agboxv1.KillMode_KILL_MODE_TERMINATE]))
+}
+
 // gone leaves out the error of an exec that does not run.
 func gone(err error) error {
 	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {

@@ -76,6 +76,10 @@ func (g *guests) Drop(string) {}
 
 func (g *guests) EndAll(context.Context, string) error { return nil }
 
+func (g *guests) LostDue(string) bool { return false }
+
+func (g *guests) FindExecs(context.Context, string) error { return nil }
+
 func (g *guests) CopyIn(context.Context, string, hostfiles.Checker, []hostfiles.Copy, func(hostfiles.Copy, int64, int64)) error {
 	return nil
 }

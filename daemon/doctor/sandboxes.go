@@ -186,6 +186,8 @@ func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb led
 		f.Why = "The daemon marks it failed. " + phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_REVIVED:
 		f.Why = "The daemon starts its container again, as its revival policy says. " + phase.GetReason()
+	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED: // also a restart
+		f.Why = "The daemon starts it again. " + phase.GetReason()
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED: // according to the revival policy, or idle and due
 		f.Why = fmt.Sprintf("The daemon deletes it: %s.", phase.GetReason())
 	default: // an idle sandbox that has just become due

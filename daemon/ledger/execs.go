@@ -129,6 +129,34 @@ func (l *Ledger) EndExec(ctx context.Context, sandboxID string, details *agboxv1
 	return err
 }
 
+// FindExecs takes back that execs were recorded as lost. It leaves out those that are not, or
+// whose records are not kept any more, and does nothing in a sandbox that is to end.
+func (l *Ledger) FindExecs(ctx context.Context, sandboxID string, execIDs []string) error {
+	_, err := l.update(ctx, sandboxID, func(t *txn) error {
+		for _, id := range execIDs {
+			exec, lost := t.sb.Lost[id]
+			if !lost || !t.tx.HasExec(sandboxID, id) || !machine.Legal(t.sb.Record, agboxv1.EventType_EXEC_FOUND) {
+				continue
+			}
+			err := t.append(sandboxID, &agboxv1.SandboxEvent{
+				EventType: agboxv1.EventType_EXEC_FOUND,
+				Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
+					ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING, Name: exec.Name, Main: exec.Main,
+					StartedAt: timestamppb.New(exec.StartedAt), SupervisorBootId: exec.BootID,
+				}},
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if len(t.events) == 0 {
+			return errNothing
+		}
+		return nil
+	})
+	return err
+}
+
 // execEnded is the last event of an exec. It changes details.
 func execEnded(details *agboxv1.ExecEventDetails, main bool) *agboxv1.SandboxEvent {
 	details.Main = main

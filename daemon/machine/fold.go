@@ -44,6 +44,8 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	case agboxv1.EventType_EXEC_STARTED:
 		// Before READY only hooks may run; the ledger enforces that.
 		return (r.State == Pending || r.State == Ready) && r.Want == WantRunning
+	case agboxv1.EventType_EXEC_FOUND:
+		return (r.State == Pending || r.State == Ready) && r.Want == WantRunning && len(r.Lost) > 0
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		return (r.State == Pending || r.State == Ready || r.State == Deleting) && len(r.Execs) > 0
 	case agboxv1.EventType_SANDBOX_REVIVED:
@@ -87,6 +89,7 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r.Copied, r.Furnished = true, true
 	case agboxv1.EventType_SANDBOX_READY:
 		r.State, r.WasReady, r.LastUse, r.ReadyAt, r.FailedSince = Ready, true, at, at, time.Time{}
+		r.Lost = nil // the supervisor of now was asked for them
 	case agboxv1.EventType_SANDBOX_FAILED:
 		r.State = Failed
 		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
@@ -121,7 +124,9 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r.Name = phase.GetName()
 	case agboxv1.EventType_EXEC_STARTED:
 		r.Furnished = r.Furnished || !r.WasReady
-		r = withExec(r, ev, own)
+		r = withExec(r, startedExec(ev), own)
+	case agboxv1.EventType_EXEC_FOUND:
+		r = foundExec(r, ev, own)
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		r = withoutExec(r, ev, own)
 	case agboxv1.EventType_SANDBOX_SERVICE_STARTED, agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
@@ -136,14 +141,34 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	return r
 }
 
-func withExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
-	execs := r.Execs
+func withExec(r Record, exec Exec, own bool) Record {
+	r.Execs = with(r.Execs, exec, own)
+	return r
+}
+
+// with returns the execs with one more.
+func with(execs map[string]Exec, exec Exec, own bool) map[string]Exec {
 	if execs == nil || !own {
-		execs = make(map[string]Exec, len(r.Execs)+1)
-		maps.Copy(execs, r.Execs)
+		before := execs
+		execs = make(map[string]Exec, len(before)+1)
+		maps.Copy(execs, before)
 	}
+	execs[exec.ID] = exec
+	return execs
+}
+
+// without returns the execs without one.
+func without(execs map[string]Exec, id string, own bool) map[string]Exec {
+	if !own {
+		execs = maps.Clone(execs)
+	}
+	delete(execs, id)
+	return execs
+}
+
+func startedExec(ev *agboxv1.SandboxEvent) Exec {
 	d := ev.GetExec()
-	execs[d.GetExecId()] = Exec{
+	return Exec{
 		ID:        d.GetExecId(),
 		Name:      d.GetName(),
 		StartedAt: ev.GetOccurredAt().AsTime(),
@@ -152,8 +177,18 @@ func withExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		Hook:      hookOf(d.GetHook()),
 		Main:      d.GetMain(),
 	}
-	r.Execs = execs
-	return r
+}
+
+// foundExec takes back that an exec was lost. The result of a hook is not taken back: it counts
+// as failed, and may have run again.
+func foundExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
+	exec, lost := r.Lost[ev.GetExec().GetExecId()]
+	if !lost {
+		return r
+	}
+	r.Lost = without(r.Lost, exec.ID, own)
+	exec.Hook = nil
+	return withExec(r, exec, own)
 }
 
 func withoutExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
@@ -165,12 +200,10 @@ func withoutExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	if exec.Hook != nil {
 		r = foldHookEnd(r, *exec.Hook, ev)
 	}
-	execs := r.Execs
-	if !own {
-		execs = maps.Clone(r.Execs)
+	r.Execs = without(r.Execs, id, own)
+	if ev.GetExec().GetMayReturn() {
+		r.Lost = with(r.Lost, exec, own)
 	}
-	delete(execs, id)
-	r.Execs = execs
 	if at := ev.GetOccurredAt().AsTime(); !exec.Main && at.After(r.LastUse) {
 		r.LastUse = at
 	}

@@ -97,6 +97,9 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	lost := event(3, failed, "")
 	lost.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{ErrorCode: agboxv1.ErrorReason_PRIMARY_MISSING.String()}}
 	missing := Fold(stream(accepted, ready), lost)
+	neverReady, backAgain := Fold(stream(accepted), lost), Fold(missing, event(4, resume, ""))
+	lostDue, lostGone := up, gone
+	lostDue.LostDue, lostGone.LostDue = true, true
 	inherited := func(o Observation) Observation { o.Inherited = true; return o }
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
@@ -143,7 +146,14 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"READY without its container rests while its processes live", stream(accepted, ready), stray, Rest, 0, 0},
 		{"it is stopped if that is wanted", stream(accepted, ready, stopReq), stray, Stop, 0, 0},
 		{"it ends before it is made again", stream(accepted, ready, stopReq, stopped, resume), stray, Stop, 0, 0},
-		{"a primary that is back after it was missing ends", missing, up, Stop, 0, 0},
+		{"a sandbox goes on whose primary was missing and is back", missing, up, Emit, resume, 0},
+		{"it waits while the primary is paused", missing, Observation{Looked: true, Primary: primary(runtime.StatePaused)}, Rest, 0, 0},
+		{"processes that the engine still does not have end", missing, stray, Stop, 0, 0},
+		{"a primary that was never READY ends when it is back", neverReady, up, Stop, 0, 0},
+		{"lost execs are looked for before READY", backAgain, lostDue, FindExecs, 0, 0},
+		{"and then it is READY", backAgain, up, Emit, ready, 0},
+		{"lost execs are looked for although the sandbox did not fail", stream(accepted, ready), lostDue, FindExecs, 0, 0},
+		{"but not without the container", stream(accepted, ready), lostGone, Emit, failed, 0},
 		{"one that was missing is looked for", missing, Observation{}, Look, 0, 0},
 		{"one that is still missing rests", missing, gone, Rest, 0, 0},
 		{"READY and paused rests", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StatePaused), ConnectFailed: true}, Rest, 0, 0},
@@ -383,6 +393,9 @@ func legalStream(t *rapid.T) []*agboxv1.SandboxEvent {
 			ev.Details = &agboxv1.SandboxEvent_Service{Service: d}
 		case finished, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 			ev.GetExec().ExecId = rapid.SampledFrom(slices.Sorted(maps.Keys(r.Execs))).Draw(t, "ends")
+			ev.GetExec().MayReturn = ev.GetEventType() == agboxv1.EventType_EXEC_FAILED && rapid.Bool().Draw(t, "lost")
+		case agboxv1.EventType_EXEC_FOUND:
+			ev.GetExec().ExecId = rapid.SampledFrom(slices.Sorted(maps.Keys(r.Lost))).Draw(t, "found")
 		case started:
 			if rapid.Bool().Draw(t, "hook") {
 				s := r.Services["db"]
@@ -428,6 +441,9 @@ func equal(a, b Record) bool {
 		if !reflect.DeepEqual(b.Execs[id], e) {
 			return false
 		}
+	}
+	if len(a.Lost) != len(b.Lost) || len(a.Lost) > 0 && !reflect.DeepEqual(a.Lost, b.Lost) {
+		return false
 	}
 	if !reflect.DeepEqual(a.Services, b.Services) || a.PostCreate != b.PostCreate || a.PostCreateStops != b.PostCreateStops {
 		return false
@@ -814,12 +830,12 @@ func transitions() string {
 	return out.String()
 }
 
-// cell formats the effect of an event in a state, over all wants and with and without a
-// running exec. It is empty if the event is never legal there.
+// cell formats the effect of an event in a state, over all wants and with and without
+// execs that run and were lost. It is empty if the event is never legal there.
 func cell(s agboxv1.SandboxState, typ agboxv1.EventType, word func(agboxv1.SandboxState) string) string {
 	for _, want := range []Want{WantRunning, WantStopped, WantDeleted} {
 		for _, execs := range []map[string]Exec{nil, {"x": {ID: "x"}}} {
-			r := Record{State: s, Want: want, Execs: execs}
+			r := Record{State: s, Want: want, Execs: execs, Lost: execs}
 			if s != 0 {
 				r.LastSequence = 1
 			}

@@ -35,6 +35,9 @@ const (
 	// EndExecs: end every exec that is recorded as running although its container does
 	// not run. Its status file has its result.
 	EndExecs
+	// FindExecs: take up those execs that were recorded as lost and that the linked supervisor
+	// has.
+	FindExecs
 	// RemoveLogs: remove the output of all commands of a sandbox that is deleted.
 	RemoveLogs
 	// MakeServices: start making images, volumes and containers of the named services in
@@ -57,7 +60,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs", "remove-logs",
+	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs", "find-execs", "remove-logs",
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "fence", "record-main", "emit",
 }
 
@@ -106,6 +109,8 @@ type Observation struct {
 	// MainDue means that the linked supervisor has run a command of the container's own
 	// in this life that may not be recorded yet.
 	MainDue bool
+	// LostDue means that the linked supervisor was not asked yet for execs of Record.Lost.
+	LostDue bool
 	// ConnectFailed means that connecting has failed in this round.
 	ConnectFailed bool
 	// Inherited means that the sandbox became PENDING under an earlier daemon, which may
@@ -302,6 +307,8 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Start}
 	case !o.Connected:
 		return nextUnlinked(r, o, rules, now)
+	case o.LostDue: // before agents may begin something else in their place
+		return Step{Do: FindExecs, Why: "the container of execs that were lost is back"}
 	case uncopied && !o.Copied:
 		return Step{Do: CopyIn}
 	case uncopied:
@@ -342,6 +349,8 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: EndExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
+	case o.LostDue: // the container was back before the sandbox had failed
+		return Step{Do: FindExecs, Why: "the container of execs that were lost is back"}
 	case o.Stray: // its commands go on, but nothing can be made for them in the engine
 		return nextCalm(r, o, rules, now)
 	case len(o.Unfenced) > 0:
@@ -426,19 +435,29 @@ func nextDown(r Record, o Observation, rules Rules, now time.Time) Step {
 	return emit(agboxv1.EventType_SANDBOX_REVIVED, &agboxv1.SandboxPhaseDetails{Reason: exitSentence(o)})
 }
 
+// backSentence is the reason why a sandbox goes on that nobody has started again.
+const backSentence = "The primary container was missing, and is back."
+
 const removedSentence = "The primary container was removed outside agbox; remove the sandbox and create it again."
 
 // nextFailed removes the objects of a sandbox that failed before it was ever READY. One
 // that was READY is kept, so that the user can examine and resume it.
 //
-// If its primary was missing and is back, so are the commands that were recorded as lost.
-// Others do their work now, so they end.
+// If its primary was missing and is back, the sandbox goes on: it is PENDING as after a
+// request to start it, and finds its execs before it is READY. A sandbox never gets another
+// primary. Where its agents got another sandbox instead, this one is to be deleted, and the
+// primary with it. Processes that the engine still does not have are ended: nothing can be made
+// for them, and an agent may have moved.
 func nextFailed(r Record, o Observation, rules Rules) Step {
 	switch {
 	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady || len(rules.Services) > 0 || r.Missing()):
 		return Step{Do: Look}
-	case r.Missing() && running(o.Primary):
+	case r.Missing() && running(o.Primary) && (o.Stray || !r.WasReady):
 		return Step{Do: Stop, Why: "its primary was missing, and its commands were recorded as lost"}
+	case r.Missing() && paused(o.Primary):
+		return Step{} // nothing answers in the container
+	case r.Missing() && running(o.Primary):
+		return emit(agboxv1.EventType_SANDBOX_RESUME_REQUESTED, &agboxv1.SandboxPhaseDetails{Reason: backSentence})
 	case len(r.Execs) > 0 && !running(o.Primary):
 		return Step{Do: EndExecs}
 	case r.WasReady && len(runningServices(o)) > 0:

@@ -64,6 +64,10 @@ type Record struct {
 	Copied bool
 	// Execs are the running execs by id. The map is never modified.
 	Execs map[string]Exec
+	// Lost are execs, by id, that were recorded as lost because the container was not there.
+	// If the container is back before the sandbox is READY again, they may be taken up. The
+	// map is never modified.
+	Lost map[string]Exec
 	// ReadyAt is when the sandbox last became READY.
 	ReadyAt time.Time
 	// IdleStop means that the last request to stop it came because nothing ran in it.

@@ -56,6 +56,7 @@ type aging struct {
 	execID    string
 	hook      *Hook // set for the exec of a hook
 	main      bool  // set for the exec of the container's own command
+	lost      bool  // set for one that may be found until the sandbox is READY again
 	service   string
 	sequences []uint64
 	// end is the sequence from which on it ages. It is 0 while an exec runs.
@@ -68,7 +69,7 @@ func (h *History) Take(ev *agboxv1.SandboxEvent) {
 	h.events++
 	h.takeStart(ev)
 	switch ev.GetEventType() {
-	case agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FINISHED,
+	case agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FOUND, agboxv1.EventType_EXEC_FINISHED,
 		agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		h.takeExec(ev)
 	case agboxv1.EventType_SANDBOX_READY:
@@ -125,7 +126,12 @@ func (h *History) takeExec(ev *agboxv1.SandboxEvent) {
 		x.hook = hookOf(ref)
 	}
 	x.main = x.main || ev.GetExec().GetMain()
-	if ev.GetEventType() != agboxv1.EventType_EXEC_STARTED {
+	x.lost = ev.GetExec().GetMayReturn()
+	switch ev.GetEventType() {
+	case agboxv1.EventType_EXEC_STARTED:
+	case agboxv1.EventType_EXEC_FOUND:
+		x.end = 0 // it runs
+	default:
 		x.end, x.endAt = ev.GetSequence(), ev.GetOccurredAt().AsTime()
 	}
 }
@@ -219,10 +225,12 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 	return trim
 }
 
-// counts reports whether an exec runs a hook whose result no later event repeats. Then
-// its own events must stay.
+// counts reports whether an exec runs a hook whose result no later event repeats, or is lost
+// and may be found. Then its own events must stay.
 func (h *History) counts(a *aging) bool {
 	switch {
+	case a.lost && a.end > h.ready:
+		return true
 	case a.hook == nil:
 		return false
 	case a.hook.Service == "":

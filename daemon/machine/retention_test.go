@@ -223,7 +223,7 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 		}
 		is := foldAll(left)
 		if is.State != was.State || is.Want != was.Want || is.LastSequence != was.LastSequence || !is.LastUse.Equal(was.LastUse) ||
-			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || !reflect.DeepEqual(is.Services, was.Services) || !is.FailedSince.Equal(was.FailedSince) {
+			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || len(is.Lost) != len(was.Lost) || !reflect.DeepEqual(is.Services, was.Services) || !is.FailedSince.Equal(was.FailedSince) {
 			t.Fatalf("was %+v, is %+v", was, is)
 		}
 	})

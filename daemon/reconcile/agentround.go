@@ -40,6 +40,8 @@ type agentWork struct {
 	// watched is the exec whose end enqueues the agent. drained is the one that its
 	// supervisor drains.
 	watched, drained string
+	// watchedOn tells of that end.
+	watchedOn <-chan struct{}
 	// described is what the agent's file on disk says.
 	described description
 }
@@ -165,6 +167,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		}
 	}
 	if a.Incarnation == nil {
+		seen.Found, seen.Unsought = l.lostIncarnation(sb, a)
 		seen.BreakerOpen = (a.State == agent.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
 		return seen, nil, nil
 	}
@@ -270,6 +273,9 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		return true, l.agents.Reap(ctx, a)
 	case agent.Drain:
 		return true, l.drainAgent(ctx, a, w)
+	case agent.EndFound:
+		l.watchExec(a, w, agent.ExecID(a.ID, a.Incarnations))
+		return true, l.agents.EndFound(ctx, a)
 	}
 	return false, err
 }
@@ -317,14 +323,22 @@ func (l *Loop) agentFailed(ctx context.Context, a ledger.Agent, w *agentWork, ve
 
 // watchIncarnation enqueues the agent when the exec of its incarnation has ended.
 func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
-	if a.Incarnation == nil || w.watched == a.Incarnation.ExecID {
+	if a.Incarnation != nil {
+		l.watchExec(a, w, a.Incarnation.ExecID)
+	}
+}
+
+// watchExec enqueues the agent when an exec has ended, once for each time that it runs: one that
+// was lost may be found.
+func (l *Loop) watchExec(a ledger.Agent, w *agentWork, execID string) {
+	done := l.ledger.ExecDone(execID)
+	if w.watched == execID && w.watchedOn == done {
 		return
 	}
-	w.watched = a.Incarnation.ExecID
+	w.watched, w.watchedOn = execID, done
 	l.mu.Lock()
 	life := l.ctx
 	l.mu.Unlock()
-	done := l.ledger.ExecDone(w.watched)
 	l.wg.Go(func() {
 		select {
 		case <-done:

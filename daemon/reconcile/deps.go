@@ -151,6 +151,11 @@ type Execs interface {
 	MainRecorded(main *ledger.MainExec, recorded bool)
 	// EndAll ends the execs of a sandbox whose primary does not run.
 	EndAll(ctx context.Context, sandboxID string) error
+	// LostDue reports whether FindExecs must be called for a linked sandbox.
+	LostDue(sandboxID string) bool
+	// FindExecs takes up the execs of a linked sandbox that were recorded as lost and that its
+	// supervisor has. Those that something may have replaced are ended first.
+	FindExecs(ctx context.Context, sandboxID string) error
 }
 
 // Agents runs the incarnations of agents.
@@ -171,6 +176,9 @@ type Agents interface {
 	Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error
 	// Reap ends an incarnation that must be replaced. One that does not run is no error.
 	Reap(ctx context.Context, a ledger.Agent) error
+	// EndFound ends the exec of the newest incarnation, whose end is recorded as a loss. One that
+	// does not run is no error.
+	EndFound(ctx context.Context, a ledger.Agent) error
 	// Exec returns the exec of the incarnation. It returns errdefs.ErrNotFound if that was
 	// never accepted.
 	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)

@@ -45,6 +45,16 @@ func incarnationRuns(sb ledger.Sandbox, a ledger.Agent) bool {
 	return runs
 }
 
+// lostIncarnation says whether the exec of an agent's newest incarnation, whose end is recorded,
+// runs. unsought means that it was recorded as lost and may be found: its sandbox was READY, or
+// is again, before its supervisor was asked.
+func (l *Loop) lostIncarnation(sb ledger.Sandbox, a ledger.Agent) (found, unsought bool) {
+	execID := agent.ExecID(a.ID, a.Incarnations)
+	_, found = sb.Execs[execID]
+	_, lost := sb.Lost[execID]
+	return found, lost && (!l.links.Connected(sb.ID) || l.execs.LostDue(sb.ID))
+}
+
 // drainAgent asks the supervisor to drain the incarnation. The end of the incarnation calls
 // again.
 func (l *Loop) drainAgent(ctx context.Context, a ledger.Agent, w *agentWork) error {

@@ -39,6 +39,8 @@ type guests struct {
 	up     map[string]bool
 	linked map[string]bool
 	strays map[string]bool // whose processes live whatever the engine says
+	keeps  map[string]bool // execs that a supervisor has although they were lost
+	sought map[string]bool // sandboxes in which they were looked for
 	drops  int
 	failed error  // of the last call of Fail
 	lost   error  // why nobody answers, instead of the usual error
@@ -104,17 +106,40 @@ func (g *guests) Drop(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.linked[id] = false
+	delete(g.sought, id)
 	g.drops++
 }
 
 func (g *guests) EndAll(ctx context.Context, id string) error {
 	sb, _ := g.ledger.Sandbox(id)
 	for exec := range sb.Execs {
-		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED}); err != nil {
+		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED, MayReturn: true}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (g *guests) LostDue(id string) bool {
+	sb, _ := g.ledger.Sandbox(id)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(sb.Lost) > 0 && g.linked[id] && !g.sought[id]
+}
+
+func (g *guests) FindExecs(ctx context.Context, id string) error {
+	sb, _ := g.ledger.Sandbox(id)
+	g.mu.Lock()
+	var found []string
+	for exec := range sb.Lost {
+		if g.keeps[exec] {
+			found = append(found, exec)
+		}
+	}
+	g.sought[id] = true
+	g.did = append(g.did, "find "+id)
+	g.mu.Unlock()
+	return g.ledger.FindExecs(ctx, id, found)
 }
 
 // CopyIn records its arguments and calls copy.
@@ -228,7 +253,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 		t.Fatal(err)
 	}
 	l := &life{t: t, engine: engine, dir: dir, ledger: book}
-	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}, strays: map[string]bool{}}
+	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}, strays: map[string]bool{}, keeps: map[string]bool{}, sought: map[string]bool{}}
 	l.room = room.New(room.Options{Ledger: book, Paths: install, Stopped: func(id string) { l.loop.Interrupt(id) }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	o := Options{
 		Room: l.room, MaxSandboxLog: 1 << 20, MaxFolderFiles: 20,

@@ -57,6 +57,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
 		}
 		if w.startedFor != sb.PendingSequence {
 			w.startedAt, w.startedFor = time.Time{}, sb.PendingSequence
+			o.Looked = false // it may run, so this look counts as the start
 		}
 		if sb.Want != machine.WantRunning || sb.State == machine.Failed {
 			l.halt(w)
@@ -64,6 +65,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
 		l.recall(w, &o)
 		o.Connected = l.links.Connected(w.id)
 		o.MainDue = l.execs.Main(w.id) != nil
+		o.LostDue = l.execs.LostDue(w.id)
 		o.Inherited = sb.PendingSequence <= sb.Inherited
 		o.HandedOver = l.handedOver
 		o.StartedAt = w.startedAt
@@ -148,6 +150,8 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 		return l.removeSpares(ctx, sb, o)
 	case machine.EndExecs:
 		return l.execs.EndAll(ctx, sb.ID)
+	case machine.FindExecs:
+		return l.execs.FindExecs(ctx, sb.ID)
 	case machine.RemoveLogs:
 		l.cleaned(sb.ID, l.room.RemoveLogs(ctx, sb.ID)) // what is left goes with its retention
 		o.LogsRemoved = ctx.Err() == nil

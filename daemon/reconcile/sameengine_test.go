@@ -268,23 +268,70 @@ func TestProcessesWithoutTheirContainerGoOn(t *testing.T) {
 	}
 }
 
-// TestAPrimaryThatWasMissingAndIsBackIsStopped: its commands were recorded as lost, and an
-// agent may have its next incarnation elsewhere.
-func TestAPrimaryThatWasMissingAndIsBackIsStopped(t *testing.T) {
-	t.Parallel()
+// lose has the engine lose sandbox "a" with its exec "job", which the supervisor keeps.
+func lose(t *testing.T) *life {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
+	l.accept("a", "job")
+	l.guests.mu.Lock()
+	l.guests.keeps["job"] = true
+	l.guests.mu.Unlock()
 	l.engine.Become("other")
 	l.wantAnother("a")
 	l.guests.set("a", false)
 	if err := l.loop.AdoptEngine(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.await("a", machine.Failed)
+	if r := l.await("a", machine.Failed); len(r.Execs) != 0 || len(r.Lost) != 1 {
+		t.Fatalf("the execs are %v, lost are %v; want the one lost", r.Execs, r.Lost)
+	}
+	return l
+}
+
+// TestAPrimaryThatWasMissingAndIsBackGoesOn: its sandbox is READY as before, with its commands.
+func TestAPrimaryThatWasMissingAndIsBackGoesOn(t *testing.T) {
+	t.Parallel()
+	l := lose(t)
+	l.guests.set("a", true)
 	l.engine.Become("")
-	l.until("the engine of before has its container and is taken again", func() bool { return len(l.objects().Containers) == 1 && l.loop.engineKnown() })
-	l.until("it is stopped", func() bool { return l.objects().Containers[0].State != runtime.StateRunning })
+	r := l.await("a", machine.Ready)
+	if exec := r.Execs["job"]; len(r.Execs) != 1 || exec.BootID != "boot" || len(r.Lost) != 0 {
+		t.Errorf("the execs are %v, lost are %v; want the one running", r.Execs, r.Lost)
+	}
+	if c := l.objects().Containers; len(c) != 1 || c[0].State != runtime.StateRunning {
+		t.Errorf("the engine has %v, want the container of before, running", c)
+	}
+	page, err := l.ledger.Events(t.Context(), "a", 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []agboxv1.EventType
+	for _, ev := range page.Events {
+		types = append(types, ev.GetEventType())
+	}
+	end := types[len(types)-5:]
+	if want := []agboxv1.EventType{
+		agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_SANDBOX_FAILED,
+		agboxv1.EventType_SANDBOX_RESUME_REQUESTED, agboxv1.EventType_EXEC_FOUND, agboxv1.EventType_SANDBOX_READY,
+	}; !slices.Equal(end, want) {
+		t.Errorf("the events end with %v, want %v", end, want)
+	}
+}
+
+// TestAPrimaryThatIsBackInAnotherLifeHasNoExecs: its supervisor does not have them.
+func TestAPrimaryThatIsBackInAnotherLifeHasNoExecs(t *testing.T) {
+	t.Parallel()
+	l := lose(t)
+	l.guests.mu.Lock()
+	delete(l.guests.keeps, "job")
+	l.guests.mu.Unlock()
+	l.engine.Become("")
+	l.until("the engine of before is taken again", func() bool { return len(l.objects().Containers) == 1 && l.loop.engineKnown() })
+	l.guests.set("a", true)
+	if r := l.await("a", machine.Ready); len(r.Execs) != 0 || len(r.Lost) != 0 {
+		t.Errorf("the execs are %v, lost are %v; want none", r.Execs, r.Lost)
+	}
 }
 
 // TestAPrunedMarkParksNoInstall: somebody removed all unused volumes while the only sandbox

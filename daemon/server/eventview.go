@@ -45,8 +45,12 @@ func (v eventView) show(ev *agboxv1.SandboxEvent) *agboxv1.SandboxEvent {
 		return ev
 	}
 	ev.ExactType = typ.Enum()
-	if typ == agboxv1.EventType_SANDBOX_RESUME_REQUESTED {
+	switch typ {
+	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		ev.EventType = agboxv1.EventType_SANDBOX_ACCEPTED
+		return ev
+	case agboxv1.EventType_EXEC_FOUND:
+		ev.EventType = agboxv1.EventType_EXEC_STARTED
 		return ev
 	}
 	ev.EventType = agboxv1.EventType_SANDBOX_PREPARING

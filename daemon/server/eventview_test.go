@@ -33,6 +33,15 @@ func TestEveryEventTypeIsSentAsAPublishedOneUnlessExactTypesAreAskedFor(t *testi
 	}
 }
 
+// TestAFoundExecIsSentAsOneThatStarts: clients of the published contract follow it as such.
+func TestAFoundExecIsSentAsOneThatStarts(t *testing.T) {
+	exec := &agboxv1.ExecEventDetails{ExecId: "x", Name: "job", ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING}
+	shown := eventView{}.show(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_EXEC_FOUND, Details: &agboxv1.SandboxEvent_Exec{Exec: proto.CloneOf(exec)}})
+	if shown.GetEventType() != agboxv1.EventType_EXEC_STARTED || shown.GetExactType() != agboxv1.EventType_EXEC_FOUND || !proto.Equal(shown.GetExec(), exec) {
+		t.Errorf("it is sent as %v", shown)
+	}
+}
+
 func TestTheOwnCommandOfASandboxIsShownToWhoAsksForIt(t *testing.T) {
 	started := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_EXEC_STARTED, Details: &agboxv1.SandboxEvent_Exec{
 		Exec: &agboxv1.ExecEventDetails{ExecId: "main-a", Main: true},

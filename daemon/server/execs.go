@@ -211,8 +211,8 @@ func (s *execCalls) execStatus(ctx context.Context, sandboxID, execID string) (*
 	return status, nil
 }
 
-// leftBehind says what the status file of a lost exec tells of its end, if its container ran on. The
-// end that callers were told of is final: they may have run the command again.
+// leftBehind says what the status file of a lost exec tells of its end, if its container ran on. It
+// is recorded when the container is linked again.
 func (s *execCalls) leftBehind(sandboxID, execID string) string {
 	dir, err := logs.OpenDir(s.paths.SandboxLogs(sandboxID))
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *execCalls) leftBehind(sandboxID, execID string) string {
 	if err != nil || rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
 		return ""
 	}
-	return fmt.Sprintf(" Its status file says that it ended with exit code %d; it stays lost for those who were told so.", rec.GetExitCode())
+	return fmt.Sprintf(" Its status file says that it ended with exit code %d.", rec.GetExitCode())
 }
 
 func (s *execCalls) logPaths(sandboxID, execID string) (stdout, stderr string) {

@@ -11,7 +11,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// A container that was missing may have run on. Its commands stay lost, and what they left is shown.
+// A container that was missing may have run on. While its commands are lost, what they left is shown.
 func TestALostExecTellsWhatItsStatusFileSays(t *testing.T) {
 	s := attachable(t)
 	if err := s.ledger.EndExec(t.Context(), "a", &agboxv1.ExecEventDetails{
@@ -26,7 +26,7 @@ func TestALostExecTellsWhatItsStatusFileSays(t *testing.T) {
 	defer func() { _ = dir.Close() }()
 	for phase, want := range map[guestv1.ExecPhase]string{
 		guestv1.ExecPhase_EXEC_PHASE_RUNNING: "It is lost.",
-		guestv1.ExecPhase_EXEC_PHASE_EXITED:  "It is lost. Its status file says that it ended with exit code 7;",
+		guestv1.ExecPhase_EXEC_PHASE_EXITED:  "It is lost. Its status file says that it ended with exit code 7.",
 	} {
 		raw, err := proto.Marshal(&guestv1.ExecRecord{ExecId: "e", Phase: phase, ExitCode: 7})
 		if err == nil {

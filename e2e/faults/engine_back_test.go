@@ -94,6 +94,69 @@ func TestCommandsOutliveTheDataOfTheirEngine(t *testing.T) {
 	w.check(t)
 }
 
+// TestCommandsThatWereLostAreTakenUpWithTheirContainer: a daemon that does not know the first
+// process of a container, as one in a container of its own, records its commands as lost.
+func TestCommandsThatWereLostAreTakenUpWithTheirContainer(t *testing.T) {
+	t.Parallel()
+	Row(t, 73, "the engine loses its data and is adopted like that by a daemon that sees no processes, then has it again", 2)
+	p, in := private(t, engine.LiveRestore())
+	w := newWitness(t, in)
+	shop := newWorkshop(t, w)
+	plan := robot.Plan{Steps: 4, Seed: 5, WaitAt: 3, Checkpoint: 1}
+	agents := employ(t, []workshop{shop}, 1, plan)
+	runs, release := heldJob(t, w, shop.box)
+	late := ids.New()
+	gate := filepath.Join(w.logs(shop.box), "late")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{
+		SandboxId: shop.box, ExecId: late, Command: []string{"sh", "-c", "while [ -e /var/log/agents-sandbox/late ]; do sleep 0.05; done; echo late; exit 5"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	p.LoseData(t)
+	wantNoEngine(t, w.c, shop.box)
+	in.KillDaemon(t)
+	if err := os.Remove(filepath.Join(in.Home, "data", "guest", shop.box, "init.json")); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "ls")
+	wantNoEngine(t, w.c, shop.box)
+	in.Agbox(t, "doctor", "--adopt-engine")
+	awaitState(t, w.c, shop.box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
+	for _, id := range []string{runs.id, late, agent.ExecID(agents[0], 1)} {
+		if e, err := w.c.GetExec(harness.Bounded(t), id); err != nil || e.GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String() {
+			t.Errorf("exec %s is %v (%v), want it lost", id, e, err)
+		}
+	}
+	harness.Eventually(t, "the loss is told to the agent", func() bool {
+		a, err := w.c.GetAgent(harness.Bounded(t), agents[0])
+		return err == nil && a.GetPauseReason() == agboxv1.PauseReason_PAUSE_REASON_ORPHANED
+	})
+	if err := os.Remove(gate); err != nil { // it ends while nobody knows of it
+		t.Fatal(err)
+	}
+
+	p.FindData(t)
+	awaitWell(t, w.c, shop.box)
+	if e, err := w.c.GetExec(harness.Bounded(t), runs.id); err != nil || e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING || e.GetErrorCode() != "" {
+		t.Errorf("exec %s is %v (%v), want it running", runs.id, e, err)
+	}
+	in.Agbox(t, "wait", late).Want(t, 0).WantOutput(t, "5\n", "")
+	in.Agbox(t, "logs", late).Want(t, 0).WantOutput(t, "late\n", "")
+	wantRun(t, in, shop.box)
+	release()
+	finish(t, []workshop{shop}, agents, plan, 2) // the second one after the end of the first
+	if n := shop.folder.Story(t, agents[0]).Count(diary.Overlap); n != 0 {
+		t.Errorf("%d incarnations began while another one lived", n)
+	}
+	wantNoBreaker(t, w)
+	w.check(t)
+}
+
 // marks returns how many marks of installs an engine has.
 func marks(t *testing.T, p *engine.Private) int {
 	t.Helper()

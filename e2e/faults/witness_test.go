@@ -255,6 +255,8 @@ func (w *witness) checkBoxLocked(t *testing.T, box string, state agboxv1.Sandbox
 		switch ev.GetEventType() {
 		case agboxv1.EventType_EXEC_STARTED:
 			starts[ev.GetExec().GetExecId()]++
+		case agboxv1.EventType_EXEC_FOUND: // the end before it is taken back
+			ends[ev.GetExec().GetExecId()]--
 		case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 			ends[ev.GetExec().GetExecId()]++
 		}

@@ -68,7 +68,9 @@ func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string
 			ErrorMessage: stoppedSentence,
 		}, r.now())
 	}
-	return ledger.Ended(lostExec(exec.ID, "The container or the host went away while the command ran"), r.now())
+	d := lostExec(exec.ID, "The container or the host went away while the command ran")
+	d.MayReturn = true
+	return ledger.Ended(d, r.now())
 }
 
 // believable refuses the status of an exec that another life of the supervisor than the

@@ -511,6 +511,11 @@ func TestAStopThatNobodyAskedForIsNoStopOfTheSandbox(t *testing.T) {
 // leave writes a record as the status file of exec "x".
 func (b *bench) leave(rec *guestv1.ExecRecord) {
 	b.t.Helper()
+	b.leaveFor("x", rec)
+}
+
+func (b *bench) leaveFor(execID string, rec *guestv1.ExecRecord) {
+	b.t.Helper()
 	raw, err := proto.Marshal(rec)
 	if err != nil {
 		b.t.Fatal(err)
@@ -520,7 +525,7 @@ func (b *bench) leave(rec *guestv1.ExecRecord) {
 		b.t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := dir.WriteStatus("x", raw, logs.StatusOptions{Owner: logs.KeepOwner}); err != nil {
+	if err := dir.WriteStatus(execID, raw, logs.StatusOptions{Owner: logs.KeepOwner}); err != nil {
 		b.t.Fatal(err)
 	}
 }

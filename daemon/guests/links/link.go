@@ -23,6 +23,8 @@ type Link struct {
 	// MainDecided is set once the ledger has decided, over this link, about the record of
 	// the container's own command.
 	MainDecided atomic.Bool
+	// LostSought is set once all execs were looked for, over this link, that were recorded as lost.
+	LostSought atomic.Bool
 
 	logs logFolder
 	// asked are the execs that the link queries first.

@@ -56,7 +56,7 @@ func nextFailed(r Record, seen Seen, rules Rules, now time.Time) (step Step, dec
 	case r.Incarnations > 0 && tried && !seen.Full:
 		return orphaned(why, "the sandbox in which it is to go on cannot be started", rules), true
 	case unasked && hopeless:
-		return Step{}, true // only a person knows whether the container is back
+		return Step{}, true // the round of the sandbox sees when the container is back
 	}
 	due := ensureDue(seen, unasked)
 	return Step{Wake: due}, now.Before(due) && !now.Before(seen.FailedAt) // else the clock was ahead

@@ -50,9 +50,11 @@ const (
 	TellPause
 	// TellChildren: tell the incarnation what the children have of the budget of its agent.
 	TellChildren
+	// EndFound: end the process of the newest incarnation, whose loss is recorded.
+	EndFound
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "signal", "move", "tell-pause", "tell-children"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "signal", "move", "tell-pause", "tell-children", "end-found"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -153,6 +155,9 @@ type Seen struct {
 	Signal time.Time
 	// BreakerOpen means that the breaker of the class refuses to begin new agents.
 	BreakerOpen bool
+	// Found means that the exec of its newest incarnation runs although its end is recorded: its
+	// container was missing, and is back. Unsought means that this may still turn out.
+	Found, Unsought bool
 	// Kin is what is known about its parent and the agents that it is to follow.
 	Kin Kin
 }
@@ -181,7 +186,8 @@ const (
 	ensurePause = 5 * time.Second
 )
 
-// busyPause is the time between two looks whether the other agents of a lost sandbox can move.
+// busyPause is the time between two looks whether the other agents of a lost sandbox can move, or
+// whether execs that were lost are found.
 const busyPause = time.Second
 
 // doneGrace is how long a program may go on after it has reported its outcome.
@@ -208,6 +214,8 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 	switch {
 	case !r.Exists() || r.ID == Init || r.Deleted:
 		return Step{}
+	case seen.Found && r.Incarnation == nil: // also of one that is over
+		return Step{Do: EndFound, Why: "its incarnation was lost, and its process is back"}
 	case r.Over():
 		return nextOver(r, seen, rules, now)
 	}
@@ -475,6 +483,9 @@ func nextBegin(r Record, seen Seen, rules Rules, now time.Time, asked bool) Step
 	case SandboxReady:
 		if due := r.roomDue(); now.Before(due) {
 			return Step{Wake: due}
+		}
+		if seen.Unsought {
+			return Step{Wake: now.Add(busyPause)}
 		}
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,

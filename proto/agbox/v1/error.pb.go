@@ -71,7 +71,8 @@ const (
 	// The exec has ended. FAILED_PRECONDITION.
 	ErrorReason_EXEC_ALREADY_TERMINAL ErrorReason = 24
 	// Of an exec, not of a call: the result of the process is unknown, because its
-	// container or host failed.
+	// container or host failed. If the container was only not there for a while, the event
+	// EXEC_FOUND takes that back.
 	ErrorReason_EXEC_LOST ErrorReason = 25
 	// Of an exec: exit code 127.
 	ErrorReason_COMMAND_NOT_FOUND ErrorReason = 26

@@ -56,6 +56,11 @@ const (
 	EventType_SANDBOX_FILES_COPIED EventType = 53
 	// The sandbox has another name from here on: sandbox_phase.name.
 	EventType_SANDBOX_RENAMED EventType = 54
+	// An exec that was recorded as lost is taken up again, because its container was only not
+	// there for a while: the EXEC_FAILED before says nothing any more. The exec runs, or it has
+	// ended meanwhile and another event with its true end follows. Sent as EXEC_STARTED to
+	// those who did not set exact_types.
+	EventType_EXEC_FOUND EventType = 55
 )
 
 // Enum value maps for EventType.
@@ -81,6 +86,7 @@ var (
 		52: "SANDBOX_SERVICE_STARTED",
 		53: "SANDBOX_FILES_COPIED",
 		54: "SANDBOX_RENAMED",
+		55: "EXEC_FOUND",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -103,6 +109,7 @@ var (
 		"SANDBOX_SERVICE_STARTED":  52,
 		"SANDBOX_FILES_COPIED":     53,
 		"SANDBOX_RENAMED":          54,
+		"EXEC_FOUND":               55,
 	}
 )
 
@@ -140,7 +147,7 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 // together when the exec expires (see agboxd --keep-execs, --max-execs and --max-events).
 // Old SANDBOX_SERVICE_* events are removed similarly. All others stay until the sandbox
 // expires. The events of the exec that ended last and the newest event of each service
-// always stay. So a reader from 0 sees every SANDBOX_* event and, of each exec, both
+// always stay. So a reader from 0 sees every SANDBOX_* event and, of each exec, all
 // events or none. Sequences have holes where events were removed.
 type SandboxEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -512,6 +519,9 @@ type ExecEventDetails struct {
 	// This is the sandbox's own command. Set in both of its events. Such an exec does not
 	// count as use of the sandbox.
 	Main bool `protobuf:"varint,63,opt,name=main,proto3" json:"main,omitempty"`
+	// For EXEC_FAILED with EXEC_LOST: nobody saw the exec end, its container was just not there.
+	// If that is there again, EXEC_FOUND may follow, unless the sandbox was READY in between.
+	MayReturn bool `protobuf:"varint,64,opt,name=may_return,json=mayReturn,proto3" json:"may_return,omitempty"`
 	// Set if the exec is a hook of the sandbox.
 	Hook          *HookRef `protobuf:"bytes,80,opt,name=hook,proto3" json:"hook,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -677,6 +687,13 @@ func (x *ExecEventDetails) GetOomKilled() bool {
 func (x *ExecEventDetails) GetMain() bool {
 	if x != nil {
 		return x.Main
+	}
+	return false
+}
+
+func (x *ExecEventDetails) GetMayReturn() bool {
+	if x != nil {
+		return x.MayReturn
 	}
 	return false
 }
@@ -893,7 +910,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\rignored_files\x188 \x01(\x04R\fignoredFiles\x12#\n" +
 	"\rignored_names\x189 \x03(\tR\fignoredNames\x12\x1f\n" +
 	"\vremove_logs\x18: \x01(\bR\n" +
-	"removeLogs\"\xb6\x06\n" +
+	"removeLogs\"\xd5\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +
@@ -919,7 +936,9 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x11peak_memory_bytes\x18= \x01(\x04R\x0fpeakMemoryBytes\x12\x1d\n" +
 	"\n" +
 	"oom_killed\x18> \x01(\bR\toomKilled\x12\x12\n" +
-	"\x04main\x18? \x01(\bR\x04main\x12%\n" +
+	"\x04main\x18? \x01(\bR\x04main\x12\x1d\n" +
+	"\n" +
+	"may_return\x18@ \x01(\bR\tmayReturn\x12%\n" +
 	"\x04hook\x18P \x01(\v2\x11.agbox.v1.HookRefR\x04hook\"\xd7\x01\n" +
 	"\x13ServiceEventDetails\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
@@ -934,7 +953,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\aHookRef\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\rR\x05start\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\rR\x05index*\xdf\x03\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index*\xef\x03\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -956,7 +975,9 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x0fSANDBOX_REVIVED\x103\x12\x1b\n" +
 	"\x17SANDBOX_SERVICE_STARTED\x104\x12\x18\n" +
 	"\x14SANDBOX_FILES_COPIED\x105\x12\x13\n" +
-	"\x0fSANDBOX_RENAMED\x106B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x0fSANDBOX_RENAMED\x106\x12\x0e\n" +
+	"\n" +
+	"EXEC_FOUND\x107B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_event_proto_rawDescOnce sync.Once
