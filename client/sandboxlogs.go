@@ -136,8 +136,10 @@ type gathering struct {
 	// slots bounds the streams.
 	slots chan struct{}
 	// known has the execs whose reading has started and whose end event was not seen yet.
-	// Only run's goroutine uses it.
-	known   map[string]bool
+	// lost has those that were lost and may be found, when their output goes on.
+	// Only run's goroutine uses them.
+	known   map[string]*reading
+	lost    map[string]*reading
 	readers sync.WaitGroup
 	// crowded is closed once there are more readers than slots.
 	crowded chan struct{}
@@ -150,7 +152,7 @@ type gathering struct {
 func newGathering(c *Client, o SandboxLogOptions) *gathering {
 	return &gathering{
 		client: c, o: o, items: make(chan gathered), slots: make(chan struct{}, sandboxStreams),
-		known: make(map[string]bool), crowded: make(chan struct{}),
+		known: make(map[string]*reading), lost: make(map[string]*reading), crowded: make(chan struct{}),
 	}
 }
 
@@ -212,15 +214,20 @@ func (g *gathering) watch(ctx, reading context.Context, sandbox *string) error {
 	}
 	for ev, err := range g.client.Events(ctx, *sandbox, box.GetSandbox().GetLastEventSequence()) {
 		id := ev.GetExec().GetExecId()
-		if err == nil && id != "" && !g.known[id] {
+		if err == nil && id != "" && g.known[id] == nil {
 			err = g.meet(ctx, reading, ev)
 		}
 		if err != nil {
 			return err
 		}
-		if ev.GetEventType() != agboxv1.EventType_EXEC_STARTED {
-			delete(g.known, id) // no further event of it follows
+		switch ev.GetEventType() {
+		case agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FOUND:
+			continue
 		}
+		if ev.GetExec().GetMayReturn() {
+			g.lost[id] = g.known[id]
+		}
+		delete(g.known, id) // no further event of it follows, unless it is found
 	}
 	return nil
 }
@@ -241,10 +248,13 @@ func (g *gathering) meet(ctx, reading context.Context, ev *agboxv1.SandboxEvent)
 
 // read starts a reader. tail means that the exec may have earlier output.
 func (g *gathering) read(ctx context.Context, e *agboxv1.ExecStatus, tail bool) {
-	if g.known[e.GetExecId()] {
+	id := e.GetExecId()
+	if g.known[id] != nil {
 		return
 	}
-	g.known[e.GetExecId()] = true
+	r := &reading{g: g, exec: e, tail: tail && g.o.TailLines != nil, before: g.lost[id], over: make(chan struct{})}
+	g.known[id] = r
+	delete(g.lost, id)
 	g.mu.Lock()
 	g.running++
 	if g.running > sandboxStreams {
@@ -252,7 +262,8 @@ func (g *gathering) read(ctx context.Context, e *agboxv1.ExecStatus, tail bool) 
 	}
 	g.mu.Unlock()
 	g.readers.Go(func() {
-		r := reading{g: g, exec: e, tail: tail && g.o.TailLines != nil}
+		defer close(r.over)
+		r.goOn(ctx)
 		for !r.turn(ctx) {
 		}
 		g.mu.Lock()
@@ -267,6 +278,21 @@ type reading struct {
 	exec *agboxv1.ExecStatus
 	at   logPlace
 	tail bool
+	// before is the reading until the exec was lost, or nil. over is closed when this one is.
+	before *reading
+	over   chan struct{}
+}
+
+// goOn continues where the reading ended before the exec was lost.
+func (r *reading) goOn(ctx context.Context) {
+	if r.before == nil {
+		return
+	}
+	select {
+	case <-r.before.over:
+		r.at, r.tail, r.before = r.before.at, false, nil
+	case <-ctx.Done():
+	}
 }
 
 // turn reads until the exec ends or, if there are more readers than streams, for

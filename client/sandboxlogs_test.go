@@ -146,3 +146,45 @@ func TestWhatHasEndedIsReadOnceAndForgotten(t *testing.T) {
 		t.Errorf("read %v, kept %v, %v", words, g.known, err)
 	}
 }
+
+// TestOutputGoesOnWhereAnExecWasLost: nothing of it is given twice, also if the first reader is slower
+// than the events.
+func TestOutputGoesOnWhereAnExecWasLost(t *testing.T) {
+	running := &agboxv1.ExecStatus{ExecId: "x", State: agboxv1.ExecState_EXEC_STATE_RUNNING}
+	box := boxOf(running)
+	box.execOf = func(*agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
+		return &agboxv1.GetExecResponse{Exec: running}, nil
+	}
+	told := make(chan struct{})
+	box.events = func(_ *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+		for i, kind := range []agboxv1.EventType{agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_FOUND, agboxv1.EventType_EXEC_FINISHED} {
+			ev := event(i+1, 0)
+			ev.EventType = kind
+			ev.Details = &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: "x", MayReturn: i == 0}}
+			_ = s.Send(ev)
+		}
+		close(told)
+		return nil
+	}
+	var mu sync.Mutex // guards cursors
+	var cursors []uint64
+	box.logs = func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		at := in.GetCursor().GetStdoutOffset()
+		mu.Lock()
+		cursors = append(cursors, at)
+		mu.Unlock()
+		<-told
+		_ = s.Send(chunk(stdout, int(at), "one"))
+		return s.Send(logEnd(running))
+	}
+	var got strings.Builder
+	for item, err := range serve(t, box).client().FollowSandboxLogs(t.Context(), "box", SandboxLogOptions{Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Write(item.Data)
+	}
+	if !slices.Equal(cursors, []uint64{0, 3}) || got.String() != "oneone" {
+		t.Errorf("read from %v, got %q; want from 0 and then from 3", cursors, &got)
+	}
+}
