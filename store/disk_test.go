@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unsafe"
 
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/containerd/errdefs"
@@ -136,22 +137,111 @@ func TestWritesFailAtAFileSizeLimitAndSucceedOnceItIsLifted(t *testing.T) {
 func failSyscall(nr uint32) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	_, err := filterSyscall(nr, unix.SECCOMP_RET_ERRNO|uint32(unix.EIO), unix.SECCOMP_FILTER_FLAG_TSYNC)
+	return err
+}
+
+// filterSyscall returns what seccomp returns: with some flags a descriptor.
+func filterSyscall(nr, action uint32, flags uintptr) (int, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
+		return 0, err
 	}
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jt: 0, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: action},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&filter)))
 	if errno != 0 {
-		return errno
+		return 0, errno
 	}
+	return int(fd), nil
+}
+
+// failSecondSyscall makes the second call of this thread, to which the caller must be locked,
+// fail with EIO, and every later one.
+func failSecondSyscall(nr uint32) error {
+	fd, err := filterSyscall(nr, unix.SECCOMP_RET_USER_NOTIF, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	if err != nil {
+		return err
+	}
+	go func() { // ends with the process
+		for first := true; ; first = false {
+			var call struct { // seccomp_notif
+				id         uint64
+				pid, flags uint32
+				data       [64]byte
+			}
+			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call))); errno != 0 {
+				panic(errno)
+			}
+			answer := struct { // seccomp_notif_resp
+				id, value uint64
+				error     int32
+				flags     uint32
+			}{id: call.id, error: -int32(unix.EIO)}
+			if first {
+				answer.error, answer.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+			}
+			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))); errno != 0 {
+				panic(errno)
+			}
+		}
+	}()
 	return nil
+}
+
+// readsAfterTheLastSync prints what is wrong with readers of a store whose commit was written
+// but for the sync of the page that makes it visible.
+func readsAfterTheLastSync(args []string) int {
+	ctx := context.Background()
+	s, err := Open(ctx, testOptions(args[0]))
+	if err == nil {
+		err = s.Update(ctx, bulky("before", 1000))
+	}
+	if err != nil {
+		fmt.Println("cannot begin:", err)
+		return 1
+	}
+	var cannot error
+	failed := s.Update(ctx, func(tx *Tx) error {
+		runtime.LockOSThread() // the writer's goroutine, which commits
+		cannot = failSecondSyscall(unix.SYS_FDATASYNC)
+		return errors.Join(cannot, tx.ReserveSandbox("during", testTime))
+	})
+	if cannot != nil || !errors.Is(failed, ErrReadOnly) {
+		fmt.Println("the sync did not fail:", cannot, failed)
+		return 1
+	}
+	visible := false
+	if err := s.db.View(func(b *bolt.Tx) error { _, visible = (&Tx{bolt: b}).SandboxReserved("during"); return nil }); err != nil || !visible {
+		fmt.Println("bbolt does not show the refused transaction:", err)
+		return 1
+	}
+	err = s.View(ctx, func(tx *Tx) error {
+		if _, shown := tx.SandboxReserved("during"); shown {
+			fmt.Println("a reader gets what was refused")
+		}
+		return nil
+	})
+	if f := fault.Of(err); !errors.Is(err, ErrReadOnly) || !errdefs.IsUnavailable(err) || f.Reason != agboxv1.ErrorReason_STORE_FAILED {
+		fmt.Println("wrong error of a reader:", err)
+		return 1
+	}
+	if err := s.Close(); err != nil {
+		fmt.Println("at the end:", err)
+		return 1
+	}
+	return 0
+}
+
+// The last sync of a commit is that of the page that makes it visible, so bbolt shows it.
+func TestAReaderNeverSeesATransactionThatWasRefused(t *testing.T) {
+	if out, err := child("unsynced", t.TempDir()).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // writeWithoutSync prints what is wrong with a store whose fsync fails.

@@ -28,6 +28,7 @@ var children = map[string]func(args []string) int{
 	"write":    writeUntilKilled,
 	"fill":     fillUnderLimit,
 	"nosync":   writeWithoutSync,
+	"unsynced": readsAfterTheLastSync,
 }
 
 func TestMain(m *testing.M) {

@@ -70,8 +70,10 @@ func (s *Store) SetEngine(ctx context.Context, engine *storev1.Engine) error {
 }
 
 // View runs fn in its own read transaction, which sees what was committed before
-// it began. What it sees is on the disk, and has been passed on by OnCommit, unless a sync
-// has failed: who reads the store and then what is in memory finds nothing older there. fn must be short: while
+// it began. What it sees is on the disk, and has been passed on by OnCommit: who reads the
+// store and then what is in memory finds nothing older there. After a failed sync bbolt may
+// show the transaction whose callers were refused; then View fails with ErrReadOnly as
+// Update does. fn must be short: while
 // it runs, bbolt cannot reuse the pages that it sees, and Close waits for it. Neither fn
 // nor a function given to OnCommit may call Update or View, nor may a caller hold a lock
 // that such a function takes.
@@ -90,6 +92,9 @@ func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 			case <-*over:
 			case <-ctx.Done():
 				return ctx.Err()
+			}
+			if int64(b.ID()) > s.published.Load() { // its last sync failed
+				return readOnly(s.path, *s.stopped.Load())
 			}
 		}
 		return fn(&Tx{bolt: b, secretKeys: s.keys})

@@ -30,7 +30,7 @@ const maxBatch = 256
 // STORE_FAILED, and later updates can succeed (for example once disk space is
 // free). After a failed fsync it is unknown what has reached the disk: all later
 // updates fail with ErrReadOnly until the database is opened again. Reads still
-// work and may show the last batch. After Close the error is ErrClosed.
+// work unless they would show the failed batch. After Close the error is ErrClosed.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
