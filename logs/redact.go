@@ -15,8 +15,9 @@ const (
 	// minValue is the length from which a value is replaced, in bytes. A shorter one, such
 	// as "true", would be found in output that has nothing to do with it.
 	minValue = 8
-	// holdTime is how long the end of the output is held back because it may be the beginning
-	// of a value. A terminal that echoes what is typed must not be late for people.
+	// holdTime is how long a stream must pause until its end is written, which is held back
+	// because it may be the beginning of a value. A terminal that echoes what is typed must not
+	// be late for people. A byte is held back for at most the length of a value times this.
 	holdTime = 50 * time.Millisecond
 
 	// gram is how many bytes are looked up at once.
@@ -179,26 +180,28 @@ func (r *Redactor) beginning(p []byte, from int) int {
 // beginning of a value.
 type held struct {
 	data [2][]byte
-	// now is when the newest output was read, and since when the timer runs.
-	now, since time.Time
-	timer      *time.Timer
+	// now is when the newest output was read, of either stream.
+	now time.Time
+	// since is when the timer of a stream was started.
+	since [2]time.Time
+	timer [2]*time.Timer
 }
 
 // redactLocked returns output without values and without what is held back, which is added to
-// the next. With last, nothing is held back. The bytes that it got stay as they are.
-func (w *Writer) redactLocked(data [2][]byte, runs []Run, last bool) ([2][]byte, []Run) {
+// the next. Of the streams in last, nothing is held back. The bytes that it got stay as they are.
+func (w *Writer) redactLocked(data [2][]byte, runs []Run, last [2]bool) ([2][]byte, []Run) {
 	var edits [2]edit
 	same := true
 	for i := range data {
 		e := &edits[i]
-		if len(data[i]) == 0 && !last {
+		if len(data[i]) == 0 && !last[i] {
 			continue
 		}
 		e.whole = data[i]
 		if len(w.held.data[i]) > 0 {
 			e.whole = slices.Concat(w.held.data[i], data[i])
 		}
-		e.found, e.rest = w.redactor.find(e.whole, last)
+		e.found, e.rest = w.redactor.find(e.whole, last[i])
 		same = same && len(e.whole) == len(data[i]) && len(e.found) == 0 && e.rest == len(e.whole)
 		e.read = len(e.whole) - len(data[i])
 	}
@@ -272,47 +275,54 @@ func (w *Writer) writeRedacted(now time.Time, data [2][]byte, runs []Run) {
 	defer w.redactMu.Unlock()
 	w.last.Store(max(int64(now.Sub(w.made)), 0))
 	w.held.now = now
-	out, kept := w.redactLocked(data, runs, false)
+	out, kept := w.redactLocked(data, runs, [2]bool{})
 	w.writeRuns(now, out, kept)
 	for i := range data {
 		if len(data[i]) > 0 && len(w.held.data[i]) > 0 {
-			w.holdLocked()
-			break
+			w.holdLocked(i)
 		}
 	}
 }
 
-// holdLocked sees to it that what is held back is written after a pause.
-func (w *Writer) holdLocked() {
-	w.held.since = time.Now()
-	if w.held.timer == nil {
-		w.held.timer = time.AfterFunc(holdTime, func() { w.gate(w.flushOld) })
+// holdLocked sees to it that what is held back of a stream is written after a pause of that
+// stream: what the other one has meanwhile does not delay it.
+func (w *Writer) holdLocked(i int) {
+	w.held.since[i] = time.Now()
+	if w.held.timer[i] == nil {
+		w.held.timer[i] = time.AfterFunc(holdTime, func() { w.gate(func() { w.flushOld(i) }) })
 	} else {
-		w.held.timer.Reset(holdTime)
+		w.held.timer[i].Reset(holdTime)
 	}
 }
 
-// flushOld is Flush unless there was output meanwhile, for which the timer runs again.
-func (w *Writer) flushOld() {
+// flushOld flushes a stream unless it had output meanwhile, for which the timer runs again.
+func (w *Writer) flushOld(i int) {
 	w.redactMu.Lock()
 	defer w.redactMu.Unlock()
-	if time.Since(w.held.since) >= holdTime {
-		w.flushLocked()
+	if time.Since(w.held.since[i]) >= holdTime {
+		w.flushLocked(i)
 	}
 }
 
-// Flush writes what is held back because it may be the beginning of a value.
+// Flush writes what is held back because it may be the beginning of a value, first what is
+// older.
 func (w *Writer) Flush() {
 	w.redactMu.Lock()
 	defer w.redactMu.Unlock()
-	w.flushLocked()
+	if w.held.since[1].Before(w.held.since[0]) {
+		w.flushLocked(1)
+	}
+	w.flushLocked(0)
+	w.flushLocked(1)
 }
 
-func (w *Writer) flushLocked() {
-	if len(w.held.data[0])+len(w.held.data[1]) == 0 {
+func (w *Writer) flushLocked(i int) {
+	if len(w.held.data[i]) == 0 {
 		return
 	}
-	w.held.timer.Stop()
-	data, runs := w.redactLocked([2][]byte{}, []Run{{Stream: Stdout}, {Stream: Stderr}}, true)
+	w.held.timer[i].Stop()
+	var last [2]bool
+	last[i] = true
+	data, runs := w.redactLocked([2][]byte{}, []Run{{Stream: Stdout + Stream(i)}}, last)
 	w.writeRuns(w.held.now, data, runs)
 }

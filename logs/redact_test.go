@@ -17,7 +17,6 @@ const (
 	other    = "rZr-0123456789abcdef0123456789abcdef0123456789"
 )
 
-// masked is what the log should have: the oracle, which knows nothing of Redactor.
 func TestALateTimerLeavesWhatIsNewerHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, path := openDir(t)
@@ -40,6 +39,7 @@ func TestALateTimerLeavesWhatIsNewerHeldBack(t *testing.T) {
 	})
 }
 
+// masked is what the log should have: the oracle, which knows nothing of Redactor.
 func masked(text string, values ...string) string {
 	slices.SortFunc(values, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	var pairs []string
@@ -142,6 +142,46 @@ func TestTheBeginningOfAValueIsHeldBackOnlyForAMoment(t *testing.T) {
 		}
 		must(t, w.Close())
 	})
+}
+
+// Both streams may be held back. What one of them has meanwhile must not delay the other.
+func TestAStreamIsHeldBackNoLongerBecauseTheOtherGoesOn(t *testing.T) {
+	d, path := openDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := redacting(t, d, "e", token)
+		w.gate = func(fn func()) { fn() }
+		w.Write(Stderr, time.Now(), []byte("Name: s")) // a prompt whose end may begin the value
+		for range 10 {
+			time.Sleep(holdTime / 5)
+			w.Write(Stdout, time.Now(), []byte("...\n"+token[:2]))
+		}
+		synctest.Wait()
+		if got := string(readFile(t, path, StderrName("e"))); got != "Name: s" {
+			t.Errorf("stderr has %q while stdout goes on", got)
+		}
+		w.Write(Stdout, time.Now(), []byte(token[2:]+"\n"))
+		if got := string(readFile(t, path, StdoutName("e"))); strings.Count(got, token[:2]) != 9 || !strings.HasSuffix(got, "\n"+Mask+"\n") {
+			t.Errorf("stdout has %q", got)
+		}
+		must(t, w.Close())
+	})
+}
+
+func TestAFlushWritesBothStreamsInTheOrderInWhichTheyWereHeldBack(t *testing.T) {
+	for _, first := range []Stream{Stdout, Stderr} {
+		d, _ := openDir(t)
+		second := Stdout + Stderr - first
+		w := redacting(t, d, "e", token)
+		w.Write(first, testTime, []byte(token[:3]))
+		w.Write(second, testTime, []byte(token[:4]))
+		w.Flush()
+		r := open(t, d, "e", Cursor{})
+		if got, want := drain(t, r, 100), []piece{{first, token[:3]}, {second, token[:4]}}; !slices.Equal(got, want) {
+			t.Errorf("the log has %v, want %v", got, want)
+		}
+		must(t, r.Close())
+		must(t, w.Close())
+	}
 }
 
 func TestWhichValuesAreReplaced(t *testing.T) {
