@@ -40,7 +40,7 @@ type Options struct {
 	// Probe reports whether the engine is usable now.
 	Probe func(ctx context.Context) error
 	// Local reports whether the engine has an image; nil if all are taken for local.
-	Local func(ctx context.Context, want runtime.ImageRequest) bool
+	Local func(ctx context.Context, want runtime.ImageRequest) (bool, error)
 	// Host checks host paths that sandboxes mount or copy.
 	Host hostfiles.Checker
 	// Paths are the paths of this install, which no sandbox may mount.
@@ -57,7 +57,7 @@ type Controller struct {
 	engine    Engine
 	sandboxes Sandboxes
 	probe     func(ctx context.Context) error
-	local     func(ctx context.Context, want runtime.ImageRequest) bool
+	local     func(ctx context.Context, want runtime.ImageRequest) (bool, error)
 	host      hostfiles.Checker
 	paths     paths.Install
 	rules     protovalidate.Validator

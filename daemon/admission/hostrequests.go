@@ -33,7 +33,7 @@ func (c *Controller) HostRequests(ctx context.Context, req *agboxv1.CreateSandbo
 // HostRequests lists what the files of a request demand of the host. It does not list
 // create_spec, which comes from the caller itself. pulled reports whether the engine would ask a
 // registry for the image of a container; nil means that it asks none.
-func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result, pulled func(pullable) bool) *agboxv1.HostRequests {
+func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result, pulled func(pullable) (bool, error)) *agboxv1.HostRequests {
 	list := newRequestList(req, result)
 	list.pulled = pulled
 	return list.requests()
@@ -62,7 +62,7 @@ func (l *requestList) requests() *agboxv1.HostRequests {
 }
 
 // stillAgreed refuses files that request something else of the host than what the caller
-// agreed to.
+// agreed to. If the engine does not say which images it has, that may be all that is new.
 func (l *requestList) stillAgreed() error {
 	if l.req.GetAgreed() == nil {
 		return nil
@@ -72,6 +72,9 @@ func (l *requestList) stillAgreed() error {
 		// The engine has the image by now.
 		return r.GetKind() == pullKind && !slices.ContainsFunc(now, func(n *agboxv1.HostRequest) bool { return proto.Equal(n, r) })
 	})
+	if l.unanswered != nil && !slices.EqualFunc(before, now, func(a, b *agboxv1.HostRequest) bool { return proto.Equal(a, b) }) {
+		return l.unanswered
+	}
 	for i := range max(len(before), len(now)) {
 		switch {
 		case i >= len(now):
@@ -138,7 +141,9 @@ type requestList struct {
 	// request use the same answer.
 	links map[string]string
 	// pulled reports whether the engine pulls an image; nil if it pulls none.
-	pulled func(image pullable) bool
+	pulled func(image pullable) (bool, error)
+	// unanswered is an error of pulled.
+	unanswered error
 	// published means that the request is of a client of the published contract.
 	published bool
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/fault"
@@ -358,7 +360,7 @@ func TestANoticeSaysWhyGitWillNotWork(t *testing.T) {
 func TestAnImageThatTheEngineFetchesIsARequestOfItsFile(t *testing.T) {
 	here := map[string]bool{"here": true}
 	c := bare(t)
-	c.local = func(_ context.Context, want runtime.ImageRequest) bool { return here[want.Ref] }
+	c.local = func(_ context.Context, want runtime.ImageRequest) (bool, error) { return here[want.Ref], nil }
 	ask := func(yaml string, flags *agboxv1.CreateSpec) (*agboxv1.CreateSandboxRequest, string) {
 		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte(yaml), ConfigDir: folder(t), CreateSpec: flags}
 		var lines []string
@@ -398,5 +400,18 @@ func TestAnImageThatTheEngineFetchesIsARequestOfItsFile(t *testing.T) {
 	here["there"] = false
 	if err := still(); err == nil || !strings.Contains(err.Error(), "now requests pull there") {
 		t.Errorf("an image that was removed meanwhile: %v", err)
+	}
+	silent := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "The engine does not answer.")
+	c.local = func(context.Context, runtime.ImageRequest) (bool, error) { return false, silent }
+	if err := still(); fault.ReasonOf(err) != agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
+		t.Errorf("an engine that does not say whether it has an image: %v", err)
+	}
+	asked, got := ask("image: there\n", nil)
+	if want := "pull there, which the engine fetches from docker.io"; got != want {
+		t.Errorf("while the engine does not answer, the question has %q", got)
+	}
+	asked.Agreed = c.HostRequests(t.Context(), asked, c.merge(asked))
+	if req = asked; still() != nil {
+		t.Errorf("the pull was agreed to: %v", still())
 	}
 }

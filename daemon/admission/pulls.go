@@ -22,33 +22,41 @@ type pullable interface {
 }
 
 // pulled returns a function that reports whether the engine would ask a registry for the
-// image of a container. An engine that does not answer has no image.
-func (c *Controller) pulled(ctx context.Context) func(pullable) bool {
+// image of a container. Its error means that the engine does not answer.
+func (c *Controller) pulled(ctx context.Context) func(pullable) (bool, error) {
 	if c.local == nil {
 		return nil
 	}
-	return func(of pullable) bool {
+	return func(of pullable) (bool, error) {
 		switch of.GetPullPolicy() {
 		case agboxv1.PullPolicy_PULL_POLICY_ALWAYS:
-			return true
+			return true, nil
 		case agboxv1.PullPolicy_PULL_POLICY_NEVER:
-			return false
+			return false, nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, abilitiesWithin)
 		defer cancel()
-		return !c.local(ctx, runtime.ImageRequest{Ref: of.GetImage(), Platform: of.GetPlatform(), Policy: runtime.PullNever})
+		here, err := c.local(ctx, runtime.ImageRequest{Ref: of.GetImage(), Platform: of.GetPlatform(), Policy: runtime.PullNever})
+		return !here, err
 	}
 }
 
 // image adds the image of a container if the engine asks this machine or an address for it,
-// and otherwise if it pulls the image from a registry.
+// and otherwise if it pulls the image from a registry. It may have to pull one of which it
+// does not say whether it has it.
 func (l *requestList) image(of pullable, who string, path []any) {
 	name, at := of.GetImage(), slices.Concat(path, []any{"image"})
 	switch {
 	case name == "" || l.origin(at) == nil:
 	case feature.Near(name):
 		l.add(at, "image", true, "%s%s: the engine asks this machine or an address near it", who, name)
-	case l.pulled != nil && l.pulled(of):
+	case l.pulled != nil:
+		pulled, err := l.pulled(of)
+		if err != nil {
+			l.unanswered = err
+		} else if !pulled {
+			return
+		}
 		l.add(at, pullKind, false, "%s%s, which the engine fetches from %s", who, name, registryOf(name))
 	}
 }

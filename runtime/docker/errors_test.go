@@ -125,6 +125,23 @@ func TestHostComesFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// An engine that is slow or fails has not said that it lacks the image.
+func TestOnlyAnAnswerOfTheEngineSaysThatItHasNoImage(t *testing.T) {
+	status := http.StatusNotFound
+	e := standIn(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(`{"message":"of a test"}`))
+	})
+	want := runtime.ImageRequest{Ref: "busybox"}
+	if here, err := e.HasImage(t.Context(), want); here || err != nil {
+		t.Errorf("without the image: %v, %v", here, err)
+	}
+	status = http.StatusInternalServerError
+	if here, err := e.HasImage(t.Context(), want); here || err == nil {
+		t.Errorf("an engine that fails: %v, %v", here, err)
+	}
+}
+
 func TestHangingEngineIsUnavailableAtTheDeadline(t *testing.T) {
 	release := make(chan struct{})
 	e := standIn(t, func(_ http.ResponseWriter, r *http.Request) {

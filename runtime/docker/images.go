@@ -19,11 +19,15 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// HasImage reports whether the engine has an image, so that it asks no registry for it.
-func (e *Engine) HasImage(ctx context.Context, want runtime.ImageRequest) bool {
+// HasImage reports whether the engine has an image, so that it asks no registry for it. An
+// engine that does not answer is an error.
+func (e *Engine) HasImage(ctx context.Context, want runtime.ImageRequest) (bool, error) {
 	want.Policy = runtime.PullNever
 	_, err := e.EnsureImage(ctx, want, nil)
-	return err == nil
+	if errdefs.IsNotFound(err) || errdefs.IsInvalidArgument(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // EnsureImage returns the local image, or pulls it first, according to the policy.
