@@ -71,7 +71,9 @@ func run() error {
 	if problem := compareMounts(cfg.Boot, *link); problem != nil {
 		return mountError{*problem, cfg.Boot.GetMounts()[problem.Index]}
 	}
-	if err := supervisor.MatchUser(cfg); err != nil {
+	if err := supervisor.MatchUser(cfg); errors.Is(err, supervisor.ErrHomeUnfinished) {
+		fmt.Fprintln(os.Stderr, "agbox-init:", err)
+	} else if err != nil {
 		// Programs of another user may not need to write the folder.
 		fmt.Fprintln(os.Stderr, "agbox-init: the user of commands keeps its ids:", err)
 	}

@@ -17,14 +17,19 @@ import (
 )
 
 const (
-	// matchWithin bounds the time that the home takes. It is less than the daemon waits for
-	// a new supervisor.
+	// matchWithin bounds the time that the home takes at one start; the next one goes on. It is
+	// less than the daemon waits for a new supervisor.
 	matchWithin = 15 * time.Second
 	// matchDepth bounds the depth of folders in the home, and so the open descriptors.
 	matchDepth = 64
+	// maxUnfinished bounds the note of an unfinished home, in bytes.
+	maxUnfinished = 64
 	// unmapped is the id that the kernel shows for one that has none in a user namespace.
 	unmapped = 65534
 )
+
+// ErrHomeUnfinished means that the user has its new ids, and a part of its home not yet.
+var ErrHomeUnfinished = errors.New("not all of the user's home belongs to its new ids yet: the next start goes on with it")
 
 // userIDs are the ids of a user.
 type userIDs struct{ uid, gid int }
@@ -33,8 +38,12 @@ type userIDs struct{ uid, gid int }
 // match_user: in the user files, and for what the user owns in its home. It must run before
 // any process does. Root, a number, and a folder of root are left alone.
 //
-// The entry in passwd is changed last. So a supervisor that is killed before does it again.
-func MatchUser(cfg Config) error {
+// The entry in passwd is changed last. So a supervisor that is killed before does it again. If
+// the time does not suffice for the home, the error is ErrHomeUnfinished, and a note beside
+// passwd names the old ids for the next start.
+func MatchUser(cfg Config) error { return matchUser(cfg, time.Now().Add(matchWithin)) }
+
+func matchUser(cfg Config, until time.Time) error {
 	name, _, _ := strings.Cut(cfg.Boot.GetUser(), ":")
 	if _, err := strconv.Atoi(name); cfg.Boot.GetMatchUser() == "" || name == "" || err == nil {
 		return nil
@@ -61,8 +70,9 @@ func MatchUser(cfg Config) error {
 	if found.gid == 0 || want.gid == 0 || want.gid == unmapped || hasID(group, want.gid) && hasID(group, found.gid) {
 		want.gid = found.gid
 	}
+	g := giver{from: *found, to: want, until: until}
 	if *found == want {
-		return nil
+		return goOn(cfg, home, g)
 	}
 	// What cannot be replaced is found before the home is given away.
 	var files []*userFile
@@ -83,15 +93,65 @@ func MatchUser(cfg Config) error {
 		return err
 	}
 	files = append(files, f)
-	if err := giveHome(home, cfg.Boot.GetVolumes(), *found, want); err != nil {
+	late, err := g.home(home, cfg.Boot.GetVolumes())
+	if err != nil {
 		return err
+	}
+	if late {
+		if err := writeUnfinished(unfinishedIn(cfg.Passwd), g.from); err != nil {
+			return err
+		}
 	}
 	for _, f := range files {
 		if err := f.replace(); err != nil {
 			return err
 		}
 	}
+	if late {
+		return ErrHomeUnfinished
+	}
 	return nil
+}
+
+// goOn gives what an earlier start did not reach.
+func goOn(cfg Config, home string, g giver) error {
+	note := unfinishedIn(cfg.Passwd)
+	raw, err := readUserFile(note)
+	if raw == nil || err != nil {
+		return err
+	}
+	parts := fields(raw[:min(len(raw), maxUnfinished)])
+	if g.from = (userIDs{number(parts, 0), number(parts, 1)}); g.from.uid > 0 && g.from.gid >= 0 {
+		if g.from.gid == 0 {
+			g.from.gid = g.to.gid // a group of root is not handed over
+		}
+		late, err := g.home(home, cfg.Boot.GetVolumes())
+		if err != nil {
+			return err
+		}
+		if late {
+			return ErrHomeUnfinished
+		}
+	}
+	return os.Remove(note)
+}
+
+// unfinishedIn returns the path of the note of an unfinished home.
+func unfinishedIn(passwd string) string {
+	return filepath.Join(filepath.Dir(passwd), "."+filepath.Base(passwd)+".agbox-home")
+}
+
+// writeUnfinished is called before any process runs, when passwd was found behind no link.
+func writeUnfinished(note string, old userIDs) error {
+	if err := os.Remove(note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(note, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(file, "%d:%d\n", old.uid, old.gid)
+	return errors.Join(err, file.Sync(), file.Close())
 }
 
 // ownerOf returns the ids of the owner of a folder that is behind no link: the sandbox can put one
@@ -246,33 +306,35 @@ func (f *userFile) drop() {
 	_ = unix.Close(f.dir)               // only used to name files
 }
 
-// giveHome gives a user with new ids what it owns in its home, and in volumes there. It
-// follows no links and leaves what is mounted from the host: that is not the sandbox's. What
-// it does not reach in time keeps its owner. If the home itself cannot be given, nothing is.
-func giveHome(home string, volumes []string, from, to userIDs) error {
+type giver struct {
+	from, to userIDs
+	until    time.Time
+	// late is true once it has left something out because the time was over.
+	late bool
+}
+
+// home gives a user with new ids what it owns in its home, and in volumes there. It follows
+// no links and leaves what is mounted from the host: that is not the sandbox's. What it does
+// not reach in time keeps its owner; then late is true. If the home itself cannot be given,
+// nothing is.
+func (g *giver) home(home string, volumes []string) (late bool, err error) {
 	if !filepath.IsAbs(home) || filepath.Clean(home) == "/" {
-		return nil
+		return false, nil
 	}
-	g := giver{from: from, to: to, until: time.Now().Add(matchWithin)}
 	if err := g.tree(home, unix.RESOLVE_NO_XDEV); err != nil {
-		return err
+		return false, err
 	}
 	for _, target := range volumes {
 		if strings.HasPrefix(filepath.Clean(target)+"/", filepath.Clean(home)+"/") {
 			_ = g.tree(target, 0) // it may be read-only
 		}
 	}
-	return nil
-}
-
-type giver struct {
-	from, to userIDs
-	until    time.Time
+	return g.late, nil
 }
 
 // tree gives a folder and what is in it. One that is missing, behind a link or, with
 // RESOLVE_NO_XDEV, on a mount is left alone.
-func (g giver) tree(path string, resolve uint64) error {
+func (g *giver) tree(path string, resolve uint64) error {
 	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: "/", Err: err}
@@ -294,7 +356,7 @@ func (g giver) tree(path string, resolve uint64) error {
 }
 
 // give changes the owner of an open file, as far as that was the user.
-func (g giver) give(fd int) error {
+func (g *giver) give(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -313,11 +375,11 @@ func (g giver) give(fd int) error {
 }
 
 // inside gives what is in a folder.
-func (g giver) inside(folder *os.File, depth int) {
+func (g *giver) inside(folder *os.File, depth int) {
 	for depth > 0 {
 		entries, err := folder.ReadDir(256)
 		for _, entry := range entries {
-			if time.Now().After(g.until) {
+			if g.late = g.late || !time.Now().Before(g.until); g.late {
 				return
 			}
 			g.entry(folder, entry, depth)
@@ -328,7 +390,7 @@ func (g giver) inside(folder *os.File, depth int) {
 	}
 }
 
-func (g giver) entry(folder *os.File, entry fs.DirEntry, depth int) {
+func (g *giver) entry(folder *os.File, entry fs.DirEntry, depth int) {
 	open := func(dir int, name string, flags uint64) (int, error) {
 		return unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV})
 	}

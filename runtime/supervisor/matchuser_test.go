@@ -1,10 +1,14 @@
 package supervisor
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -78,7 +82,6 @@ func (m *matching) match(t *testing.T) {
 }
 
 func TestTheUserGetsTheIDsOfTheFoldersOwner(t *testing.T) {
-	const after = "root:x:0:0::/root:/bin/sh\nother:x:4500:4500::/:/bin/sh\nagent:x:4321:4322:a:HOME:/bin/sh\nlast:x:9:9::/:/bin/sh"
 	m := newMatching(t, 4321, 4322)
 	given := userIDs{4321, 4322}
 	owners := map[string]userIDs{
@@ -87,7 +90,7 @@ func TestTheUserGetsTheIDsOfTheFoldersOwner(t *testing.T) {
 	}
 	for range 2 {
 		m.match(t)
-		m.wants(t, after, "root:x:0:\nagent:x:4322:other\ndisk:x:4700:\n", owners)
+		m.wants(t, usersGiven, groupsGiven, owners)
 	}
 	if st, err := os.Stat(m.cfg.Group); err != nil || st.Mode() != 0o640 {
 		t.Errorf("the mode is %v, %v", st.Mode(), err)
@@ -200,4 +203,90 @@ func TestWhatIsMountedInTheHomeKeepsItsOwner(t *testing.T) {
 	m.match(t)
 	m.wants(t, strings.Replace(usersBefore, "4100:4200", "4321:4322", 1), strings.Replace(groupsBefore, "4200", "4322", 1),
 		map[string]userIDs{"home": {4321, 4322}, "home/a": {4100, 4200}, "home/a/b/own": {4100, 4200}})
+}
+
+const (
+	usersGiven  = "root:x:0:0::/root:/bin/sh\nother:x:4500:4500::/:/bin/sh\nagent:x:4321:4322:a:HOME:/bin/sh\nlast:x:9:9::/:/bin/sh"
+	groupsGiven = "root:x:0:\nagent:x:4322:other\ndisk:x:4700:\n"
+)
+
+// The time of a start may not suffice for a large home.
+func TestAHomeThatIsNotFinishedInTimeIsFinishedByLaterStarts(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	for range 2 { // the second goes on by the note, and has no time either
+		if err := matchUser(m.cfg, time.Now()); !errors.Is(err, ErrHomeUnfinished) {
+			t.Errorf("without time: %v", err)
+		}
+		m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home": {4321, 4322}, "home/a/b/own": {4100, 4200}})
+	}
+	m.match(t)
+	m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home/a/b/own": {4321, 4322}, "home/roots": {0, 0}, "beside": {4100, 4200}})
+	if left, err := filepath.Glob(filepath.Join(m.dir, ".*agbox*")); err != nil || len(left) > 0 {
+		t.Errorf("%q is left, %v", left, err)
+	}
+}
+
+// A sandbox can write the note: what is in it never gives away what is of root.
+func TestAForgedNoteOfAHomeGivesNothingOfRoot(t *testing.T) {
+	for _, note := range []string{"0:0\n", "0:4200", "x", ":", "4100", "-1:-1", strings.Repeat("1", 2*maxUnfinished)} {
+		m := newMatching(t, 4321, 4322)
+		m.match(t)
+		if err := os.WriteFile(unfinishedIn(m.cfg.Passwd), []byte(note), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m.match(t)
+		m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home/roots": {0, 0}, "home/a": {4321, 4322}})
+		if _, err := os.Lstat(unfinishedIn(m.cfg.Passwd)); !os.IsNotExist(err) {
+			t.Errorf("%q stays: %v", note, err)
+		}
+	}
+}
+
+func TestAVolumeInTheHomeThatIsReadOnlyKeepsItsOwner(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	volume := filepath.Join(m.home, "a")
+	m.cfg.Boot.Volumes = append(m.cfg.Boot.Volumes, volume)
+	if err := unix.Mount(volume, volume, "", unix.MS_BIND, ""); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(volume, unix.MNT_DETACH) })
+	if err := unix.Mount("", volume, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	m.match(t)
+	m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home": {4321, 4322}, "home/a": {4100, 4200}})
+}
+
+// After a power cut, a rename of a file that was not synced may leave an empty passwd.
+func TestAUserFileThatCannotBeSyncedReplacesNothing(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	var cannot, failed error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine, and its filter with it
+		if cannot = failFsync(); cannot == nil {
+			failed = MatchUser(m.cfg)
+		}
+	}()
+	<-done
+	if cannot != nil || !errors.Is(failed, unix.EIO) {
+		t.Fatalf("the sync fails with %v (%v)", failed, cannot)
+	}
+	m.wants(t, usersBefore, groupsBefore, map[string]userIDs{"home": {4100, 4200}})
+}
+
+// failFsync makes fsync of this thread fail with EIO.
+func failFsync() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FSYNC, Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
 }
