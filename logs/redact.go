@@ -109,6 +109,16 @@ func (r *Redactor) find(p []byte, last bool) (found []span, rest int) {
 	}
 }
 
+// Replace returns p, which is a text of its own, with Mask for the values. r may be nil.
+func (r *Redactor) Replace(p []byte) []byte {
+	if r == nil {
+		return p
+	}
+	e := edit{whole: p}
+	e.found, e.rest = r.find(p, true)
+	return e.output()
+}
+
 // next returns the first value in p that begins at from or later.
 func (r *Redactor) next(p []byte, from int) span {
 	step := r.window - gram + 1

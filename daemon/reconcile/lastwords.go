@@ -13,28 +13,40 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/secrets"
+	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime"
 )
 
 const (
 	// lastLines and lastBytes bound the part of a service's log that goes into an event.
 	lastLines, lastBytes = 5, 600
+	// keptBytes is how much is read for that: a value of a secret variable that is cut could
+	// not be recognized.
+	keptBytes = 64 << 10
 	// lastWordsTimeout bounds reading it, because the event waits for it.
 	lastWordsTimeout = 2 * time.Second
 )
 
 // withLastWords adds the last output of a service to the event of its failure. It usually
-// shows the reason.
-func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o machine.Observation) *agboxv1.SandboxEvent {
+// shows the reason. The event is stored and shown, so it gets no value of a secret variable.
+func (l *Loop) withLastWords(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent, o machine.Observation) *agboxv1.SandboxEvent {
 	d := ev.GetService()
 	c := o.Services[d.GetName()].Container
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_SERVICE_FAILED || c == nil {
 		return ev
 	}
+	revealed, err := l.ledger.Reveal(ctx, sb)
+	if err != nil {
+		l.log.Debug("the output of a service may have secrets that cannot be recognized", "sandbox_id", sb.ID, "error", err)
+		return ev
+	}
+	secret := redactor(revealed.Spec)
 	said := ""
-	add := func(kind, words string) {
-		if words != "" {
+	add := func(kind string, raw []byte) {
+		if words := oneLine(secret.Replace(raw)); words != "" {
 			said += fmt.Sprintf(" %s: %s", kind, words)
 		}
 	}
@@ -53,7 +65,22 @@ func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o ma
 	return ev
 }
 
-func (l *Loop) lastOutput(ctx context.Context, containerID string) string {
+// redactor finds the values of the secret variables of a sandbox; nil if it has none.
+func redactor(s *agboxv1.CreateSpec) *logs.Redactor {
+	var values []string
+	add := func(envs map[string]string, marked []string) {
+		for _, name := range secrets.Names(envs, marked) {
+			values = append(values, envs[name])
+		}
+	}
+	add(s.GetEnvs(), s.GetSecretEnvs())
+	for _, service := range s.GetServices() {
+		add(service.GetEnvs(), service.GetSecretEnvs())
+	}
+	return logs.NewRedactor(values)
+}
+
+func (l *Loop) lastOutput(ctx context.Context, containerID string) []byte {
 	out := new(tail)
 	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
 		return l.engine.ContainerLogs(ctx, containerID, runtime.LogOptions{Tail: lastLines}, out, out)
@@ -61,10 +88,10 @@ func (l *Loop) lastOutput(ctx context.Context, containerID string) string {
 	if err != nil {
 		l.log.Debug("the log of a service could not be read", "container_id", containerID, "error", err)
 	}
-	return oneLine(out.bytes())
+	return out.bytes()
 }
 
-func (l *Loop) healthOutput(ctx context.Context, containerID string) string {
+func (l *Loop) healthOutput(ctx context.Context, containerID string) []byte {
 	var words string
 	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
 		c, err := l.engine.InspectContainer(ctx, containerID)
@@ -74,7 +101,7 @@ func (l *Loop) healthOutput(ctx context.Context, containerID string) string {
 	if err != nil {
 		l.log.Debug("a healthcheck's output could not be read", "container_id", containerID, "error", err)
 	}
-	return oneLine([]byte(words))
+	return []byte(words)
 }
 
 // tail keeps the last bytes of what is written to it.
@@ -86,8 +113,8 @@ type tail struct {
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept = append(t.kept, p[max(0, len(p)-lastBytes):]...)
-	t.kept = t.kept[max(0, len(t.kept)-lastBytes):]
+	t.kept = append(t.kept, p[max(0, len(p)-keptBytes):]...)
+	t.kept = t.kept[max(0, len(t.kept)-keptBytes):]
 	return len(p), nil
 }
 

@@ -171,7 +171,7 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 	case machine.RecordMain:
 		return l.recordMain(ctx, sb, nil)
 	case machine.Emit:
-		err := l.emit(ctx, sb, l.withMountProblem(sb.ID, l.withLastWords(ctx, step.Event, *o), *o))
+		err := l.emit(ctx, sb, l.withMountProblem(sb.ID, l.withLastWords(ctx, sb, step.Event, *o), *o))
 		if err == nil {
 			l.clearFailure(w, step.Event)
 			err = l.afterCopy(ctx, sb, step.Event)

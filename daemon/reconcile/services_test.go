@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -261,6 +263,41 @@ func TestAServiceThatDiesOrVanishesComesBack(t *testing.T) {
 	l.engine.Vanish(gone)
 	l.until("another container", func() bool { return l.container("app").State == runtime.StateRunning && l.container("app").ID != gone })
 	l.awaitService("a", "app", machine.Up)
+}
+
+// Its last output is in an event, which the database keeps and every client is shown.
+func TestTheLastOutputOfAServiceHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	spec, value := served(), runtime.ServiceName("a", "db") // which the engine has as the output of the service
+	spec.Services[1].Envs = map[string]string{"DB_PASSWORD": value}
+	l.createServed("a", spec)
+	l.heal()
+	l.await("a", machine.Ready)
+	l.engine.Kill(l.container("db").ID, 3)
+	l.awaitService("a", "db", machine.Down)
+	events, err := l.ledger.Events(t.Context(), "a", 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	for _, ev := range events.Events {
+		said += ev.GetService().GetErrorMessage()
+	}
+	if !strings.HasSuffix(said, "Its last output: output of "+logs.Mask) || strings.Contains(said, value) {
+		t.Errorf("the events say %q", said)
+	}
+}
+
+// What is cut off must not leave the end of a value, which nothing would recognize.
+func TestTheLastOutputIsCutAfterItsSecretsAreReplaced(t *testing.T) {
+	value := strings.Repeat("0123456789", lastBytes/5)
+	out := new(tail)
+	_, _ = out.Write([]byte("begin " + value + strings.Repeat("x", lastBytes/2)))
+	secret := redactor(&agboxv1.CreateSpec{Envs: map[string]string{"API_KEY": value}})
+	if got := oneLine(secret.Replace(out.bytes())); got != "begin "+logs.Mask+strings.Repeat("x", lastBytes/2) {
+		t.Errorf("the last output is %q", got)
+	}
 }
 
 func TestADeathThatListsDoNotShowYetIsSeen(t *testing.T) {
