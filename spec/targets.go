@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -12,6 +13,27 @@ import (
 
 // DefaultWorkspace is the path of the workspace if the spec does not set one.
 const DefaultWorkspace = "/workspace"
+
+// OnHost returns the path on the host of a folder of the primary; "" if it lies on no mount.
+func OnHost(s *agboxv1.CreateSpec, folder string) string {
+	source, longest := "", -1
+	add := func(target, from string) {
+		below, on := strings.CutPrefix(path.Clean(folder)+"/", path.Clean(target)+"/")
+		if on && len(target) > longest {
+			source, longest = path.Join(from, below), len(target)
+		}
+	}
+	if folder == "" {
+		return ""
+	}
+	for _, m := range s.GetMounts() {
+		add(m.GetTarget(), m.GetSource())
+	}
+	if w := s.GetWorkspace(); w.GetMount() {
+		add(cmp.Or(w.GetTarget(), DefaultWorkspace), w.GetSource())
+	}
+	return source
+}
 
 // supervisors are the supervisor's own paths in the primary.
 var supervisors = []string{path.Dir(paths.InContainerInit), paths.InContainerLogs}

@@ -1,9 +1,7 @@
 package admission
 
 import (
-	"cmp"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +15,7 @@ import (
 // match_user names, and cannot write there.
 func keepsIDs(result *spec.Result, resolved *agboxv1.CreateSpec) {
 	name, _, _ := strings.Cut(resolved.GetUser(), ":")
-	source := behind(resolved, resolved.GetMatchUser())
+	source := spec.OnHost(resolved, resolved.GetMatchUser())
 	if source == "" || name == "" || name == "root" {
 		return
 	}
@@ -40,26 +38,4 @@ func keepsIDs(result *spec.Result, resolved *agboxv1.CreateSpec) {
 	case resolved.GetSecurity().GetReadOnlyRoot():
 		result.Notice([]any{"user"}, "The user %s may be unable to write %s, because its id cannot be changed in a root that is read-only: write the number %d", name, source, owner.Uid)
 	}
-}
-
-// behind returns the path on the host of a folder of the container; "" if it is not on a
-// mount.
-func behind(s *agboxv1.CreateSpec, folder string) string {
-	source, longest := "", -1
-	add := func(target, from string) {
-		below, on := strings.CutPrefix(path.Clean(folder)+"/", path.Clean(target)+"/")
-		if on && len(target) > longest {
-			source, longest = path.Join(from, below), len(target)
-		}
-	}
-	if folder == "" {
-		return ""
-	}
-	for _, m := range s.GetMounts() {
-		add(m.GetTarget(), m.GetSource())
-	}
-	if w := s.GetWorkspace(); w.GetMount() {
-		add(cmp.Or(w.GetTarget(), spec.DefaultWorkspace), w.GetSource())
-	}
-	return source
 }

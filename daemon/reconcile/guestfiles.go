@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -26,6 +23,7 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec"
 )
 
 // writeGuestFiles makes the files and folders that the primary mounts: the supervisor's
@@ -121,7 +119,7 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 	if sb.Spec.GetWorkspace().GetKeepCommandDir() && sb.Spec.GetWorkingDir() == "" {
 		boot.ExecCwd, boot.Cwd = boot.GetCwd(), cmp.Or(image.WorkingDir, "/")
 	}
-	if onMount(sb.Spec, sb.Spec.GetMatchUser()) {
+	if spec.OnHost(sb.Spec, sb.Spec.GetMatchUser()) != "" {
 		boot.MatchUser = sb.Spec.GetMatchUser()
 		for _, v := range sb.Spec.GetVolumes() {
 			boot.Volumes = append(boot.Volumes, v.GetTarget())
@@ -129,20 +127,6 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 	}
 	l.setOwner(boot, info)
 	return saveBoot(l.paths.GuestBoot(sb.ID), boot)
-}
-
-// onMount reports whether a folder of the container lies on a mount of the host.
-func onMount(s *agboxv1.CreateSpec, folder string) bool {
-	targets := []string{}
-	if w := s.GetWorkspace(); w.GetMount() {
-		targets = append(targets, workspaceTarget(s))
-	}
-	for _, m := range s.GetMounts() {
-		targets = append(targets, m.GetTarget())
-	}
-	return folder != "" && slices.ContainsFunc(targets, func(target string) bool {
-		return strings.HasPrefix(path.Clean(folder)+"/", path.Clean(target)+"/")
-	})
 }
 
 // saveBoot replaces a boot configuration.
