@@ -63,13 +63,15 @@ func RemapUsers() Option {
 
 // New starts a private engine with the given images, which it copies from the machine's
 // own. At the end of the test everything is removed: processes, containers, mounts,
-// control groups, the network namespace and the folder.
+// control groups, the network namespace and the folder. What a killed test leaves is removed by
+// the next process that calls New.
 func New(t testing.TB, images []string, options ...Option) *Private {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("a private engine needs root: run the tests as root.")
 	}
-	root, err := os.MkdirTemp("/var/tmp", "abe")
+	swept.Do(func() { sweep(t) })
+	root, err := os.MkdirTemp(top, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +80,9 @@ func New(t testing.TB, images []string, options ...Option) *Private {
 		option(p)
 	}
 	t.Cleanup(func() { p.remove(t) })
+	if err := p.own(); err != nil {
+		t.Fatal(err)
+	}
 	if p.remaps { // root of the containers must reach the engine's files
 		if err := os.Chmod(root, 0o711); err != nil {
 			t.Fatal(err)

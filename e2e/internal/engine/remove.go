@@ -67,8 +67,9 @@ func (p *Private) removeContainers(ctx context.Context, t testing.TB) {
 	}
 }
 
-// killShims ends what containerd left running: containers whose removal failed.
-func (p *Private) killShims(t testing.TB) {
+// killShims ends what containerd left running: containers whose removal failed. It returns how
+// many it were.
+func (p *Private) killShims(t testing.TB) (killed int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
 		line, err := os.ReadFile(file)
@@ -78,8 +79,10 @@ func (p *Private) killShims(t testing.TB) {
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
 			t.Logf("still there, and ended now: %d %s", pid, strings.ReplaceAll(string(line), "\x00", " "))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
+			killed++
 		}
 	}
+	return killed
 }
 
 // unmount unmounts everything below the engine's folder, innermost first.
@@ -105,20 +108,24 @@ func (p *Private) unmount(t testing.TB) {
 // removeGroups removes the control groups, which are empty now. Others do not belong to
 // this engine.
 func (p *Private) removeGroups() {
+	for _, group := range p.groups() {
+		_ = unix.Rmdir(group)
+	}
+}
+
+// groups returns the control groups of the engine, innermost first.
+func (p *Private) groups() (groups []string) {
 	for _, pattern := range []string{"/sys/fs/cgroup/" + p.netns, "/sys/fs/cgroup/*/" + p.netns} {
 		roots, _ := filepath.Glob(pattern)
 		for _, root := range roots {
-			var groups []string
 			_ = filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
 				if err == nil && entry.IsDir() {
 					groups = append(groups, path)
 				}
 				return nil
 			})
-			slices.Reverse(groups)
-			for _, group := range groups {
-				_ = unix.Rmdir(group)
-			}
 		}
 	}
+	slices.Reverse(groups)
+	return groups
 }
