@@ -83,6 +83,9 @@ type AppliedWork struct {
 	// them.
 	Commits []SandboxCommit
 	Links   []CommitLink
+	// LFS are the files of which Commits have versions whose content git-lfs has inside only: it
+	// goes with the sandbox.
+	LFS []string
 	// Rewritten is set if the sandbox has commits, but not on top of the one that was copied in:
 	// there is one commit of all.
 	Rewritten bool
@@ -273,7 +276,7 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 		Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters, History: history,
 	})
 	done.Outcomes, done.Commit, done.Outside = out.Outcomes, out.Commit, out.Outside
-	done.Commits, done.Links, done.Rewritten = out.Commits, out.Links, out.Rewritten
+	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool { return slices.Contains(out.Outside, c.Path) })
 	if err == nil && !o.Check && done.Conflicts() == 0 && len(changes) > 0 {
 		err = advance(id, edits.AdvanceAll(changes))

@@ -320,6 +320,15 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 			look = append(look, printable(link)+" -> "+printable(to))
 		}
 	}
+	if n := len(done.LFS); n > 0 {
+		a.say("Of these files, the commits have versions whose content git-lfs keeps in the sandbox only: it goes with the sandbox, unless 'git lfs push' there sends it elsewhere.")
+		for _, name := range done.LFS[:min(n, maxLFS)] {
+			a.sayEach("  " + printable(name))
+		}
+		if n > maxLFS {
+			a.say("  and %d more", n-maxLFS)
+		}
+	}
 	for _, one := range done.Links {
 		if to := leadsOut(one.Path, one.Target); to != "" {
 			look = append(look, printable(one.Path)+" -> "+printable(to))
@@ -331,6 +340,9 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 	}
 	return nil
 }
+
+// maxLFS is how many files are named of which git-lfs has contents in the sandbox only.
+const maxLFS = 10
 
 // leadsOut returns the target of a link at a path if it leads out of the workspace.
 func leadsOut(path, to string) string {

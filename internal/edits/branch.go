@@ -42,6 +42,8 @@ type Committed struct {
 	// Commits are those of the sandbox, the oldest first, and Links the symbolic links in them.
 	Commits []SandboxCommit
 	Links   []Link
+	// LFS are the files of which Commits have versions whose content git-lfs has inside only.
+	LFS []string
 	// Rewritten is set if there is a History, and the commit that was copied in is not in it, or
 	// not in the repository any more.
 	Rewritten bool
@@ -69,6 +71,7 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	if err != nil {
 		return Committed{}, err
 	}
+	out.LFS = b.leftInLFS() // with what the filter of git-lfs has stored meanwhile
 	clean, news := true, false
 	for _, d := range decisions {
 		if d.Kind == Marked {
@@ -172,6 +175,8 @@ type branch struct {
 	exact bool
 	// objects reads objects of the own repository.
 	objects *objects
+	// pointers are the contents that the sandbox's commits name for git-lfs, with their paths.
+	pointers map[string]string
 	// known are commits that the target has.
 	known []string
 	// entries are the files of the tree by path, below the folder.

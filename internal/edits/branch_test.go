@@ -137,6 +137,26 @@ func TestLargeFilesOfGitLFSComeToABranch(t *testing.T) {
 	wantTree(t, "the work tree", got, tree{"a.bin": "two\x00", "moved.bin": "same\x00", "new.bin": "new\x00"})
 }
 
+// Only what git has comes with the commits of a sandbox, and git-lfs has contents beside it.
+func TestContentsThatGitLFSHasInsideOnlyAreNamed(t *testing.T) {
+	pointer := func(digit string) (id, text string) {
+		id = strings.Repeat(digit, 64)
+		return id, "version https://git-lfs.github.com/spec/v1\noid sha256:" + id + "\nsize 12345\n"
+	}
+	g := repo(t, tree{"a": "a\n"})
+	copied, in := g.head(), g.inside()
+	here, withHere := pointer("1")
+	_, before := pointer("2")
+	_, now := pointer("3")
+	in.commit("one", tree{"here.bin": withHere, "b.bin": before, "like": strings.Replace(now, "oid", "old", 1)})
+	in.commit("two", tree{"here.bin": withHere, "b.bin": now, "like": "l\n", "c.bin": before})
+	tree{here[:2] + "/" + here[2:4] + "/" + here: "content"}.write(t, filepath.Join(g.dir, ".git", "lfs", "objects"))
+	out, err := g.bringHistory(in, copied, tree{"a": "a\n"})
+	if err != nil || !slices.Equal(out.LFS, []string{"b.bin"}) && !slices.Equal(out.LFS, []string{"b.bin", "c.bin"}) {
+		t.Errorf("%v: in the sandbox only are contents of %q", err, out.LFS)
+	}
+}
+
 func TestNothingRunsOfTheSettingsOfARepository(t *testing.T) {
 	dir := t.TempDir()
 	ran, run := filepath.Join(dir, "ran"), filepath.Join(dir, "run")+" "

@@ -76,7 +76,10 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	}
 	b.own.limited = true
 	b.known = append(b.known, h.Copied)
-	changes, links, err := b.touched(h)
+	changes, links, blobs, err := b.touched(h)
+	if err == nil {
+		b.pointers, err = b.pointersOf(blobs)
+	}
 	if err == nil {
 		err = h.Agree(changes)
 	}
@@ -250,20 +253,20 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// touched returns the files that commits bring or remove, compared with each parent, and the
-// links among them.
-func (b *branch) touched(h *History) (changes []Change, links []Link, err error) {
+// touched returns the files that commits bring or remove, compared with each parent, the links
+// among them, and a path of each object of the others.
+func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[string]string, err error) {
 	args := []string{"log", "-m", "--root", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev"}
 	out, err := b.list(append(args, b.fresh(h)...)...)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	seen := make(map[string]bool)
+	seen, blobs := make(map[string]bool), make(map[string]string)
 	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
 		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
 		if len(meta) != 5 {
-			return nil, nil, fmt.Errorf("git log named a change as %q", words[i])
+			return nil, nil, nil, fmt.Errorf("git log named a change as %q", words[i])
 		}
 		mode, object := meta[1], meta[3]
 		if seen[name+"\x00"+object+mode] {
@@ -280,17 +283,20 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, err error)
 			if meta[0] == "000000" {
 				c.Before = nil
 			}
+			if !c.After.Link {
+				blobs[object] = name
+			}
 		}
 		if mode == "120000" {
 			to, err := b.objects.content(object, maxLink)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			links = append(links, Link{name, string(to)})
 		}
 		changes = append(changes, c)
 	}
-	return changes, links, nil
+	return changes, links, blobs, nil
 }
 
 // twoEntries are what an earlier commit and the tip have of a path; without an object if there is

@@ -29,6 +29,8 @@ type target struct {
 	// only the target's own settings define as they are.
 	settings map[string]string
 	filters  []string
+	// lfs is the folder in which git-lfs keeps contents.
+	lfs string
 }
 
 // copied are the settings of a target that count.
@@ -110,7 +112,7 @@ func (t *target) configure(allFilters bool) error {
 	if !filepath.IsAbs(storage) {
 		storage = filepath.Join(t.common, storage)
 	}
-	all["lfs.storage"] = storage
+	all["lfs.storage"], t.lfs = storage, storage
 	n := 0
 	for key, value := range all {
 		t.own.env = append(t.own.env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", n, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", n, value))

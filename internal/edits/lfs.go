@@ -1,0 +1,61 @@
+package edits
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// minPointer and maxPointer bound the size of what git-lfs has git store, in bytes, unless it has
+// extensions.
+const minPointer, maxPointer = 120, 200
+
+var lfsPointer = regexp.MustCompile(`^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize [0-9]+\n$`)
+
+// pointersOf returns the ids of the contents that objects of commits name for git-lfs, with their
+// paths. paths are those of the objects.
+func (b *branch) pointersOf(paths map[string]string) (map[string]string, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	var names bytes.Buffer
+	for object := range paths {
+		names.WriteString(object + "\n")
+	}
+	g := *b.own
+	g.bounded, g.limited, g.memory = true, true, listMemory
+	out, err := g.run(&names, "cat-file", "--batch-check=%(objectname) %(objectsize)")
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		object, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if size, err := strconv.Atoi(text); err != nil || size < minPointer || size > maxPointer {
+			continue
+		}
+		content, err := b.objects.content(object, maxPointer)
+		if err != nil {
+			return nil, fmt.Errorf("look for contents of git-lfs: %w", err)
+		}
+		if is := lfsPointer.FindSubmatch(content); is != nil {
+			found[string(is[1])] = paths[object]
+		}
+	}
+	return found, nil
+}
+
+// leftInLFS returns the paths whose contents the storage of git-lfs does not have.
+func (b *branch) leftInLFS() (paths []string) {
+	for id, name := range b.pointers {
+		if !exists(filepath.Join(b.lfs, "objects", id[:2], id[2:4], id)) {
+			paths = append(paths, name)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
