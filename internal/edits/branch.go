@@ -173,6 +173,8 @@ type branch struct {
 	joins map[string]twoEntries
 	// exact is set if parent is the sandbox's commit.
 	exact bool
+	// work is git with the attributes of parent; nil until it is needed.
+	work *git
 	// objects reads objects of the own repository.
 	objects *objects
 	// pointers are the contents that the sandbox's commits name for git-lfs, with their paths.

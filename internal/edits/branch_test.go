@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func repo(t *testing.T, files tree, settings ...string) repository {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_CONFIG_HOME", "")
-	g := repository{t, t.TempDir()}
+	g := repository{t: t, dir: t.TempDir()}
 	g.must("", "init", "-q", "-b", "main")
 	g.set(append([]string{"user.name=Ann", "user.email=ann@example.org"}, settings...)...)
 	files.write(t, g.dir)
@@ -49,8 +50,19 @@ func settingsOfUser(t *testing.T, text string) {
 func (g repository) files(commit string) tree {
 	g.t.Helper()
 	tr := make(tree)
-	for name := range strings.FieldsSeq(g.must("", "ls-tree", "-r", "--name-only", commit)) {
-		tr[name] = g.must("", "cat-file", "blob", commit+":"+name)
+	var names, objects []string
+	for line := range strings.Lines(g.must("", "ls-tree", "-r", commit)) {
+		words := strings.Fields(line)
+		names, objects = append(names, words[3]), append(objects, words[2]+"\n")
+	}
+	rest := g.must(strings.Join(objects, ""), "cat-file", "--batch=%(objectsize)")
+	for _, name := range names {
+		size, text, _ := strings.Cut(rest, "\n")
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		tr[name], rest = text[:n], text[n+1:]
 	}
 	return tr
 }
@@ -187,7 +199,7 @@ func TestNothingRunsOfTheSettingsOfARepository(t *testing.T) {
 	}
 	wantNone()
 	// An object that only the remote has.
-	object := strings.TrimSpace(repository{t, g.dir}.must("", "-c", "core.fsmonitor=false", "rev-parse", "main:b"))
+	object := strings.TrimSpace(repository{t: t, dir: g.dir}.must("", "-c", "core.fsmonitor=false", "rev-parse", "main:b"))
 	if err := os.Remove(filepath.Join(g.dir, ".git/objects", object[:2], object[2:])); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +219,7 @@ func TestNothingRunsOfTheSettingsOfARepository(t *testing.T) {
 // inside clones the repository as a copy into a sandbox does.
 func (g repository) inside() repository {
 	g.t.Helper()
-	in := repository{g.t, filepath.Join(g.t.TempDir(), "work")}
+	in := repository{g.t, filepath.Join(g.t.TempDir(), "work"), g.config}
 	if out, err := exec.CommandContext(g.t.Context(), "cp", "-a", g.dir, in.dir).CombinedOutput(); err != nil {
 		g.t.Fatalf("%v: %s", err, out)
 	}
@@ -408,8 +420,8 @@ func TestCommitsComeToAShallowRepository(t *testing.T) {
 	base := tree{"a": "1\n"}
 	full := repo(t, base)
 	full.commit("second", tree{"a": "2\n"})
-	g := repository{t, filepath.Join(t.TempDir(), "shallow")}
-	repository{t, t.TempDir()}.must("", "clone", "-q", "--depth=1", "file://"+full.dir, g.dir)
+	g := repository{t: t, dir: filepath.Join(t.TempDir(), "shallow")}
+	repository{t: t, dir: t.TempDir()}.must("", "clone", "-q", "--depth=1", "file://"+full.dir, g.dir)
 	g.set("user.name=Ann", "user.email=ann@example.org")
 	copied, base := g.head(), tree{"a": "2\n"}
 	in := g.inside()
@@ -448,7 +460,7 @@ func TestHostileCommitsAreRefused(t *testing.T) {
 			in.commit("flag", tree{".gitmodules": "[submodule \"x\"]\n\tpath = x\n\turl = -u./payload\n"})
 		},
 		"an object of another repository of the host": func(in repository) {
-			other := repository{in.t, in.t.TempDir()}
+			other := repository{t: in.t, dir: in.t.TempDir()}
 			other.must("", "init", "-q")
 			blob := strings.TrimSpace(other.must("secret\n", "hash-object", "-w", "--stdin"))
 			tree{"info/alternates": other.dir + "/.git/objects\n"}.write(in.t, filepath.Join(in.dir, ".git/objects"))

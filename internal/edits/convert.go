@@ -210,15 +210,15 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	}
 	for n, i := range placed {
 		object := stored[paths[n]]
-		if object == plain[n] || object == "" {
-			continue
+		c := &out[i]
+		_, f, _ := of(c)
+		if object == plain[n] || object == "" || f == c.Before && plain[n] == b.entries[strings.TrimPrefix(paths[n], b.prefix)].object {
+			continue // the branch may have it as it is in the workspace, by a commit from there
 		}
 		content, err := b.objects.content(object, maxRead)
 		if err != nil {
 			return err
 		}
-		c := &out[i]
-		_, f, _ := of(c)
 		now := versionOf(f, content)
 		if f == c.Before {
 			c.Before = now
@@ -257,6 +257,39 @@ func (b *branch) stored(with *git, list string) (map[string]string, error) {
 		}
 	}
 	return all, err
+}
+
+// checksOut reports whether a file is what git writes of an entry into a work tree.
+func (b *branch) checksOut(name string, e treeEntry, f *File) (bool, error) {
+	if e.mode != f.Mode() || f.Link {
+		return false, nil
+	}
+	if b.work == nil {
+		with := *b.own
+		with.dir = filepath.Join(b.own.dir, "work")
+		with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+with.dir, "GIT_INDEX_FILE="+with.dir+".index", "GIT_LFS_SKIP_SMUDGE=1") // nothing is fetched
+		if err := os.Mkdir(with.dir, 0o700); err != nil {
+			return false, err
+		}
+		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
+			return false, err
+		}
+		b.work = &with
+	}
+	if err := b.agreed(b.work, b.prefix+name+"\x00"); err != nil {
+		return false, err
+	}
+	if _, err := b.work.run(nil, "update-index", "--add", "--replace", "--cacheinfo", e.mode+","+e.object+","+b.prefix+name); err != nil {
+		return false, err
+	}
+	if _, err := b.work.run(strings.NewReader(b.prefix+name+"\x00"), "checkout-index", "--prefix=out/", "-z", "--stdin"); status(err) != 0 {
+		return false, nil // a filter cannot read it
+	} else if err != nil {
+		return false, err
+	}
+	out := filepath.Join(b.work.dir, "out")
+	written, err := Describe(out, b.prefix+name)
+	return Same(written, f), errors.Join(err, os.RemoveAll(out))
 }
 
 // agreed refuses paths that need filters which nobody agreed to.

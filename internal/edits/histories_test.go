@@ -142,7 +142,7 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	w.start = w.load(w.in)
 	w.base = maps.Clone(w.start)
 	cut(w.cutInside, files, w.start) // a commit of the sandbox has what was not committed, too
-	w.desk = repository{t, filepath.Join(t.TempDir(), "desk")}
+	w.desk = repository{t: t, dir: filepath.Join(t.TempDir(), "desk")}
 	w.home.must("", "worktree", "add", "-q", "--detach", w.desk.dir)
 	for range 14 {
 		w.act()

@@ -417,6 +417,9 @@ func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) 
 		return nil, err
 	case f.Sum == now.Sum:
 	case copied && Same(now, h.Copy[name]):
+		if kept, err := b.checksOut(name, two.tip, now); kept || err != nil {
+			return nil, err
+		}
 		now = f // what the copy had beside that is stored in another way, or not committed at home
 	default:
 		return nil, nil // nothing has this version: that of the commit stays
@@ -468,6 +471,7 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 	dir := filepath.Join(b.own.dir, "converted")
 	out := slices.Clone(changes)
 	known := make(map[string]bool)
+	var raw []Change // by a git inside that did not convert them
 	for i := range out {
 		c := &out[i]
 		two, differs := b.joins[c.Path]
@@ -492,10 +496,17 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 		apart := h.Apart[name] || !differs && h.leftOut(name)
 		if c, err := b.committed(h, dir, name, two, own, apart); err != nil {
 			return nil, err
+		} else if c != nil && Same(c.After, h.Base[name]) {
+			raw = append(raw, *c)
 		} else if c != nil {
 			out = append(out, *c)
 		}
 	}
+	converted := slices.Clone(raw)
+	if err := b.convertSide("committed", after, raw, converted); err != nil {
+		return nil, err
+	}
+	out = append(out, converted...)
 	Sort(out)
 	return out, nil
 }

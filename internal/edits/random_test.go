@@ -84,12 +84,18 @@ func randomBase(r *rand.Rand) tree {
 type repository struct {
 	t   *testing.T
 	dir string
+	// config is a file with settings of a user, which count then.
+	config string
 }
 
 func (g repository) git(stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(g.t.Context(), "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b", "-c", "core.autocrlf=false", "-c", "core.safecrlf=false"}, args...)...)
+	flags, config := []string{"-c", "user.name=a", "-c", "user.email=a@b", "-c", "core.safecrlf=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, g.config
+	if config == "" {
+		flags, config = append(flags, "-c", "core.autocrlf=false"), "/dev/null"
+	}
+	cmd := exec.CommandContext(g.t.Context(), "git", append(flags, args...)...)
 	cmd.Dir, cmd.Stdin = g.dir, strings.NewReader(stdin)
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C")
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+config, "LC_ALL=C")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -109,7 +115,7 @@ func (g repository) must(stdin string, args ...string) string {
 // false if it is a conflict or a refusal.
 func answer(t *testing.T, base, ours, theirs tree) (tree, bool) {
 	t.Helper()
-	g := repository{t, t.TempDir()}
+	g := repository{t: t, dir: t.TempDir()}
 	g.must("", "init", "-q")
 	fill := func(tr tree) {
 		entries, err := os.ReadDir(g.dir)

@@ -1,0 +1,94 @@
+package edits
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+const (
+	upperCase = "[filter \"case\"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n"
+	allCase   = "* filter=case\n.git* -filter\n"
+)
+
+// plain is a text in whatever form it is.
+func plain(text string) string {
+	if rest, ok := strings.CutPrefix(text, "\xff\xfe"); ok {
+		text = strings.ReplaceAll(rest, "\x00", "")
+	}
+	return strings.ToLower(strings.ReplaceAll(text, "\r\n", "\n"))
+}
+
+// A git inside without the user's settings commits files as they are in the workspace.
+func TestACommitOfUnconvertedFilesIsNoConflictWithTheBranch(t *testing.T) {
+	for name, first := range map[string]bool{"the commit came first": true, "the file came first": false} {
+		t.Run(name, func(t *testing.T) {
+			base := tree{".gitattributes": allCase, "a": "one\ntwo\nthree\n", "b": "b\n"}
+			g := repo(t, tree{".gitattributes": allCase, "a": "ONE\nTWO\nTHREE\n", "b": "B\n"})
+			settingsOfUser(t, upperCase+"\trequired\n")
+			copied := g.head()
+			base.write(t, g.dir)
+			in := g.inside()
+			bring := func(what string, commits bool, want tree) {
+				t.Helper()
+				now := load(t, in.dir)
+				o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox"}
+				if commits {
+					o.History = in.history(copied, base)
+				}
+				out, err := Commit(t.Context(), differences(t, base, now), o)
+				if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+					t.Fatalf("%s: %v: %+v", what, err, out.Outcomes)
+				}
+				want[".gitattributes"] = allCase
+				wantTree(t, what, g.files("fix"), want)
+				base = now
+			}
+			tree{"new": "n\n"}.write(t, in.dir)
+			if first {
+				in.commit("all", nil)
+				bring("a commit", true, tree{"a": "one\ntwo\nthree\n", "b": "b\n", "new": "N\n"})
+				tree{"a": "one\n2\nthree\n"}.write(t, in.dir)
+				bring("an edit", false, tree{"a": "ONE\n2\nTHREE\n", "b": "b\n", "new": "N\n"})
+				return
+			}
+			bring("a new file", false, tree{"a": "ONE\nTWO\nTHREE\n", "b": "B\n", "new": "N\n"})
+			in.commit("all", nil)
+			bring("the same, committed", true, tree{"a": "ONE\nTWO\nTHREE\n", "b": "B\n", "new": "N\n"})
+		})
+	}
+}
+
+// What was not committed when it was copied in, and is since, has nobody taken back: git stores it
+// otherwise than the workspace has it.
+func TestACommitOfConvertedFilesKeepsWhatWasNotCommitted(t *testing.T) {
+	for name, attributes := range map[string]string{"ends of lines": "* text eol=crlf\n", "a filter": allCase} {
+		t.Run(name, func(t *testing.T) {
+			g := repo(t, tree{".gitattributes": attributes, "a": "one\ntwo\n"})
+			settingsOfUser(t, upperCase+"\trequired\n")
+			g.config = os.Getenv("HOME") + "/.gitconfig"
+			g.must("", "add", "-A", "--renormalize")
+			g.must("", "commit", "-q", "--allow-empty", "-m", "second")
+			if err := os.Remove(g.dir + "/a"); err != nil {
+				t.Fatal(err)
+			}
+			g.must("", "checkout", "-q", "a")
+			text, end := load(t, g.dir)["a"], "\n"
+			if strings.Contains(text, "\r") {
+				end = "\r\n"
+			}
+			tree{"a": text + "mine" + end}.write(t, g.dir)
+			base, copied, in := load(t, g.dir), g.head(), g.inside()
+			in.commit("one", tree{"b": "b" + end})
+			h := in.history(copied, base)
+			h.Copy = h.Base
+			_, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plain(g.files("fix")["a"]); got != "one\ntwo\nmine\n" {
+				t.Errorf("the branch has %q", got)
+			}
+		})
+	}
+}
