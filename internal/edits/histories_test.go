@@ -1,7 +1,10 @@
 package edits
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -84,12 +87,13 @@ func TestRandomHistoriesComeWhole(t *testing.T) {
 // and adds ignored files by force, of a user who edits the branch, merges into it and had
 // uncommitted work when it was copied, and of apply --branch with and without --squash. Each line
 // is written once, so what must hold is said of lines, and of nothing that the code knows.
-// HISTORIES=10000 plays more, and HISTORY=7 only that one.
+// HISTORIES=10000 plays more, and HISTORY=7 begins at that one, or plays only that.
 func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
 	first, n := 0, 20
 	if one, err := strconv.Atoi(os.Getenv("HISTORY")); err == nil {
 		first, n = one, one+1
-	} else if all, err := strconv.Atoi(os.Getenv("HISTORIES")); err == nil {
+	}
+	if all, err := strconv.Atoi(os.Getenv("HISTORIES")); err == nil {
 		n = all
 	}
 	counts := make(map[string]int)
@@ -109,11 +113,16 @@ type twigs struct {
 	t      *testing.T
 	r      *rand.Rand
 	counts map[string]int
+	form   form
 	// home is the user's work tree, desk another one in which the user works on the branch.
 	home, desk, in repository
 	copied         string
-	start, base    tree
-	next           int
+	// commits has the files of commits that were read.
+	commits     map[string]tree
+	start, base tree
+	next        int
+	// alone means that only the sandbox edits.
+	alone bool
 	// cutInside and cutHome are the lines that the sandbox, and the user on the branch, have taken out.
 	cutInside, cutHome map[string]bool
 	log                []string
@@ -121,18 +130,21 @@ type twigs struct {
 
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
-	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, cutInside: make(map[string]bool), cutHome: make(map[string]bool)}
+	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), cutInside: make(map[string]bool), cutHome: make(map[string]bool)}
 	files := tree{".gitignore": "*.o\n"}
 	for n := range 4 {
-		files[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = strings.Join([]string{w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b")}, "")
+		files[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = w.write("u", strings.Join([]string{w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b")}, ""))
 	}
-	w.home = repo(t, files)
-	w.copied = w.home.head()
-	tree{"kept.o": w.line("b")}.write(t, w.home.dir)
+	w.settle(files)
+	tree{"kept.o": w.write("u", w.line("b"))}.write(t, w.home.dir)
 	if w.r.IntN(2) == 0 { // not committed when it is copied
 		w.rewrite(w.home, w.change(w.load(w.home), "u"))
+		w.alone = false
 	}
 	w.in = w.home.inside()
+	if w.form.name == "plain" || w.r.IntN(2) > 0 {
+		w.in.config = "" // the user's settings do not come along
+	}
 	if w.r.IntN(3) == 0 { // left out of the copy
 		if err := os.RemoveAll(filepath.Join(w.in.dir, "d")); err != nil {
 			t.Fatal(err)
@@ -142,7 +154,7 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	w.start = w.load(w.in)
 	w.base = maps.Clone(w.start)
 	cut(w.cutInside, files, w.start) // a commit of the sandbox has what was not committed, too
-	w.desk = repository{t: t, dir: filepath.Join(t.TempDir(), "desk")}
+	w.desk = repository{t, filepath.Join(t.TempDir(), "desk"), w.home.config}
 	w.home.must("", "worktree", "add", "-q", "--detach", w.desk.dir)
 	for range 14 {
 		w.act()
@@ -155,6 +167,30 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	if t.Failed() {
 		t.Errorf("history %d:\n%s", seed, strings.Join(w.log, "\n"))
 	}
+}
+
+// settle makes the repository, with settings of the user and its own.
+func (w *twigs) settle(files tree) {
+	w.t.Helper()
+	w.home = repo(w.t, nil, w.form.repository...)
+	if settingsOfUser(w.t, w.form.user); w.form.name != "plain" {
+		w.home.config = filepath.Join(os.Getenv("HOME"), ".gitconfig")
+	}
+	if w.form.attributes != "" {
+		files[".gitattributes"] = w.form.attributes
+	}
+	files.write(w.t, w.home.dir)
+	w.home.must("", "add", "-A")
+	w.home.must("", "commit", "-q", "-m", "second")
+	w.copied = w.home.head()
+}
+
+// write is a text as a side writes it.
+func (w *twigs) write(by, text string) string {
+	if n := len(w.form.work); by == "s" && n > 1 {
+		return w.form.work[w.r.IntN(n)](text)
+	}
+	return w.form.work[0](text)
 }
 
 func (w *twigs) line(by string) string { w.next++; return fmt.Sprintf("%s%d\n", by, w.next) }
@@ -176,10 +212,10 @@ func (w *twigs) load(g repository) tree {
 func linesOf(tr tree) map[string]bool {
 	all := make(map[string]bool)
 	for name, text := range tr {
-		if name == ".gitignore" {
+		if strings.HasPrefix(name, ".git") {
 			continue
 		}
-		for line := range strings.Lines(text) {
+		for line := range strings.Lines(plain(text)) {
 			all[line] = true
 		}
 	}
@@ -202,14 +238,18 @@ func cut(noted map[string]bool, before, after tree) {
 // change edits a file of a tree.
 func (w *twigs) change(tr tree, by string) tree {
 	out := maps.Clone(tr)
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(tr)), func(name string) bool { return name == ".gitignore" })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(tr)), func(name string) bool { return strings.HasPrefix(name, ".git") })
+	if w.form.later != "" && w.r.IntN(10) == 0 {
+		out[".gitattributes"] = w.form.later
+		return out
+	}
 	fresh := fmt.Sprintf("%s%d", by, w.r.IntN(3))
 	if len(names) == 0 || w.r.IntN(8) == 0 {
-		out[fresh] += w.line(by)
+		out[fresh] = w.write(by, plain(out[fresh])+w.line(by))
 		return out
 	}
 	name := names[w.r.IntN(len(names))]
-	lines := slices.Collect(strings.Lines(out[name]))
+	lines := slices.Collect(strings.Lines(plain(out[name])))
 	at := w.r.IntN(len(lines))
 	switch w.r.IntN(8) {
 	case 0, 1, 2:
@@ -227,11 +267,11 @@ func (w *twigs) change(tr tree, by string) tree {
 	default:
 		if to := fmt.Sprintf("moved%d", w.r.IntN(3)); out[to] == "" {
 			delete(out, name)
-			out[to] = strings.Join(lines, "")
+			out[to] = w.write(by, strings.Join(lines, ""))
 			return out
 		}
 	}
-	out[name] = strings.Join(lines, "")
+	out[name] = w.write(by, strings.Join(lines, ""))
 	return out
 }
 
@@ -261,7 +301,7 @@ func (w *twigs) act() {
 		switch names := slices.Sorted(maps.Keys(w.start)); w.r.IntN(8) {
 		case 0:
 			after = maps.Clone(before)
-			after["new.o"] += w.line("s")
+			after["new.o"] = w.write("s", plain(after["new.o"])+w.line("s"))
 		case 1, 2: // as it was copied in
 			after = maps.Clone(before)
 			name := names[w.r.IntN(len(names))]
@@ -278,7 +318,7 @@ func (w *twigs) act() {
 		}
 		w.in.must("", args...)
 		commit := []string{"commit", "-q", "--allow-empty", "-m", "inside"}
-		if w.r.IntN(2) == 0 && w.in.head() != w.copied {
+		if w.r.IntN(2) == 0 && w.in.tipOf("main") != w.copied {
 			commit = append(commit, "--amend")
 			w.say("amend", "")
 		}
@@ -287,7 +327,8 @@ func (w *twigs) act() {
 	case n < 13:
 		w.onBranch()
 	case n < 14: // the folder's own branch goes on
-		w.desk.must("", "checkout", "-q", "--detach", "main")
+		w.alone = false
+		w.desk.must("", "checkout", "-q", "-f", "--detach", "main")
 		w.rewrite(w.desk, w.change(w.load(w.desk), "u"))
 		w.desk.must("", "add", "-A")
 		w.desk.must("", "commit", "-q", "--allow-empty", "-m", "main")
@@ -298,19 +339,28 @@ func (w *twigs) act() {
 	}
 }
 
-func (w *twigs) exists() bool {
-	_, err := w.home.git("", "rev-parse", "-q", "--verify", "refs/heads/fix")
-	return err == nil
+// tipOf is the commit of a branch, empty if there is none. It takes no process.
+func (g repository) tipOf(name string) string {
+	g.t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, ".git/refs/heads", name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		g.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
 }
 
+func (w *twigs) exists() bool { return w.home.tipOf("fix") != "" }
+
 // tip is what the branch is, or begins with.
-func (w *twigs) tip() string {
+func (w *twigs) tip() string { return cmp.Or(w.home.tipOf("fix"), w.home.tipOf("main")) }
+
+// files returns the files of a commit.
+func (w *twigs) files(g repository, commit string) tree {
 	w.t.Helper()
-	name := "main"
-	if w.exists() {
-		name = "fix"
+	if w.commits[commit] == nil {
+		w.commits[commit] = g.files(commit)
 	}
-	return strings.TrimSpace(w.home.must("", "rev-parse", name))
+	return w.commits[commit]
 }
 
 // onBranch is what the user does on the branch.
@@ -319,11 +369,12 @@ func (w *twigs) onBranch() {
 	if !w.exists() && w.r.IntN(3) > 0 {
 		return
 	}
-	w.desk.must("", "checkout", "-q", "--detach", w.tip())
+	w.alone = false
+	w.desk.must("", "checkout", "-q", "-f", "--detach", w.tip())
 	before := w.load(w.desk)
 	if w.r.IntN(4) == 0 {
 		if _, err := w.desk.git("", "merge", "-q", "-m", "merge", "main"); err != nil {
-			w.desk.must("", "merge", "--abort")
+			w.desk.must("", "reset", "-q", "--hard")
 			return
 		}
 		w.say("merge", "")
@@ -338,16 +389,30 @@ func (w *twigs) onBranch() {
 	w.say("branch", "%s", changed(before, after))
 }
 
+// status is what git says of the folder, but for filters that fail.
+func (w *twigs) status() string {
+	w.t.Helper()
+	var out strings.Builder
+	for line := range strings.Lines(w.home.must("", "status", "--porcelain")) {
+		if !strings.HasPrefix(line, "error: ") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
 // bring plays agbox apply --branch fix, and says what is wrong with the branch then.
 func (w *twigs) bring(squash bool) {
 	w.t.Helper()
-	work, inside := w.load(w.in), w.in.files("HEAD")
+	work, inside := w.load(w.in), w.files(w.in, w.in.tipOf("main"))
 	ignored := func(name string) bool { return strings.HasSuffix(name, ".o") && inside[name] == "" }
 	now := maps.Clone(work)
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) && w.base[name] == "" })
 	all := differences(w.t, w.base, now)
-	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox"}
-	if !squash {
+	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox", Filters: w.form.repository != nil && w.r.IntN(2) > 0}
+	if squash || w.in.tipOf("main") == w.copied {
+		all = Renames(all)
+	} else {
 		o.History = w.in.history(w.copied, w.base)
 		o.History.Copy, o.History.Apart = make(map[string]*File), make(map[string]bool)
 		for name, text := range w.start {
@@ -357,30 +422,48 @@ func (w *twigs) bring(squash bool) {
 			o.History.Apart[name] = w.base[name] == "" && !slices.ContainsFunc(all, func(c Change) bool { return c.Path == name })
 		}
 	}
-	status, tip, before := w.home.must("", "status", "--porcelain"), w.tip(), w.home.files(w.tip())
+	status, tip, before := w.status(), w.tip(), w.files(w.home, w.tip())
 	existed := w.exists()
 	out, err := Commit(w.t.Context(), all, o)
+	if errors.As(err, new(*FilterError)) && w.form.repository != nil && !o.Filters {
+		w.say("filter", "nobody agreed")
+		if w.tip() != tip {
+			w.t.Error("the branch has changed without the filter")
+		}
+		o.Filters = true
+		out, err = Commit(w.t.Context(), all, o)
+	}
 	if err != nil {
 		w.t.Errorf("bringing fails: %v", err)
 		return
 	}
 	what := map[bool]string{true: "squash", false: "bring"}[squash]
-	after := w.home.files(w.tip())
+	after := w.files(w.home, w.tip())
 	if len(out.Commits) > 0 && !existed { // a new branch begins with the commits of the sandbox
-		before = w.home.files(w.copied)
+		before = w.files(w.home, w.copied)
 	}
 	w.say(what, "%d commits: %s; conflicts %d, outside %v", len(out.Commits), changed(before, after), (Applied{Outcomes: out.Outcomes}).Conflicts(), out.Outside)
-	if now := w.home.must("", "status", "--porcelain"); now != status {
+	if now := w.status(); now != status {
 		w.t.Errorf("the status of the folder was %q and is %q", status, now)
 	}
 	if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 		w.counts["conflict"]++
+		if w.alone {
+			w.t.Error("there is a conflict, and only the sandbox edits")
+		}
 		if w.tip() != tip {
 			w.t.Error("the branch has changed beside a conflict")
 		}
 		return
 	}
-	made, first := make(map[string]bool), w.home.files(w.copied) // in new files, such as one that is called otherwise now
+	if w.form.stored != nil && (w.in.config == w.home.config || w.in.tipOf("main") == w.copied) {
+		for name, text := range after {
+			if !strings.HasPrefix(name, ".git") && text != before[name] && text != w.form.stored(plain(text)) {
+				w.t.Errorf("git stores %s as %q", name, text)
+			}
+		}
+	}
+	made, first := make(map[string]bool), w.files(w.home, w.copied) // in new files, such as one that is called otherwise now
 	for name, text := range work {
 		if w.base[name] == "" || first[name] == "" {
 			maps.Copy(made, linesOf(tree{name: text}))
@@ -397,7 +480,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return strings.HasSuffix(name, ".o") && (squash || inside[name] != work[name]) || slices.Contains(out.Outside, name)
+		return strings.HasSuffix(name, ".o") && (squash || plain(inside[name]) != plain(work[name])) || slices.Contains(out.Outside, name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
@@ -406,7 +489,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
-	if !squash && w.in.head() != w.copied {
+	if !squash && w.in.tipOf("main") != w.copied {
 		committed = linesOf(inside) // also what was not committed when it was copied, but for what is as it was then
 		for name, text := range work {
 			if w.start[name] == text {
