@@ -171,6 +171,8 @@ type branch struct {
 	second string
 	// joins are the files in which the sandbox's commit differs from the one below both.
 	joins map[string]twoEntries
+	// had are the objects that these files were on the branch since then.
+	had map[string]map[string]bool
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// work is git with the attributes of parent; nil until it is needed.

@@ -456,8 +456,47 @@ func (b *branch) join(h *History) (err error) {
 		return err
 	}
 	b.second = h.Tip
-	b.joins, err = b.differing(below, h.Tip)
-	return err
+	if b.joins, err = b.differing(below, h.Tip); err != nil {
+		return err
+	}
+	return b.versions(below)
+}
+
+// versions finds the versions of files that the branch has got since the commit below both sides.
+// What came from the sandbox and is otherwise now, the user has changed since.
+func (b *branch) versions(below string) error {
+	out, err := b.list("log", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^"+below)
+	if err != nil {
+		return err
+	}
+	b.had = make(map[string]map[string]bool)
+	words := strings.Split(string(out), "\x00")
+	for i := 0; i+1 < len(words); i += 2 {
+		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
+		if len(meta) != 5 {
+			return fmt.Errorf("git log named a change as %q", words[i])
+		}
+		if _, joins := b.joins[name]; !joins {
+			continue
+		}
+		if meta[4] == "D" {
+			meta[3] = ""
+		}
+		if b.had[name] == nil {
+			b.had[name] = make(map[string]bool)
+		}
+		b.had[name][meta[3]] = true
+	}
+	return nil
+}
+
+// hadBefore reports whether the branch had the version from which a change begins.
+func (b *branch) hadBefore(c *Change) (bool, error) {
+	if c.Before == nil || c.From != "" || len(b.had[c.Path]) == 0 {
+		return false, nil
+	}
+	objects, err := b.own.blobs([]string{c.BeforeFile()})
+	return err == nil && b.had[c.Path][objects[0]], err
 }
 
 // joining changes the bases of the sandbox's changes to what the commit below both sides has, as
@@ -481,6 +520,12 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 			return nil, err
 		}
 		if !differs || two.was.mode == "160000" || err == nil && Same(ours, c.Before) {
+			continue
+		}
+		if had, err := b.hadBefore(c); had || err != nil {
+			if err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if c.Before, err = b.stage(dir, two.was); err != nil {
@@ -533,7 +578,7 @@ func (b *branch) committed(h *History, dir, name string, two, copied twoEntries,
 			}
 		}
 	}
-	if to == two.was || b.entries[name] == to {
+	if to == two.was || b.entries[name] == to || b.had[name][to.object] {
 		return nil, nil
 	}
 	if two.was.mode == "160000" || to.mode == "160000" {
