@@ -1,6 +1,8 @@
 package edits
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -91,4 +93,30 @@ func TestACommitOfConvertedFilesKeepsWhatWasNotCommitted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A commit of the sandbox says from where git-lfs gets the contents of large files. Nobody asks
+// there to compare them.
+func TestLargeFilesOfACommitAreNotFetched(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("git-lfs asks for %s", r.URL)
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	base := tree{".gitattributes": "*.bin filter=lfs -text\n", "a.bin": "one\n"}
+	g := repo(t, base)
+	settingsOfUser(t, "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n")
+	base["a.bin"] = "mine\n"
+	tree{"a.bin": base["a.bin"]}.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("a", 64) + "\nsize 5\n"
+	config := "[lfs]\n\turl = " + server.URL + "\n"
+	in.commit("one", tree{"a.bin": pointer, ".lfsconfig": config})
+	tree{"a.bin": base["a.bin"]}.write(t, in.dir)
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	if _, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": base[".gitattributes"], "a.bin": "one\n", ".lfsconfig": config})
 }
