@@ -141,3 +141,26 @@ func mustJSON(t *testing.T, v any) []byte {
 	}
 	return raw
 }
+
+// TestAPausedAgentIsRefusedWhatActs asks as a program whose supervisor does not know of the pause.
+func TestAPausedAgentIsRefusedWhatActs(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{Children: 2}})
+	b, to := r.bench, r.to
+	if _, err := b.Ledger.PauseAgent(t.Context(), "x", "wait"); err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range []struct{ op, body, code string }{
+		{"spawn", `{"command":["x"]}`, "AGENT_WRONG_STATE"},
+		{"kill", `{"agent":"y"}`, "AGENT_WRONG_STATE"},
+		{"open", `{"stream":"news"}`, "AGENT_WRONG_STATE"},
+		{"children", `{}`, ""},
+		{"recv", `{"no_wait":true}`, ""},
+	} {
+		if got := b.request(to, uint64(i+1), q.op, q.body); got.GetCode() != q.code || got == nil {
+			t.Errorf("%s: %v, want the code %q", q.op, got, q.code)
+		}
+	}
+	if n := len(b.Ledger.Children("x")); n > 0 {
+		t.Errorf("it has %d children", n)
+	}
+}
