@@ -50,9 +50,10 @@ func TestAProgramKnowsWhatItsChildrenHaveOfTheBudget(t *testing.T) {
 	if r.see().Untold {
 		t.Error("it was told with the answer")
 	}
+	r.uses(made["agent_id"].(string), 50)
 	r.end(made["agent_id"].(string))
 	tell()
-	want(600, 0)
+	want(600, 50)
 
 	// A new daemon, over a new link, hears what the supervisor knows.
 	r.restart()
@@ -60,5 +61,8 @@ func TestAProgramKnowsWhatItsChildrenHaveOfTheBudget(t *testing.T) {
 	r.link = &links.Link{SandboxID: "a"}
 	r.Told(r.link, &guestv1.IncarnationNews{ExecId: "e", ChildrenInputTokens: 600})
 	tell()
-	want(600, 0, 0)
+	want(600, 50, 50)
+	if want := []uint64{0, 50, 50}; !slices.Equal(r.to.spent, want) {
+		t.Errorf("it was told that %d tokens do not come back; want %d", r.to.spent, want)
+	}
 }

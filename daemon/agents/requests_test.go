@@ -23,12 +23,14 @@ type answers struct {
 	sent []*guestv1.AnswerRequest
 	// allotted has the input tokens of which an incarnation was told that children have them.
 	allotted []uint64
-	err      error
+	// spent has those that ended ones have used.
+	spent []uint64
+	err   error
 }
 
 func (a *answers) Allot(_ context.Context, _ string, req *guestv1.AllotRequest) error {
 	if a.err == nil {
-		a.allotted = append(a.allotted, req.GetChildrenInputTokens())
+		a.allotted, a.spent = append(a.allotted, req.GetChildrenInputTokens()), append(a.spent, req.GetSpentInputTokens())
 	}
 	return a.err
 }
