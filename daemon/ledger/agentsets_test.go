@@ -187,6 +187,29 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	}
 }
 
+// TestWhatEndedChildrenHaveUsedIsNotAddedUpAgain puts other records of ended children below their
+// parent: nobody must look at them any more.
+func TestWhatEndedChildrenHaveUsedIsNotAddedUpAgain(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	n := agentOf("parent", "", "s")
+	n.Spec.Budget = &agboxv1.AgentBudget{InputTokens: new(uint64(1000))}
+	parent := spawn(t, l, n)
+	n = agentOf("child", "", "s")
+	n.Parent = parent.ID
+	child := spawn(t, l, n)
+	child.FormerChildren = &agboxv1.AgentFormerChildren{Used: &agboxv1.AgentUsage{InputTokens: 70}}
+	child.State = agent.Completed
+	l.agents.mu.Lock()
+	l.agents.putLocked(child)
+	child.FormerChildren = &agboxv1.AgentFormerChildren{Used: &agboxv1.AgentUsage{InputTokens: 700}}
+	l.agents.all[child.ID] = child
+	l.agents.mu.Unlock()
+	if got := l.agents.taken(parent.ID); got.InputTokens != 70 {
+		t.Errorf("the ended child takes %d tokens, want the 70 that were added up at its end", got.InputTokens)
+	}
+}
+
 // BenchmarkSpawn is a spawn and the end of the agent, beside agents of the parent that have
 // ended.
 func BenchmarkSpawn(b *testing.B) {
