@@ -9,6 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
@@ -115,7 +116,13 @@ func TestWhatATextMeansAmongExecs(t *testing.T) {
 	means(t, l, ofExec, "b/xa1", "y NAME")
 	means(t, l, ofExec, "a/xa1", "xa1 ID")
 	means(t, l, ofExec, "xa", "xa1 PREFIX", "xa10 PREFIX")
-	for _, text := range []string{"b/xa10", "z"} {
+	accept("b", "w", "")
+	accept("b", "w2", "")
+	end("b", "w")
+	if err := l.Forget(t.Context(), "b", []machine.TrimPart{{ExecID: "w"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"b/xa10", "z", "w", "b/w"} { // never w2
 		_, err := l.Resolve(t.Context(), ofExec, text)
 		wantReason(t, err, agboxv1.ErrorReason_EXEC_NOT_FOUND)
 	}
