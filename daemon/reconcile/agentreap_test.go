@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/daemon/workers"
 )
 
@@ -243,4 +245,29 @@ func TestTheAncestorsOfAnAgentThatHasEndedGetRounds(t *testing.T) {
 	}
 	l.enqueueKin("ends")
 	l.want("it has ended", all, "middle", "parent", "top")
+}
+
+// TestTheKinOfAnAgentGetsRoundsOncePerEnd: an agent whose sandbox is kept for a while has further
+// rounds after its end.
+func TestTheKinOfAnAgentGetsRoundsOncePerEnd(t *testing.T) {
+	b := guesttest.New(t)
+	l := countRounds(t, b, linked{})
+	l.agents, l.now, l.agentsAtWork = new(tidy), time.Now, make(map[string]*agentWork)
+	ends := ledger.NewAgent{ID: "ends", Parent: "parent", SandboxID: "own", Own: &agboxv1.CreateSpec{Image: "img"}}
+	for _, n := range []ledger.NewAgent{{ID: "parent", SandboxID: "a"}, ends} {
+		n.Spec = &agboxv1.AgentSpec{Command: []string{"true"}}
+		if _, err := b.Ledger.SpawnAgent(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, _ := b.Ledger.Agent("ends")
+	if _, err := b.Ledger.EmitAgent(t.Context(), a.Record, agent.Reaped("test")); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]string{{"parent"}, nil, nil} {
+		if due := l.agentRound(t.Context(), "ends"); due.IsZero() {
+			t.Error("its sandbox is not kept")
+		}
+		l.want(fmt.Sprint("round ", i+1, " after its end"), []string{"parent"}, want...)
+	}
 }
