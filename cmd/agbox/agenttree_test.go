@@ -18,3 +18,19 @@ func TestTheTreeSaysWhatTheBorderOfAStackDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTreeSaysWhoHoldsAChild(t *testing.T) {
+	held := agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
+	for want, a := range map[string]*agboxv1.Agent{
+		"held by its parent": {Parent: "p", Lifetime: held, Holders: []string{"agent:p"}},
+		"held by nobody":     {Parent: "p", Lifetime: held},
+		"held by 1":          {Parent: "init", Lifetime: held, Holders: []string{"client:c"}},
+		"held by 2":          {Parent: "p", Lifetime: held, Holders: []string{"agent:p", "client:c"}},
+		"detached":           {Parent: "p", Lifetime: agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED},
+		"-":                  {Parent: "init", Lifetime: agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED},
+	} {
+		if got := treeNote(a); got != want {
+			t.Errorf("%v: %q; want %q", a, got, want)
+		}
+	}
+}

@@ -130,6 +130,18 @@ func TestWithoutAFileTheDefaultsHold(t *testing.T) {
 	}
 }
 
+// TestChildrenAreHeldUnlessTheOperatorSaysOtherwise: what an orchestrator has spawned ends with it.
+func TestChildrenAreHeldUnlessTheOperatorSaysOtherwise(t *testing.T) {
+	for text, want := range map[string]agboxv1.AgentLifetime{
+		"": agboxv1.AgentLifetime_AGENT_LIFETIME_HELD, "child-lifetime: detached\n": agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED,
+	} {
+		home(t, text)
+		if got, err := begin(); err != nil || got.ChildLifetime != want {
+			t.Errorf("%q: children are %v (%v), want %v", text, got.ChildLifetime, err, want)
+		}
+	}
+}
+
 func TestEveryProblemOfTheFileIsASentenceWithItsLine(t *testing.T) {
 	home(t, "resync: soon\nmax-exec: 3\nkeep-execs: 1ms\nrevival:\nresync: 1s\nsubnets: [10.0.0.0]\nengine: {a: b}\nmax-events: 0\nlog-level: loud\n")
 	// A flag does not hide an error of its setting in the file.
