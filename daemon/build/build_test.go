@@ -300,3 +300,19 @@ func TestABuildEndsWithACallerThatPanics(t *testing.T) {
 		b.Wait()
 	})
 }
+
+func TestWaitReturnsOnceNoBuildRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, ends, waited := new(Builder), make(chan struct{}), make(chan struct{})
+		b.builds.join(t.Context(), "key", func(context.Context, func(string)) error { <-ends; return nil })
+		go func() { b.Wait(); close(waited) }()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("it does not wait for a build")
+		default:
+		}
+		close(ends)
+		<-waited
+	})
+}
