@@ -112,3 +112,22 @@ func makeDeep(path string, depth int) error {
 	}
 	return errors.Join(err, unix.Close(at))
 }
+
+// TestSlimRemovesTheStatusLast: with it, the next pass knows that there is something left.
+func TestSlimRemovesTheStatusLast(t *testing.T) {
+	d, path := openDir(t)
+	must(t, d.WriteStatus("e", []byte("x"), statusOptions))
+	must(t, os.MkdirAll(filepath.Join(path, BeatName("e"), "full"), 0o700)) // a container has made a folder of it
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Slim(ctx, "e"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	if _, err := d.ReadStatus("e"); err != nil {
+		t.Errorf("the status after an interruption: %v", err)
+	}
+	must(t, d.Slim(t.Context(), "e"))
+	if _, err := d.ReadStatus("e"); !errors.Is(err, ErrNotExist) {
+		t.Errorf("the status in the end: %v", err)
+	}
+}
