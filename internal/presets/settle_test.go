@@ -95,6 +95,8 @@ func TestSettingsOfTheFolderAreLeftOutByEachSwitch(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(home, ".codex/config.toml")); err != nil || !strings.Contains(string(text), "[projects.\"/\"]\ntrust_level = \"untrusted\"\n") {
 		t.Errorf("codex: %v, %s", err, text)
+	} else if !strings.Contains(string(text), "\n[features]\ndaemon_auto_start = false\n") {
+		t.Errorf("codex starts a server that outlives it: %s", text)
 	}
 	config := filepath.Join(home, ".codex/config.toml")
 	if err := os.WriteFile(config, []byte("model = \"m\"\n[projects.\"/\"]\ntrust_level = \"trusted\"\n[projects.\"/x\"]\ntrust_level = \"trusted\""), 0o600); err != nil {

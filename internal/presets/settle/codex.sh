@@ -8,7 +8,8 @@ if [ ! -e ~/.codex/config.toml ]; then
     echo 'sandbox_mode = "danger-full-access"'
     if [ -n "$ask" ]; then echo 'approval_policy = "untrusted"'; else echo 'approval_policy = "never"'; fi
     if [ -n "${OPENAI_BASE_URL:-}" ]; then echo "openai_base_url = \"$OPENAI_BASE_URL\""; fi
-    printf '[notice]\nhide_full_access_warning = true\n[projects."%s"]\ntrust_level = "%s"\n' "$here" "$trust"
+    # Its background server would copy 400 MB into the home, outlive the agent, and update itself.
+    printf '[features]\ndaemon_auto_start = false\n[notice]\nhide_full_access_warning = true\n[projects."%s"]\ntrust_level = "%s"\n' "$here" "$trust"
   } >~/.codex/config.toml
 elif [ -n "$off" ]; then
   # A config that is there may trust the folder. Its table of the folder is replaced.
