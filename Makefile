@@ -97,7 +97,7 @@ test-attacks: images build ## Make every attack of e2e/ATTACKS.md, on three engi
 	@cd e2e/attacks && go test -race -count=1 -vet=off -ldflags=-w -parallel=4 -timeout=30m -elsewhere -everywhere
 
 .PHONY: test-presets
-test-presets: images build ## Have claude and codex of npm repair a project in the images of agbox claude and codex; loads about 800 MB
+test-presets: images build ## Have the four agents of npm repair a project with hostile settings in the images of the presets; loads about 1.5 GB
 	@scripts/images.sh presets
 	@cd e2e && go test -tags presets -count=1 -v -vet=off -timeout=40m -run 'RealAgents' | grep -v level=
 

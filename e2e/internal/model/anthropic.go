@@ -73,14 +73,17 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	calls := in.calls()
-	at, works := next(calls, true), false
+	at, works, opencode := next(calls, true), false, false
 	for _, t := range in.Tools {
-		works = works || t.Name == "Edit"
+		works = works || strings.EqualFold(t.Name, "edit")
+		opencode = opencode || t.Name == "edit"
 	}
 	words, tool, input := "A title", "", map[string]any(nil) // Claude Code also asks for titles, without tools
 	if works {
 		s.Log("messages: %d calls, step %d", len(calls), at)
-		words, tool, input = claudeStep(at, calls)
+		if words, tool, input = claudeStep(at, calls); opencode {
+			tool, input = inOpencode(tool, input)
+		}
 	}
 	if !in.Stream {
 		w.Header().Set("Content-Type", "application/json")
@@ -135,6 +138,23 @@ func claudeStep(at step, calls []call) (words, tool string, input map[string]any
 		return Done, "", nil
 	}
 	return lost(calls), "", nil
+}
+
+// inOpencode is a call of a tool of Claude Code as a call of opencode.
+func inOpencode(tool string, input map[string]any) (string, map[string]any) {
+	out := map[string]any{}
+	for name, value := range input {
+		switch name {
+		case "file_path":
+			name = "filePath"
+		case "old_string":
+			name = "oldString"
+		case "new_string":
+			name = "newString"
+		}
+		out[name] = value
+	}
+	return strings.ToLower(tool), out
 }
 
 // lost is what the model says if it does not understand a result.

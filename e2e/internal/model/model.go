@@ -2,12 +2,17 @@
 // Codex call, with tool calls that repair the sample project. It decides by what it reads:
 // the result of the last tool call.
 //
-// It understands POST /v1/messages (Anthropic) and POST /v1/responses (OpenAI), both
-// streamed. GET /at tells where it is, and POST /go releases an answer that it holds.
+// It understands POST /v1/messages (Anthropic), POST /v1/responses (OpenAI) and POST
+// /v1beta/models/ (Google), streamed. GET /at tells where it is, and POST /go releases an
+// answer that it holds. GET /leaks lists requests with the caller's key elsewhere than in
+// its header, and those to /stolen.
 package model
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -64,7 +69,7 @@ func next(calls []call, reads bool) step {
 		return readFile
 	case strings.Contains(last.result, Failed):
 		return repair
-	case last.tool == "Read" && strings.Contains(last.result, Wrong):
+	case strings.HasPrefix(strings.ToLower(last.tool), "read") && strings.Contains(last.result, Wrong):
 		return repair
 	case len(calls) > 1 && len(calls) < 6 && !strings.Contains(strings.ToLower(last.result), "error"):
 		return runTest
@@ -95,14 +100,23 @@ type Server struct {
 	// at is where the model is; released is closed by POST /go.
 	at       string
 	released chan struct{}
+	leaks    []string
+	// keys are the keys that headers had.
+	keys map[string]bool
 }
 
 // Handler serves the API.
 func (s *Server) Handler() http.Handler {
-	s.released = make(chan struct{})
+	s.released, s.keys = make(chan struct{}), make(map[string]bool)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/messages", s.messages)
 	mux.HandleFunc("POST /v1/responses", s.responses)
+	mux.HandleFunc("POST /v1beta/models/{call}", s.generate)
+	mux.HandleFunc("GET /leaks", func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, _ = w.Write([]byte(strings.Join(s.leaks, "")))
+	})
 	mux.HandleFunc("GET /at", func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -119,8 +133,29 @@ func (s *Server) Handler() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Log("%s %s", r.Method, r.URL.Path)
+		s.inspect(r)
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// inspect records a request that has a key where it does not belong.
+func (s *Server) inspect(r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key", "Authorization"} {
+		if key := strings.TrimPrefix(r.Header.Get(name), "Bearer "); key != "" {
+			s.keys[key] = true
+		}
+	}
+	leaks := strings.Contains(r.URL.Path, "stolen")
+	for key := range s.keys {
+		leaks = leaks || bytes.Contains(body, []byte(key)) || strings.Contains(r.URL.String(), key)
+	}
+	if leaks {
+		s.leaks = append(s.leaks, fmt.Sprintf("%s %s: %.300s\n", r.Method, r.URL, body))
+	}
 }
 
 // hold waits for POST /go if the model holds at this step.
