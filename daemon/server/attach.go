@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -21,9 +19,6 @@ import (
 func (s *execCalls) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return invalid("The call ended before it said what to attach to: the first message is open.")
-		}
 		return err
 	}
 	a, err := s.newAttachment(stream.Context(), first.GetOpen())

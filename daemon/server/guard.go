@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -58,6 +59,8 @@ type checkedStream struct {
 	stopping <-chan struct{}
 	// one is true if the client may send one request only.
 	one bool
+	// begun is true once a request has arrived.
+	begun bool
 }
 
 // Context returns the context of the call, with who makes it.
@@ -79,9 +82,14 @@ func (c *checkedStream) SendMsg(m any) error {
 
 func (c *checkedStream) RecvMsg(m any) error {
 	if !c.one {
-		if err := c.receive(m); err != nil {
+		err := c.receive(m)
+		if errors.Is(err, io.EOF) && !c.begun {
+			return invalid("The call ended before its first message, which says what to do.")
+		}
+		if err != nil {
 			return err
 		}
+		c.begun = true
 		return c.check(m)
 	}
 	if err := c.only(m); err != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"io"
 	"sync"
 
@@ -20,7 +19,7 @@ type serviceStream = grpc.BidiStreamingServer[agboxv1.ExecInServiceRequest, agbo
 // that sends faster than the command reads is slowed down.
 func (s *sandboxCalls) ExecInService(stream serviceStream) error {
 	first, err := stream.Recv()
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return err
 	}
 	open := first.GetOpen()
