@@ -45,6 +45,8 @@ type scripted struct {
 	refuse error
 	// asked counts the unary calls.
 	asked int
+	// creating, if set, is called before a sandbox is created.
+	creating func(*agboxv1.CreateSandboxRequest)
 	// attached serves a client that attaches.
 	attached func(grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error
 }
@@ -206,7 +208,13 @@ func (d *scripted) CreateSandbox(_ context.Context, in *agboxv1.CreateSandboxReq
 	if h, err := d.box(in.SandboxId); err == nil {
 		return &agboxv1.CreateSandboxResponse{Sandbox: h}, nil
 	}
+	if d.creating != nil {
+		d.creating(in)
+	}
 	spec := in.CreateSpec
+	if slices.ContainsFunc(d.boxes, func(h *agboxv1.SandboxHandle) bool { return spec.Name != "" && h.Name == spec.Name }) {
+		return nil, reject(codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS, "A sandbox already has the name "+spec.Name+".")
+	}
 	h := &agboxv1.SandboxHandle{SandboxId: in.SandboxId, Name: spec.Name, Image: spec.Image, Labels: spec.Labels, CreatedAt: timestamppb.New(theTime)}
 	d.boxes = append(d.boxes, h)
 	const pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING

@@ -40,13 +40,17 @@ func twoWords(int) string {
 func createNamed(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest, names func(int) string) (h *agboxv1.SandboxHandle, err error) {
 	for n := range nameTries {
 		in.CreateSpec.Name = names(n)
-		h, err = c.CreateSandbox(ctx, in)
-		var e *client.Error
-		if !errors.As(err, &e) || e.Reason != agboxv1.ErrorReason_SANDBOX_NAME_EXISTS.String() {
+		if h, err = c.CreateSandbox(ctx, in); !nameTaken(err) {
 			break
 		}
 	}
 	return h, err
+}
+
+// nameTaken reports whether another sandbox has the name that was asked for.
+func nameTaken(err error) bool {
+	var e *client.Error
+	return errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_SANDBOX_NAME_EXISTS.String()
 }
 
 // namesItself reports whether a request has a name, or takes it from a file.

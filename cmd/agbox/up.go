@@ -61,7 +61,14 @@ asks or refuses as "agbox rm" does.`,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error { return o.run(ctx, a, c) })
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+		again := o
+		err := o.run(ctx, a, c)
+		if nameTaken(err) { // another `agbox up` has made the sandbox of this folder meanwhile
+			return again.run(ctx, a, c)
+		}
+		return err
+	})
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "`NAME` of the sandbox, instead of that of the folder")
 	f.BoolVar(&o.noWorkspace, "no-workspace", false, "do not copy this folder in")

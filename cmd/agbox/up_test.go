@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -33,6 +34,33 @@ func TestSandboxOfAFolderHasItsName(t *testing.T) {
 		if _, got, err := folderOf(""); err != nil || got != want {
 			t.Errorf("the sandbox of %s is called %q, want %q (%v)", base, got, want, err)
 		}
+	}
+}
+
+// TestUpTakesUpWhatAnotherOneMakesAtTheSameTime: both find no sandbox of the folder, and the
+// other one is first to make it.
+func TestUpTakesUpWhatAnotherOneMakesAtTheSameTime(t *testing.T) {
+	inFolder(t, nil)
+	d, socket := serveScripted(t)
+	d.creating = func(in *agboxv1.CreateSandboxRequest) {
+		d.creating = nil
+		first := proto.CloneOf(in)
+		first.SandboxId = "first"
+		if _, err := d.CreateSandbox(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+	}
+	code, out, errs := agbox(t, socket, "up", "--name", "shop", "--image", "good", "--no-workspace")
+	if code != 0 || out != "first\n" || len(d.boxes) != 1 {
+		t.Errorf("up ends with %d, %q, %q and %d sandboxes", code, out, errs, len(d.boxes))
+	}
+	d.creating = func(in *agboxv1.CreateSandboxRequest) {
+		d.creating = nil
+		d.boxes = append(d.boxes, &agboxv1.SandboxHandle{SandboxId: "strange", Name: in.CreateSpec.Name})
+	}
+	code, _, errs = agbox(t, socket, "up", "--name", "other", "--image", "good", "--no-workspace")
+	if code != 1 || !strings.Contains(errs, "sandbox other is not that of this folder") {
+		t.Errorf("with a sandbox of another folder up ends with %d and %q", code, errs)
 	}
 }
 
