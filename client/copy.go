@@ -22,7 +22,7 @@ import (
 // pathInfo describes the file at a path of a copy.
 type pathInfo struct {
 	exists, dir bool
-	// special is true for devices, FIFOs and sockets.
+	// special is true for devices, FIFOs, sockets and open files of processes.
 	special bool
 	// real is the path without symbolic links.
 	real string
@@ -130,11 +130,34 @@ func local(p string) (pathInfo, error) {
 	if err != nil {
 		return pathInfo{}, localError("Looking at "+p, err)
 	}
-	if !st.IsDir() && !st.Mode().IsRegular() {
+	if !st.IsDir() && (!st.Mode().IsRegular() || ofDescriptor(p)) {
 		return pathInfo{exists: true, special: true, real: p}, nil
 	}
 	real, err := filepath.EvalSymlinks(p)
 	return pathInfo{exists: true, dir: st.IsDir(), real: real}, localError("Looking at "+p, err)
+}
+
+// ofDescriptor reports whether a path names an open file of a process, as /dev/stdout does,
+// or is a symbolic link to such a path. A copy would replace the file, not write to it.
+func ofDescriptor(p string) bool {
+	const longest = 40 // links, as in the kernel
+	for range longest {
+		to, err := os.Readlink(p)
+		if err != nil {
+			return false
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(p))
+		if err != nil {
+			return false
+		}
+		if strings.HasPrefix(dir, "/proc/") && filepath.Base(dir) == "fd" {
+			return true
+		}
+		if p = to; !filepath.IsAbs(p) {
+			p = dir + "/" + p
+		}
+	}
+	return false
 }
 
 // CopyTo copies a file or tree of the host into a sandbox, by the rules of docker cp. If

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -439,6 +440,46 @@ func TestACopyReplacesNoDeviceNorFIFO(t *testing.T) {
 	}
 	if st, err := os.Lstat(fifo); err != nil || st.Mode()&os.ModeNamedPipe == 0 || asked.Load() != 0 {
 		t.Errorf("%v, %v after %d copies", st, err, asked.Load())
+	}
+}
+
+// TestACopyReplacesNoFileOfADescriptor: who writes to /dev/stdout means what it is redirected
+// to, and may have opened that to append to it.
+func TestACopyReplacesNoFileOfADescriptor(t *testing.T) {
+	c, _ := serveFiles(t, &fileScript{
+		stat: isFile,
+		out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			return out.Send(&agboxv1.CopyOutResponse{Data: tarred(t, &tar.Header{Name: in.GetName(), Mode: 0o600})})
+		},
+	})
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	if err := os.WriteFile(name, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	number := strconv.Itoa(int(file.Fd()))
+	link, again, ordinary := filepath.Join(dir, "link"), filepath.Join(dir, "again"), filepath.Join(dir, "ordinary")
+	if err := errors.Join(os.Symlink("/dev/fd/"+number, link), os.Symlink("link", again), os.Symlink("file", ordinary)); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"/dev/fd/" + number, "/proc/self/fd/" + number, "/proc/thread-self/fd/" + number, "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + number, link, again} {
+		var e *Error
+		if _, err := c.CopyFrom(t.Context(), "box", "/f", to, CopyOptions{}); !errors.As(err, &e) || e.Reason != agboxv1.ErrorReason_FILE_NOT_REGULAR.String() {
+			t.Errorf("to %s: %v", to, err)
+		}
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "before" {
+		t.Errorf("the file has %q (%v)", got, err)
+	}
+	for _, to := range []string{ordinary, "/proc/self/cwd/../" + filepath.Base(ordinary)} {
+		if at, err := local(to); err != nil || at.special {
+			t.Errorf("%s is %+v (%v)", to, at, err)
+		}
 	}
 }
 
