@@ -339,3 +339,54 @@ func TestStandardInputOfAllKinds(t *testing.T) {
 		}
 	})
 }
+
+// TestHistoryThatIsShownAgainAsksTheTerminalNothing: the answer would be typed into the shell.
+func TestHistoryThatIsShownAgainAsksTheTerminalNothing(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	const query, answer = "\x1b[c", "\x1b[?1;2c"
+	ask := func(name, first, rest string) string {
+		return fmt.Sprintf("stty -echo -icanon; printf '%s'; %s a=$(dd bs=1 count=%d 2>/dev/null); stty sane; echo %s-${#a}.\n", first, rest, len(answer), name)
+	}
+	onTerminal := func(args ...string) *harness.Terminal {
+		p := in.OnTerminal(t, args...)
+		p.Answers(query, answer)
+		return p
+	}
+	first := onTerminal("exec", "-it", "--name", "job", "demo", "sh")
+	first.Says("true", "ready")
+	first.Types(ask("first", `\033[c`, ""))
+	first.Await("first-7.")
+	first.Types(detachKeys)
+	first.Wait()
+	in.awaitNobodyTypes(t, "job")
+	id := in.inspectExec(t, "job").GetExecId()
+
+	second := onTerminal("attach", "--tail", "all", "job")
+	second.Await("first-7.")
+	second.Says("true", "clean")
+	if screen := second.Screen(); strings.Contains(screen, query) || strings.Contains(screen, "1;2c") {
+		t.Errorf("the history asks the terminal, or the answer was typed: %q", screen)
+	}
+	// What is asked now is answered, also if it was cut by an outage.
+	second.Types(ask("second", `\033[c`, ""))
+	second.Await("second-7.")
+	second.Types(ask("third", `half\033`, `dd bs=1 count=1 2>/dev/null >&2; printf '[c';`))
+	second.Await("half\x1b")
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	second.Types("y")
+	second.Await("third-7.")
+	second.Types("exit 5\n")
+	if code := second.Wait(); code != 5 {
+		t.Errorf("exit code %d, want 5", code)
+	}
+	third := onTerminal("attach", "--tail", "all", id)
+	if code := third.Wait(); code != 5 || strings.Contains(third.Screen(), query) || !strings.Contains(third.Screen(), "third-7.") {
+		t.Errorf("after its end it ended with %d and showed %q", code, third.Screen())
+	}
+	if got := in.Agbox(t, "attach", "--tail", "all", id).Stdout; strings.Count(got, query) != 3 {
+		t.Errorf("a file gets %q", got)
+	}
+}

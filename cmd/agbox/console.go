@@ -47,6 +47,8 @@ type console struct {
 	leave   context.CancelCauseFunc
 	session atomic.Pointer[client.Session]
 	screen  screen
+	// past is the output from before agbox attached.
+	past past
 	// stuck is true once the terminal has not accepted output within stuckPatience.
 	stuck atomic.Bool
 	// rights has a value if the right to type may have changed; right is the newest.
@@ -107,6 +109,10 @@ func (c *console) left(ctx context.Context, err error) error {
 // screen.
 func (c *console) attach(ctx context.Context, o client.AttachOptions, others *sync.WaitGroup) error {
 	if o.Create == nil {
+		var err error
+		if c.past, _, err = c.app.pastOf(ctx, c.client, o.Exec); err != nil {
+			return err
+		}
 		if err := c.resume(ctx, &o); err != nil {
 			return err
 		}
@@ -153,7 +159,7 @@ func (c *console) show(ctx context.Context, sess *client.Session) error {
 			continue // a message would disturb the screen; the end reports the gap
 		}
 		_, _ = c.screen.Write(item.Data)
-		if err := c.put(ctx, c.app.stdout, item.Data); err != nil {
+		if err := c.put(ctx, c.app.stdout, c.past.shown(item)); err != nil {
 			c.leave(interrupted(syscall.SIGPIPE))
 			return err
 		}

@@ -54,6 +54,8 @@ type session struct {
 	relayed sync.WaitGroup
 	// resized tells the command the size of our terminal; nil while it has none.
 	resized atomic.Pointer[func()]
+	// pastOut and pastErr are the output from before agbox attached.
+	pastOut, pastErr past
 }
 
 // newSession returns a session for an exec id; the exec need not exist yet.
@@ -254,6 +256,12 @@ func (s *session) run(ctx context.Context, in *agboxv1.CreateExecRequest) error 
 // attach is like run, over a session. With withInput it passes stdin to the command. A
 // command on a terminal gets the size of ours.
 func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput bool) error {
+	if o.Create == nil {
+		var err error
+		if s.pastOut, s.pastErr, err = s.app.pastOf(ctx, s.client, o.Exec); err != nil {
+			return err
+		}
+	}
 	sess, err := s.client.AttachExec(ctx, o)
 	if err != nil {
 		return err
@@ -318,9 +326,9 @@ func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, erro
 		case item.Dropped > 0:
 			told.tell(s.app, "", item)
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
-			s.write(ctx, stderr, item.Data)
+			s.write(ctx, stderr, s.pastErr.shown(item))
 		default:
-			s.write(ctx, stdout, item.Data)
+			s.write(ctx, stdout, s.pastOut.shown(item))
 		}
 	}
 	return errors.New("the output ended without an exit status")
