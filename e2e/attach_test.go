@@ -386,6 +386,10 @@ func TestHistoryThatIsShownAgainAsksTheTerminalNothing(t *testing.T) {
 	if code := third.Wait(); code != 5 || strings.Contains(third.Screen(), query) || !strings.Contains(third.Screen(), "third-7.") {
 		t.Errorf("after its end it ended with %d and showed %q", code, third.Screen())
 	}
+	read := onTerminal("logs", id)
+	if code := read.Wait(); code != 0 || strings.Contains(read.Screen(), query) || !strings.Contains(read.Screen(), "third-7.") {
+		t.Errorf("logs ended with %d and showed %q", code, read.Screen())
+	}
 	if got := in.Agbox(t, "attach", "--tail", "all", id).Stdout; strings.Count(got, query) != 3 {
 		t.Errorf("a file gets %q", got)
 	}

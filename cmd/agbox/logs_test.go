@@ -22,7 +22,7 @@ const (
 func printed(t *testing.T, style logsStyle, f format, prefix bool, items ...client.SandboxLogItem) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs}
+	a := &app{stdout: &out, stderr: &errs, width: func() int { return 0 }}
 	p := a.logPrinter(style, f)
 	if prefix {
 		p.prefixes(false)
@@ -181,7 +181,7 @@ func TestJSONOfBytesThatAreNoTextIsBase64(t *testing.T) {
 
 func TestAHalfCharacterIsNotLostWhenTheReadingBreaksOff(t *testing.T) {
 	var out bytes.Buffer
-	p := (&app{stdout: &out}).logPrinter(logsStyle{}, formatJSON)
+	p := (&app{stdout: &out, width: func() int { return 0 }}).logPrinter(logsStyle{}, formatJSON)
 	piece := logPiece("e", outStream, 0, time.Time{}, "a\xe2\x82")
 	if err := p.print(piece.Exec, piece.LogItem); err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestAHalfCharacterBeforeAGapIsWritten(t *testing.T) {
 // Following a sandbox for days must not use memory for every command of it.
 func TestNothingIsKeptOfACommandThatHasEnded(t *testing.T) {
 	for _, f := range []format{formatText, formatJSON} {
-		p := (&app{stdout: io.Discard, stderr: io.Discard}).logPrinter(logsStyle{}, f)
+		p := (&app{stdout: io.Discard, stderr: io.Discard, width: func() int { return 0 }}).logPrinter(logsStyle{}, f)
 		for _, item := range []client.SandboxLogItem{logPiece("e", outStream, 0, time.Time{}, "a"), logOver("e", &agboxv1.LogEnd{})} {
 			if err := p.print(item.Exec, item.LogItem); err != nil {
 				t.Fatal(err)

@@ -47,6 +47,8 @@ type logPrinter struct {
 	width          int
 	// seen counts the commands.
 	seen int
+	// shown says which of stdout and stderr are terminals.
+	shown [2]bool
 }
 
 // printedExec is one command's two outputs, stdout first.
@@ -68,10 +70,15 @@ type printedOutput struct {
 	rest   []byte
 	restAt uint64
 	ansi   ansiFilter
+	// queries keeps what asks the terminal something from a terminal: the answer would be
+	// typed into the shell that agbox was started from.
+	queries queryFilter
 }
 
 func (a *app) logPrinter(style logsStyle, f format) *logPrinter {
-	return &logPrinter{app: a, style: style, format: f, execs: make(map[string]*printedExec)}
+	p := &logPrinter{app: a, style: style, format: f, execs: make(map[string]*printedExec)}
+	p.shown[0], p.shown[1] = a.onTerminals()
+	return p
 }
 
 // prefixes makes each line begin with its command.
@@ -103,8 +110,11 @@ func (p *logPrinter) print(e *agboxv1.ExecStatus, item client.LogItem) error {
 	if p.format == formatJSON {
 		return p.json(e.GetExecId(), item.Stream, out, item.Offset, item.Time, data, false)
 	}
-	if p.style.strip {
+	switch {
+	case p.style.strip:
 		data = out.ansi.filter(data)
+	case p.shown[i]:
+		data = out.queries.filter(data)
 	}
 	if !p.style.times && !p.prefix {
 		p.app.outages.wrote(data)

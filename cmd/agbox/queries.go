@@ -22,7 +22,7 @@ type past struct {
 // pastOf returns the two outputs of a command. Only those that go to a terminal have a
 // history: a file gets the output as it is.
 func (a *app) pastOf(ctx context.Context, c *client.Client, exec string) (stdout, stderr past, err error) {
-	onStdout, onStderr := a.outputSize() != nil, a.width() > 0
+	onStdout, onStderr := a.onTerminals()
 	if !onStdout && !onStderr {
 		return stdout, stderr, nil
 	}
@@ -40,6 +40,11 @@ func (a *app) pastOf(ctx context.Context, c *client.Client, exec string) (stdout
 		stderr.end = end.GetStderrOffset()
 	}
 	return stdout, stderr, nil
+}
+
+// onTerminals reports whether stdout and stderr are terminals.
+func (a *app) onTerminals() (stdout, stderr bool) {
+	return a.outputSize() != nil, a.width() > 0
 }
 
 // shown returns what to show of a piece of output.
