@@ -95,6 +95,10 @@ type AppliedWork struct {
 	// Large are changes that were not brought because they are too large. The folder counts as
 	// having one of more than edits.MaxContent when a later call finds an equal file there.
 	Large []WorkChange
+	// branched are the changes that are on Branch, has is the commit that has them, and tip what
+	// the branch was before.
+	branched []WorkChange
+	has, tip string
 	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
 	// those that were left out.
 	Executable []Executable
@@ -123,7 +127,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		return AppliedWork{}, err
 	}
 	advance := func(of string, files []edits.AdvancedFile) error {
-		err := c.advanceBase(ctx, of, files, o.Branch != "")
+		err := c.advanceBase(ctx, of, files)
 		if of != id && errors.Is(err, ErrNotFound) {
 			return nil // an earlier call was killed, and its sandbox is gone
 		}
@@ -144,7 +148,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		if len(w.landed) > 0 && !o.Check {
 			// The sandbox has it from the folder, not of itself.
-			err := c.advanceBase(ctx, id, edits.AdvanceAll(w.landed), false)
+			err := c.advanceBase(ctx, id, edits.AdvanceAll(w.landed))
 			w.Close()
 			if err != nil {
 				return AppliedWork{}, err
@@ -156,8 +160,11 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			return AppliedWork{}, err
 		}
 		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance)
+		if files := done.branched; err == nil && len(files) > 0 {
+			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: done.has, Superseded: append(w.lost, done.tip)}, edits.AdvanceAll(files))
+		}
 		if err == nil && !again && w.allCame(o, done) {
-			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Commit: w.tip}, nil)
+			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Commit: w.tip, BranchCommit: done.has}, nil)
 		}
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
@@ -235,7 +242,7 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
 		return false // nothing was brought
 	}
-	return w.tip != w.brought && w.tip != "" && !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0 &&
+	return (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0 &&
 		done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }
 
@@ -278,8 +285,8 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	done.Outcomes, done.Commit, done.Outside = out.Outcomes, out.Commit, out.Outside
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool { return slices.Contains(out.Outside, c.Path) })
-	if err == nil && !o.Check && done.Conflicts() == 0 && len(changes) > 0 {
-		err = advance(id, edits.AdvanceAll(changes))
+	if done.has, done.tip = out.Has, out.Tip; err == nil && !o.Check && done.Conflicts() == 0 {
+		done.branched = changes
 	}
 	return done, false, err
 }
@@ -314,12 +321,12 @@ func (c *Client) ownCopies(ctx context.Context, id string, w *Work, o ApplyOptio
 	w.Large = slices.DeleteFunc(w.Large, func(l WorkChange) bool {
 		return slices.ContainsFunc(home, func(f edits.AdvancedFile) bool { return f.Path == l.Path })
 	})
-	return c.advanceBase(ctx, id, home, false)
+	return c.advanceBase(ctx, id, home)
 }
 
-// advanceBase makes files the base of a sandbox, or notes that they went to a branch.
-func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile, branch bool) error {
-	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID, Branch: branch}, files)
+// advanceBase makes files the base of a sandbox.
+func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile) error {
+	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID}, files)
 }
 
 func (c *Client) advanceTo(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {

@@ -195,7 +195,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if len(r.clashes) == 0 && tip != "" && tip != w.brought { // with all files, commits have come
+	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.broughtBy != "") { // with all files, commits have come
 		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip}, nil)
 	}
 	return r.brought, err
@@ -232,7 +232,7 @@ func (s *syncing) finish(ctx context.Context, w *Work) (again bool, err error) {
 
 // landed makes what was written to the sandbox the base.
 func (s *syncing) landed(ctx context.Context, done []edits.AdvancedFile) error {
-	if err := s.c.advanceBase(ctx, s.id, done, false); err != nil {
+	if err := s.c.advanceBase(ctx, s.id, done); err != nil {
 		return err
 	}
 	return s.pushes.Forget(done)
@@ -280,7 +280,7 @@ func (r *syncRound) clash(path, why string) {
 // advance makes files the base of a sandbox.
 func (s *syncing) advance(ctx context.Context) func(string, []edits.AdvancedFile) error {
 	return func(of string, files []edits.AdvancedFile) error {
-		err := s.c.advanceBase(ctx, of, files, false)
+		err := s.c.advanceBase(ctx, of, files)
 		if of != s.id && errors.Is(err, ErrNotFound) {
 			return nil // an earlier call was killed, and its sandbox is gone
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -38,6 +39,12 @@ type Work struct {
 	// head is the commit that was copied in; empty if there is none. tip is that of the sandbox
 	// since, if it was asked for before, and brought the one up to which all came home.
 	head, tip, brought string
+	// broughtBy is the commit of the folder's repository by which they came, branchCommits are
+	// those by which work went to branches, and lost those that no reference has any more.
+	broughtBy           string
+	branchCommits, lost []string
+	// again are the changes that went to a branch by a lost commit.
+	again map[string]bool
 	// landed are changes that Sync has made and the base does not have yet, and left is what
 	// it has moved away: a client or a daemon was killed.
 	landed []WorkChange
@@ -71,6 +78,13 @@ type WorkOptions struct {
 func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work, error) {
 	w, err := c.compare(ctx, sandbox, o, false)
 	if err == nil {
+		w.Changes = slices.DeleteFunc(w.Changes, func(c WorkChange) bool {
+			if !w.again[c.Path] {
+				return false
+			}
+			there, err := edits.Describe(w.Source, c.Path)
+			return err == nil && edits.Same(there, c.After) // the folder's own copy of what was on the branch
+		})
 		w.Changes = edits.Renames(w.Changes)
 	}
 	return w, err
@@ -92,17 +106,29 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	}
 	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines}
 	var w *Work
-	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := api.CompareWorkspace(ctx, in)
 		if err != nil {
 			return true, err
 		}
-		w = &Work{dir: dir}
-		err = w.receive(stream.Recv, o.NamesOnly || o.Lines)
+		w = &Work{dir: dir, lost: in.LostCommits}
+		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() error {
+			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED {
+				return nil
+			}
+			return w.findLost(ctx)
+		})
+		if errors.Is(err, errLost) {
+			return false, nil
+		}
 		return true, err
-	})
+	}
+	if err = c.repeated(ctx, receive); err == nil && len(w.lost) > 0 {
+		in.LostCommits = w.lost
+		err = c.repeated(ctx, receive)
+	}
 	if err != nil {
 		dir.Remove()
 		return nil, err
@@ -120,6 +146,29 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	}
 	w.Changes, w.landed, w.left = pushes.Sort(w.Changes)
 	return w, nil
+}
+
+// errLost ends a comparison that takes what lost commits have brought for brought.
+var errLost = errors.New("commits of branches are lost")
+
+// findLost finds the commits by which work went to a branch, and which no reference of the folder's
+// repository has any more, also because that is gone.
+func (w *Work) findLost(ctx context.Context) error {
+	if len(w.branchCommits) == 0 || len(w.lost) > 0 {
+		return nil
+	}
+	has, err := edits.HasCommits(ctx, w.Source, w.branchCommits)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		has = nil
+	}
+	w.lost = slices.DeleteFunc(slices.Clone(w.branchCommits), func(one string) bool { return has[one] })
+	if len(w.lost) > 0 {
+		return errLost
+	}
+	return nil
 }
 
 // split takes what is too large to be brought from the changes. What may be a half of a renamed
@@ -156,8 +205,8 @@ func loadPushes(sandboxID string) (*edits.Pushes, error) {
 // storing is what fails if the disk is full.
 const storing = "Storing the sandbox's changes in a temporary folder"
 
-// receive stores what a comparison finds.
-func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool) (err error) {
+// receive stores what a comparison finds. It goes on after its first message if begun agrees.
+func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool, begun func() error) (err error) {
 	s := &workStore{dir: w.dir}
 	defer func() {
 		if failed := s.end(); err == nil {
@@ -175,6 +224,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 		switch item := m.GetItem().(type) {
 		case *agboxv1.CompareWorkspaceResponse_Base:
 			w.from(item.Base)
+			err = begun()
 		case *agboxv1.CompareWorkspaceResponse_BaseFile:
 			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
 		case *agboxv1.CompareWorkspaceResponse_Difference:
@@ -182,6 +232,9 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
 			change.Lines = linecount.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
 			w.Changes = append(w.Changes, change)
+			if d.GetLost() {
+				w.again[change.Path] = true
+			}
 			if !namesOnly {
 				err = localError(storing, s.begin(change))
 			}
@@ -199,6 +252,10 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 // from notes from where a workspace was copied.
 func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
+	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
+	if slices.Contains(w.lost, w.broughtBy) {
+		w.brought, w.broughtBy = "", ""
+	}
 	w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: b.GetExcludePatterns(), Foreign: b.GetForeign()}
 }
 

@@ -8,6 +8,7 @@ import (
 	"hash"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -21,8 +22,11 @@ type Advance struct {
 	pack  *os.File
 	out   *packWriter
 	index *storev1.WorkspaceBase
-	// branch is set if the files go to a branch.
+	// branch is set if the files go to a branch, by. superseded are earlier commits that do not
+	// matter for them.
 	branch                 bool
+	by                     string
+	superseded             []string
 	files, first, branched map[string]*storev1.BaseFile
 	// current is the file whose content arrives.
 	current *storev1.BaseFile
@@ -67,8 +71,12 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 	return a, err
 }
 
-// Brought notes up to which commit the sandbox's commits were brought.
-func (a *Advance) Brought(commit string) { a.index.Brought = commit }
+// By notes the commit that has the files on a branch, and the earlier ones that do not matter for
+// them any more. It comes before the files.
+func (a *Advance) By(commit string, superseded []string) { a.by, a.superseded = commit, superseded }
+
+// Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
+func (a *Advance) Brought(commit string) { a.index.Brought, a.index.BroughtBy = commit, a.by }
 
 // Remove takes a file out of the base.
 func (a *Advance) Remove(path string) {
@@ -80,6 +88,10 @@ func (a *Advance) Remove(path string) {
 func (a *Advance) set(f *storev1.BaseFile) {
 	path := string(f.GetPath())
 	if a.branch {
+		f.Commits = slices.DeleteFunc(a.branched[path].GetCommits(), func(c string) bool { return c == a.by || slices.Contains(a.superseded, c) })
+		if a.by != "" {
+			f.Commits = append(f.Commits, a.by)
+		}
 		a.branched[path] = f
 		return
 	}

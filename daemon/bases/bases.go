@@ -56,7 +56,9 @@ type Base struct {
 	byPath map[string]*storev1.BaseFile
 	// folder has what the folder has of the files that went to a branch; nil is none.
 	folder map[string]*storev1.BaseFile
-	pack   *os.File
+	// lost has the files that went to a branch by a commit that is lost.
+	lost map[string]bool
+	pack *os.File
 	// starts has the position of each block in the contents.
 	starts []uint64
 	// block is the decompressed block with the number held.
@@ -100,15 +102,23 @@ func Open(dir string) (*Base, error) {
 }
 
 // Show makes the base another one: what was brought to the folder or to a branch, or what was
-// copied in. Open gives what was brought to the folder or came from it.
-func (b *Base) Show(against agboxv1.WorkBase) {
+// copied in. Open gives what was brought to the folder or came from it. What one of the lost
+// commits has brought to a branch is not brought.
+func (b *Base) Show(against agboxv1.WorkBase, lost ...string) {
 	switch against {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
-		b.folder = make(map[string]*storev1.BaseFile)
+		b.folder, b.lost = make(map[string]*storev1.BaseFile), make(map[string]bool)
+		var there []*storev1.BaseFile
 		for _, f := range b.GetBranched() {
-			b.folder[string(f.GetPath())] = b.byPath[string(f.GetPath())]
+			path := string(f.GetPath())
+			if slices.ContainsFunc(f.GetCommits(), func(c string) bool { return slices.Contains(lost, c) }) {
+				b.lost[path] = true
+				continue
+			}
+			b.folder[path] = b.byPath[path]
+			there = append(there, f)
 		}
-		overlay(b.byPath, b.GetBranched())
+		overlay(b.byPath, there)
 	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
 		overlay(b.byPath, b.GetFirst())
 	}
@@ -150,6 +160,22 @@ func (b *Base) File(path string) *storev1.BaseFile { return b.byPath[path] }
 func (b *Base) Folder(path string) (f *storev1.BaseFile, ok bool) {
 	f, ok = b.folder[path]
 	return f, ok
+}
+
+// Lost reports whether a file went to a branch by a commit that is lost.
+func (b *Base) Lost(path string) bool { return b.lost[path] }
+
+// BranchCommits returns the commits by which work went to branches, sorted.
+func (b *Base) BranchCommits() []string {
+	var all []string
+	if by := b.GetBroughtBy(); by != "" {
+		all = append(all, by)
+	}
+	for _, f := range b.GetBranched() {
+		all = append(all, f.GetCommits()...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Content writes the content of a regular file of the base to w.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -281,6 +282,57 @@ func TestABaseKnowsTheFolderTheBranchAndTheFirstCopy(t *testing.T) {
 	want(map[string]string{"a": "3", "b": "1", "other": "o"}, map[string]string{"a": "3", "new": "n", "other": "o"})
 	advance(false, func(a *Advance) { put(a, "b", "4"); a.Remove("new"); put(a, "c", "5") })
 	want(map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"}, map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"})
+}
+
+// A file counts as brought to a branch as long as all commits are there that brought versions of it.
+func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "1", "b": "1"}), dir)
+	bring := func(by, path string, superseded ...string) {
+		t.Helper()
+		a, err := Begin(t.Context(), dir, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.By(by, superseded)
+		a.Brought("tip of " + by)
+		a.Replace(path, false, false)
+		a.Content([]byte("by " + by))
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(commits string, lost []string, pending ...string) {
+		t.Helper()
+		b, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, lost...)
+		var got []string
+		for _, path := range []string{"a", "b"} {
+			if _, onBranch := b.Folder(path); b.Lost(path) {
+				got = append(got, path)
+			} else if !onBranch || b.File(path) == nil {
+				t.Errorf("%s is neither lost nor on a branch", path)
+			}
+		}
+		if all := strings.Join(b.BranchCommits(), " "); all != commits || !slices.Equal(got, pending) || b.GetBroughtBy() == "" {
+			t.Errorf("with %v lost: commits %q, pending %q", lost, all, got)
+		}
+	}
+	bring("one", "a")
+	bring("two", "b")
+	want("one two", nil)
+	want("one two", []string{"one"}, "a")
+	want("one two", []string{"two", "one"}, "a", "b")
+	bring("three", "a")
+	want("one three two", []string{"one"}, "a")
+	want("one three two", []string{"three"}, "a")
+	bring("four", "a", "one", "three")
+	want("four two", []string{"one"})
+	want("four two", []string{"four"}, "a")
 }
 
 func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {

@@ -72,12 +72,12 @@ type Options struct {
 	total uint64
 }
 
-// Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. Its errors
-// are fault.Errors.
-func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase) (*bases.Base, error) {
+// Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. What
+// went to a branch by the lost commits is not brought. Its errors are fault.Errors.
+func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, lost ...string) (*bases.Base, error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
 	if err == nil {
-		base.Show(against)
+		base.Show(against, lost...)
 	}
 	return base, noBase(sandboxID, from, err)
 }

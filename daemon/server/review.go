@@ -26,13 +26,13 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	r := review.New(f.files, f.paths)
-	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst())
+	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), req.GetLostCommits()...)
 	if err != nil {
 		return err
 	}
 	defer base.Close()
 	err = stream.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{
-		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead(), Brought: base.GetBrought()},
+		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: base.BranchCommits(), BroughtBy: base.GetBroughtBy()},
 	}})
 	if err == nil && req.GetWithBase() {
 		err = review.Files(base, stream.Send)
@@ -115,6 +115,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if err != nil {
 		return err
 	}
+	a.By(open.GetBranchCommit(), open.GetSuperseded())
 	if commit := open.GetCommit(); commit != "" {
 		a.Brought(commit)
 	}

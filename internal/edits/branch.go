@@ -37,8 +37,9 @@ type Committed struct {
 	// Outside are changed files that git does not track: they are on no branch.
 	Outside []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
-	// changes already, or for a check.
-	Commit string
+	// changes already, or for a check. Has is then the one that has them, and Tip what the branch
+	// was before; empty if it did not exist.
+	Commit, Has, Tip string
 	// Commits are those of the sandbox, the oldest first, and Links the symbolic links in them.
 	Commits []SandboxCommit
 	Links   []Link
@@ -72,6 +73,7 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 		return Committed{}, err
 	}
 	out.LFS = b.leftInLFS() // with what the filter of git-lfs has stored meanwhile
+	out.Has, out.Tip = b.parent, b.tip
 	clean, news := true, false
 	for _, d := range decisions {
 		if d.Kind == Marked {
@@ -92,7 +94,7 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 			return out, err
 		}
 	}
-	out.Commit = final
+	out.Commit, out.Has = final, final
 	return out, b.bring(final, b.ref, b.tip, b.known...)
 }
 

@@ -22,7 +22,8 @@ func Tracked(ctx context.Context, folder string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
-// HasCommits returns which commits the repository around a folder has.
+// HasCommits returns which commits a reference or HEAD of the repository around a folder has, or
+// one of its work trees. What git only has not removed yet counts as gone.
 func HasCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
 	where, err := workTree(ctx, folder)
 	if err != nil {
@@ -35,6 +36,14 @@ func HasCommits(ctx context.Context, folder string, commits []string) (map[strin
 		if name, is := strings.CutSuffix(strings.TrimSpace(line), " commit"); is {
 			has[name] = true
 		}
+	}
+	if len(has) == 0 || err != nil {
+		return has, err
+	}
+	there := strings.Join(slices.Collect(maps.Keys(has)), "\n")
+	out, err = g.run(strings.NewReader(there+"\n"), "rev-list", "--stdin", "--not", "--all")
+	for line := range strings.Lines(string(out)) {
+		delete(has, strings.TrimSpace(line))
 	}
 	return has, err
 }

@@ -1989,7 +1989,10 @@ type CompareWorkspaceRequest struct {
 	// Send each content once, for the first file that has it.
 	ContentsOnce bool `protobuf:"varint,6,opt,name=contents_once,json=contentsOnce,proto3" json:"contents_once,omitempty"`
 	// Send how many lines changed instead of contents.
-	Stat          bool `protobuf:"varint,7,opt,name=stat,proto3" json:"stat,omitempty"`
+	Stat bool `protobuf:"varint,7,opt,name=stat,proto3" json:"stat,omitempty"`
+	// Of branch_commits those that no reference of the folder's repository has any more. What went
+	// to a branch by one of them counts as not brought.
+	LostCommits   []string `protobuf:"bytes,8,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2071,6 +2074,13 @@ func (x *CompareWorkspaceRequest) GetStat() bool {
 		return x.Stat
 	}
 	return false
+}
+
+func (x *CompareWorkspaceRequest) GetLostCommits() []string {
+	if x != nil {
+		return x.LostCommits
+	}
+	return nil
 }
 
 type CompareWorkspaceResponse struct {
@@ -2221,7 +2231,12 @@ type WorkspaceBase struct {
 	// The commit that HEAD of its repository named when it was copied; empty if there was none.
 	Head string `protobuf:"bytes,5,opt,name=head,proto3" json:"head,omitempty"`
 	// The commit of the sandbox up to which its commits were brought; empty if none were.
-	Brought       string `protobuf:"bytes,6,opt,name=brought,proto3" json:"brought,omitempty"`
+	Brought string `protobuf:"bytes,6,opt,name=brought,proto3" json:"brought,omitempty"`
+	// The commits of the folder's repository by which work went to branches. A caller that knows that
+	// one of them is lost says so in lost_commits.
+	BranchCommits []string `protobuf:"bytes,7,rep,name=branch_commits,json=branchCommits,proto3" json:"branch_commits,omitempty"`
+	// Of these, the one that brought the commits of the sandbox; empty if there is none.
+	BroughtBy     string `protobuf:"bytes,8,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2298,6 +2313,20 @@ func (x *WorkspaceBase) GetBrought() string {
 	return ""
 }
 
+func (x *WorkspaceBase) GetBranchCommits() []string {
+	if x != nil {
+		return x.BranchCommits
+	}
+	return nil
+}
+
+func (x *WorkspaceBase) GetBroughtBy() string {
+	if x != nil {
+		return x.BroughtBy
+	}
+	return ""
+}
+
 // WorkspaceDifference is a file that was added, changed or removed.
 type WorkspaceDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2308,9 +2337,11 @@ type WorkspaceDifference struct {
 	// Unset: the file was removed.
 	After *WorkspaceFile `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	// If the request has stat: lines, or binary if there are none to count.
-	Added         uint64 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
-	Removed       uint64 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
-	Binary        bool   `protobuf:"varint,6,opt,name=binary,proto3" json:"binary,omitempty"`
+	Added   uint64 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
+	Removed uint64 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
+	Binary  bool   `protobuf:"varint,6,opt,name=binary,proto3" json:"binary,omitempty"`
+	// It went to a branch by one of lost_commits.
+	Lost          bool `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2383,6 +2414,13 @@ func (x *WorkspaceDifference) GetRemoved() uint64 {
 func (x *WorkspaceDifference) GetBinary() bool {
 	if x != nil {
 		return x.Binary
+	}
+	return false
+}
+
+func (x *WorkspaceDifference) GetLost() bool {
+	if x != nil {
+		return x.Lost
 	}
 	return false
 }
@@ -2586,7 +2624,11 @@ type AdvanceBaseOpen struct {
 	Branch bool `protobuf:"varint,2,opt,name=branch,proto3" json:"branch,omitempty"`
 	// The commit up to which the work was brought as a whole, with its commits or without them.
 	// Empty changes nothing.
-	Commit        string `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
+	Commit string `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
+	// The commit of the folder's repository that has the work, if it went to a branch.
+	BranchCommit string `protobuf:"bytes,4,opt,name=branch_commit,json=branchCommit,proto3" json:"branch_commit,omitempty"`
+	// Commits that earlier calls named, and that do not matter for the files of this one any more.
+	Superseded    []string `protobuf:"bytes,5,rep,name=superseded,proto3" json:"superseded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2640,6 +2682,20 @@ func (x *AdvanceBaseOpen) GetCommit() string {
 		return x.Commit
 	}
 	return ""
+}
+
+func (x *AdvanceBaseOpen) GetBranchCommit() string {
+	if x != nil {
+		return x.BranchCommit
+	}
+	return ""
+}
+
+func (x *AdvanceBaseOpen) GetSuperseded() []string {
+	if x != nil {
+		return x.Superseded
+	}
+	return nil
 }
 
 // AdvancedFile is a file of a base.
@@ -2972,7 +3028,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xa2\x02\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xd3\x02\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -2982,7 +3038,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\twith_base\x18\x04 \x01(\bR\bwithBase\x126\n" +
 	"\aagainst\x18\x05 \x01(\x0e2\x12.agbox.v1.WorkBaseB\b\xbaH\x05\x82\x01\x02\x10\x01R\aagainst\x12#\n" +
 	"\rcontents_once\x18\x06 \x01(\bR\fcontentsOnce\x12\x12\n" +
-	"\x04stat\x18\a \x01(\bR\x04stat\"\xfb\x01\n" +
+	"\x04stat\x18\a \x01(\bR\x04stat\x12/\n" +
+	"\flost_commits\x18\b \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x18@R\vlostCommits\"\xfb\x01\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -2991,21 +3048,25 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x06before\x18\x03 \x01(\fH\x00R\x06before\x12\x16\n" +
 	"\x05after\x18\x04 \x01(\fH\x00R\x05after\x125\n" +
 	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFileB\x06\n" +
-	"\x04item\"\xb2\x01\n" +
+	"\x04item\"\xf8\x01\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
 	"\x10exclude_patterns\x18\x03 \x03(\tR\x0fexcludePatterns\x12\x18\n" +
 	"\aforeign\x18\x04 \x03(\tR\aforeign\x12\x12\n" +
 	"\x04head\x18\x05 \x01(\tR\x04head\x12\x18\n" +
-	"\abrought\x18\x06 \x01(\tR\abrought\"\xd1\x01\n" +
+	"\abrought\x18\x06 \x01(\tR\abrought\x12%\n" +
+	"\x0ebranch_commits\x18\a \x03(\tR\rbranchCommits\x12\x1d\n" +
+	"\n" +
+	"brought_by\x18\b \x01(\tR\tbroughtBy\"\xe5\x01\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
 	"\x05after\x18\x03 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x05after\x12\x14\n" +
 	"\x05added\x18\x04 \x01(\x04R\x05added\x12\x18\n" +
 	"\aremoved\x18\x05 \x01(\x04R\aremoved\x12\x16\n" +
-	"\x06binary\x18\x06 \x01(\bR\x06binary\"\xa8\x01\n" +
+	"\x06binary\x18\x06 \x01(\bR\x06binary\x12\x12\n" +
+	"\x04lost\x18\a \x01(\bR\x04lost\"\xa8\x01\n" +
 	"\rWorkspaceFile\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\bR\x04link\x12\x1e\n" +
 	"\n" +
@@ -3019,12 +3080,16 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\x94\x01\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xf0\x01\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
 	"\x06branch\x18\x02 \x01(\bR\x06branch\x12\x1f\n" +
-	"\x06commit\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06commit\"[\n" +
+	"\x06commit\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06commit\x12,\n" +
+	"\rbranch_commit\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\fbranchCommit\x12,\n" +
+	"\n" +
+	"superseded\x18\x05 \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x18@R\n" +
+	"superseded\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +

@@ -48,7 +48,10 @@ type WorkspaceBase struct {
 	// none.
 	Head string `protobuf:"bytes,10,opt,name=head,proto3" json:"head,omitempty"`
 	// The commit of the sandbox up to which its commits were brought; empty if none were.
-	Brought       string `protobuf:"bytes,11,opt,name=brought,proto3" json:"brought,omitempty"`
+	Brought string `protobuf:"bytes,11,opt,name=brought,proto3" json:"brought,omitempty"`
+	// The commit of the host's repository by which they were brought; empty if the folder has the
+	// work.
+	BroughtBy     string `protobuf:"bytes,12,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,6 +163,13 @@ func (x *WorkspaceBase) GetBrought() string {
 	return ""
 }
 
+func (x *WorkspaceBase) GetBroughtBy() string {
+	if x != nil {
+		return x.BroughtBy
+	}
+	return ""
+}
+
 // BaseFile is a regular file or a symbolic link.
 type BaseFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -174,7 +184,10 @@ type BaseFile struct {
 	// Where the content begins in the contents of all blocks, one after the other.
 	Offset uint64 `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`
 	// Target of a symbolic link.
-	Link          []byte `protobuf:"bytes,7,opt,name=link,proto3" json:"link,omitempty"`
+	Link []byte `protobuf:"bytes,7,opt,name=link,proto3" json:"link,omitempty"`
+	// The commits of the host's repository that have the file, if it went to a branch. It counts as
+	// brought as long as all of them are there.
+	Commits       []string `protobuf:"bytes,8,rep,name=commits,proto3" json:"commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,6 +271,13 @@ func (x *BaseFile) GetLink() []byte {
 	return nil
 }
 
+func (x *BaseFile) GetCommits() []string {
+	if x != nil {
+		return x.Commits
+	}
+	return nil
+}
+
 // BaseBlock is a piece of the contents, compressed by itself.
 type BaseBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -326,7 +346,7 @@ var File_store_v1_base_proto protoreflect.FileDescriptor
 
 const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
-	"\x13store/v1/base.proto\x12\bstore.v1\"\x80\x03\n" +
+	"\x13store/v1/base.proto\x12\bstore.v1\"\x9f\x03\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -339,7 +359,9 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\bbranched\x18\t \x03(\v2\x12.store.v1.BaseFileR\bbranched\x12\x12\n" +
 	"\x04head\x18\n" +
 	" \x01(\tR\x04head\x12\x18\n" +
-	"\abrought\x18\v \x01(\tR\abrought\"\xa6\x01\n" +
+	"\abrought\x18\v \x01(\tR\abrought\x12\x1d\n" +
+	"\n" +
+	"brought_by\x18\f \x01(\tR\tbroughtBy\"\xc0\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -347,7 +369,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\bmodified\x18\x04 \x01(\x03R\bmodified\x12\x16\n" +
 	"\x06sha256\x18\x05 \x01(\fR\x06sha256\x12\x16\n" +
 	"\x06offset\x18\x06 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04link\x18\a \x01(\fR\x04link\"O\n" +
+	"\x04link\x18\a \x01(\fR\x04link\x12\x18\n" +
+	"\acommits\x18\b \x03(\tR\acommits\"O\n" +
 	"\tBaseBlock\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\rR\x06length\x12\x12\n" +
