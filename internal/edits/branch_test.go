@@ -379,6 +379,32 @@ func TestWhatWasLeftOutOfTheCopyIsOnABranchAsItWasCommitted(t *testing.T) {
 	}
 }
 
+// A commit removes a tracked file that the copy left out, and the workspace has a new one in its
+// place, which nobody brings.
+func TestAFileThatWasLeftOutOfTheCopyStaysIfTheSandboxMakesItAnew(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		g := repo(t, tree{"f": "1\n", "node_modules/m": "m\n", "node_modules/k": "2\n"})
+		copied := g.head()
+		want := tree{"f": "2\n", "node_modules/m": "m\n", "node_modules/k": "2\n"}
+		if own {
+			g.must("", "checkout", "-q", "-b", "fix")
+			g.commit("mine", tree{"own": "o\n"})
+			g.must("", "checkout", "-q", "main")
+			want["own"] = "o\n"
+		}
+		in := g.inside()
+		in.commit("del", tree{"node_modules/m": "", "node_modules/k": ""})
+		tree{"f": "2\n", "node_modules/m": "installed\n"}.write(t, in.dir)
+		h := in.history(copied, tree{"f": "1\n"})
+		h.Copy, h.Apart = h.Base, map[string]bool{"node_modules/m": true}
+		out, err := Commit(t.Context(), differences(t, tree{"f": "1\n"}, tree{"f": "2\n"}), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", History: h})
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out)
+		}
+		wantTree(t, fmt.Sprintf("the branch, with own commits: %t", own), g.files("fix"), want)
+	}
+}
+
 // What was not committed when it was copied in is the sandbox's once it has committed it. The
 // branch may be older than what was copied in.
 func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {

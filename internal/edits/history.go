@@ -360,7 +360,7 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 		}
 	}
 	for name, two := range left {
-		if !known[name] && !h.Apart[name] {
+		if !known[name] && !h.apart(name, two) {
 			d, err := b.turnedBack(h, name, two, !later[name])
 			if err != nil {
 				return nil, err
@@ -371,6 +371,13 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 		}
 	}
 	return decisions, nil
+}
+
+// apart reports whether the workspace says nothing about a file that commits have changed. If it
+// was left out of the copy and they remove it, a new file in its place is not its next version.
+func (h *History) apart(name string, two twoEntries) bool {
+	gone := two.was.object != "" && two.tip.object == ""
+	return h.Apart[name] && !(gone && h.leftOut(name))
 }
 
 // leftOut reports whether the workspace never had a file: then that it has none says nothing about
@@ -538,7 +545,7 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 			continue
 		}
 		own, differs := copied[name]
-		apart := h.Apart[name] || !differs && h.leftOut(name)
+		apart := h.apart(name, own) || !differs && h.leftOut(name)
 		if c, err := b.committed(h, dir, name, two, own, apart); err != nil {
 			return nil, err
 		} else if c != nil && Same(c.After, h.Base[name]) {
