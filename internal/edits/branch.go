@@ -202,10 +202,10 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 	if _, err := b.own.run(nil, "check-ref-format", b.ref); err != nil || strings.HasPrefix(o.Branch, "-") {
 		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
 	}
-	if err := b.notCheckedOut(o.Branch); err != nil {
+	if b.tip, err = b.commitOf(b.ref); err != nil {
 		return nil, err
 	}
-	if b.tip, err = b.commitOf(b.ref); err != nil {
+	if err := b.notCheckedOut(o.Branch); err != nil {
 		return nil, err
 	}
 	if b.parent = b.tip; b.parent == "" {
@@ -247,7 +247,8 @@ func (b *branch) remember(out []byte) {
 }
 
 // notCheckedOut refuses a branch that a work tree has checked out: its files would not
-// follow.
+// follow. It also refuses one that a rebase or bisection will set: git names these only when it is
+// asked to move the branch, here to what is no commit.
 func (b *branch) notCheckedOut(name string) error {
 	out, err := b.refs.run(nil, "worktree", "list", "--porcelain")
 	if err != nil {
@@ -258,7 +259,14 @@ func (b *branch) notCheckedOut(name string) error {
 			return fmt.Errorf("the branch %s is checked out: name another one, or bring the work to the folder without --branch", name)
 		}
 	}
-	return nil
+	if b.tip == "" {
+		return nil
+	}
+	_, err = b.refs.run(nil, "branch", "-q", "-f", name, strings.Repeat("0", len(b.tip)))
+	if failed := new(gitError); errors.As(err, &failed) && strings.Contains(failed.said, "cannot force update the") {
+		return fmt.Errorf("a rebase or bisection of a work tree will move the branch %s: name another one, or end that first", name)
+	}
+	return b.refs.ctx.Err()
 }
 
 func (b *branch) state(name string) (*File, error) {

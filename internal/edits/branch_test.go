@@ -405,6 +405,41 @@ func TestAFileThatWasLeftOutOfTheCopyStaysIfTheSandboxMakesItAnew(t *testing.T) 
 	}
 }
 
+func TestABranchThatIsRebasedOrBisectedStays(t *testing.T) {
+	for what, begin := range map[string]func(g repository){
+		"rebase": func(g repository) {
+			g.must("", "checkout", "-q", "fix")
+			g.must("", "-c", "sequence.editor=sed -i s/^pick/edit/", "rebase", "-q", "-i", "main")
+		},
+		"bisect": func(g repository) {
+			g.must("", "checkout", "-q", "fix")
+			g.must("", "bisect", "start", "fix", "main~")
+		},
+		"rebase of a worktree": func(g repository) {
+			desk := repository{t: g.t, dir: filepath.Join(g.t.TempDir(), "desk")}
+			g.must("", "worktree", "add", "-q", desk.dir, "fix")
+			desk.must("", "-c", "sequence.editor=sed -i s/^pick/edit/", "rebase", "-q", "-i", "main")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			g := repo(t, tree{"a": "1\n"})
+			g.must("", "checkout", "-q", "-b", "fix")
+			g.commit("one", tree{"r": "1\n"})
+			g.commit("two", tree{"r": "2\n"})
+			g.must("", "checkout", "-q", "main")
+			g.commit("of main", tree{"m": "m\n"})
+			begin(g)
+			before := g.must("", "for-each-ref") + g.must("", "reflog", "fix")
+			if out, err := g.onBranch(tree{"a": "1\n"}, tree{"a": "2\n"}, BranchOptions{}); err == nil || !strings.Contains(err.Error(), "a rebase or bisection of a work tree will move the branch fix") {
+				t.Errorf("%v: %+v", err, out)
+			}
+			if after := g.must("", "for-each-ref") + g.must("", "reflog", "fix"); after != before {
+				t.Errorf("the branches are %s, not %s", after, before)
+			}
+		})
+	}
+}
+
 // What was not committed when it was copied in is the sandbox's once it has committed it. The
 // branch may be older than what was copied in.
 func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {
