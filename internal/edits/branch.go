@@ -199,7 +199,7 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 		return nil, err
 	}
 	b := &branch{target: t, ref: "refs/heads/" + o.Branch, objects: &objects{git: t.own}, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
-	if _, err := b.own.run(nil, "check-ref-format", b.ref); err != nil || strings.HasPrefix(o.Branch, "-") {
+	if name, err := b.own.run(nil, "check-ref-format", "--branch", o.Branch); err != nil || strings.TrimSpace(string(name)) != o.Branch {
 		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
 	}
 	if b.tip, err = b.commitOf(b.ref); err != nil {

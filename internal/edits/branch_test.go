@@ -440,6 +440,16 @@ func TestABranchThatIsRebasedOrBisectedStays(t *testing.T) {
 	}
 }
 
+func TestNoBranchIsNamedAsGitRefusesIt(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	for _, name := range []string{"HEAD", "-x", "@{-1}", "a..b", ""} {
+		out, err := Commit(t.Context(), changes(t, tree{"a": "1\n"}, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: name, Message: "Work"})
+		if err == nil || !strings.Contains(err.Error(), "cannot be the name of a branch") {
+			t.Errorf("%q: %v: %+v", name, err, out)
+		}
+	}
+}
+
 // What was not committed when it was copied in is the sandbox's once it has committed it. The
 // branch may be older than what was copied in.
 func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {
