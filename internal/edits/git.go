@@ -45,7 +45,7 @@ var bounds = map[int]uint64{unix.RLIMIT_AS: 8 << 30, unix.RLIMIT_FSIZE: 4 << 30,
 var fixed = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "core.sshCommand=false", "core.alternateRefsCommand=", "core.pager=cat",
 	"credential.helper=", "diff.external=", "protocol.allow=never", "submodule.recurse=false", "gc.auto=0", "maintenance.auto=false",
-	"core.quotePath=true", "core.safecrlf=false",
+	"core.quotePath=true", "core.safecrlf=false", "advice.graftFileDeprecated=false",
 }
 
 // fixedEnv is the same as variables. GIT_ALLOW_PROTOCOL overrides each setting of protocols, so
