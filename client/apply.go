@@ -79,6 +79,10 @@ type AppliedWork struct {
 	// Outside are the changed files that are on no branch, because git ignores or does not
 	// track them.
 	Outside []string
+	// Submodules are the changed files that are on no branch, because they are inside submodules.
+	Submodules []string
+	// NoBranch is set if Branch does not exist and was not made, because all work is on none.
+	NoBranch bool
 	// Commits are those that the sandbox made, the oldest first, and Links the symbolic links in
 	// them.
 	Commits []SandboxCommit
@@ -282,9 +286,12 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
 		Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters, History: history,
 	})
-	done.Outcomes, done.Commit, done.Outside = out.Outcomes, out.Commit, out.Outside
+	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
-	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool { return slices.Contains(out.Outside, c.Path) })
+	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool {
+		return slices.Contains(out.Outside, c.Path) || slices.Contains(out.Submodules, c.Path)
+	})
+	done.NoBranch = !o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && done.Conflicts() == 0
 	if done.has, done.tip = out.Has, out.Tip; err == nil && !o.Check && done.Conflicts() == 0 {
 		done.branched = changes
 	}

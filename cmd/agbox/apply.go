@@ -193,9 +193,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 			merged++
 		}
 	}
-	if len(done.Outside) > 0 {
-		a.say("Not on the branch, because git does not track them: %s. `agbox apply %s` without --branch brings them.", outsides(done.Outside), sandbox)
-	}
+	o.tellAside(a, sandbox, done)
 	left := !o.Check && len(done.Executable) > 0
 	if left {
 		a.say("%s left out: see `agbox diff %[2]s`. `%[3]s %[2]s --yes-executable` brings them.", wereExecutables(done.Executable), sandbox, o.command())
@@ -213,15 +211,36 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Commits)+len(done.Large) == 0 && !left:
+	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Submodules)+len(done.Commits)+len(done.Large) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
 	}
-	if left || len(done.Large) > 0 {
+	if left || len(done.Large) > 0 || done.NoBranch {
 		return exitStatus(codeFailure)
 	}
 	return nil
+}
+
+// tellAside names what is on no branch.
+func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork) {
+	if len(done.Outside) > 0 {
+		a.say("Not on the branch, because git does not track them: %s. `agbox apply %s` without --branch brings them.", outsides(done.Outside), sandbox)
+	}
+	if len(done.Submodules) > 0 {
+		var names []string
+		for _, name := range done.Submodules {
+			names = append(names, edits.PlaceIn(done.Folder, o.Here).Name(name))
+		}
+		bring := "PATH..."
+		if len(names) <= namedLosses {
+			bring = shellWords(names)
+		}
+		a.say("Not on the branch, because a submodule has them: %s. `agbox apply %s %s` brings them to the folder.", printable(some(names)), sandbox, printable(bring))
+	}
+	if done.NoBranch {
+		a.say("No branch was made: nothing of the work can be on it.")
+	}
 }
 
 // adviceForBranch says how the work gets past conflicts with a branch.

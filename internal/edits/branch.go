@@ -36,6 +36,8 @@ type Committed struct {
 	Outcomes []Outcome
 	// Outside are changed files that git does not track: they are on no branch.
 	Outside []string
+	// Submodules are changed files inside submodules, of which a branch has only the commit.
+	Submodules []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
 	// changes already, or for a check. Has is then the one that has them, and Tip what the branch
 	// was before; empty if it did not exist.
@@ -142,6 +144,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 			return nil, err
 		}
 	}
+	changes, out.Submodules = b.inSubmodules(changes)
 	changes, outside, err := b.outside(changes)
 	if err != nil {
 		return nil, err

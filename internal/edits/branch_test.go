@@ -450,6 +450,26 @@ func TestNoBranchIsNamedAsGitRefusesIt(t *testing.T) {
 	}
 }
 
+// What is in a submodule is no conflict of the repository around it.
+func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	other := repository{t: t, dir: filepath.Join(g.dir, "sm")}
+	if err := os.Mkdir(other.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other.must("", "init", "-q")
+	other.commit("first", tree{"f": "1\n"})
+	g.must("", "add", "sm")
+	g.must("", "commit", "-q", "-m", "second")
+	out := g.mustBranch(tree{"a": "1\n", "sm/f": "1\n", "sm/gone": "1\n"}, tree{"a": "2\n", "sm/f": "2\n", "sm/new": "n\n"})
+	if want := []string{"sm/f", "sm/gone", "sm/new"}; !slices.Equal(out.Submodules, want) || len(out.Outside) > 0 {
+		t.Errorf("in submodules are %q, not %q, and outside %q", out.Submodules, want, out.Outside)
+	}
+	if got := g.must("", "show", "fix:a"); got != "2\n" {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
 // What was not committed when it was copied in is the sandbox's once it has committed it. The
 // branch may be older than what was copied in.
 func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {

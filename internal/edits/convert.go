@@ -69,6 +69,26 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 	return inside, outside, nil
 }
 
+// inSubmodules splits changes: of those inside submodules the branch has only a commit.
+func (b *branch) inSubmodules(changes []Change) (rest []Change, inside []string) {
+	within := func(name string) bool {
+		return slices.ContainsFunc(above(name), func(dir string) bool { return b.entries[dir].mode == "160000" })
+	}
+	for _, c := range changes {
+		switch {
+		case within(c.Path):
+			inside = append(inside, c.Path)
+		case c.From != "" && within(c.From):
+			inside = append(inside, c.From)
+			c.From, c.Before = "", nil // for git it is new
+			rest = append(rest, c)
+		default:
+			rest = append(rest, c)
+		}
+	}
+	return rest, inside
+}
+
 // ignored returns the paths, old and new, that the target ignores.
 func (b *branch) ignored(changes []Change) (map[string]bool, error) {
 	top, err := openFolder(b.top)
