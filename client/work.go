@@ -231,6 +231,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			d := item.Difference
 			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
 			change.Lines = linecount.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
+			change.Tracked = d.GetTracked()
 			w.Changes = append(w.Changes, change)
 			if d.GetLost() {
 				w.again[change.Path] = true

@@ -146,7 +146,7 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 	if c.changes++; c.changes > maxChanges {
 		return c.tooMany()
 	}
-	d := &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: after, Lost: c.base.Lost(path)}
+	d := &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: after, Lost: c.base.Lost(path), Tracked: c.inIndex[path]}
 	old := func(w io.Writer) error {
 		if before.GetLink() {
 			_, err := w.Write(f.GetLink())

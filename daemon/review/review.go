@@ -145,6 +145,8 @@ type comparison struct {
 	send      func(*agboxv1.CompareWorkspaceResponse) error
 	// seen has the paths of files that were compared or are in later.
 	seen map[string]bool
+	// inIndex are files of the base that git tracks in the workspace.
+	inIndex map[string]bool
 	// twins has the sizes and times that several files of the base have.
 	twins map[stamp]bool
 	// later are files whose content must be read apart.

@@ -72,9 +72,9 @@ func (s *stopped) compare(ctx context.Context) error {
 		if err := s.each(ctx, s.base.GetTarget(), s.collect); err != nil {
 			return err
 		}
-		if s.tracked, err = s.trackedIn(ctx); err != nil {
-			return err
-		}
+	}
+	if s.tracked, err = s.trackedIn(ctx); err != nil {
+		return err
 	}
 	if s.tree, err = gitignore.NewTree(excludes, !s.o.All); err != nil {
 		return unusable(err)

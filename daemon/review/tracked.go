@@ -27,9 +27,6 @@ const (
 
 // tracked returns what git tracks in the workspace of a running sandbox.
 func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
-	if c.o.All {
-		return nil, nil
-	}
 	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
 		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + index), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: maxIndex}},
 	}})
@@ -66,7 +63,7 @@ func (s *stopped) trackedIn(ctx context.Context) (all map[string]bool, err error
 	return all, err
 }
 
-// indexed returns the paths that an index names.
+// indexed returns the paths that an index names and the base does not have, and notes the others.
 func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool, error) {
 	if h.Typeflag != tar.TypeReg || sizeOf(h) > maxIndex {
 		return nil, nil
@@ -80,8 +77,11 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 		return nil, unusable(err)
 	}
 	all := make(map[string]bool)
+	c.inIndex = make(map[string]bool)
 	for _, path := range gitignore.Tracked(text, max(20, len(c.base.GetHead())/2)) {
-		if c.base.File(path) == nil && Valid(path) && !c.foreign(path) && !excludes(excluded, path) {
+		if c.base.File(path) != nil {
+			c.inIndex[path] = true
+		} else if !c.o.All && Valid(path) && !c.foreign(path) && !excludes(excluded, path) {
 			all[path] = true
 		}
 	}

@@ -70,6 +70,42 @@ func TestWorkOfABranchThatIsGoneIsPendingAgain(t *testing.T) {
 	in.Must(t, "rm", "demo") // the folder has all
 }
 
+// A file that was copied in and not tracked is work for a branch once the sandbox tracks it.
+func TestWhatASandboxAddsToGitIsOnItsBranch(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{".gitignore": "*.log\n", "a": "1\n"})
+	write(t, in, "project", map[string]string{"notes": "n\n", "staged": "s\n", "other": "o\n", "x.log": "l\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; for f in notes staged other x.log; do echo more >> $f; done; git add notes; git commit -qm second; git add staged; git add -f x.log")
+	for _, stopped := range []bool{false, true} {
+		branch := map[bool]string{false: "w", true: "of-stopped"}[stopped]
+		if stopped {
+			in.Must(t, "stop", "demo")
+			git(t, root, "branch", "-q", "-D", "w")
+		}
+		r := in.Agbox(t, "apply", "demo", "--branch", branch, "--squash").Want(t, 0)
+		r.WantOutput(t, "A notes\nA staged\n", "agbox: Not on the branch, because git does not track them: other, x.log. `agbox apply demo` without --branch brings them.\n"+
+			"agbox: Branch "+branch+" has the work as commit "+git(t, root, "rev-parse", "--short=12", branch)+".\n")
+		harness.WantSame(t, "the branch", git(t, root, "show", branch+":notes", branch+":staged"), "n\nmore\ns\nmore")
+	}
+	in.Agbox(t, "apply", "demo", "other", "--branch", "none", "--squash").Want(t, 1).WantOutput(t, "",
+		"agbox: Not on the branch, because git does not track them: other. `agbox apply demo` without --branch brings them.\nagbox: No branch was made: nothing of the work can be on it.\n")
+}
+
+func TestABranchNeedsAFirstCommit(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := write(t, in, "project", map[string]string{"f": "1\n"})
+	git(t, root, "init", "-q", "-b", "main")
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> f; git add -A; git commit -qm first")
+	if r := in.Agbox(t, "apply", "demo", "--branch", "b"); r.Code == 0 || !strings.Contains(r.Stderr, `its repository has no commit, so that no branch can have "f" as a change: make a first commit in the folder`) {
+		t.Errorf("apply ended with %d: %s", r.Code, r.Stderr)
+	}
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "f\n", "")
+}
+
 func TestCommitsOfABranchThatIsGoneArePendingAgain(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)

@@ -25,7 +25,7 @@ func (e *FilterError) Error() string {
 }
 
 // outside splits changes: of those outside, git has no file to change, because it is ignored or
-// was never added. They were copied in, and stay out of a branch.
+// was never added. They were copied in, and stay out of a branch unless the sandbox has added them.
 func (b *branch) outside(changes []Change) (inside []Change, outside []string, err error) {
 	var unknown []Change
 	for _, c := range changes {
@@ -58,12 +58,15 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		switch {
 		case removed[name] && !ignored[name]:
 			inside = append(inside, c)
-		case c.From != "" && !ignored[c.Path]:
+		case c.From != "" && !ignored[c.Path], c.Tracked && c.After != nil && !ignored[name] && b.parent != "":
 			c.From, c.Before = "", nil // for git it is new
 			inside = append(inside, c)
 		default:
 			outside = append(outside, c.Path)
 		}
+	}
+	if b.parent == "" && len(inside) == 0 && slices.ContainsFunc(outside, func(name string) bool { return !ignored[name] }) {
+		return nil, nil, fmt.Errorf("its repository has no commit, so that no branch can have %q as a change: make a first commit in the folder", outside[0])
 	}
 	Sort(inside)
 	return inside, outside, nil

@@ -70,6 +70,8 @@ type Change struct {
 	// From is the earlier path of a file that was renamed without any change. Before is then
 	// what it was there.
 	From string
+	// Tracked is set if git tracks the file in the sandbox, and it was there before.
+	Tracked bool
 	// Lines are those that changed, if they were asked for instead of the contents.
 	Lines linecount.Lines
 	// dir has the contents.

@@ -2341,7 +2341,9 @@ type WorkspaceDifference struct {
 	Removed uint64 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
 	Binary  bool   `protobuf:"varint,6,opt,name=binary,proto3" json:"binary,omitempty"`
 	// It went to a branch by one of lost_commits.
-	Lost          bool `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
+	Lost bool `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
+	// The index of the repository in the workspace names the file, and the base has it.
+	Tracked       bool `protobuf:"varint,8,opt,name=tracked,proto3" json:"tracked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2421,6 +2423,13 @@ func (x *WorkspaceDifference) GetBinary() bool {
 func (x *WorkspaceDifference) GetLost() bool {
 	if x != nil {
 		return x.Lost
+	}
+	return false
+}
+
+func (x *WorkspaceDifference) GetTracked() bool {
+	if x != nil {
+		return x.Tracked
 	}
 	return false
 }
@@ -3058,7 +3067,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\abrought\x18\x06 \x01(\tR\abrought\x12%\n" +
 	"\x0ebranch_commits\x18\a \x03(\tR\rbranchCommits\x12\x1d\n" +
 	"\n" +
-	"brought_by\x18\b \x01(\tR\tbroughtBy\"\xe5\x01\n" +
+	"brought_by\x18\b \x01(\tR\tbroughtBy\"\xff\x01\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
@@ -3066,7 +3075,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x05added\x18\x04 \x01(\x04R\x05added\x12\x18\n" +
 	"\aremoved\x18\x05 \x01(\x04R\aremoved\x12\x16\n" +
 	"\x06binary\x18\x06 \x01(\bR\x06binary\x12\x12\n" +
-	"\x04lost\x18\a \x01(\bR\x04lost\"\xa8\x01\n" +
+	"\x04lost\x18\a \x01(\bR\x04lost\x12\x18\n" +
+	"\atracked\x18\b \x01(\bR\atracked\"\xa8\x01\n" +
 	"\rWorkspaceFile\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\bR\x04link\x12\x1e\n" +
 	"\n" +
