@@ -23,8 +23,8 @@ func plain(text string) string {
 
 // A git inside without the user's settings commits files as they are in the workspace.
 func TestACommitOfUnconvertedFilesIsNoConflictWithTheBranch(t *testing.T) {
-	for name, first := range map[string]bool{"the commit came first": true, "the file came first": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, first := range []string{"the commit", "the file", "an edit after the commit"} {
+		t.Run(first+" came first", func(t *testing.T) {
 			base := tree{".gitattributes": allCase, "a": "one\ntwo\nthree\n", "b": "b\n"}
 			g := repo(t, tree{".gitattributes": allCase, "a": "ONE\nTWO\nTHREE\n", "b": "B\n"})
 			settingsOfUser(t, upperCase+"\trequired\n")
@@ -47,16 +47,22 @@ func TestACommitOfUnconvertedFilesIsNoConflictWithTheBranch(t *testing.T) {
 				base = now
 			}
 			tree{"new": "n\n"}.write(t, in.dir)
-			if first {
+			switch first {
+			case "the commit":
 				in.commit("all", nil)
 				bring("a commit", true, tree{"a": "one\ntwo\nthree\n", "b": "b\n", "new": "N\n"})
 				tree{"a": "one\n2\nthree\n"}.write(t, in.dir)
 				bring("an edit", false, tree{"a": "ONE\n2\nTHREE\n", "b": "b\n", "new": "N\n"})
-				return
+			case "the file":
+				bring("a new file", false, tree{"a": "ONE\nTWO\nTHREE\n", "b": "B\n", "new": "N\n"})
+				in.commit("all", nil)
+				bring("the same, committed", true, tree{"a": "ONE\nTWO\nTHREE\n", "b": "B\n", "new": "N\n"})
+			default:
+				in.commit("all", nil)
+				tree{"a": "one\n2\nthree\n"}.write(t, in.dir)
+				bring("the edit", false, tree{"a": "ONE\n2\nTHREE\n", "b": "B\n", "new": "N\n"})
+				bring("the commit", true, tree{"a": "ONE\n2\nTHREE\n", "b": "B\n", "new": "N\n"})
 			}
-			bring("a new file", false, tree{"a": "ONE\nTWO\nTHREE\n", "b": "B\n", "new": "N\n"})
-			in.commit("all", nil)
-			bring("the same, committed", true, tree{"a": "ONE\nTWO\nTHREE\n", "b": "B\n", "new": "N\n"})
 		})
 	}
 }

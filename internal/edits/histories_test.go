@@ -449,7 +449,7 @@ func (w *twigs) bring(squash bool) {
 	if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 		w.counts["conflict"]++
 		if w.alone {
-			w.t.Error("there is a conflict, and only the sandbox edits")
+			w.t.Errorf("there is a conflict, and only the sandbox edits: %+v", out.Outcomes)
 		}
 		if w.tip() != tip {
 			w.t.Error("the branch has changed beside a conflict")

@@ -570,8 +570,16 @@ func (b *branch) committed(h *History, dir, name string, two, copied twoEntries,
 	if err != nil && ignoreBlocked(err) != nil {
 		return nil, err
 	}
-	if err == nil && !apart && Same(ours, h.Base[name]) {
-		return nil, nil // what came last is in the workspace, whatever is committed there
+	if last := h.Base[name]; err == nil && !apart {
+		same := Same(ours, last)
+		if !same && ours != nil && last != nil {
+			if same, err = b.checksOut(name, b.entries[name], last); err != nil {
+				return nil, err
+			}
+		}
+		if same {
+			return nil, nil // what came last is in the workspace, whatever is committed there
+		}
 	}
 	to := two.tip
 	if !apart {
