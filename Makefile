@@ -88,7 +88,7 @@ test-agent-kills: images build ## Kill the daemon, supervisors and robots at eve
 
 .PHONY: test-review
 test-review: images build ## Kill agbox apply, and the daemon that keeps bases, at every change of a file; needs root
-	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -v -timeout=30m -run 'BoundariesOf(AnApply|AnAdvance|StoringABase)'
+	@cd e2e/faults && AGBOX_SWEEP=all go test -race -count=1 -v -timeout=30m -run 'BoundariesOf(AnApply|ABranch|AnAdvance|StoringABase)'
 
 .PHONY: test-attacks
 test-attacks: images build ## Make every attack of e2e/ATTACKS.md, on three engines and users, and print the results; needs root

@@ -99,10 +99,8 @@ type AppliedWork struct {
 	// Large are changes that were not brought because they are too large. The folder counts as
 	// having one of more than edits.MaxContent when a later call finds an equal file there.
 	Large []WorkChange
-	// branched are the changes that are on Branch, has is the commit that has them, and tip what
-	// the branch was before.
-	branched []WorkChange
-	has, tip string
+	// has is the commit that has the changes on Branch.
+	has string
 	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
 	// those that were left out.
 	Executable []Executable
@@ -163,10 +161,11 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			w.Close()
 			return AppliedWork{}, err
 		}
-		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance)
-		if files := done.branched; err == nil && len(files) > 0 {
-			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: done.has, Superseded: append(w.lost, done.tip)}, edits.AdvanceAll(files))
+		branched := func(out edits.Committed, files []WorkChange) error {
+			open := &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost}
+			return c.advanceTo(ctx, open, edits.AdvanceAll(files))
 		}
+		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance, branched)
 		if err == nil && !again && w.allCame(o, done) {
 			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Commit: w.tip, BranchCommit: done.has}, nil)
 		}
@@ -251,7 +250,7 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 }
 
 // apply brings the work. again means that it ended what an earlier call had begun.
-func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
+func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error, branched func(edits.Committed, []WorkChange) error) (done AppliedWork, again bool, err error) {
 	done.Folder, done.Target = w.Source, w.Target
 	o.Paths = edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
 	changes := edits.Select(w.Changes, o.Paths)
@@ -285,16 +284,21 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
 		Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters, History: history,
+		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
+		Note: func(out edits.Committed) error {
+			files := slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool {
+				return slices.Contains(out.Outside, c.Path) || slices.Contains(out.Submodules, c.Path)
+			})
+			if len(files) == 0 {
+				return nil
+			}
+			return branched(out, files)
+		},
 	})
 	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
-	changes = slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool {
-		return slices.Contains(out.Outside, c.Path) || slices.Contains(out.Submodules, c.Path)
-	})
+	done.has = out.Has
 	done.NoBranch = !o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && done.Conflicts() == 0
-	if done.has, done.tip = out.Has, out.Tip; err == nil && !o.Check && done.Conflicts() == 0 {
-		done.branched = changes
-	}
 	return done, false, err
 }
 

@@ -22,11 +22,11 @@ type Advance struct {
 	pack  *os.File
 	out   *packWriter
 	index *storev1.WorkspaceBase
-	// branch is set if the files go to a branch, by. superseded are earlier commits that do not
-	// matter for them.
+	// branch is set if the files go to a branch, by a commit on top of tip. lost are earlier
+	// commits that the host's repository does not have any more.
 	branch                 bool
-	by                     string
-	superseded             []string
+	by, tip                string
+	lost                   []string
 	files, first, branched map[string]*storev1.BaseFile
 	// current is the file whose content arrives.
 	current *storev1.BaseFile
@@ -71,9 +71,9 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 	return a, err
 }
 
-// By notes the commit that has the files on a branch, and the earlier ones that do not matter for
-// them any more. It comes before the files.
-func (a *Advance) By(commit string, superseded []string) { a.by, a.superseded = commit, superseded }
+// By notes the commit that has the files on a branch, what the branch was before, and earlier
+// commits that are lost. It comes before the files.
+func (a *Advance) By(commit, tip string, lost []string) { a.by, a.tip, a.lost = commit, tip, lost }
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) { a.index.Brought, a.index.BroughtBy = commit, a.by }
@@ -88,7 +88,13 @@ func (a *Advance) Remove(path string) {
 func (a *Advance) set(f *storev1.BaseFile) {
 	path := string(f.GetPath())
 	if a.branch {
-		f.Commits = slices.DeleteFunc(a.branched[path].GetCommits(), func(c string) bool { return c == a.by || slices.Contains(a.superseded, c) })
+		f.Before = there(a.branched[path], a.lost)
+		if slices.Contains(f.Before.GetCommits(), a.by) { // a call that is repeated
+			f.Before = f.Before.GetBefore()
+		} else if f.Before != nil {
+			f.Before.Before = nil
+		}
+		f.Commits = slices.DeleteFunc(slices.Clone(f.Before.GetCommits()), func(c string) bool { return c == a.by || c == a.tip })
 		if a.by != "" {
 			f.Commits = append(f.Commits, a.by)
 		}

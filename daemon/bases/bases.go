@@ -108,21 +108,28 @@ func (b *Base) Show(against agboxv1.WorkBase, lost ...string) {
 	switch against {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
 		b.folder, b.lost = make(map[string]*storev1.BaseFile), make(map[string]bool)
-		var there []*storev1.BaseFile
+		var brought []*storev1.BaseFile
 		for _, f := range b.GetBranched() {
-			path := string(f.GetPath())
-			if slices.ContainsFunc(f.GetCommits(), func(c string) bool { return slices.Contains(lost, c) }) {
-				b.lost[path] = true
-				continue
+			path, last := string(f.GetPath()), there(f, lost)
+			b.lost[path] = last != f
+			if last != nil {
+				b.folder[path] = b.byPath[path]
+				brought = append(brought, last)
 			}
-			b.folder[path] = b.byPath[path]
-			there = append(there, f)
 		}
-		overlay(b.byPath, there)
+		overlay(b.byPath, brought)
 	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
 		overlay(b.byPath, b.GetFirst())
 	}
 	b.Files = sorted(b.byPath)
+}
+
+// there returns what went to a branch last by commits of which none is lost; nil is nothing.
+func there(f *storev1.BaseFile, lost []string) *storev1.BaseFile {
+	for f != nil && slices.ContainsFunc(f.GetCommits(), func(c string) bool { return slices.Contains(lost, c) }) {
+		f = f.GetBefore()
+	}
+	return f
 }
 
 func byPath(all []*storev1.BaseFile) map[string]*storev1.BaseFile {
@@ -172,7 +179,7 @@ func (b *Base) BranchCommits() []string {
 		all = append(all, by)
 	}
 	for _, f := range b.GetBranched() {
-		all = append(all, f.GetCommits()...)
+		all = append(append(all, f.GetCommits()...), f.GetBefore().GetCommits()...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -288,13 +288,13 @@ func TestABaseKnowsTheFolderTheBranchAndTheFirstCopy(t *testing.T) {
 func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
 	record(t, folder(t, map[string]string{"a": "1", "b": "1"}), dir)
-	bring := func(by, path string, superseded ...string) {
+	bring := func(by, path, tip string, lost ...string) {
 		t.Helper()
 		a, err := Begin(t.Context(), dir, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.By(by, superseded)
+		a.By(by, tip, lost)
 		a.Brought("tip of " + by)
 		a.Replace(path, false, false)
 		a.Content([]byte("by " + by))
@@ -302,7 +302,7 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := func(commits string, lost []string, pending ...string) {
+	want := func(commits string, lost []string, a string, pending ...string) {
 		t.Helper()
 		b, err := Open(dir)
 		if err != nil {
@@ -318,21 +318,31 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 				t.Errorf("%s is neither lost nor on a branch", path)
 			}
 		}
-		if all := strings.Join(b.BranchCommits(), " "); all != commits || !slices.Equal(got, pending) || b.GetBroughtBy() == "" {
-			t.Errorf("with %v lost: commits %q, pending %q", lost, all, got)
+		var content bytes.Buffer
+		err = b.Content(b.File("a"), &content)
+		if all := strings.Join(b.BranchCommits(), " "); err != nil || all != commits || !slices.Equal(got, pending) || content.String() != a || b.GetBroughtBy() == "" {
+			t.Errorf("with %v lost: commits %q, pending %q, a is %q: %v", lost, all, got, &content, err)
 		}
 	}
-	bring("one", "a")
-	bring("two", "b")
-	want("one two", nil)
-	want("one two", []string{"one"}, "a")
-	want("one two", []string{"two", "one"}, "a", "b")
-	bring("three", "a")
-	want("one three two", []string{"one"}, "a")
-	want("one three two", []string{"three"}, "a")
-	bring("four", "a", "one", "three")
-	want("four two", []string{"one"})
-	want("four two", []string{"four"}, "a")
+	bring("one", "a", "")
+	bring("two", "b", "")
+	want("one two", nil, "by one")
+	want("one two", []string{"one"}, "1", "a")
+	want("one two", []string{"two", "one"}, "1", "a", "b")
+	bring("three", "a", "")
+	want("one three two", []string{"one"}, "1", "a")
+	want("one three two", []string{"three"}, "by one", "a")
+	bring("four", "a", "three", "one")
+	want("four two", []string{"one"}, "by four")
+	want("four two", []string{"four"}, "1", "a")
+	for _, by := range []string{"five", "five", "six"} { // five is repeated, and then its branch did not move
+		commits := map[string]string{"five": "five four two", "six": "four six two"}[by]
+		bring(by, "a", "four", map[string]string{"six": "five"}[by])
+		want(commits, nil, "by "+by)
+		want(commits, []string{by}, "by four", "a")
+	}
+	bring("seven", "a", "six")
+	want("seven six two", []string{"seven"}, "by six", "a")
 }
 
 func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {

@@ -115,7 +115,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if err != nil {
 		return err
 	}
-	a.By(open.GetBranchCommit(), open.GetSuperseded())
+	a.By(open.GetBranchCommit(), open.GetBranchTip(), open.GetLostCommits())
 	if commit := open.GetCommit(); commit != "" {
 		a.Brought(commit)
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -144,13 +145,13 @@ func (r *rivals) kept(t *testing.T, pattern string) []string {
 	return all
 }
 
-// applyUnder runs agbox apply and kills it before its n-th change of files. It returns
-// the change, "" if it ended before.
-func (r *rivals) applyUnder(t *testing.T, n int) (before string) {
+// applyUnder runs agbox apply, which ends with the code, and kills it before its n-th change of
+// files. It returns the change, "" if it ended before.
+func applyUnder(t *testing.T, w *witness, n, code int, args ...string) (before string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(harness.Bounded(t))
 	defer cancel()
-	cmd := r.w.in.Command(ctx, "agbox", "apply", "demo")
+	cmd := w.in.Command(ctx, "agbox", append([]string{"apply", "demo"}, args...)...)
 	// It is traced before it begins.
 	cmd.Args = append([]string{"sh", "-c", `read go && exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
@@ -164,13 +165,13 @@ func (r *rivals) applyUnder(t *testing.T, n int) (before string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tr := traceAndKill(t, cmd.Process.Pid, n, r.w.in.Home)
+	tr := traceAndKill(t, cmd.Process.Pid, n, w.in.Home)
 	if _, err := begin.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}
 	before = tr.killed()
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || before == "" && exit.ExitCode() != 1 || before != "" && exit.ProcessState.Sys().(interface{ Signal() unix.Signal }).Signal() != unix.SIGKILL {
+	err = cmd.Wait()
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); before == "" && status.ExitStatus() != code || before != "" && status.Signal() != unix.SIGKILL {
 		t.Fatalf("killed before %q, agbox apply ended with %v: %s", before, err, &shown)
 	}
 	return before
@@ -189,7 +190,7 @@ func TestKillAtManyBoundariesOfAnApply(t *testing.T) {
 			t.Fatalf("agbox apply makes more than %d changes", mostBoundaries)
 		}
 		ours := r.change(t)
-		before := r.applyUnder(t, n)
+		before := applyUnder(t, r.w, n, 1)
 		if before != "" {
 			seen[before]++
 			r.survived(t, fmt.Sprintf("killed at boundary %d, before %s", n, before), ours)
@@ -242,4 +243,65 @@ func (r *rivals) survived(t *testing.T, when string, ours files) {
 	if strings.Count(next.Stdout, "U c  (conflict") != 1 || next.Code != 1 {
 		t.Errorf("%s: the next apply ended with %d and shows %q", when, next.Code, next.Stdout)
 	}
+}
+
+// What the branch has is brought, also if the process is killed then: what the user removes there
+// does not come back. What it does not have is still to be brought.
+func TestKillAtManyBoundariesOfABranch(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 74, "SIGKILL of \"agbox apply --branch\" at changes of its files", 0)
+	w := newWitness(t, harness.New(t))
+	dir := t.TempDir()
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(harness.Bounded(t), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	must := func(args ...string) {
+		t.Helper()
+		if out, err := git(args...); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+	}
+	must("init", "-q", "-b", "main")
+	must("config", "user.name", "x")
+	must("config", "user.email", "x@x.test")
+	must("commit", "-q", "--allow-empty", "-m", "first")
+	w.box(t, "demo", "--workspace", dir)
+	has := func(file string) bool {
+		_, err := git("cat-file", "-e", "fix:"+file)
+		return err == nil
+	}
+	seen, kills := make(map[string]int), 0
+	first, step := shareOf(t, operation{name: "branch", step: 12})
+	for n, before := first, "none"; before != ""; n += step {
+		if n > mostBoundaries {
+			t.Fatalf("agbox apply --branch makes more than %d changes", mostBoundaries)
+		}
+		file := fmt.Sprintf("w%d", n)
+		w.in.Must(t, "exec", "demo", "--", "sh", "-c", "echo work > /workspace/"+file)
+		if before = applyUnder(t, w, n, 0, "--branch", "fix"); before != "" {
+			seen[before]++
+			kills++
+		}
+		brought, pending := has(file), w.in.Must(t, "diff", "demo", "--name-only")
+		if want := map[bool]string{false: file}[brought]; pending != want {
+			t.Errorf("killed at boundary %d, before %q: %q is to be brought, want %q", n, before, pending, want)
+		}
+		if brought { // the user does not want it
+			must("checkout", "-q", "fix")
+			must("rm", "-q", file)
+			must("commit", "-q", "-m", "without "+file)
+			must("checkout", "-q", "main")
+		}
+		w.in.Must(t, "apply", "demo", "--branch", "fix")
+		if has(file) == brought {
+			t.Errorf("killed at boundary %d, before %q: the branch had the file: %v, and has it at the end: %v", n, before, brought, !brought)
+		}
+		if left := w.in.Must(t, "diff", "demo", "--name-only"); left != "" {
+			t.Errorf("killed at boundary %d, before %q: %s counts as changed", n, before, left)
+		}
+	}
+	row.Ran(kills)
+	row.Note("branch: before %s", counted(seen))
+	w.check(t)
 }

@@ -26,6 +26,9 @@ type BranchOptions struct {
 	Check bool
 	// Filters allows the filters of git that only the repository's own settings define.
 	Filters bool
+	// Note is called with the result before the branch moves, and if it need not move. Until then
+	// no reference has the commit. If Note fails, the branch stays.
+	Note func(Committed) error
 	// History has the commits of the sandbox, which are brought as they are; nil makes one
 	// commit.
 	History *History
@@ -87,17 +90,25 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	if !clean {
 		return out, b.inFolder(o.Folder, changes, out.Outcomes)
 	}
-	if o.Check || !news && len(out.Commits) == 0 {
+	if o.Check {
 		return out, nil
 	}
-	final := b.parent
+	moves := news || len(out.Commits) > 0
 	if news || b.second != "" {
-		if final, err = b.commit(decisions, o); err != nil {
+		if out.Has, err = b.commit(decisions, o); err != nil {
 			return out, err
 		}
 	}
-	out.Commit, out.Has = final, final
-	return out, b.bring(final, b.ref, b.tip, b.known...)
+	if o.Note != nil {
+		if err := o.Note(out); err != nil {
+			return out, err
+		}
+	}
+	if !moves {
+		return out, nil
+	}
+	out.Commit = out.Has
+	return out, b.bring(out.Commit, b.ref, b.tip, b.known...)
 }
 
 // inFolder finds the conflicts about what is in the folder and not committed there, such as work

@@ -2634,10 +2634,14 @@ type AdvanceBaseOpen struct {
 	// The commit up to which the work was brought as a whole, with its commits or without them.
 	// Empty changes nothing.
 	Commit string `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
-	// The commit of the folder's repository that has the work, if it went to a branch.
+	// The commit of the folder's repository that has the work, if it goes to a branch. The branch
+	// moves afterwards: as long as no reference has the commit, the work counts as not brought.
 	BranchCommit string `protobuf:"bytes,4,opt,name=branch_commit,json=branchCommit,proto3" json:"branch_commit,omitempty"`
-	// Commits that earlier calls named, and that do not matter for the files of this one any more.
-	Superseded    []string `protobuf:"bytes,5,rep,name=superseded,proto3" json:"superseded,omitempty"`
+	// What the branch was before: of the commits that earlier calls named, it does not matter any
+	// more for the files of this one.
+	BranchTip string `protobuf:"bytes,5,opt,name=branch_tip,json=branchTip,proto3" json:"branch_tip,omitempty"`
+	// As in CompareWorkspaceRequest.
+	LostCommits   []string `protobuf:"bytes,6,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2700,9 +2704,16 @@ func (x *AdvanceBaseOpen) GetBranchCommit() string {
 	return ""
 }
 
-func (x *AdvanceBaseOpen) GetSuperseded() []string {
+func (x *AdvanceBaseOpen) GetBranchTip() string {
 	if x != nil {
-		return x.Superseded
+		return x.BranchTip
+	}
+	return ""
+}
+
+func (x *AdvanceBaseOpen) GetLostCommits() []string {
+	if x != nil {
+		return x.LostCommits
 	}
 	return nil
 }
@@ -3090,16 +3101,16 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xf0\x01\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\x9b\x02\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
 	"\x06branch\x18\x02 \x01(\bR\x06branch\x12\x1f\n" +
 	"\x06commit\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06commit\x12,\n" +
-	"\rbranch_commit\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\fbranchCommit\x12,\n" +
+	"\rbranch_commit\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\fbranchCommit\x12&\n" +
 	"\n" +
-	"superseded\x18\x05 \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x18@R\n" +
-	"superseded\"[\n" +
+	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x12/\n" +
+	"\flost_commits\x18\x06 \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x18@R\vlostCommits\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +

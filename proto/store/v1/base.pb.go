@@ -187,7 +187,10 @@ type BaseFile struct {
 	Link []byte `protobuf:"bytes,7,opt,name=link,proto3" json:"link,omitempty"`
 	// The commits of the host's repository that have the file, if it went to a branch. It counts as
 	// brought as long as all of them are there.
-	Commits       []string `protobuf:"bytes,8,rep,name=commits,proto3" json:"commits,omitempty"`
+	Commits []string `protobuf:"bytes,8,rep,name=commits,proto3" json:"commits,omitempty"`
+	// What went to a branch before, which counts if one of commits is lost: the branch may not have
+	// moved. It has none itself.
+	Before        *BaseFile `protobuf:"bytes,9,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -278,6 +281,13 @@ func (x *BaseFile) GetCommits() []string {
 	return nil
 }
 
+func (x *BaseFile) GetBefore() *BaseFile {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
 // BaseBlock is a piece of the contents, compressed by itself.
 type BaseBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -361,7 +371,7 @@ const file_store_v1_base_proto_rawDesc = "" +
 	" \x01(\tR\x04head\x12\x18\n" +
 	"\abrought\x18\v \x01(\tR\abrought\x12\x1d\n" +
 	"\n" +
-	"brought_by\x18\f \x01(\tR\tbroughtBy\"\xc0\x01\n" +
+	"brought_by\x18\f \x01(\tR\tbroughtBy\"\xec\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -370,7 +380,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\x06sha256\x18\x05 \x01(\fR\x06sha256\x12\x16\n" +
 	"\x06offset\x18\x06 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04link\x18\a \x01(\fR\x04link\x12\x18\n" +
-	"\acommits\x18\b \x03(\tR\acommits\"O\n" +
+	"\acommits\x18\b \x03(\tR\acommits\x12*\n" +
+	"\x06before\x18\t \x01(\v2\x12.store.v1.BaseFileR\x06before\"O\n" +
 	"\tBaseBlock\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\rR\x06length\x12\x12\n" +
@@ -399,11 +410,12 @@ var file_store_v1_base_proto_depIdxs = []int32{
 	2, // 1: store.v1.WorkspaceBase.blocks:type_name -> store.v1.BaseBlock
 	1, // 2: store.v1.WorkspaceBase.first:type_name -> store.v1.BaseFile
 	1, // 3: store.v1.WorkspaceBase.branched:type_name -> store.v1.BaseFile
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	1, // 4: store.v1.BaseFile.before:type_name -> store.v1.BaseFile
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_store_v1_base_proto_init() }
