@@ -92,25 +92,45 @@ func TestTheEngineOfAKilledTestIsRemovedByTheNext(t *testing.T) {
 	}
 }
 
+// TestAnEngineWithoutItsNamespaceIsRemoved: its tests were killed before they made the network
+// namespace or after they removed it, or the host was rebooted.
+func TestAnEngineWithoutItsNamespaceIsRemoved(t *testing.T) {
+	gone := process.Identify(os.Getpid())
+	gone.Start++
+	root := ownedBy(t, gone)
+	sweep(t)
+	if _, err := os.Lstat(root); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", root, err)
+	}
+}
+
+// ownedBy returns a new folder like that of an engine, with a process as its owner.
+func ownedBy(t *testing.T, owner process.Identity) string {
+	dir, err := os.MkdirTemp(top, prefix+"-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	raw, err := json.Marshal(owner)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, ownerFile), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // strange returns folders that look like those of engines and must stay.
 func strange(t *testing.T) (dirs []string) {
 	gone := process.Identify(os.Getpid())
 	gone.Start++
 	for owner, of := range map[string]process.Identity{"living": process.Identify(os.Getpid()), "nobody": {}, "other user": gone} {
-		dir, err := os.MkdirTemp(top, prefix+"-test-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		raw, err := json.Marshal(of)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, ownerFile), raw, 0o600)
-		}
-		if err == nil && owner == "other user" {
-			err = os.Chown(dir, 4321, 4321)
-		}
-		if err != nil {
-			t.Fatal(err)
+		dir := ownedBy(t, of)
+		if owner == "other user" {
+			if err := os.Chown(dir, 4321, 4321); err != nil {
+				t.Fatal(err)
+			}
 		}
 		dirs = append(dirs, dir)
 	}
