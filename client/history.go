@@ -77,7 +77,9 @@ func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]Bra
 	if err = errors.Join(failed, err); len(all) == 0 {
 		return nil, err
 	}
-	had, failed := edits.HasCommits(ctx, w.Source, slices.Sorted(maps.Keys(seen)))
+	had, failed := within(ctx, func() (map[string]bool, error) {
+		return edits.HasCommits(ctx, w.Source, slices.Sorted(maps.Keys(seen)))
+	})
 	if failed != nil && ctx.Err() != nil {
 		return all, ctx.Err()
 	}

@@ -77,17 +77,47 @@ type WorkOptions struct {
 // if no workspace was copied in.
 func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work, error) {
 	w, err := c.compare(ctx, sandbox, o, false)
-	if err == nil {
-		w.Changes = slices.DeleteFunc(w.Changes, func(c WorkChange) bool {
-			if !w.again[c.Path] {
-				return false
-			}
-			there, err := edits.Describe(w.Source, c.Path)
-			return err == nil && edits.Same(there, c.After) // the folder's own copy of what was on the branch
-		})
-		w.Changes = edits.Renames(w.Changes)
+	if err != nil {
+		return nil, err
 	}
-	return w, err
+	if err := w.leaveCopies(ctx); err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.Changes = edits.Renames(w.Changes)
+	return w, nil
+}
+
+// leaveCopies takes changes from w that were on a branch, and of which the folder has its own copy.
+func (w *Work) leaveCopies(ctx context.Context) error {
+	w.Changes = slices.DeleteFunc(w.Changes, func(c WorkChange) bool {
+		if !w.again[c.Path] || ctx.Err() != nil {
+			return false
+		}
+		there, err := within(ctx, func() (*edits.File, error) { return edits.Describe(w.Source, c.Path) })
+		return err == nil && edits.Same(there, c.After)
+	})
+	return ctx.Err()
+}
+
+// within returns what ask returns, or the error of ctx if that ends before: a mount whose server is
+// gone never answers. Then ask goes on until the file system answers, or until the program ends.
+func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := ask()
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
 }
 
 // compare is Work, with a removed and an added file for each renamed one, and with the base
@@ -152,12 +182,13 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 var errLost = errors.New("commits of branches are lost")
 
 // findLost finds the commits by which work went to a branch, and which no reference of the folder's
-// repository has any more, also because that is gone.
+// repository has any more, also because that is gone. If git fails, all of them count as lost: work
+// is shown again then, and a removal loses none. Only the end of ctx is an error.
 func (w *Work) findLost(ctx context.Context) error {
 	if len(w.branchCommits) == 0 || len(w.lost) > 0 {
 		return nil
 	}
-	has, err := edits.HasCommits(ctx, w.Source, w.branchCommits)
+	has, err := within(ctx, func() (map[string]bool, error) { return edits.HasCommits(ctx, w.Source, w.branchCommits) })
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -1,10 +1,15 @@
 package client
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/scratch"
@@ -34,6 +39,50 @@ func TestBothSidesOfAChangeMayHaveTheSameContent(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir.Path); err != nil || len(entries) != 1 {
 		t.Errorf("the folder has %v, %v", entries, err)
+	}
+}
+
+// TestAFolderThatDoesNotAnswerEndsNoLookLate: git, or what it runs, may wait for a mount whose
+// server is gone, and cannot be killed.
+func TestAFolderThatDoesNotAnswerEndsNoLookLate(t *testing.T) {
+	bin := t.TempDir()
+	fifo := filepath.Join(bin, "fifo")
+	err := errors.Join(unix.Mkfifo(fifo, 0o600),
+		os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\ncat '"+fifo+"'\n"), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	waits := make(chan *os.File, 1)
+	go func() {
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // when git waits for it
+		if err != nil {
+			t.Error(err)
+		}
+		cancel()
+		waits <- f
+	}()
+	w := &Work{Source: bin, branchCommits: []string{strings.Repeat("1", 40)}}
+	if err := w.findLost(ctx); !errors.Is(err, context.Canceled) || len(w.lost) > 0 {
+		t.Errorf("%v, and lost are %v", err, w.lost)
+	}
+	if f := <-waits; f != nil {
+		_ = f.Close() // lets git end
+	}
+	// Nor does the folder decide about any file afterwards.
+	w.Changes, w.again = []WorkChange{{Path: "gone"}}, map[string]bool{"gone": true}
+	if err := w.leaveCopies(ctx); !errors.Is(err, context.Canceled) || len(w.Changes) != 1 {
+		t.Errorf("%v, and of the changes %v are left", err, w.Changes)
+	}
+}
+
+// TestCommitsOfABranchAreLostIfGitFails: then the work is shown and kept.
+func TestCommitsOfABranchAreLostIfGitFails(t *testing.T) {
+	w := &Work{Source: t.TempDir(), branchCommits: []string{strings.Repeat("1", 40)}}
+	if err := w.findLost(t.Context()); !errors.Is(err, errLost) || len(w.lost) != 1 {
+		t.Errorf("%v, and lost are %v", err, w.lost)
 	}
 }
 
