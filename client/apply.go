@@ -162,7 +162,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			return AppliedWork{}, err
 		}
 		branched := func(out edits.Committed, files []WorkChange) error {
-			open := &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost}
+			open := &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)]}
 			return c.advanceTo(ctx, open, edits.AdvanceAll(files))
 		}
 		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance, branched)

@@ -32,7 +32,12 @@ type fileScript struct {
 	put  func(grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error
 	read func(*agboxv1.ReadFileRequest, grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error
 
-	watch func(grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error
+	watch   func(grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error
+	compare func(*agboxv1.CompareWorkspaceRequest, grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error
+}
+
+func (s *fileScript) CompareWorkspace(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+	return s.compare(in, out)
 }
 
 func (s *fileScript) Stat(_ context.Context, in *agboxv1.StatFileRequest) (*agboxv1.StatFileResponse, error) {

@@ -134,6 +134,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	case o.folder:
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
+	var lost []string
 	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
@@ -143,7 +144,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		if err != nil {
 			return true, err
 		}
-		w = &Work{dir: dir, lost: in.LostCommits}
+		w = &Work{dir: dir, lost: lost}
 		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() error {
 			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED {
 				return nil
@@ -156,7 +157,11 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		return true, err
 	}
 	if err = c.repeated(ctx, receive); err == nil && len(w.lost) > 0 {
-		in.LostCommits = w.lost
+		if lost = w.lost; len(lost) <= maxLost {
+			in.LostCommits = lost
+		} else { // nothing that went to a branch counts as brought
+			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
+		}
 		err = c.repeated(ctx, receive)
 	}
 	if err != nil {
@@ -177,6 +182,9 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	w.Changes, w.landed, w.left = pushes.Sort(w.Changes)
 	return w, nil
 }
+
+// maxLost is how many lost commits a request may name.
+const maxLost = 4096
 
 // errLost ends a comparison that takes what lost commits have brought for brought.
 var errLost = errors.New("commits of branches are lost")

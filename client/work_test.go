@@ -4,12 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"buf.build/go/protovalidate"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/scratch"
@@ -83,6 +89,48 @@ func TestCommitsOfABranchAreLostIfGitFails(t *testing.T) {
 	w := &Work{Source: t.TempDir(), branchCommits: []string{strings.Repeat("1", 40)}}
 	if err := w.findLost(t.Context()); !errors.Is(err, errLost) || len(w.lost) != 1 {
 		t.Errorf("%v, and lost are %v", err, w.lost)
+	}
+}
+
+// TestMoreLostCommitsThanARequestMayNameLeaveNothingBrought to a branch.
+func TestMoreLostCommitsThanARequestMayNameLeaveNothingBrought(t *testing.T) {
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	rules, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := &agboxv1.WorkspaceBase{Source: t.TempDir()} // no repository: all commits are lost
+	var asked []*agboxv1.CompareWorkspaceRequest
+	c, _ := serveFiles(t, &fileScript{compare: func(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+		if asked = append(asked, in); rules.Validate(in) != nil {
+			return status.Error(codes.InvalidArgument, rules.Validate(in).Error())
+		}
+		return out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: base}})
+	}})
+	for _, n := range []int{maxLost, maxLost + 1} {
+		for len(base.BranchCommits) < n {
+			base.BranchCommits = append(base.BranchCommits, fmt.Sprintf("%040x", len(base.BranchCommits)))
+		}
+		base.Brought, base.BroughtBy, asked = "tip", base.BranchCommits[n-1], nil
+		w, err := c.Work(t.Context(), "s", WorkOptions{NamesOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if len(asked) != 2 || len(w.lost) != n || w.brought != "" {
+			t.Fatalf("of %d commits %d are lost after %d requests, and brought is %q", n, len(w.lost), len(asked), w.brought)
+		}
+		names, folder := asked[1].GetLostCommits(), asked[1].GetAgainst() == agboxv1.WorkBase_WORK_BASE_FOLDER
+		if all := n <= maxLost; all != (len(names) == n) || all == folder {
+			t.Errorf("of %d lost commits the request names %d, against %v", n, len(names), asked[1].GetAgainst())
+		}
+	}
+	open := &agboxv1.AdvanceBaseOpen{SandboxId: "s", LostCommits: base.BranchCommits}
+	if rules.Validate(open) == nil {
+		t.Errorf("more than %d lost commits may be named", maxLost)
+	}
+	if open.LostCommits = open.LostCommits[:maxLost]; rules.Validate(open) != nil {
+		t.Error(rules.Validate(open))
 	}
 }
 

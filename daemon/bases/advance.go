@@ -26,7 +26,7 @@ type Advance struct {
 	// commits that the host's repository does not have any more.
 	branch                 bool
 	by, tip                string
-	lost                   []string
+	lost                   map[string]bool
 	files, first, branched map[string]*storev1.BaseFile
 	// current is the file whose content arrives.
 	current *storev1.BaseFile
@@ -73,7 +73,9 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 
 // By notes the commit that has the files on a branch, what the branch was before, and earlier
 // commits that are lost. It comes before the files.
-func (a *Advance) By(commit, tip string, lost []string) { a.by, a.tip, a.lost = commit, tip, lost }
+func (a *Advance) By(commit, tip string, lost []string) {
+	a.by, a.tip, a.lost = commit, tip, setOf(lost)
+}
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) { a.index.Brought, a.index.BroughtBy = commit, a.by }

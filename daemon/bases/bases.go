@@ -108,9 +108,10 @@ func (b *Base) Show(against agboxv1.WorkBase, lost ...string) {
 	switch against {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
 		b.folder, b.lost = make(map[string]*storev1.BaseFile), make(map[string]bool)
+		gone := setOf(lost)
 		var brought []*storev1.BaseFile
 		for _, f := range b.GetBranched() {
-			path, last := string(f.GetPath()), there(f, lost)
+			path, last := string(f.GetPath()), there(f, gone)
 			b.lost[path] = last != f
 			if last != nil {
 				b.folder[path] = b.byPath[path]
@@ -125,11 +126,19 @@ func (b *Base) Show(against agboxv1.WorkBase, lost ...string) {
 }
 
 // there returns what went to a branch last by commits of which none is lost; nil is nothing.
-func there(f *storev1.BaseFile, lost []string) *storev1.BaseFile {
-	for f != nil && slices.ContainsFunc(f.GetCommits(), func(c string) bool { return slices.Contains(lost, c) }) {
+func there(f *storev1.BaseFile, lost map[string]bool) *storev1.BaseFile {
+	for f != nil && slices.ContainsFunc(f.GetCommits(), func(c string) bool { return lost[c] }) {
 		f = f.GetBefore()
 	}
 	return f
+}
+
+func setOf(commits []string) map[string]bool {
+	set := make(map[string]bool, len(commits))
+	for _, c := range commits {
+		set[c] = true
+	}
+	return set
 }
 
 func byPath(all []*storev1.BaseFile) map[string]*storev1.BaseFile {

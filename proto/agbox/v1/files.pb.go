@@ -1991,7 +1991,8 @@ type CompareWorkspaceRequest struct {
 	// Send how many lines changed instead of contents.
 	Stat bool `protobuf:"varint,7,opt,name=stat,proto3" json:"stat,omitempty"`
 	// Of branch_commits those that no reference of the folder's repository has any more. What went
-	// to a branch by one of them counts as not brought.
+	// to a branch by one of them counts as not brought. If there are more, compare against
+	// WORK_BASE_FOLDER.
 	LostCommits   []string `protobuf:"bytes,8,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2640,7 +2641,8 @@ type AdvanceBaseOpen struct {
 	// What the branch was before: of the commits that earlier calls named, it does not matter any
 	// more for the files of this one.
 	BranchTip string `protobuf:"bytes,5,opt,name=branch_tip,json=branchTip,proto3" json:"branch_tip,omitempty"`
-	// As in CompareWorkspaceRequest.
+	// As in CompareWorkspaceRequest. If there are more, name some: what went by the others counts as
+	// not brought, and a later call names them.
 	LostCommits   []string `protobuf:"bytes,6,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3048,7 +3050,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xd3\x02\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xd6\x02\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3058,8 +3060,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\twith_base\x18\x04 \x01(\bR\bwithBase\x126\n" +
 	"\aagainst\x18\x05 \x01(\x0e2\x12.agbox.v1.WorkBaseB\b\xbaH\x05\x82\x01\x02\x10\x01R\aagainst\x12#\n" +
 	"\rcontents_once\x18\x06 \x01(\bR\fcontentsOnce\x12\x12\n" +
-	"\x04stat\x18\a \x01(\bR\x04stat\x12/\n" +
-	"\flost_commits\x18\b \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x18@R\vlostCommits\"\xfb\x01\n" +
+	"\x04stat\x18\a \x01(\bR\x04stat\x122\n" +
+	"\flost_commits\x18\b \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\"\xfb\x01\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3101,7 +3103,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\x9b\x02\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\x9e\x02\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
@@ -3109,8 +3111,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x06commit\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06commit\x12,\n" +
 	"\rbranch_commit\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\fbranchCommit\x12&\n" +
 	"\n" +
-	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x12/\n" +
-	"\flost_commits\x18\x06 \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x18@R\vlostCommits\"[\n" +
+	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x122\n" +
+	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
