@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,16 +22,18 @@ import (
 const (
 	maxObeyed      = 256
 	maxObeyedBytes = 4 << 20
-	// maxLooked bounds the files and folders that are looked at.
+	// maxLooked bounds the files and folders that are looked at, with what may be the name of one.
 	maxLooked = 1 << 20
+	// maxCuts is at how many marks of Markdown a path that is imported may end.
+	maxCuts = 16
 	// maxImports is the depth of imports; Claude Code follows five.
 	maxImports = 5
 )
 
 // obeyed is the question about the files of a folder that an agent obeys. It has an error if
 // they cannot all be shown.
-func (o *presetOptions) obeyed(folder string) (trust.Question, error) {
-	s := &settingsSearch{folder: folder, preset: o.preset, seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), copied: o.workspace != ""}
+func (o *presetOptions) obeyed(ctx context.Context, folder string) (trust.Question, error) {
+	s := &settingsSearch{ctx: ctx, folder: folder, preset: o.preset, seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), copied: o.workspace != ""}
 	s.q = trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
 	for _, name := range o.preset.Obeys {
 		if err := s.all(name); err != nil {
@@ -65,6 +68,7 @@ func (s *settingsSearch) instructions(file string) bool {
 
 // settingsSearch collects the files that an agent obeys.
 type settingsSearch struct {
+	ctx    context.Context
 	folder string
 	preset *presets.Preset
 	q      trust.Question
@@ -83,8 +87,8 @@ type settingsSearch struct {
 // does not exist has no files. Links are files here, and none is followed.
 func (s *settingsSearch) walk(name string, fn func(file string) error) error {
 	return filepath.WalkDir(filepath.Join(s.folder, name), func(path string, entry fs.DirEntry, err error) error {
-		if s.looked++; s.looked > maxLooked {
-			return fmt.Errorf("the folder has more than %d files and folders", maxLooked)
+		if err := s.look(); err != nil {
+			return err
 		}
 		switch {
 		case err == nil && entry.IsDir() && entry.Name() == ".git" && path != filepath.Join(s.folder, name):
@@ -100,6 +104,14 @@ func (s *settingsSearch) walk(name string, fn func(file string) error) error {
 		}
 		return fn(file)
 	})
+}
+
+// look counts a file or folder that is looked at, whether or not it exists.
+func (s *settingsSearch) look() error {
+	if s.looked++; s.looked > maxLooked {
+		return fmt.Errorf("the folder has more than %d files, folders and names that may be those of files", maxLooked)
+	}
+	return s.ctx.Err()
 }
 
 // all adds a file, or all files of a folder.
@@ -125,6 +137,9 @@ func (s *settingsSearch) settings(file string) error {
 func (s *settingsSearch) named(name, by string, whole bool) error {
 	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
 		return nil
+	}
+	if err := s.look(); err != nil {
+		return err
 	}
 	info, err := os.Lstat(filepath.Join(s.folder, name))
 	if err != nil || info.IsDir() && !whole {
@@ -168,10 +183,20 @@ func (s *settingsSearch) importsOf(file string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("the file %s cannot be read: %w", file, err)
 	}
-	for _, name := range importedBy(string(content)) {
+	names, unclear := importedBy(string(content))
+	if unclear != "" {
+		_, err := s.add(file, "brings other files into what the model is told")
+		if err = errors.Join(err, s.more(file, fmt.Sprintf("may bring in files that are not shown: %q has too many marks", "@"+cut(unclear, 20)))); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
 		at := filepath.Join(filepath.Dir(file), name)
 		outside := strings.HasPrefix(name, "~") || filepath.IsAbs(name) || !filepath.IsLocal(at)
 		if !outside {
+			if err := s.look(); err != nil {
+				return err
+			}
 			if info, err := os.Lstat(filepath.Join(s.folder, at)); err != nil || info.IsDir() {
 				continue // a name, such as that of a person
 			}
@@ -218,9 +243,9 @@ var imported = regexp.MustCompile(`(?:^|[\s\v\p{Z}\x{FEFF}*_~\[(|>])@((?:[^\s\v\
 const maxPath = 4096
 
 // importedBy returns what a text may import: each path as it stands, and without the marks that
-// may follow it.
-func importedBy(content string) []string {
-	var all []string
+// may follow it. unclear is one with more marks than maxCuts, where the others are not tried; empty
+// if there is none.
+func importedBy(content string) (all []string, unclear string) {
 	for _, found := range imported.FindAllStringSubmatch(content, -1) {
 		name := strings.ReplaceAll(found[1], `\ `, " ")
 		name = name[:min(len(name), maxPath)]
@@ -228,13 +253,20 @@ func importedBy(content string) []string {
 			all = append(all, strings.TrimRight(name, afterPath))
 			continue
 		}
-		for end := range len(name) + 1 {
-			if end == len(name) || strings.IndexByte("*~]|<>#)", name[end]) >= 0 {
-				all = append(all, name[:end], strings.TrimRight(name[:end], afterPath))
+		cuts := 0
+		for end := range len(name) {
+			if strings.IndexByte("*~]|<>#)", name[end]) < 0 {
+				continue
 			}
+			if cuts++; cuts > maxCuts {
+				unclear = name
+				break
+			}
+			all = append(all, name[:end], strings.TrimRight(name[:end], afterPath))
 		}
+		all = append(all, name, strings.TrimRight(name, afterPath))
 	}
-	return slices.Compact(slices.DeleteFunc(all, func(name string) bool { return name == "" }))
+	return slices.Compact(slices.DeleteFunc(all, func(name string) bool { return name == "" })), unclear
 }
 
 // afterPath may follow a path and be no part of it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -60,7 +61,7 @@ func TestAllFilesThatAnAgentObeysAreAskedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &presetOptions{preset: presets.Find(c.agent)}
-			q, err := o.obeyed(inFolder(t, c.files))
+			q, err := o.obeyed(t.Context(), inFolder(t, c.files))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,10 +117,46 @@ func TestWhatCannotAllBeShownIsLeftOut(t *testing.T) {
 				}
 			}
 			o := &presetOptions{preset: presets.Find("claude")}
-			if _, err := o.obeyed(dir); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := o.obeyed(t.Context(), dir); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestAnImportOfManyMarksTakesFewLooks: each mark may end the path. The question says so.
+func TestAnImportOfManyMarksTakesFewLooks(t *testing.T) {
+	dir := inFolder(t, map[string]string{"CLAUDE.md": "@a*a" + strings.Repeat("*/a*a", 10_000) + " @b" + strings.Repeat("*", maxCuts), "a": "", "b": ""})
+	search := func(ctx context.Context, looked int) (*settingsSearch, error) {
+		s := &settingsSearch{ctx: ctx, folder: dir, preset: presets.Find("claude"), seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), looked: looked}
+		return s, s.importsOf("CLAUDE.md", maxImports)
+	}
+	s, err := search(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 4 * (maxCuts + 1); s.looked == 0 || s.looked > most {
+		t.Errorf("it takes %d looks, want at most %d", s.looked, most)
+	}
+	said := ""
+	for _, r := range s.q.Requests {
+		said += r.Text + "\n"
+	}
+	for _, want := range []string{"a, which is imported by CLAUDE.md", "b, which is imported by CLAUDE.md", "import    CLAUDE.md may bring in files that are not shown: "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+	if strings.Count(said, "\n") != 4 {
+		t.Errorf("it says\n%s", said)
+	}
+	if s, err := search(t.Context(), maxLooked); err == nil || s.looked != maxLooked+1 {
+		t.Errorf("after %d looks: %v", s.looked-1, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := search(ctx, 0); !errors.Is(err, context.Canceled) || s.looked != 1 {
+		t.Errorf("after Ctrl-C: %d looks, %v", s.looked, err)
 	}
 }
 
@@ -136,11 +173,11 @@ func TestAFolderThatCannotBeReadIsPassedOver(t *testing.T) {
 			t.Error(err)
 		}
 		o := &presetOptions{preset: presets.Find("claude")}
-		if _, err := o.obeyed(dir); err == nil {
+		if _, err := o.obeyed(t.Context(), dir); err == nil {
 			t.Error("of a folder that is mounted nobody knows what is in it")
 		}
 		o.workspace = dir
-		if q, err := o.obeyed(dir); err != nil || len(q.Requests) != 1 {
+		if q, err := o.obeyed(t.Context(), dir); err != nil || len(q.Requests) != 1 {
 			t.Errorf("the question is %+v, %v", q, err)
 		}
 	})

@@ -18,7 +18,10 @@ func (o *presetOptions) obey(ctx context.Context, a *app, c *client.Client) erro
 	if folder == "" || o.trust {
 		return nil
 	}
-	q, err := o.obeyed(folder)
+	q, err := o.obeyed(ctx, folder)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if len(q.Requests) == 0 && err == nil {
 		return nil
 	}
