@@ -110,13 +110,21 @@ func (r *Redactor) find(p []byte, last bool) (found []span, rest int) {
 }
 
 // Replace returns p, which is a text of its own, with Mask for the values. r may be nil.
-func (r *Redactor) Replace(p []byte) []byte {
+func (r *Redactor) Replace(p []byte) []byte { return r.ReplacePart(p, false, false) }
+
+// ReplacePart is Replace for a part of a longer text: it leaves out what may be the end of a value
+// if there is text before, and what may be the beginning of one if there is text after.
+func (r *Redactor) ReplacePart(p []byte, before, after bool) []byte {
 	if r == nil {
 		return p
 	}
 	e := edit{whole: p}
-	e.found, e.rest = r.find(p, true)
-	return e.output()
+	e.found, e.rest = r.find(p, !after)
+	out := e.output()
+	if before {
+		out = out[min(len(out), r.longest-1):]
+	}
+	return out
 }
 
 // next returns the first value in p that begins at from or later.

@@ -26,6 +26,10 @@ const (
 	// keptBytes is how much is read for that: a value of a secret variable that is cut could
 	// not be recognized.
 	keptBytes = 64 << 10
+	// healthBytes is how much the engine keeps of the output of a healthcheck. It cuts off the rest,
+	// and adds healthMore.
+	healthBytes = 4096
+	healthMore  = "..."
 	// lastWordsTimeout bounds reading it, because the event waits for it.
 	lastWordsTimeout = 2 * time.Second
 )
@@ -45,17 +49,17 @@ func (l *Loop) withLastWords(ctx context.Context, sb ledger.Sandbox, ev *agboxv1
 	}
 	secret := redactor(revealed.Spec)
 	said := ""
-	add := func(kind string, raw []byte) {
-		if words := oneLine(secret.Replace(raw)); words != "" {
+	add := func(kind string, words string) {
+		if words != "" {
 			said += fmt.Sprintf(" %s: %s", kind, words)
 		}
 	}
 	switch d.GetErrorCode() {
 	case agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
-		add("The healthcheck says", l.healthOutput(ctx, c.ID))
+		add("The healthcheck says", healthWords(secret, l.healthOutput(ctx, c.ID)))
 		fallthrough // the failed object may not be a service
 	case agboxv1.ErrorReason_SERVICE_EXITED.String():
-		add("Its last output", l.lastOutput(ctx, c.ID))
+		add("Its last output", outputWords(secret, l.lastOutput(ctx, c.ID)))
 	}
 	if said == "" {
 		return ev
@@ -70,7 +74,7 @@ func redactor(s *agboxv1.CreateSpec) *logs.Redactor {
 	var values []string
 	add := func(envs map[string]string, marked []string) {
 		for _, name := range secrets.Names(envs, marked) {
-			values = append(values, envs[name])
+			values = append(values, printable(strings.ReplaceAll(envs[name], "\r", "\n"))) // each line counts
 		}
 	}
 	add(s.GetEnvs(), s.GetSecretEnvs())
@@ -91,7 +95,7 @@ func (l *Loop) lastOutput(ctx context.Context, containerID string) []byte {
 	return out.bytes()
 }
 
-func (l *Loop) healthOutput(ctx context.Context, containerID string) []byte {
+func (l *Loop) healthOutput(ctx context.Context, containerID string) string {
 	var words string
 	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
 		c, err := l.engine.InspectContainer(ctx, containerID)
@@ -101,7 +105,7 @@ func (l *Loop) healthOutput(ctx context.Context, containerID string) []byte {
 	if err != nil {
 		l.log.Debug("a healthcheck's output could not be read", "container_id", containerID, "error", err)
 	}
-	return []byte(words)
+	return words
 }
 
 // tail keeps the last bytes of what is written to it.
@@ -124,14 +128,34 @@ func (t *tail) bytes() []byte {
 	return t.kept
 }
 
-// oneLine makes untrusted text from a container fit into a sentence.
-func oneLine(raw []byte) string {
-	raw = bytes.TrimSpace(raw[max(0, len(raw)-lastBytes):])
-	text := strings.ReplaceAll(strings.ToValidUTF8(string(raw), ""), "\n", " | ")
+// outputWords is what an event gets of the last output of a service, of which a tail was kept.
+func outputWords(secret *logs.Redactor, raw []byte) string {
+	return oneLine(secret.ReplacePart([]byte(printable(string(raw))), len(raw) >= keptBytes, false))
+}
+
+// healthWords is what an event gets of the output of a healthcheck. A character that the engine
+// has cut through arrives as U+FFFD.
+func healthWords(secret *logs.Redactor, text string) string {
+	isCut := len(text) >= healthBytes
+	if isCut {
+		text = strings.TrimRight(strings.TrimSuffix(text, healthMore), "\uFFFD")
+	}
+	return oneLine(secret.ReplacePart([]byte(printable(text)), false, isCut))
+}
+
+// printable removes what a terminal does not show. It comes before values are looked for, in which
+// it may stand. Line breaks stay: they separate the lines of a value.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if r != '\n' && !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, text)
+	}, strings.ToValidUTF8(text, ""))
+}
+
+// oneLine makes printable text from a container fit into a sentence.
+func oneLine(raw []byte) string {
+	raw = bytes.TrimSpace(raw[max(0, len(raw)-lastBytes):])
+	return strings.ReplaceAll(strings.ToValidUTF8(string(raw), ""), "\n", " | ")
 }
