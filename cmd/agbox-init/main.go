@@ -71,7 +71,7 @@ func run() error {
 	if problem := compareMounts(cfg.Boot, *link); problem != nil {
 		return mountError{*problem, cfg.Boot.GetMounts()[problem.Index]}
 	}
-	if err := supervisor.MatchUser(cfg); errors.Is(err, supervisor.ErrHomeUnfinished) {
+	if err := supervisor.MatchUser(cfg); errors.Is(err, supervisor.ErrHomeUnfinished) || errors.Is(err, supervisor.ErrHomeLeft) {
 		fmt.Fprintln(os.Stderr, "agbox-init:", err)
 	} else if err != nil {
 		// Programs of another user may not need to write the folder.

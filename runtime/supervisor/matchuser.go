@@ -31,6 +31,10 @@ const (
 // ErrHomeUnfinished means that the user has its new ids, and a part of its home not yet.
 var ErrHomeUnfinished = errors.New("not all of the user's home belongs to its new ids yet: the next start goes on with it")
 
+// ErrHomeLeft means that a start has looked at the home for all its time and found nothing to give.
+// None goes on with it: each looks from the beginning.
+var ErrHomeLeft = errors.New("the home is too large to give all of it to the user's new ids: the rest keeps its owners")
+
 // userIDs are the ids of a user.
 type userIDs struct{ uid, gid int }
 
@@ -40,7 +44,7 @@ type userIDs struct{ uid, gid int }
 //
 // The entry in passwd is changed last. So a supervisor that is killed before does it again. If
 // the time does not suffice for the home, the error is ErrHomeUnfinished, and a note beside
-// passwd names the old ids for the next start.
+// passwd names the old ids for the next start. ErrHomeLeft ends that.
 func MatchUser(cfg Config) error { return matchUser(cfg, time.Now().Add(matchWithin)) }
 
 func matchUser(cfg Config, until time.Time) error {
@@ -129,8 +133,11 @@ func goOn(cfg Config, home string, g giver) error {
 		if err != nil {
 			return err
 		}
-		if late {
+		if late && g.given > 0 {
 			return ErrHomeUnfinished
+		}
+		if late {
+			return cmp.Or(os.Remove(note), ErrHomeLeft)
 		}
 	}
 	return os.Remove(note)
@@ -311,6 +318,8 @@ type giver struct {
 	until    time.Time
 	// late is true once it has left something out because the time was over.
 	late bool
+	// given counts the files that have another owner now.
+	given int
 }
 
 // home gives a user with new ids what it owns in its home, and in volumes there. It follows
@@ -371,7 +380,11 @@ func (g *giver) give(fd int) error {
 	if uid < 0 && gid < 0 {
 		return nil
 	}
-	return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH)
+	err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH)
+	if err == nil {
+		g.given++
+	}
+	return err
 }
 
 // inside gives what is in a folder.

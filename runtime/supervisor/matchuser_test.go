@@ -213,14 +213,37 @@ const (
 // The time of a start may not suffice for a large home.
 func TestAHomeThatIsNotFinishedInTimeIsFinishedByLaterStarts(t *testing.T) {
 	m := newMatching(t, 4321, 4322)
-	for range 2 { // the second goes on by the note, and has no time either
+	volume := filepath.Join(m.dir, "home/v")
+	for range 2 { // the second goes on by the note, and gives a volume before it finds that it has no time either
 		if err := matchUser(m.cfg, time.Now()); !errors.Is(err, ErrHomeUnfinished) {
 			t.Errorf("without time: %v", err)
 		}
 		m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home": {4321, 4322}, "home/a/b/own": {4100, 4200}})
+		m.cfg.Boot.Volumes = append(m.cfg.Boot.Volumes, volume)
+		if err := errors.Join(os.MkdirAll(volume, 0o700), os.Lchown(volume, 4100, 4200)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	m.match(t)
 	m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home/a/b/own": {4321, 4322}, "home/roots": {0, 0}, "beside": {4100, 4200}})
+	m.wantsNoNote(t)
+}
+
+// A start looks at what the earlier ones have given before it finds more.
+func TestAHomeThatIsTooLargeForAStartIsLeft(t *testing.T) {
+	m := newMatching(t, 4321, 4322)
+	for i, want := range []error{ErrHomeUnfinished, ErrHomeLeft, nil} {
+		if err := matchUser(m.cfg, time.Now()); !errors.Is(err, want) {
+			t.Errorf("start %d, without time: %v, want %v", i, err, want)
+		}
+		m.wants(t, usersGiven, groupsGiven, map[string]userIDs{"home": {4321, 4322}, "home/a/b/own": {4100, 4200}})
+	}
+	m.wantsNoNote(t)
+}
+
+// wantsNoNote wants nothing beside the user files.
+func (m *matching) wantsNoNote(t *testing.T) {
+	t.Helper()
 	if left, err := filepath.Glob(filepath.Join(m.dir, ".*agbox*")); err != nil || len(left) > 0 {
 		t.Errorf("%q is left, %v", left, err)
 	}
