@@ -50,7 +50,7 @@ func (a *app) onTerminals() (stdout, stderr bool) {
 // shown returns what to show of a piece of output.
 func (p *past) shown(item client.LogItem) []byte {
 	data, f := item.Data, &p.queries
-	if item.Offset >= p.end && len(f.held) == 0 && f.long != dropLong {
+	if item.Offset >= p.end && len(f.held) == 0 && !f.c1 && f.long != dropLong {
 		return data
 	}
 	old := min(uint64(len(data)), p.end-min(p.end, item.Offset))
@@ -59,16 +59,22 @@ func (p *past) shown(item client.LogItem) []byte {
 		out, live = append(out, f.filter(live[:1])...), live[1:]
 	}
 	if len(live) > 0 { // a sequence that ends here is asked now
-		out = slices.Concat(out, f.held, live)
+		if out = append(out, f.held...); f.c1 {
+			out = append(out, beforeC1)
+		}
+		out = append(out, live...)
 		p.queries = queryFilter{}
 	}
 	return out
 }
 
 // queryFilter removes the sequences that a terminal answers from a stream that comes in
-// pieces. It knows sequences in their 7-bit form, as ansiFilter does.
+// pieces. It knows sequences in their 7-bit form, as ansiFilter does. The characters of their 8-bit
+// form in UTF-8, U+0080 to U+009F, are removed, which leaves the rest of a sequence as text.
 type queryFilter struct {
 	state ansiState
+	// c1 is set after the first byte of what may be such a character.
+	c1 bool
 	// held is the beginning of a sequence whose end has not come, or if long says what
 	// happens to the sequence, an ESC that may end it.
 	held []byte
@@ -89,6 +95,9 @@ const (
 	// queries ask for all colours of a palette and have 2 KB; what is longer is a picture or
 	// a clipboard.
 	longestQuery = 4 << 10
+	// beforeC1 is the first byte of U+0080 to U+00BF in UTF-8, and st8 the second one of U+009C (ST),
+	// which ends strings.
+	beforeC1, st8 = 0xc2, 0x9c
 	// enq makes a terminal send its answerback message.
 	enq = 0x05
 	// tmuxPassthrough begins a string that has sequences for the terminal around tmux, with
@@ -101,34 +110,52 @@ const (
 func (f *queryFilter) filter(data []byte) []byte {
 	out := make([]byte, 0, len(f.held)+len(data))
 	for _, b := range data {
-		if f.state == ansiText && b != esc {
-			if b != enq {
-				out = append(out, b)
+		if f.c1 {
+			f.c1 = false
+			if b >= 0x80 && b <= 0x9f {
+				if b == st8 && f.state == ansiString {
+					out = f.add(f.add(out, esc), '\\')
+				}
+				continue
 			}
-			continue
+			out = f.add(out, beforeC1)
 		}
-		after, keep := f.state.next(b)
-		if f.state == ansiStringEscape && b != '\\' {
-			if b == esc && (f.long == dropLong || bytes.HasPrefix(f.held, []byte(tmuxPassthrough))) {
-				after = ansiString
-			} else { // the ESC before begins another sequence, which cuts the string off
-				f.held = f.held[:len(f.held)-1]
-				out = f.settle(out)
-				f.held = append(f.held, esc)
-			}
+		if f.c1 = b == beforeC1; !f.c1 {
+			out = f.add(out, b)
 		}
-		if after == ansiEscape {
-			out = f.settle(out)
-		}
-		if !keep {
-			out = f.hold(out, b, after)
-		}
-		if f.state = after; after == ansiText {
-			out = f.settle(out)
-		}
-		if keep && b != enq {
+	}
+	return out
+}
+
+// add appends what is left after a byte.
+func (f *queryFilter) add(out []byte, b byte) []byte {
+	if f.state == ansiText && b != esc {
+		if b != enq {
 			out = append(out, b)
 		}
+		return out
+	}
+	after, keep := f.state.next(b)
+	if f.state == ansiStringEscape && b != '\\' {
+		if b == esc && (f.long == dropLong || bytes.HasPrefix(f.held, []byte(tmuxPassthrough))) {
+			after = ansiString
+		} else { // the ESC before begins another sequence, which cuts the string off
+			f.held = f.held[:len(f.held)-1]
+			out = f.settle(out)
+			f.held = append(f.held, esc)
+		}
+	}
+	if after == ansiEscape {
+		out = f.settle(out)
+	}
+	if !keep {
+		out = f.hold(out, b, after)
+	}
+	if f.state = after; after == ansiText {
+		out = f.settle(out)
+	}
+	if keep && b != enq {
+		out = append(out, b)
 	}
 	return out
 }

@@ -40,6 +40,40 @@ func TestHistoryAsksTheTerminalNothing(t *testing.T) {
 	}
 }
 
+// TestHistoryHasNoC1Characters: in UTF-8, xterm takes them for the beginnings of sequences.
+func TestHistoryHasNoC1Characters(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\u009b6nb":                    "a6nb",
+		"\u009d11;?\u009c\u009a\u0080x": "11;?x",
+		"\u0090$qm\x1b\\":               "$qm\x1b\\",
+		"\x1b[\u009bcd":                 "d", // the rest of one sequence
+		"\x1b]0;title\u009cb\u009b6n":   "\x1b]0;title\x1b\\b6n",
+		"\x1b]11;?\u009cb":              "b",
+		"\x1b]0;t\u009b6n\ab":           "\x1b]0;t6n\ab",
+		"\x1b\u009b6n":                  "\x1b6n",
+		"£\u00a0\u00bf\xc2\u009b\xc2z":  "£\u00a0\u00bf\xc2\xc2z",
+	} {
+		for size := range len(in) {
+			f, got := new(queryFilter), ""
+			for rest := in; rest != ""; rest = rest[min(len(rest), size+1):] {
+				got += string(f.filter([]byte(rest[:min(len(rest), size+1)])))
+			}
+			if got != want || len(f.held) > 0 {
+				t.Errorf("%q in pieces of %d leaves %q and %q, want %q", in, size+1, got, f.held, want)
+			}
+		}
+	}
+	// What is complete only later passes.
+	for _, in := range []string{"a\u009b6n", "\x1b]0;t\u009b"} {
+		end := strings.IndexByte(in, 0xc2) + 1
+		p := &past{end: uint64(end)}
+		got := string(p.shown(client.LogItem{Data: []byte(in[:end])})) + string(p.shown(client.LogItem{Offset: uint64(end), Data: []byte(in[end:])}))
+		if got != in {
+			t.Errorf("%q became %q", in, got)
+		}
+	}
+}
+
 func TestHistoryAsksNothingHoweverItIsCut(t *testing.T) {
 	picture, clipboard := "\x1bPq"+strings.Repeat("#1~~", longestQuery)+"\x1b\\", "\x1b]52;c;"+strings.Repeat("QUJD", longestQuery)+"\a"
 	kitty := "\x1b_Gi=1;" + strings.Repeat("QUJD", longestQuery) + "\x1b\\"
