@@ -124,7 +124,6 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	}
 }
 
-// TestAFolderThatWasMovedGetsItsSandboxBack by the link that a message advises.
 func TestWhoGoesOnInASandboxHearsOfItsCommits(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -139,6 +138,7 @@ func TestWhoGoesOnInASandboxHearsOfItsCommits(t *testing.T) {
 	}
 }
 
+// TestAFolderThatWasMovedGetsItsSandboxBack by the link that a message advises.
 func TestAFolderThatWasMovedGetsItsSandboxBack(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
