@@ -298,7 +298,7 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
 	done.has = out.Has
-	done.NoBranch = !o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && done.Conflicts() == 0
+	done.NoBranch = !o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return done, false, err
 }
 

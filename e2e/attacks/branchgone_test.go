@@ -123,3 +123,20 @@ func TestCommitsOfABranchThatIsGoneArePendingAgain(t *testing.T) {
 	harness.WantSame(t, "the branch again", git(t, root, "rev-parse", "w"), was)
 	in.Must(t, "rm", "demo")
 }
+
+// A branch that was merged and deleted has left its work in HEAD: nothing was refused to a branch.
+func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	write(t, in, "project", map[string]string{"notes": "n\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "echo 2 > /workspace/a; echo more >> /workspace/notes")
+	in.Agbox(t, "apply", "demo", "a", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "--squash", "w")
+	git(t, root, "commit", "-q", "-m", "merged")
+	git(t, root, "branch", "-q", "-D", "w")
+	write(t, in, "project", map[string]string{"a": "1\n"}) // so that the work is pending
+	in.Agbox(t, "apply", "demo", "--branch", "w2").Want(t, 0).WantOutput(t, "",
+		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\n")
+}
