@@ -191,6 +191,8 @@ type branch struct {
 	had map[string]map[string]bool
 	// exact is set if parent is the sandbox's commit.
 	exact bool
+	// anew are the files that the sandbox's commits only store in another way.
+	anew map[string]bool
 	// work is git with the attributes of parent; nil until it is needed.
 	work *git
 	// objects reads objects of the own repository.

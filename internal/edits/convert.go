@@ -223,7 +223,7 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			return err
 		}
 	}
-	stored, err := b.stored(&with, list.String())
+	stored, err := b.stored(&with, b.parent, list.String())
 	if err != nil {
 		return err
 	}
@@ -255,13 +255,13 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	return nil
 }
 
-// stored adds the files of a list to the tree of the branch, and returns the objects of all.
-func (b *branch) stored(with *git, list string) (map[string]string, error) {
+// stored adds the files of a list to the tree of a commit, and returns the objects of all.
+func (b *branch) stored(with *git, commit, list string) (map[string]string, error) {
 	if list == "" {
 		return nil, nil
 	}
-	if b.parent != "" {
-		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
+	if commit != "" {
+		if _, err := with.run(nil, "read-tree", commit); err != nil {
 			return nil, err
 		}
 	}

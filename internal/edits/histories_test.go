@@ -317,6 +317,10 @@ func (w *twigs) act() {
 			w.say("force", "")
 		}
 		w.in.must("", args...)
+		if w.form.later != "" && w.r.IntN(3) == 0 {
+			w.in.must("", "add", "--renormalize", ".")
+			w.say("renormalize", "")
+		}
 		commit := []string{"commit", "-q", "--allow-empty", "-m", "inside"}
 		if w.r.IntN(2) == 0 && w.in.tipOf("main") != w.copied {
 			commit = append(commit, "--amend")
@@ -401,6 +405,13 @@ func (w *twigs) status() string {
 	return out.String()
 }
 
+// wholeInside reports whether a commit has all that the workspace has and git stores at home as
+// inside. What was left out of the copy is missing inside.
+func (w *twigs) wholeInside() bool {
+	w.t.Helper()
+	return w.start["d/f1"] != "" && (w.form.user == "" || w.in.config == w.home.config) && w.in.must("", "status", "--porcelain") == ""
+}
+
 // bring plays agbox apply --branch fix, and says what is wrong with the branch then.
 func (w *twigs) bring(squash bool) {
 	w.t.Helper()
@@ -455,6 +466,11 @@ func (w *twigs) bring(squash bool) {
 			w.t.Error("the branch has changed beside a conflict")
 		}
 		return
+	}
+	if o.History != nil && w.alone && w.wholeInside() {
+		if _, err := w.home.git("", "merge-base", "--is-ancestor", tip, w.in.tipOf("main")); err == nil && w.tip() != w.in.tipOf("main") {
+			w.t.Error("the sandbox has committed all that it has, and the branch has another commit")
+		}
 	}
 	if w.form.stored != nil && (w.in.config == w.home.config || w.in.tipOf("main") == w.copied) {
 		for name, text := range after {

@@ -359,6 +359,9 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 			d.Kind = Written
 		}
 	}
+	if err := b.storedAnew(h, known, left, b.joins); err != nil {
+		return nil, err
+	}
 	for name, two := range left {
 		if !known[name] && !h.apart(name, two) {
 			d, err := b.turnedBack(h, name, two, !later[name])
@@ -389,6 +392,9 @@ func (h *History) leftOut(name string) bool {
 // turnedBack decides about a file that a commit has changed and that is in the workspace as it was
 // before: on the branch, or when it was copied in. copied means that two begins with that.
 func (b *branch) turnedBack(h *History, name string, two twoEntries, copied bool) (*decision, error) {
+	if b.anew[name] {
+		return nil, nil
+	}
 	if last, differs := b.joins[name]; differs {
 		if d, err := b.reverted(h, name, last, false); d != nil || err != nil {
 			return d, err
@@ -539,6 +545,9 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 			return nil, err
 		}
 	}
+	if err := b.storedAnew(h, known, b.joins, copied); err != nil {
+		return nil, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(b.joins)) {
 		two := b.joins[name]
 		if known[name] {
@@ -570,7 +579,7 @@ func (b *branch) committed(h *History, dir, name string, two, copied twoEntries,
 	if err != nil && ignoreBlocked(err) != nil {
 		return nil, err
 	}
-	if last := h.Base[name]; err == nil && !apart {
+	if last := h.Base[name]; err == nil && !apart && !b.anew[name] {
 		same := Same(ours, last)
 		if !same && ours != nil && last != nil {
 			if same, err = b.checksOut(name, b.entries[name], last); err != nil {

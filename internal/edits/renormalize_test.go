@@ -1,0 +1,36 @@
+package edits
+
+import "testing"
+
+// A commit that only changes how git stores files leaves them in the workspace as they were, and
+// takes nothing back.
+func TestACommitThatStoresFilesAnewStays(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		base := tree{"a": "1\r\n2\r\n", "b": "1\r\n"}
+		g := repo(t, base)
+		copied, in := g.head(), g.inside()
+		if others { // the branch has commits of its own
+			g.must("", "checkout", "-q", "-b", "fix")
+			g.commit("mine", tree{"mine": "m\n"})
+			g.must("", "checkout", "-q", "main")
+		}
+		tree{".gitattributes": "* text\n"}.write(t, in.dir)
+		in.must("", "add", ".gitattributes")
+		in.must("", "add", "--renormalize", ".")
+		in.must("", "commit", "-q", "-m", "inside")
+		work := load(t, in.dir)
+		h := in.history(copied, base)
+		h.Copy = h.Base
+		out, err := Commit(t.Context(), differences(t, base, work), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out.Outcomes)
+		}
+		want := tree{".gitattributes": "* text\n", "a": "1\n2\n", "b": "1\n"}
+		if others {
+			want["mine"] = "m\n"
+		} else if out.Commit != h.Tip {
+			t.Errorf("a commit more than the sandbox's is on the branch")
+		}
+		wantTree(t, "the branch", g.files("fix"), want)
+	}
+}
