@@ -184,6 +184,14 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 	}
 	defer all.Close()
 	h.Copy, h.Apart = all.shared.Files, make(map[string]bool)
+	h.Home = func() (map[string]*edits.File, error) {
+		home, err := c.compare(ctx, sandboxID, WorkOptions{NamesOnly: true, folder: true}, true)
+		if err != nil {
+			return nil, err
+		}
+		defer home.Close()
+		return home.shared.Files, nil
+	}
 	for name := range h.Copy {
 		h.Apart[name] = true
 	}

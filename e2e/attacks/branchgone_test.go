@@ -140,3 +140,21 @@ func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
 	in.Agbox(t, "apply", "demo", "--branch", "w2").Want(t, 0).WantOutput(t, "",
 		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\n")
 }
+
+// The version that the branch had before went to the folder last.
+func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "0\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	for _, text := range []string{"X", "Y"} {
+		inside(t, in, "demo", "echo "+text+" > /workspace/a")
+		in.Agbox(t, "apply", "demo", "--branch", "fix", "--squash").Want(t, 0)
+	}
+	inside(t, in, "demo", "cd /workspace; echo X > a; git commit -qam second")
+	in.Agbox(t, "apply", "demo").Want(t, 0)
+	if r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 1); !strings.Contains(r.Stdout, "U a  (conflict: the branch had this version and has another one since") {
+		t.Errorf("apply says %q", r.Stdout)
+	}
+	harness.WantSame(t, "the branch", git(t, root, "show", "fix:a"), "Y")
+}

@@ -174,7 +174,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	if err == nil && b.exact {
 		return b.exactly(o.History, decisions)
 	}
-	return decisions, err
+	return append(decisions, b.unsure...), err
 }
 
 // branch is the tree that work is merged into.
@@ -187,8 +187,11 @@ type branch struct {
 	second string
 	// joins are the files in which the sandbox's commit differs from the one below both.
 	joins map[string]twoEntries
-	// had are the objects that these files were on the branch since then.
-	had map[string]map[string]bool
+	// had are the versions that these files had on the branch since then.
+	had map[string]map[treeEntry]bool
+	// home is what History.Home has returned, and unsure are decisions that a person must make.
+	home   map[string]*File
+	unsure []decision
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.

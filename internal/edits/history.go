@@ -28,6 +28,8 @@ type History struct {
 	// ignored, large ones, and what nobody agreed to. The version of the commits stays.
 	Copy  map[string]*File
 	Apart map[string]bool
+	// Home returns Base without what went to branches only; nil if that is not known.
+	Home func() (map[string]*File, error)
 }
 
 // SandboxCommit is a commit that a sandbox made. The sandbox has written all of it.
@@ -482,7 +484,7 @@ func (b *branch) versions(below string) error {
 	if err != nil {
 		return err
 	}
-	b.had = make(map[string]map[string]bool)
+	b.had = make(map[string]map[treeEntry]bool)
 	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
 		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
@@ -492,13 +494,14 @@ func (b *branch) versions(below string) error {
 		if _, joins := b.joins[name]; !joins {
 			continue
 		}
+		had := treeEntry{meta[1], meta[3]}
 		if meta[4] == "D" {
-			meta[3] = ""
+			had = treeEntry{}
 		}
 		if b.had[name] == nil {
-			b.had[name] = make(map[string]bool)
+			b.had[name] = make(map[treeEntry]bool)
 		}
-		b.had[name][meta[3]] = true
+		b.had[name][had] = true
 	}
 	return nil
 }
@@ -509,7 +512,7 @@ func (b *branch) hadBefore(c *Change) (bool, error) {
 		return false, nil
 	}
 	objects, err := b.own.blobs([]string{c.BeforeFile()})
-	return err == nil && b.had[c.Path][objects[0]], err
+	return err == nil && b.had[c.Path][treeEntry{c.Before.Mode(), objects[0]}], err
 }
 
 // joining changes the bases of the sandbox's changes to what the commit below both sides has, as
@@ -602,8 +605,11 @@ func (b *branch) committed(h *History, dir, name string, two, copied twoEntries,
 			}
 		}
 	}
-	if to == two.was || b.entries[name] == to || b.had[name][to.object] {
+	if to == two.was || b.entries[name] == to {
 		return nil, nil
+	}
+	if b.had[name][to] {
+		return nil, b.keepsOther(h, name, ours)
 	}
 	if two.was.mode == "160000" || to.mode == "160000" {
 		return nil, &HistoryError{fmt.Errorf("%q is a submodule that they change, and the branch has other commits", name)}
@@ -618,6 +624,28 @@ func (b *branch) committed(h *History, dir, name string, two, copied twoEntries,
 	}
 	c := NewChange(dir, name, before, after)
 	return &c, nil
+}
+
+// keepsOther leaves a file on the branch that had the version of the commits, and has another one
+// since, by the user. If the version came to the folder since, it may be that the other one is an
+// older one of the sandbox.
+func (b *branch) keepsOther(h *History, name string, ours *File) (err error) {
+	last := h.Base[name]
+	if h.Home == nil || Same(last, h.Copy[name]) {
+		return nil
+	}
+	if b.home == nil {
+		if b.home, err = h.Home(); err != nil {
+			return err
+		}
+	}
+	if Same(last, b.home[name]) {
+		b.unsure = append(b.unsure, decision{Outcome: Outcome{
+			Change: Change{Path: name, Before: ours, After: last}, Kind: Refused,
+			Why: "the branch had this version and has another one since, which may be an older one of the sandbox",
+		}, old: ours})
+	}
+	return nil
 }
 
 // stage stores the content of an entry where changes have theirs.

@@ -1,6 +1,9 @@
 package edits
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // What came to a branch without the commits of the sandbox, and the user has changed there, a
 // commit of the same does not bring again.
@@ -24,5 +27,55 @@ func TestACommitOfWhatTheBranchHadTurnsNothingBack(t *testing.T) {
 			t.Fatalf("%v: %+v", err, out)
 		}
 		wantTree(t, "the branch", g.files("fix"), want)
+	}
+}
+
+// The branch has an older version of the sandbox: what came last went to the folder.
+func TestAnOlderVersionOfTheSandboxOnABranchIsNamed(t *testing.T) {
+	one, two, first := tree{"a": "one\n", "b": "b\n"}, tree{"a": "two\n", "b": "b\n"}, tree{"a": "a\n", "b": "b\n"}
+	for _, toFolder := range []bool{true, false} {
+		g := repo(t, first)
+		copied, in := g.head(), g.inside()
+		g.mustBranch(first, one)
+		g.mustBranch(one, two)
+		in.commit("as before", one)
+		h := in.history(copied, one)
+		h.Copy = in.history(copied, first).Base
+		h.Home = func() (map[string]*File, error) {
+			if toFolder {
+				return h.Base, nil
+			}
+			return h.Copy, nil
+		}
+		out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !toFolder {
+			if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Errorf("the branch has got the version last: %+v", out.Outcomes)
+			}
+			continue
+		}
+		if len(out.Outcomes) != 1 || out.Outcomes[0].Path != "a" || out.Outcomes[0].Kind != Refused || out.Commit != "" {
+			t.Errorf("the outcome is %+v", out)
+		}
+		wantTree(t, "the branch", g.files("fix"), two)
+	}
+}
+
+// A version of another mode is another version.
+func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
+	first, work, run := tree{"a": "a\n", "b": "b\n"}, tree{"a": "work\n", "b": "b\n"}, tree{"a": "x:work\n", "b": "b\n"}
+	g := repo(t, first)
+	copied, in := g.head(), g.inside()
+	g.mustBranch(first, work)
+	g.mustBranch(work, first)
+	in.commit("one", run)
+	if _, err := g.bringHistory(in, copied, run); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.must("", "ls-tree", "fix", "a"); !strings.HasPrefix(got, "100755") || g.files("fix")["a"] != "work\n" {
+		t.Errorf("the branch has %q", got)
 	}
 }
