@@ -161,9 +161,9 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			w.Close()
 			return AppliedWork{}, err
 		}
-		branched := func(out edits.Committed, files []WorkChange) error {
+		branched := func(out edits.Committed, files []edits.AdvancedFile) error {
 			open := &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)]}
-			return c.advanceTo(ctx, open, edits.AdvanceAll(files))
+			return c.advanceTo(ctx, open, files)
 		}
 		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance, branched)
 		if err == nil && !again && w.allCame(o, done) {
@@ -250,7 +250,7 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 }
 
 // apply brings the work. again means that it ended what an earlier call had begun.
-func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error, branched func(edits.Committed, []WorkChange) error) (done AppliedWork, again bool, err error) {
+func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error, branched func(edits.Committed, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
 	done.Folder, done.Target = w.Source, w.Target
 	o.Paths = edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
 	changes := edits.Select(w.Changes, o.Paths)
@@ -286,8 +286,8 @@ func (w *Work) apply(ctx context.Context, install paths.Install, id, label strin
 		Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters, History: history,
 		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
 		Note: func(out edits.Committed) error {
-			files := slices.DeleteFunc(slices.Clone(changes), func(c WorkChange) bool {
-				return slices.Contains(out.Outside, c.Path) || slices.Contains(out.Submodules, c.Path)
+			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
+				return slices.Contains(out.Outside, f.Path) || slices.Contains(out.Submodules, f.Path)
 			})
 			if len(files) == 0 {
 				return nil

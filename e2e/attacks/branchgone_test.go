@@ -141,6 +141,24 @@ func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
 		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\n")
 }
 
+// A file that moves across what a branch cannot have leaves the other half as work.
+func TestARenameAcrossASubmoduleOrIgnoredFilesIsTwoChanges(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{".gitignore": "*.log\n", "into": "1\n"})
+	part := write(t, in, "project/sm", map[string]string{"out": "2\n"})
+	git(t, part, "init", "-q", "-b", "main")
+	git(t, part, "-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "-q", "--allow-empty", "-m", "first")
+	git(t, root, "add", "sm")
+	git(t, root, "commit", "-q", "-m", "second")
+	write(t, in, "project", map[string]string{"x.log": "3\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; mv sm/out out; mv into sm/into; mv x.log kept")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	harness.WantSame(t, "the branch", git(t, root, "ls-tree", "-r", "--name-only", "w"), ".gitignore\nkept\nout\nsm")
+	harness.WantSame(t, "what is left", in.Must(t, "diff", "demo", "--name-only"), "sm/into\nsm/out\nx.log")
+}
+
 // The version that the branch had before went to the folder last.
 func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
 	t.Parallel()

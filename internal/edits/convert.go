@@ -58,9 +58,14 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		switch {
 		case removed[name] && !ignored[name]:
 			inside = append(inside, c)
-		case c.From != "" && !ignored[c.Path], c.Tracked && c.After != nil && !ignored[name] && b.parent != "":
+		case c.From != "" && !ignored[c.Path]:
+			gone, added := c.halves()
+			inside, outside = append(inside, added), append(outside, gone.Path)
+		case c.Tracked && c.After != nil && !ignored[name] && b.parent != "":
 			c.From, c.Before = "", nil // for git it is new
 			inside = append(inside, c)
+		case c.From != "":
+			outside = append(outside, c.From, c.Path)
 		default:
 			outside = append(outside, c.Path)
 		}
@@ -69,6 +74,7 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		return nil, nil, fmt.Errorf("its repository has no commit, so that no branch can have %q as a change: make a first commit in the folder", outside[0])
 	}
 	Sort(inside)
+	slices.Sort(outside)
 	return inside, outside, nil
 }
 
@@ -78,17 +84,21 @@ func (b *branch) inSubmodules(changes []Change) (rest []Change, inside []string)
 		return slices.ContainsFunc(above(name), func(dir string) bool { return b.entries[dir].mode == "160000" })
 	}
 	for _, c := range changes {
-		switch {
-		case within(c.Path):
-			inside = append(inside, c.Path)
-		case c.From != "" && within(c.From):
-			inside = append(inside, c.From)
-			c.From, c.Before = "", nil // for git it is new
-			rest = append(rest, c)
-		default:
-			rest = append(rest, c)
+		some := []Change{c}
+		if c.From != "" && (within(c.From) || within(c.Path)) {
+			gone, added := c.halves()
+			some = []Change{gone, added}
+		}
+		for _, c := range some {
+			if within(c.Path) {
+				inside = append(inside, c.Path)
+			} else {
+				rest = append(rest, c)
+			}
 		}
 	}
+	Sort(rest)
+	slices.Sort(inside)
 	return rest, inside
 }
 

@@ -153,6 +153,11 @@ func Renames(all []Change) []Change {
 	return out
 }
 
+// halves are a removed and an added file instead of a renamed one.
+func (c Change) halves() (gone, added Change) {
+	return NewChange(c.dir, c.From, c.Before, nil), NewChange(c.dir, c.Path, nil, c.After)
+}
+
 // takeNearest removes and returns the change with the same name as a path, or else the first.
 func takeNearest(from *[]Change, path string) Change {
 	at := max(0, slices.IndexFunc(*from, func(c Change) bool { return filepath.Base(c.Path) == filepath.Base(path) }))

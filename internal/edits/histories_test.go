@@ -486,10 +486,10 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	for _, c := range all {
-		if slices.Contains(out.Outside, c.Path) {
-			continue
-		}
 		for _, name := range []string{c.Path, c.From} {
+			if slices.Contains(out.Outside, name) {
+				continue
+			}
 			if delete(w.base, name); work[name] != "" && name == c.Path {
 				w.base[name] = work[name]
 			}
