@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,8 +44,10 @@ type Work struct {
 	// those by which work went to branches, and lost those that no reference has any more.
 	broughtBy           string
 	branchCommits, lost []string
-	// again are the changes that went to a branch by a lost commit.
-	again map[string]bool
+	// again are the changes that went to a branch by a lost commit, and lostTip is what brought
+	// was if broughtBy is lost.
+	again   map[string]bool
+	lostTip string
 	// landed are changes that Sync has made and the base does not have yet, and left is what
 	// it has moved away: a client or a daemon was killed.
 	landed []WorkChange
@@ -80,9 +83,13 @@ func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work
 	if err != nil {
 		return nil, err
 	}
+	all := len(w.Changes)
 	if err := w.leaveCopies(ctx); err != nil {
 		w.Close()
 		return nil, err
+	}
+	if all > 0 && len(w.Changes)+len(w.Large) == 0 {
+		w.brought = cmp.Or(w.brought, w.lostTip) // amended, rebased or merged as one commit: the folder has it all
 	}
 	w.Changes = edits.Renames(w.Changes)
 	return w, nil
@@ -294,7 +301,7 @@ func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
 	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
 	if slices.Contains(w.lost, w.broughtBy) {
-		w.brought, w.broughtBy = "", ""
+		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
 	}
 	w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: b.GetExcludePatterns(), Foreign: b.GetForeign()}
 }

@@ -55,7 +55,8 @@ of lines and filters such as git-lfs as you have set them up. A filter that only
 of the repository define needs --yes-executable. Changed files that git ignores or does not
 track stay out of the branch, and are named. "agbox diff" and "agbox rm" then count the work as
 brought back, as long as a branch, a tag or another reference of the repository has the commit;
-the folder does not have it, so "agbox sync" and "agbox apply" bring it there.
+one that is amended or rebased is another commit: then the work counts if the folder has it. What
+is on a branch only, "agbox sync" and "agbox apply" bring to the folder.
 
 Files that programs of this machine execute because they are there, that agents read as
 instructions or agbox reads next, and whatever git takes for a repository, are shown first

@@ -176,3 +176,22 @@ func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
 	}
 	harness.WantSame(t, "the branch", git(t, root, "show", "fix:a"), "Y")
 }
+
+// An amended commit is another one, but the folder has all that the sandbox has.
+func TestCommitsAreBroughtIfTheFolderHasTheirWork(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 > a; echo 3 > new; git add -A; git commit -qm second")
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	git(t, root, "checkout", "-q", "fix")
+	git(t, root, "commit", "-q", "--amend", "-m", "better")
+	in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+	git(t, root, "checkout", "-q", "main")
+	if r := in.Agbox(t, "rm", "demo"); r.Code != 4 || !strings.Contains(r.Stderr, "2 changed files (a, new) and its commits up to") {
+		t.Errorf("the folder has not the work: rm ended with %d: %s", r.Code, r.Stderr)
+	}
+	git(t, root, "checkout", "-q", "fix")
+	in.Must(t, "rm", "demo")
+}
