@@ -185,7 +185,8 @@ func before(c *Change) (string, *File, string) {
 func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() }
 
 // convert makes both sides of changes what git stores of them: with the ends of lines and
-// through the filters that the attributes of the branch name, as `git add` does. Attributes of the sandbox do not count.
+// through the filters that the attributes of the branch name, as `git add` does. Of the sandbox,
+// only the attributes of commits count that come to the branch as they are.
 func (b *branch) convert(changes []Change) ([]Change, error) {
 	out := slices.Clone(changes)
 	dir := filepath.Join(b.own.dir, "converted")
@@ -292,22 +293,37 @@ func (b *branch) stored(with *git, commit, list string) (map[string]string, erro
 	return all, err
 }
 
-// checksOut reports whether a file is what git writes of an entry into a work tree.
-func (b *branch) checksOut(name string, e treeEntry, f *File) (bool, error) {
+// workTree makes git in an empty work tree, with the attributes of a commit.
+func (b *branch) workTree(name, commit string) (*git, error) {
+	with := *b.own
+	with.dir = filepath.Join(b.own.dir, name)
+	with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+with.dir, "GIT_INDEX_FILE="+with.dir+".index", "GIT_LFS_SKIP_SMUDGE=1") // nothing is fetched
+	if err := os.Mkdir(with.dir, 0o700); err != nil {
+		return nil, err
+	}
+	_, err := with.run(nil, "read-tree", commit)
+	return &with, err
+}
+
+// checksOut reports whether a file is what git writes of an entry into a work tree. If only
+// attributes of the sandbox name the filter, it is not run to see that: the entry may be the file.
+func (b *branch) checksOut(name string, e treeEntry, f *File) (same bool, err error) {
 	if e.mode != f.Mode() || f.Link {
 		return false, nil
 	}
 	if b.work == nil {
-		with := *b.own
-		with.dir = filepath.Join(b.own.dir, "work")
-		with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+with.dir, "GIT_INDEX_FILE="+with.dir+".index", "GIT_LFS_SKIP_SMUDGE=1") // nothing is fetched
-		if err := os.Mkdir(with.dir, 0o700); err != nil {
+		if b.work, err = b.workTree("work", b.parent); err != nil {
 			return false, err
 		}
-		if _, err := with.run(nil, "read-tree", b.parent); err != nil {
+	}
+	if b.first != nil {
+		filter, err := b.work.filterOf(b.prefix + name)
+		if err != nil {
 			return false, err
 		}
-		b.work = &with
+		if first, err := b.first.filterOf(b.prefix + name); first != filter || err != nil {
+			return true, err
+		}
 	}
 	if err := b.agreed(b.work, b.prefix+name+"\x00"); err != nil {
 		return false, err
@@ -323,6 +339,12 @@ func (b *branch) checksOut(name string, e treeEntry, f *File) (bool, error) {
 	out := filepath.Join(b.work.dir, "out")
 	written, err := Describe(out, b.prefix+name)
 	return Same(written, f), errors.Join(err, os.RemoveAll(out))
+}
+
+// filterOf returns the filter of a path.
+func (g *git) filterOf(name string) (string, error) {
+	out, err := g.run(strings.NewReader(name+"\x00"), "check-attr", "--cached", "-z", "--stdin", "filter")
+	return string(out), err
 }
 
 // agreed refuses paths that need filters which nobody agreed to.

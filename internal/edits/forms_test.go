@@ -126,3 +126,27 @@ func TestLargeFilesOfACommitAreNotFetched(t *testing.T) {
 	}
 	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": base[".gitattributes"], "a.bin": "one\n", ".lfsconfig": config})
 }
+
+// To write a file of a commit out, for a comparison, no filter runs that only attributes of the
+// sandbox name.
+func TestAttributesOfASandboxRunNoFilterToWriteItsObjects(t *testing.T) {
+	g := repo(t, tree{"a": "one\n"})
+	said := t.TempDir() + "/said"
+	settingsOfUser(t, "[filter \"case\"]\n\tclean = tr a-z A-Z\n\tsmudge = tee -a "+said+"\n")
+	base := tree{"a": "one\nmine\n"} // not committed
+	base.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	in.commit("one", tree{".gitattributes": "a filter=case\n", "a": "of the sandbox\n"})
+	base.write(t, in.dir)
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	if _, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(said); err == nil {
+		t.Errorf("the filter has read %q", text)
+	}
+	if got := g.files("fix")["a"]; got != "of the sandbox\n" {
+		t.Errorf("the branch has %q", got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -336,6 +337,11 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	left, err := b.differing(h.Copied, h.Tip)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(name string) bool { return path.Base(name) == ".gitattributes" }) {
+		if b.first, err = b.workTree("first", h.Copied); err != nil {
+			return nil, err
+		}
 	}
 	later := make(map[string]bool)
 	for name, two := range b.joins {
