@@ -484,30 +484,34 @@ func (b *branch) join(h *History) (err error) {
 }
 
 // versions finds the versions of files that the branch has got since the commit below both sides.
-// What came from the sandbox and is otherwise now, the user has changed since.
+// What came from the sandbox and is otherwise now, the user has changed since. All other files of
+// these commits are the user's, and may be any number.
 func (b *branch) versions(below string) error {
-	out, err := b.list("log", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^"+below)
-	if err != nil {
-		return err
-	}
 	b.had = make(map[string]map[treeEntry]bool)
-	words := strings.Split(string(out), "\x00")
-	for i := 0; i+1 < len(words); i += 2 {
-		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
-		if len(meta) != 5 {
-			return fmt.Errorf("git log named a change as %q", words[i])
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(b.joins)), 250) {
+		args := []string{"--literal-pathspecs", "log", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
+		out, err := b.list(append(args, some...)...)
+		if err != nil {
+			return err
 		}
-		if _, joins := b.joins[name]; !joins {
-			continue
+		words := strings.Split(string(out), "\x00")
+		for i := 0; i+1 < len(words); i += 2 {
+			meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
+			if len(meta) != 5 {
+				return fmt.Errorf("git log named a change as %q", words[i])
+			}
+			if _, joins := b.joins[name]; !joins {
+				continue // below a path that is a file on the other side
+			}
+			had := treeEntry{meta[1], meta[3]}
+			if meta[4] == "D" {
+				had = treeEntry{}
+			}
+			if b.had[name] == nil {
+				b.had[name] = make(map[treeEntry]bool)
+			}
+			b.had[name][had] = true
 		}
-		had := treeEntry{meta[1], meta[3]}
-		if meta[4] == "D" {
-			had = treeEntry{}
-		}
-		if b.had[name] == nil {
-			b.had[name] = make(map[treeEntry]bool)
-		}
-		b.had[name][had] = true
 	}
 	return nil
 }

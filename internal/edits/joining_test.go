@@ -79,3 +79,20 @@ func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
 		t.Errorf("the branch has %q", got)
 	}
 }
+
+// The user's own commits may change any number of files.
+func TestABranchOfVeryManyFilesIsJoined(t *testing.T) {
+	base := tree{"a": "a\n"}
+	g := repo(t, base)
+	copied, in := g.head(), g.inside()
+	in.commit("one", tree{"a": "changed\n"})
+	g.must("", "checkout", "-q", "--detach")
+	g.onTree(g.nested(6))
+	g.onTree(strings.TrimSpace(g.must("", "rev-parse", "HEAD~:")))
+	g.must("", "branch", "fix")
+	g.must("", "checkout", "-q", "main")
+	if _, err := g.bringHistory(in, copied, base); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "changed\n"})
+}
