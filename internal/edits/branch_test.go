@@ -156,7 +156,12 @@ func TestContentsThatGitLFSHasInsideOnlyAreNamed(t *testing.T) {
 		return id, "version https://git-lfs.github.com/spec/v1\noid sha256:" + id + "\nsize 12345\n"
 	}
 	g := repo(t, tree{"a": "a\n"})
+	_, others := pointer("4")
+	g.must("", "checkout", "-q", "-b", "feature") // its content may be on a server
+	g.commit("feature", tree{"others.bin": others})
+	g.must("", "checkout", "-q", "main")
 	copied, in := g.head(), g.inside()
+	in.must("", "merge", "-q", "--no-ff", "feature")
 	here, withHere := pointer("1")
 	_, before := pointer("2")
 	_, now := pointer("3")

@@ -17,7 +17,8 @@ const minPointer, maxPointer = 120, 200
 var lfsPointer = regexp.MustCompile(`^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize [0-9]+\n$`)
 
 // pointersOf returns the ids of the contents that objects of commits name for git-lfs, with their
-// paths. paths are those of the objects.
+// paths. paths are those of the objects. What the repository has is not the sandbox's: its contents
+// are where they were.
 func (b *branch) pointersOf(paths map[string]string) (map[string]string, error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -26,16 +27,25 @@ func (b *branch) pointersOf(paths map[string]string) (map[string]string, error) 
 	for object := range paths {
 		names.WriteString(object + "\n")
 	}
+	list := names.Bytes()
 	g := *b.own
 	g.bounded, g.limited, g.memory = true, true, listMemory
-	out, err := g.run(&names, "cat-file", "--batch-check=%(objectname) %(objectsize)")
+	out, err := g.run(bytes.NewReader(list), "cat-file", "--batch-check=%(objectname) %(objectsize)")
 	if err != nil {
 		return nil, err
+	}
+	had, err := b.refs.run(bytes.NewReader(list), "cat-file", "--batch-check=%(objectname)")
+	if err != nil {
+		return nil, err
+	}
+	has := make(map[string]bool)
+	for line := range strings.Lines(string(had)) {
+		has[strings.TrimSpace(line)] = true // "OBJECT missing" is none
 	}
 	found := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
 		object, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if size, err := strconv.Atoi(text); err != nil || size < minPointer || size > maxPointer {
+		if size, err := strconv.Atoi(text); err != nil || has[object] || size < minPointer || size > maxPointer {
 			continue
 		}
 		content, err := b.objects.content(object, maxPointer)
