@@ -22,6 +22,7 @@ import (
 	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/gitignore"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
@@ -389,5 +390,14 @@ func TestWhatIsExcludedFromTheCopyIsNotTracked(t *testing.T) {
 	got, err := c.indexed(&tar.Header{Typeflag: tar.TypeReg, Size: int64(len(index))}, bytes.NewReader(index))
 	if err != nil || !maps.Equal(got, map[string]bool{"dist/added": true}) {
 		t.Errorf("tracked and not copied: %v, %v", got, err)
+	}
+	// With --all they do not count, also if they are unusable: the error advises it.
+	c.base.ExcludePatterns = []string{strings.Repeat("x", gitignore.MaxPattern+1)}
+	for all, want := range map[bool]string{false: "compare with --all", true: "<nil>"} {
+		c.o.All, c.inIndex = all, nil
+		_, err := c.indexed(&tar.Header{Typeflag: tar.TypeReg, Size: int64(len(index))}, bytes.NewReader(index))
+		if said := fmt.Sprint(err); !strings.Contains(said, want) || c.inIndex["copied"] != all {
+			t.Errorf("with all %v: %v, tracked %v", all, err, c.inIndex)
+		}
 	}
 }

@@ -72,9 +72,11 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	if err != nil {
 		return nil, err
 	}
-	excluded, err := gitignore.NewTree(c.base.GetExcludePatterns(), false)
-	if err != nil {
-		return nil, unusable(err)
+	var excluded *gitignore.Tree
+	if !c.o.All {
+		if excluded, err = gitignore.NewTree(c.base.GetExcludePatterns(), false); err != nil {
+			return nil, unusable(err)
+		}
 	}
 	all := make(map[string]bool)
 	c.inIndex = make(map[string]bool)
