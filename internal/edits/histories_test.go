@@ -318,6 +318,10 @@ func (w *twigs) act() {
 		}
 		w.in.must("", args...)
 		if w.form.later != "" && w.r.IntN(3) == 0 {
+			if err := os.WriteFile(filepath.Join(w.in.dir, ".gitattributes"), []byte(w.form.later), 0o600); err != nil {
+				w.t.Fatal(err)
+			}
+			w.in.must("", "add", "-A")
 			w.in.must("", "add", "--renormalize", ".")
 			w.say("renormalize", "")
 		}
