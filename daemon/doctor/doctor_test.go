@@ -74,7 +74,7 @@ func (g *guests) Fail(string, error) {}
 
 func (g *guests) Drop(string) {}
 
-func (g *guests) EndAll(context.Context, string) error { return nil }
+func (g *guests) EndAll(context.Context, string, bool) error { return nil }
 
 func (g *guests) LostDue(string) bool { return false }
 

@@ -135,7 +135,7 @@ func (l *Ledger) FindExecs(ctx context.Context, sandboxID string, execIDs []stri
 	_, err := l.update(ctx, sandboxID, func(t *txn) error {
 		for _, id := range execIDs {
 			exec, lost := t.sb.Lost[id]
-			if !lost || !t.tx.HasExec(sandboxID, id) || !machine.Legal(t.sb.Record, agboxv1.EventType_EXEC_FOUND) {
+			if !lost || !exec.MayReturn || !t.tx.HasExec(sandboxID, id) || !machine.Legal(t.sb.Record, agboxv1.EventType_EXEC_FOUND) {
 				continue
 			}
 			err := t.append(sandboxID, &agboxv1.SandboxEvent{

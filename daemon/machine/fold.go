@@ -183,12 +183,18 @@ func startedExec(ev *agboxv1.SandboxEvent) Exec {
 // as failed, and may have run again.
 func foundExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	exec, lost := r.Lost[ev.GetExec().GetExecId()]
-	if !lost {
+	if !lost || !exec.MayReturn {
 		return r
 	}
 	r.Lost = without(r.Lost, exec.ID, own)
-	exec.Hook = nil
+	exec.Hook, exec.MayReturn = nil, false
 	return withExec(r, exec, own)
+}
+
+// mayLive reports whether an exec may live although the event says that it has ended. Before
+// may_return, EXEC_LOST did not tell whether the container was missing or had ended.
+func mayLive(ev *agboxv1.SandboxEvent) bool {
+	return ev.GetExec().GetMayReturn() || ev.GetExec().GetErrorCode() == agboxv1.ErrorReason_EXEC_LOST.String()
 }
 
 func withoutExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
@@ -201,7 +207,8 @@ func withoutExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r = foldHookEnd(r, *exec.Hook, ev)
 	}
 	r.Execs = without(r.Execs, id, own)
-	if ev.GetExec().GetMayReturn() {
+	if mayLive(ev) {
+		exec.MayReturn = ev.GetExec().GetMayReturn()
 		r.Lost = with(r.Lost, exec, own)
 	}
 	if at := ev.GetOccurredAt().AsTime(); !exec.Main && at.After(r.LastUse) {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // lost is the event of an exec whose container was not there.
@@ -44,6 +45,55 @@ func TestAnExecThatWasLostAndFoundIsAsIfItWasNever(t *testing.T) {
 			t.Fatalf("it was %+v, and is %+v", was, is)
 		}
 	})
+}
+
+// TestWhatAnOlderDaemonHasLostIsEnded: its event does not say whether the container has ended.
+// Until the sandbox is READY, its events stay.
+func TestWhatAnOlderDaemonHasLostIsEnded(t *testing.T) {
+	old := event(4, agboxv1.EventType_EXEC_FAILED, "x")
+	old.GetExec().ErrorCode = agboxv1.ErrorReason_EXEC_LOST.String()
+	events := []*agboxv1.SandboxEvent{event(1, accepted, ""), event(2, ready, ""), event(3, started, "x"), old, event(5, failed, ""), event(6, resume, "")}
+	r := foldAll(events)
+	if exec, lost := r.Lost["x"]; !lost || exec.MayReturn {
+		t.Errorf("lost are %v, want the exec, which may not return", r.Lost)
+	}
+	if r = Fold(r, event(7, agboxv1.EventType_EXEC_FOUND, "x")); len(r.Execs) != 0 || len(r.Lost) != 1 {
+		t.Errorf("found are %v", r.Execs)
+	}
+	rules := Retention{KeepExecs: time.Second, MaxExecs: 1, MaxEvents: 1}
+	if got := text(historyOf(append(events, event(7, started, "y"), event(8, finished, "y"))...).Trim(rules, allRecorded, t0.Add(time.Hour))); got != "x[] y[]" {
+		t.Errorf("%q goes before the sandbox is READY", got)
+	}
+	if r = Fold(r, event(8, ready, "")); len(r.Lost) != 0 {
+		t.Errorf("READY, lost are %v", r.Lost)
+	}
+}
+
+// TestTheHookOfAServiceWaitsForWhatWasLost: it may be one that was lost.
+func TestTheHookOfAServiceWaitsForWhatWasLost(t *testing.T) {
+	rules := rules
+	rules.Services = []ServiceRule{{Name: "db", Required: true, Hooks: 1}}
+	for name, r := range map[string]Record{
+		"PENDING": Fold(stream(accepted, ready, failed, resume), dbEvent(5, serviceStarted, 1)),
+		"READY":   Fold(stream(accepted, ready), dbEvent(3, serviceStarted, 1)),
+	} {
+		o := Observation{
+			Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true,
+			Services: map[string]ServiceSeen{"db": {Container: primary(runtime.StateRunning), Started: 1}},
+		}
+		now := t0.Add(20 * time.Second)
+		if step := Next(r, o, rules, now); step.Do != RunHook {
+			t.Fatalf("%s: without anything lost: %s, want its hook", name, step.Do)
+		}
+		o.LostDue = true
+		if step := Next(r, o, rules, now); step.Do != FindExecs {
+			t.Errorf("%s: %s before what was lost is found", name, step.Do)
+		}
+		o.Connected, o.ConnectFailed = false, true
+		if step := Next(r, o, rules, now); step.Do == RunHook || step.Do == FindExecs {
+			t.Errorf("%s: %s without a link", name, step.Do)
+		}
+	}
 }
 
 func TestTheResultOfAHookIsNotFound(t *testing.T) {

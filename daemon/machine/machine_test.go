@@ -100,6 +100,10 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	neverReady, backAgain := Fold(stream(accepted), lost), Fold(missing, event(4, resume, ""))
 	lostDue, lostGone := up, gone
 	lostDue.LostDue, lostGone.LostDue = true, true
+	lostLate, lostAt, lostEnded := lostDue, lostDue, down
+	lostDue.StartedAt, lostLate.StartedAt, lostEnded.StartedAt = t0, t0.Add(-time.Hour), t0.Add(-time.Hour)
+	lostAt.StartedAt, lostAt.Connected = t0, false
+	lostEnded.LostDue = true
 	inherited := func(o Observation) Observation { o.Inherited = true; return o }
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
@@ -151,6 +155,9 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"processes that the engine still does not have end", missing, stray, Stop, 0, 0},
 		{"a primary that was never READY ends when it is back", neverReady, up, Stop, 0, 0},
 		{"lost execs are looked for before READY", backAgain, lostDue, FindExecs, 0, 0},
+		{"after a link", backAgain, lostAt, Connect, 0, 0},
+		{"if that does not succeed in time, they end with the primary", backAgain, lostLate, Stop, 0, 0},
+		{"and the sandbox fails", backAgain, lostEnded, Emit, failed, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE},
 		{"and then it is READY", backAgain, up, Emit, ready, 0},
 		{"lost execs are looked for although the sandbox did not fail", stream(accepted, ready), lostDue, FindExecs, 0, 0},
 		{"but not without the container", stream(accepted, ready), lostGone, Emit, failed, 0},

@@ -109,7 +109,8 @@ type Observation struct {
 	// MainDue means that the linked supervisor has run a command of the container's own
 	// in this life that may not be recorded yet.
 	MainDue bool
-	// LostDue means that the linked supervisor was not asked yet for execs of Record.Lost.
+	// LostDue means that no supervisor was asked yet, over the link of now, for the execs of
+	// Record.Lost.
 	LostDue bool
 	// ConnectFailed means that connecting has failed in this round.
 	ConnectFailed bool
@@ -296,7 +297,13 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return end
 	}
 	if !running(o.Primary) && !o.StartedAt.IsZero() {
+		if o.LostDue && late(o, rules, now) { // nextLost has stopped it
+			return unreachable(rules)
+		}
 		return fail(exitReason(o), exitSentence(o))
+	}
+	if running(o.Primary) && o.LostDue { // before anything may begin in their place
+		return nextLost(o, rules, now)
 	}
 	services, ready := nextServices(r, o, rules, now)
 	uncopied := rules.Copies && !r.Copied && !r.WasReady
@@ -307,8 +314,6 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Start}
 	case !o.Connected:
 		return nextUnlinked(r, o, rules, now)
-	case o.LostDue: // before agents may begin something else in their place
-		return Step{Do: FindExecs, Why: "the container of execs that were lost is back"}
 	case uncopied && !o.Copied:
 		return Step{Do: CopyIn}
 	case uncopied:
@@ -323,14 +328,35 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	return emit(agboxv1.EventType_SANDBOX_READY, nil)
 }
 
+// nextLost looks for the execs that were lost in a primary that runs. If that does not succeed in
+// time, the primary is stopped, and they end with it.
+func nextLost(o Observation, rules Rules, now time.Time) Step {
+	switch {
+	case late(o, rules, now):
+		return Step{Do: Stop, Why: "the sandbox fails, and execs that were lost may run in it"}
+	case !o.Connected:
+		return Step{Do: Connect}
+	}
+	return Step{Do: FindExecs, Why: "the container of execs that were lost is back"}
+}
+
 // nextUnlinked waits for the supervisor of a started primary.
 func nextUnlinked(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
-	case !now.After(o.StartedAt.Add(rules.ReadyWithin)):
+	case !late(o, rules, now):
 		return Step{Do: Connect}
 	case len(r.Execs) > 0:
 		return Step{Do: Stop, Why: "the sandbox fails, and its commands end first"}
 	}
+	return unreachable(rules)
+}
+
+// late reports whether the supervisor of a started primary has had its time.
+func late(o Observation, rules Rules, now time.Time) bool {
+	return now.After(o.StartedAt.Add(rules.ReadyWithin))
+}
+
+func unreachable(rules Rules) Step {
 	return fail(agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, fmt.Sprintf(
 		"The supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again.", rules.ReadyWithin))
 }
@@ -349,7 +375,7 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: EndExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
-	case o.LostDue: // the container was back before the sandbox had failed
+	case o.Connected && o.LostDue: // the container was back before the sandbox had failed
 		return Step{Do: FindExecs, Why: "the container of execs that were lost is back"}
 	case o.Stray: // its commands go on, but nothing can be made for them in the engine
 		return nextCalm(r, o, rules, now)

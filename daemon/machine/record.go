@@ -64,9 +64,10 @@ type Record struct {
 	Copied bool
 	// Execs are the running execs by id. The map is never modified.
 	Execs map[string]Exec
-	// Lost are execs, by id, that were recorded as lost because the container was not there.
-	// If the container is back before the sandbox is READY again, they may be taken up. The
-	// map is never modified.
+	// Lost are execs, by id, that were recorded as lost and whose processes may live: the
+	// container was not there, or may not have ended. They stay until the sandbox is READY
+	// the next time. Before that they are taken up if MayReturn is set, or ended. The map is
+	// never modified.
 	Lost map[string]Exec
 	// ReadyAt is when the sandbox last became READY.
 	ReadyAt time.Time
@@ -108,6 +109,8 @@ type Exec struct {
 	// Main means that it is the container's own command. It runs as long as the
 	// container, so it does not count as use.
 	Main bool
+	// MayReturn is set for an exec of Record.Lost that nobody has seen end.
+	MayReturn bool
 }
 
 // InUse reports whether an exec runs that somebody has requested, that is any except the

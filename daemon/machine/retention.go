@@ -56,7 +56,7 @@ type aging struct {
 	execID    string
 	hook      *Hook // set for the exec of a hook
 	main      bool  // set for the exec of the container's own command
-	lost      bool  // set for one that may be found until the sandbox is READY again
+	lost      bool  // set for one of Record.Lost
 	service   string
 	sequences []uint64
 	// end is the sequence from which on it ages. It is 0 while an exec runs.
@@ -126,7 +126,7 @@ func (h *History) takeExec(ev *agboxv1.SandboxEvent) {
 		x.hook = hookOf(ref)
 	}
 	x.main = x.main || ev.GetExec().GetMain()
-	x.lost = ev.GetExec().GetMayReturn()
+	x.lost = mayLive(ev)
 	switch ev.GetEventType() {
 	case agboxv1.EventType_EXEC_STARTED:
 	case agboxv1.EventType_EXEC_FOUND:
@@ -225,8 +225,8 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 	return trim
 }
 
-// counts reports whether an exec runs a hook whose result no later event repeats, or is lost
-// and may be found. Then its own events must stay.
+// counts reports whether an exec runs a hook whose result no later event repeats, or is one of
+// Record.Lost. Then its own events must stay.
 func (h *History) counts(a *aging) bool {
 	switch {
 	case a.lost && a.end > h.ready:

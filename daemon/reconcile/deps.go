@@ -149,12 +149,14 @@ type Execs interface {
 	// MainRecorded says that the ledger has decided about it, and whether it was
 	// recorded.
 	MainRecorded(main *ledger.MainExec, recorded bool)
-	// EndAll ends the execs of a sandbox whose primary does not run.
-	EndAll(ctx context.Context, sandboxID string) error
-	// LostDue reports whether FindExecs must be called for a linked sandbox.
+	// EndAll ends the execs of a sandbox whose primary does not run. missing means that the
+	// engine does not have it.
+	EndAll(ctx context.Context, sandboxID string, missing bool) error
+	// LostDue reports whether FindExecs must be called over a link of the sandbox.
 	LostDue(sandboxID string) bool
 	// FindExecs takes up the execs of a linked sandbox that were recorded as lost and that its
-	// supervisor has. Those that something may have replaced are ended first.
+	// supervisor has. Those that something may have replaced are ended first: as long as one
+	// of them runs, FindExecs fails.
 	FindExecs(ctx context.Context, sandboxID string) error
 }
 

@@ -52,7 +52,7 @@ func (l *Loop) lostIncarnation(sb ledger.Sandbox, a ledger.Agent) (found, unsoug
 	execID := agent.ExecID(a.ID, a.Incarnations)
 	_, found = sb.Execs[execID]
 	_, lost := sb.Lost[execID]
-	return found, lost && (!l.links.Connected(sb.ID) || l.execs.LostDue(sb.ID))
+	return found, lost && l.execs.LostDue(sb.ID)
 }
 
 // drainAgent asks the supervisor to drain the incarnation. The end of the incarnation calls

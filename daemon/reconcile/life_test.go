@@ -110,10 +110,10 @@ func (g *guests) Drop(id string) {
 	g.drops++
 }
 
-func (g *guests) EndAll(ctx context.Context, id string) error {
+func (g *guests) EndAll(ctx context.Context, id string, missing bool) error {
 	sb, _ := g.ledger.Sandbox(id)
 	for exec := range sb.Execs {
-		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED, MayReturn: true}); err != nil {
+		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED, MayReturn: missing}); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func (g *guests) LostDue(id string) bool {
 	sb, _ := g.ledger.Sandbox(id)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(sb.Lost) > 0 && g.linked[id] && !g.sought[id]
+	return len(sb.Lost) > 0 && !(g.linked[id] && g.sought[id])
 }
 
 func (g *guests) FindExecs(ctx context.Context, id string) error {

@@ -149,7 +149,7 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 	case machine.RemoveSpares:
 		return l.removeSpares(ctx, sb, o)
 	case machine.EndExecs:
-		return l.execs.EndAll(ctx, sb.ID)
+		return l.execs.EndAll(ctx, sb.ID, o.Primary == nil)
 	case machine.FindExecs:
 		return l.execs.FindExecs(ctx, sb.ID)
 	case machine.RemoveLogs:

@@ -21,8 +21,9 @@ import (
 )
 
 // EndAll ends every exec that is recorded as running in a sandbox whose primary does not
-// run: with the status that the supervisor left on disk, or else as lost.
-func (r *Runner) EndAll(ctx context.Context, sandboxID string) error {
+// run: with the status that the supervisor left on disk, or else as lost. missing means that the
+// engine does not have the primary, so nobody saw it end, and it may be back with its execs.
+func (r *Runner) EndAll(ctx context.Context, sandboxID string, missing bool) error {
 	sb, ok := r.ledger.Sandbox(sandboxID)
 	if !ok || len(sb.Execs) == 0 {
 		return nil
@@ -36,7 +37,11 @@ func (r *Runner) EndAll(ctx context.Context, sandboxID string) error {
 	var failed error
 	for _, exec := range sb.Execs {
 		d := r.leftBehind(ctx, dir, sandboxID, exec, sb.Want)
+		d.MayReturn = missing && d.GetErrorCode() == agboxv1.ErrorReason_EXEC_LOST.String()
 		failed = errors.Join(failed, r.ledger.EndExec(ctx, sandboxID, d))
+	}
+	if lk, err := r.links.Get(sandboxID); err == nil {
+		lk.LostSought.Store(false) // the link may outlast the absence of the container
 	}
 	return failed
 }
@@ -68,9 +73,7 @@ func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string
 			ErrorMessage: stoppedSentence,
 		}, r.now())
 	}
-	d := lostExec(exec.ID, "The container or the host went away while the command ran")
-	d.MayReturn = true
-	return ledger.Ended(d, r.now())
+	return ledger.Ended(lostExec(exec.ID, "The container or the host went away while the command ran"), r.now())
 }
 
 // believable refuses the status of an exec that another life of the supervisor than the

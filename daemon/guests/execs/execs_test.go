@@ -470,7 +470,7 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 			if tc.left != nil {
 				b.leave(tc.left)
 			}
-			if err := b.runner.EndAll(t.Context(), "a"); err != nil {
+			if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
 				t.Fatal(err)
 			}
 			st := b.ended()
@@ -499,7 +499,7 @@ func TestAStopThatNobodyAskedForIsNoStopOfTheSandbox(t *testing.T) {
 		rec := exited(143)
 		rec.EndCause = guestv1.EndCause_END_CAUSE_STOP
 		b.leave(rec)
-		if err := b.runner.EndAll(t.Context(), "a"); err != nil {
+		if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
 			t.Fatal(err)
 		}
 		if st := b.ended(); st.GetError() != want || st.GetErrorCode() != agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String() {
@@ -576,7 +576,7 @@ func TestTimesThatAStatusClaimsAreBounded(t *testing.T) {
 	forged.StartedAt = timestamppb.New(before.Add(-1000 * time.Hour))
 	forged.FinishedAt = timestamppb.New(before.Add(1000 * time.Hour))
 	b.leave(forged)
-	if err := b.runner.EndAll(t.Context(), "a"); err != nil {
+	if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
 		t.Fatal(err)
 	}
 	st, now := b.ended(), time.Now()

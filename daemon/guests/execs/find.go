@@ -3,10 +3,14 @@ package execs
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
@@ -19,23 +23,24 @@ import (
 // foundGrace is the time between SIGTERM and SIGKILL for an exec that was lost and must not go on.
 const foundGrace = 2 * time.Second
 
-// LostDue reports whether FindExecs has something to do in a linked sandbox.
+// LostDue reports whether FindExecs has something to do. Without a link nobody can tell yet.
 func (r *Runner) LostDue(sandboxID string) bool {
 	if sb, _ := r.ledger.Sandbox(sandboxID); len(sb.Lost) == 0 {
 		return false
 	}
 	lk, err := r.links.Get(sandboxID)
-	return err == nil && !lk.LostSought.Load()
+	return err != nil || !lk.LostSought.Load()
 }
 
 // FindExecs takes up the execs of a linked sandbox that were recorded as lost and that its
 // supervisor has. The link is dropped then: the next one asks for them, as after every outage.
 //
 // A hook may have run again, and an agent may have its next incarnation. What takes their place
-// must not run beside them, so they are ended first, and only their ends are recorded. An agent
-// does not go on with a process that it had lost: what that reported was collected for the last
-// time, and its leases may have others by now. The next incarnation continues from the newest
-// checkpoint. Only an incarnation whose loss no agent has heard of yet goes on.
+// must not run beside them, so they are ended first, and only their ends are recorded: FindExecs
+// fails while one of them runs, and must be called again. An agent does not go on with a process
+// that it had lost: what that reported was collected for the last time, and its leases may have
+// others by now. The next incarnation continues from the newest checkpoint. Only an incarnation
+// whose loss no agent has heard of yet goes on.
 func (r *Runner) FindExecs(ctx context.Context, sandboxID string) error {
 	lk, err := r.links.Get(sandboxID)
 	if err != nil {
@@ -52,14 +57,16 @@ func (r *Runner) FindExecs(ctx context.Context, sandboxID string) error {
 		defer dir.Close()
 	}
 	var found []string
+	var failed error
 	for _, id := range slices.Sorted(maps.Keys(sb.Lost)) {
 		is, err := r.findExec(ctx, dir, lk, sb.Lost[id])
-		if err != nil {
-			return err
-		}
+		failed = errors.Join(failed, err)
 		if is {
 			found = append(found, id)
 		}
+	}
+	if failed != nil {
+		return failed
 	}
 	if len(found) == 0 {
 		lk.LostSought.Store(true)
@@ -73,27 +80,45 @@ func (r *Runner) FindExecs(ctx context.Context, sandboxID string) error {
 }
 
 // findExec reports whether the supervisor has an exec that was lost. One that must not go on, or
-// about which nothing can be recorded, is ended.
+// about which nothing can be recorded, is ended. While it runs, findExec fails.
 func (r *Runner) findExec(ctx context.Context, dir *logs.Dir, lk *links.Link, exec machine.Exec) (found bool, err error) {
 	rec, err := r.kept(ctx, dir, lk, exec)
-	if err != nil {
-		return false, err
+	if err != nil || ended(rec) {
+		return rec != nil, err
 	}
-	if rec != nil && (rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_RUNNING || r.goesOn(lk.SandboxID, exec)) {
-		return true, nil
+	if rec != nil {
+		if goesOn, err := r.goesOn(ctx, lk.SandboxID, exec); err != nil || goesOn {
+			return goesOn, err
+		}
 	}
 	end := lk.Conn.Cancel
 	if _, ok := agent.OfExec(exec.ID); ok {
 		end = lk.Conn.Reap
 	}
-	_, err = end(ctx, exec.ID, foundGrace)
-	return rec != nil, err
+	runs, err := end(ctx, exec.ID, foundGrace)
+	if runs {
+		err = fmt.Errorf("exec %s was lost, and runs; it is being ended: %w", exec.ID, errdefs.ErrUnavailable)
+	}
+	if err != nil || rec == nil {
+		return false, err
+	}
+	rec, err = r.kept(ctx, dir, lk, exec) // it may have ended since
+	return ended(rec), err
 }
 
-// kept returns what the supervisor has written about an exec that was lost, if it has the exec:
-// in its life of now, or with the end in the life that had the exec. Otherwise it returns nil.
+func ended(rec *guestv1.ExecRecord) bool {
+	return rec != nil && rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_RUNNING
+}
+
+// kept returns what the supervisor of now has written about an exec that was lost and that it was
+// given. It returns nil if there is nothing of that kind, or the exec may not return. The status
+// of an earlier life is not believed: a later one can write it. Nor is that of an adopted exec,
+// whose life is not known.
 func (r *Runner) kept(ctx context.Context, dir *logs.Dir, lk *links.Link, exec machine.Exec) (*guestv1.ExecRecord, error) {
-	if forgotten, err := r.ledger.ExecForgotten(ctx, lk.SandboxID, exec.ID); err != nil || forgotten || dir == nil {
+	if !exec.MayReturn || exec.BootID != lk.Conn.BootID() || dir == nil {
+		return nil, nil
+	}
+	if forgotten, err := r.ledger.ExecForgotten(ctx, lk.SandboxID, exec.ID); err != nil || forgotten {
 		return nil, err
 	}
 	rec, err := ReadStatus(dir, exec.ID)
@@ -107,29 +132,27 @@ func (r *Runner) kept(ctx context.Context, dir *logs.Dir, lk *links.Link, exec m
 		r.log.Info("an exec that was lost is not found", "sandbox_id", lk.SandboxID, "exec_id", exec.ID, "error", err)
 		return nil, nil
 	}
-	if rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && rec.GetBootId() != lk.Conn.BootID() {
-		return nil, nil
-	}
 	return rec, nil
 }
 
-// noStatus reports whether an error says that there is no status file to be believed.
+// noStatus reports whether an error says that there is no status file to be believed. A container
+// can take the rights on its files from a daemon that is not root.
 func noStatus(err error) bool {
-	return errors.Is(err, logs.ErrNotExist) || errors.Is(err, logs.ErrTampered)
+	return errors.Is(err, logs.ErrNotExist) || errors.Is(err, logs.ErrTampered) || errors.Is(err, fs.ErrPermission)
 }
 
 // goesOn reports whether nothing takes the place of an exec that was lost.
-func (r *Runner) goesOn(sandboxID string, exec machine.Exec) bool {
+func (r *Runner) goesOn(ctx context.Context, sandboxID string, exec machine.Exec) (bool, error) {
 	if exec.Hook != nil {
-		return false
+		return false, nil
 	}
 	if _, current := r.ledger.AgentOf(sandboxID, exec.ID); current {
-		return true
+		return true, nil
 	}
 	agentID, ok := agent.OfExec(exec.ID)
 	if !ok {
-		return true
+		return true, nil
 	}
-	_, known := r.ledger.Agent(agentID)
-	return !known
+	used, err := r.ledger.AgentIDUsed(ctx, agentID)
+	return !used, err
 }

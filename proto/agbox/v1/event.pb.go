@@ -516,11 +516,12 @@ type ExecEventDetails struct {
 	PeakMemoryBytes uint64 `protobuf:"varint,61,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
 	// The kernel killed a process of the exec because memory ran out.
 	OomKilled bool `protobuf:"varint,62,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
-	// This is the sandbox's own command. Set in both of its events. Such an exec does not
+	// This is the sandbox's own command. Set in all of its events. Such an exec does not
 	// count as use of the sandbox.
 	Main bool `protobuf:"varint,63,opt,name=main,proto3" json:"main,omitempty"`
-	// For EXEC_FAILED with EXEC_LOST: nobody saw the exec end, its container was just not there.
-	// If that is there again, EXEC_FOUND may follow, unless the sandbox was READY in between.
+	// For EXEC_FAILED with EXEC_LOST: nobody saw the container of the exec end, the engine just
+	// did not have it. If that is there again and has not ended, EXEC_FOUND may follow, unless the
+	// sandbox was READY in between or the record of the exec is not kept any more.
 	MayReturn bool `protobuf:"varint,64,opt,name=may_return,json=mayReturn,proto3" json:"may_return,omitempty"`
 	// Set if the exec is a hook of the sandbox.
 	Hook          *HookRef `protobuf:"bytes,80,opt,name=hook,proto3" json:"hook,omitempty"`
