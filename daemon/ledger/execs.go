@@ -79,6 +79,13 @@ func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
 				With("exec_id", e.ID)
 		}
 	}
+	for _, e := range t.sb.Lost {
+		if req.GetName() != "" && e.Name == req.GetName() && e.MayReturn {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_NAME_EXISTS,
+				"Exec %s of this sandbox was lost under the name %q, and may still be found; choose another name.", e.ID, e.Name).
+				With("exec_id", e.ID)
+		}
+	}
 	return nil
 }
 

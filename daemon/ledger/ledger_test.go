@@ -277,6 +277,28 @@ func TestANameOfARunningExecIsTaken(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_EXEC_NAME_EXISTS)
 }
 
+func TestANameOfALostExecIsTakenWhileItMayReturn(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "a")
+	for _, mayReturn := range []bool{false, true} {
+		req := request(fmt.Sprintf("lost-%t", mayReturn))
+		req.Name = "build"
+		if _, err := l.AcceptExec(t.Context(), req, "boot"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.EndExec(t.Context(), "a", &agboxv1.ExecEventDetails{
+			ExecId: req.GetExecId(), ExecState: agboxv1.ExecState_EXEC_STATE_FAILED,
+			ErrorCode: agboxv1.ErrorReason_EXEC_LOST.String(), MayReturn: mayReturn,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken := request("xc")
+	taken.Name = "build"
+	_, err := l.AcceptExec(t.Context(), taken, "boot")
+	wantReason(t, err, agboxv1.ErrorReason_EXEC_NAME_EXISTS)
+}
+
 func TestStreamsStartWithoutAGapOrSaySo(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "a") // two events
