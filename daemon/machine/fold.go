@@ -187,7 +187,7 @@ func foundExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		return r
 	}
 	r.Lost = without(r.Lost, exec.ID, own)
-	exec.Hook, exec.MayReturn = nil, false
+	exec.Hook, exec.MayReturn, exec.Found = nil, false, true
 	return withExec(r, exec, own)
 }
 

@@ -39,6 +39,12 @@ func TestAnExecThatWasLostAndFoundIsAsIfItWasNever(t *testing.T) {
 				t.Fatalf("nothing can be found in %+v", is)
 			}
 			is = Fold(is, found)
+			exec := is.Execs[id]
+			if !exec.Found {
+				t.Fatalf("%s may be started again", id)
+			}
+			exec.Found = was.Execs[id].Found
+			is.Execs[id] = exec
 		}
 		is.LastSequence, is.LastUse = was.LastSequence, was.LastUse
 		if !equal(was, is) || !reflect.DeepEqual(was.Services, is.Services) {

@@ -109,6 +109,8 @@ type Exec struct {
 	// Main means that it is the container's own command. It runs as long as the
 	// container, so it does not count as use.
 	Main bool
+	// Found means that it was lost and taken up again. It is never started again.
+	Found bool
 	// MayReturn is set for an exec of Record.Lost that nobody has seen end.
 	MayReturn bool
 }

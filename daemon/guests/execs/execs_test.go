@@ -146,6 +146,8 @@ type bench struct {
 	ledger  *ledger.Ledger
 	runner  *Runner
 	lost    chan string
+	// left are the records that were written as status files.
+	left map[string]*guestv1.ExecRecord
 }
 
 func newBench(t *testing.T) *bench {
@@ -516,6 +518,10 @@ func (b *bench) leave(rec *guestv1.ExecRecord) {
 
 func (b *bench) leaveFor(execID string, rec *guestv1.ExecRecord) {
 	b.t.Helper()
+	if b.left == nil {
+		b.left = make(map[string]*guestv1.ExecRecord)
+	}
+	b.left[execID] = rec
 	raw, err := proto.Marshal(rec)
 	if err != nil {
 		b.t.Fatal(err)

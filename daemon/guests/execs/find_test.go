@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
@@ -64,10 +66,16 @@ func (b *bench) status(execID string) *agboxv1.ExecStatus {
 	return st
 }
 
-// linkTo links a supervisor of that life.
+// linkTo links a supervisor of that life, which knows the execs whose status files it has written.
 func (b *bench) linkTo(boot string) *finder {
 	b.t.Helper()
 	f := &finder{supervisor: supervisor{boot: boot, exits: make(chan *guestv1.ExecRecord, 1)}, lives: make(map[string]int)}
+	f.known = make(map[string]*guestv1.ExecRecord)
+	for id, rec := range b.left {
+		if rec.GetBootId() == boot {
+			f.known[id] = proto.CloneOf(rec)
+		}
+	}
 	f.cut, _ = b.Serve(f, nil)
 	b.connect()
 	return f
@@ -117,7 +125,7 @@ func TestExecsThatWereLostAreFound(t *testing.T) {
 				b.leave(tc.left)
 			}
 			f := b.find(tc.boot)
-			if found := b.status("x").GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING; found != tc.want {
+			if found := b.status("x").GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String(); found != tc.want {
 				t.Errorf("found: %t, want %t", found, tc.want)
 			}
 			if want := !tc.want; slices.Contains(f.ended, "x") != want {
@@ -270,6 +278,26 @@ func TestWhatMayNotReturnEnds(t *testing.T) {
 	}
 }
 
+// TestAnExecThatOnlyItsStatusKnowsIsNotStarted: root in the sandbox can write that.
+func TestAnExecThatOnlyItsStatusKnowsIsNotStarted(t *testing.T) {
+	for _, claim := range []*guestv1.ExecRecord{running("x", "boot1"), exited(0)} {
+		b := newBench(t)
+		b.lose("x")
+		f := b.linkTo("boot1")
+		b.leave(claim)
+		if err := b.runner.FindExecs(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		b.connect()
+		if st := b.ended(); st.GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String() || f.started() != 0 {
+			t.Errorf("it was started %d times, and is %v", f.started(), st)
+		}
+		if err := b.runner.FindExecs(t.Context(), "a"); err != nil || b.runner.LostDue("a") {
+			t.Errorf("its status is read again: %v", err)
+		}
+	}
+}
+
 // TestOnlyWhatNobodySawEndMayReturn: the status of another one can be written in a later life.
 func TestOnlyWhatNobodySawEndMayReturn(t *testing.T) {
 	for _, missing := range []bool{true, false} {
@@ -286,7 +314,7 @@ func TestOnlyWhatNobodySawEndMayReturn(t *testing.T) {
 		}
 		b.leave(exited(0))
 		b.find("boot1")
-		if found := b.status("x").GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING; found != missing {
+		if found := b.status("x").GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String(); found != missing {
 			t.Errorf("missing: %t: found: %t", missing, found)
 		}
 	}

@@ -108,6 +108,8 @@ func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 	case !running:
 	case exec.BootID == "": // adopted: it was started before, and never is again
 		r.end(ctx, lk.SandboxID, lostExec(exec.ID, "The supervisor of the sandbox does not know the command, which was adopted after the loss of the database"))
+	case exec.Found: // something may have taken its place, and only its status file said that it ran
+		r.end(ctx, lk.SandboxID, lostExec(exec.ID, "The supervisor of the sandbox does not know the command, whose status says that it was started"))
 	case exec.BootID == lk.Conn.BootID():
 		req, err := r.ledger.RevealedExec(ctx, lk.SandboxID, exec.ID)
 		if fault.ReasonOf(err) == agboxv1.ErrorReason_SECRETS_UNREADABLE {
