@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -108,7 +109,11 @@ func (d *scripted) gate(ctx context.Context, in any, _ *grpc.UnaryServerInfo, ne
 	if d.refuse != nil {
 		return nil, d.refuse
 	}
-	return next(ctx, in)
+	out, err := next(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Clone(out.(proto.Message)), nil // it is sent without the lock
 }
 
 // await waits until a condition is true. Some call makes it true.
