@@ -477,26 +477,6 @@ func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
 	}
 }
 
-// What was not committed when it was copied in is the sandbox's once it has committed it. The
-// branch may be older than what was copied in.
-func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {
-	g := repo(t, tree{"a": "1\n", "dirty": "1\n", "both": "1\n2\n3\n4\n5\n", ".gitignore": "dist/\n"})
-	g.must("", "checkout", "-q", "-b", "fix")
-	g.commit("mine", tree{"own": "o\n", "both": "one\n2\n3\n4\n5\n"})
-	g.must("", "checkout", "-q", "main")
-	copied := g.commit("of main", tree{"later": "l\n"})
-	tree{"dirty": "2\n", "notes": "n\n", "left": "x\n", "dist/x.js": "1\n"}.write(t, g.dir)
-	base := load(t, g.dir)
-	in := g.inside()
-	in.commit("one", tree{"dirty": "3\n", "both": "1\n2\n3\n4\nfive\n", "dist/x.js": "2\n"})
-	tree{"a": "2\n"}.write(t, in.dir)
-	out, err := g.bringHistory(in, copied, base)
-	if err != nil || len(out.Outside) > 0 {
-		t.Fatalf("%v: %+v", err, out)
-	}
-	wantTree(t, "the branch", g.files("fix"), tree{"a": "2\n", "dirty": "3\n", "both": "one\n2\n3\n4\nfive\n", ".gitignore": "dist/\n", "own": "o\n", "later": "l\n", "notes": "n\n", "left": "x\n", "dist/x.js": "2\n"})
-}
-
 func TestARewrittenHistoryComesAsOneCommit(t *testing.T) {
 	base := tree{"a": "1\n"}
 	g := repo(t, base)

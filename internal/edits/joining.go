@@ -1,0 +1,222 @@
+package edits
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// join finds in what the sandbox's commits differ from the commit below them and the branch.
+func (b *branch) join(h *History) (err error) {
+	below := h.Copied
+	out, err := b.list("merge-base", b.tip, h.Tip)
+	if err == nil {
+		below = strings.TrimSpace(string(out))
+	} else if status(err) != 1 {
+		return err
+	}
+	b.second = h.Tip
+	if b.joins, err = b.differing(below, h.Tip); err != nil {
+		return err
+	}
+	return b.versions(below)
+}
+
+// versions finds the versions of files that the branch has got since the commit below both sides.
+// What came from the sandbox and is otherwise now, the user has changed since. All other files of
+// these commits are the user's, and may be any number.
+func (b *branch) versions(below string) error {
+	b.had = make(map[string]map[treeEntry]bool)
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(b.joins)), 250) {
+		args := []string{"--literal-pathspecs", "log", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
+		out, err := b.list(append(args, some...)...)
+		if err != nil {
+			return err
+		}
+		words := strings.Split(string(out), "\x00")
+		for i := 0; i+1 < len(words); i += 2 {
+			meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
+			if len(meta) != 5 {
+				return fmt.Errorf("git log named a change as %q", words[i])
+			}
+			if _, joins := b.joins[name]; !joins {
+				continue // below a path that is a file on the other side
+			}
+			had := treeEntry{meta[1], meta[3]}
+			if meta[4] == "D" {
+				had = treeEntry{}
+			}
+			if b.had[name] == nil {
+				b.had[name] = make(map[treeEntry]bool)
+			}
+			b.had[name][had] = true
+		}
+	}
+	return nil
+}
+
+// hadBefore reports whether the branch had the version from which a change begins.
+func (b *branch) hadBefore(c *Change) (bool, error) {
+	if c.Before == nil || c.From != "" || len(b.had[c.Path]) == 0 {
+		return false, nil
+	}
+	objects, err := b.own.blobs([]string{c.BeforeFile()})
+	return err == nil && b.had[c.Path][treeEntry{c.Before.Mode(), objects[0]}], err
+}
+
+// joining changes the bases of the sandbox's changes to what the commit below both sides has, as
+// git merges, and adds what only the commits show: the sandbox may have committed what was not
+// committed when it was copied in.
+func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
+	copied, err := b.differing(h.Copied, h.Tip)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.own.dir, "converted")
+	out := slices.Clone(changes)
+	known := make(map[string]bool)
+	var raw []Change // by a git inside that did not convert them
+	for i := range out {
+		c := &out[i]
+		two, differs := b.joins[c.Path]
+		known[c.Path] = true
+		ours, err := b.state(c.Path)
+		if err != nil && ignoreBlocked(err) != nil {
+			return nil, err
+		}
+		if !differs || two.was.mode == "160000" || err == nil && Same(ours, c.Before) {
+			continue
+		}
+		if had, err := b.hadBefore(c); had || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if c.Before, err = b.stage(dir, two.was); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.storedAnew(h, known, b.joins, copied); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.joins)) {
+		two := b.joins[name]
+		if known[name] {
+			continue
+		}
+		own, differs := copied[name]
+		apart := h.apart(name, own) || !differs && h.leftOut(name)
+		if c, err := b.committed(h, dir, name, two, own, apart); err != nil {
+			return nil, err
+		} else if c != nil && Same(c.After, h.Base[name]) {
+			raw = append(raw, *c)
+		} else if c != nil {
+			out = append(out, *c)
+		}
+	}
+	converted := slices.Clone(raw)
+	if err := b.convertSide("committed", after, raw, converted); err != nil {
+		return nil, err
+	}
+	out = append(out, converted...)
+	Sort(out)
+	return out, nil
+}
+
+// committed is the change of a file that only the commits show; nil if the branch has it. apart
+// means that the workspace says nothing about it.
+func (b *branch) committed(h *History, dir, name string, two, copied twoEntries, apart bool) (*Change, error) {
+	ours, err := b.state(name)
+	if err != nil && ignoreBlocked(err) != nil {
+		return nil, err
+	}
+	if last := h.Base[name]; err == nil && !apart && !b.anew[name] {
+		same := Same(ours, last)
+		if !same && ours != nil && last != nil {
+			if same, err = b.checksOut(name, b.entries[name], last); err != nil {
+				return nil, err
+			}
+		}
+		if same {
+			return nil, nil // what came last is in the workspace, whatever is committed there
+		}
+	}
+	to := two.tip
+	if !apart {
+		d, err := b.turnedBack(h, name, twoEntries{copied.was, two.tip}, true)
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			if to = (treeEntry{}); d.new != nil {
+				to = treeEntry{d.new.Mode(), d.object}
+			}
+		}
+	}
+	if to == two.was || b.entries[name] == to {
+		return nil, nil
+	}
+	if b.had[name][to] {
+		return nil, b.keepsOther(h, name, ours)
+	}
+	if two.was.mode == "160000" || to.mode == "160000" {
+		return nil, &HistoryError{fmt.Errorf("%q is a submodule that they change, and the branch has other commits", name)}
+	}
+	before, err := b.stage(dir, two.was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.stage(dir, to)
+	if err != nil {
+		return nil, err
+	}
+	c := NewChange(dir, name, before, after)
+	return &c, nil
+}
+
+// keepsOther leaves a file on the branch that had the version of the commits, and has another one
+// since, by the user. If the version came to the folder since, it may be that the other one is an
+// older one of the sandbox.
+func (b *branch) keepsOther(h *History, name string, ours *File) (err error) {
+	last := h.Base[name]
+	if h.Home == nil || Same(last, h.Copy[name]) {
+		return nil
+	}
+	if b.home == nil {
+		if b.home, err = h.Home(); err != nil {
+			return err
+		}
+	}
+	if Same(last, b.home[name]) {
+		b.unsure = append(b.unsure, decision{Outcome: Outcome{
+			Change: Change{Path: name, Before: ours, After: last}, Kind: Refused,
+			Why: "the branch had this version and has another one since, which may be an older one of the sandbox",
+		}, old: ours})
+	}
+	return nil
+}
+
+// stage stores the content of an entry where changes have theirs.
+func (b *branch) stage(dir string, e treeEntry) (*File, error) {
+	if e.object == "" {
+		return nil, nil
+	}
+	content, err := b.objects.content(e.object, maxRead)
+	if err != nil {
+		return nil, err
+	}
+	f := versionOf(&File{Link: e.mode == "120000", Executable: e.mode == "100755"}, content)
+	return f, os.WriteFile(ContentFile(dir, f), content, 0o600)
+}
+
+func ignoreBlocked(err error) error {
+	if errors.As(err, new(*errBlocked)) {
+		return nil
+	}
+	return err
+}
