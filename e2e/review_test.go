@@ -199,6 +199,20 @@ func gitIn(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
+// repository makes a folder with a repository of one commit. settings are KEY=VALUE.
+func (in *install) repository(t *testing.T, files map[string]string, settings ...string) string {
+	t.Helper()
+	root := in.write(t, "project", files)
+	gitIn(t, root, "init", "-q", "-b", "main")
+	for _, one := range append([]string{"user.name=Ann", "user.email=ann@example.org"}, settings...) {
+		key, value, _ := strings.Cut(one, "=")
+		gitIn(t, root, "config", key, value)
+	}
+	gitIn(t, root, "add", ".")
+	gitIn(t, root, "commit", "-q", "-m", "first")
+	return root
+}
+
 func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -253,12 +267,7 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 func TestApplyToABranchTouchesNoFiles(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	root := in.write(t, "project", map[string]string{"pkg/a": "1\n2\n3\n", "pkg/dirty": "as committed\n", "other": "o\n"})
-	gitIn(t, root, "init", "-q", "-b", "main")
-	gitIn(t, root, "config", "user.name", "Ann")
-	gitIn(t, root, "config", "user.email", "ann@example.org")
-	gitIn(t, root, "add", ".")
-	gitIn(t, root, "commit", "-q", "-m", "first")
+	root := in.repository(t, map[string]string{"pkg/a": "1\n2\n3\n", "pkg/dirty": "as committed\n", "other": "o\n"})
 	in.write(t, "project", map[string]string{"pkg/dirty": "not committed\n"})
 	in.Create(t, "demo", harness.ImageUser, "--workspace", root+"/pkg")
 	in.inside(t, "demo", `cd /workspace; sed -i s/3/three/ a; echo n > new; chmod +x new`)
@@ -285,12 +294,7 @@ func TestApplyToABranchTouchesNoFiles(t *testing.T) {
 func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	root := in.write(t, "project", map[string]string{"a": "1\n", "b": "1\n"})
-	gitIn(t, root, "init", "-q", "-b", "main")
-	gitIn(t, root, "config", "user.name", "Ann")
-	gitIn(t, root, "config", "user.email", "ann@example.org")
-	gitIn(t, root, "add", ".")
-	gitIn(t, root, "commit", "-q", "-m", "first")
+	root := in.repository(t, map[string]string{"a": "1\n", "b": "1\n"})
 	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
 	in.inside(t, "demo", `cd /workspace; echo 2 > a; rm b; echo n > new`)
 	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
@@ -310,12 +314,7 @@ func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
 func TestABranchOnTopOfWorkThatIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	root := in.write(t, "project", map[string]string{"a": "1\n", "b": "1\n", "c": "1\n"})
-	gitIn(t, root, "init", "-q", "-b", "main")
-	gitIn(t, root, "config", "user.name", "Ann")
-	gitIn(t, root, "config", "user.email", "ann@example.org")
-	gitIn(t, root, "add", ".")
-	gitIn(t, root, "commit", "-q", "-m", "first")
+	root := in.repository(t, map[string]string{"a": "1\n", "b": "1\n", "c": "1\n"})
 	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
 	in.inside(t, "demo", `cd /workspace; echo 2 > a; rm b`)
 	in.Must(t, "apply", "demo")
@@ -336,13 +335,7 @@ func TestABranchOnTopOfWorkThatIsNotCommitted(t *testing.T) {
 func TestFilesOutsideOfGitAreNamedAndNotOnTheBranch(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	root := in.write(t, "project", map[string]string{".gitignore": "/dist/\n*.log\n", "a": "1\n", "dist/x.js": "1\n", "dist/y.js": "1\n", "b.log": "1\n"})
-	gitIn(t, root, "init", "-q", "-b", "main")
-	gitIn(t, root, "config", "user.name", "Ann")
-	gitIn(t, root, "config", "user.email", "ann@example.org")
-	gitIn(t, root, "config", "core.autocrlf", "input")
-	gitIn(t, root, "add", ".")
-	gitIn(t, root, "commit", "-q", "-m", "first")
+	root := in.repository(t, map[string]string{".gitignore": "/dist/\n*.log\n", "a": "1\n", "dist/x.js": "1\n", "dist/y.js": "1\n", "b.log": "1\n"}, "core.autocrlf=input")
 	in.write(t, "project", map[string]string{"a": "1\r\n"})
 	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
 	in.inside(t, "demo", `cd /workspace; printf '1\r\n2\r\n' > a; echo 2 > dist/x.js; rm dist/y.js; echo 2 > b.log`)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,12 +11,7 @@ import (
 func TestAFileThatIsTooLargeIsNamedAndTheRestComesHome(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	dir := in.write(t, "project", map[string]string{"a": "1\n", "b": "1\n"})
-	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"config", "user.name", "u"}, {"config", "user.email", "u@example.com"}, {"commit", "-qm", "first"}} {
-		if out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
-	}
+	dir := in.repository(t, map[string]string{"a": "1\n", "b": "1\n"})
 	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
 	in.inside(t, "demo", "cd /workspace; echo 2 >a; truncate -s 1073741825 huge; truncate -s 1099511627776 holes")
 	brings := "agbox cp demo:/workspace/huge " + filepath.Join(dir, "huge")
