@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,20 +122,13 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	if err != nil {
 		return AppliedWork{}, err
 	}
-	id, label := out.GetSandbox().GetSandboxId(), labelOf(out.GetSandbox())
+	id := out.GetSandbox().GetSandboxId()
 	install, err := paths.FromEnv()
 	if err != nil {
 		return AppliedWork{}, err
 	}
-	advance := func(of string, files []edits.AdvancedFile) error {
-		err := c.advanceBase(ctx, of, files)
-		if of != id && errors.Is(err, ErrNotFound) {
-			return nil // an earlier call was killed, and its sandbox is gone
-		}
-		return err
-	}
+	b := &bringing{c: c, id: id, label: labelOf(out.GetSandbox()), data: install.Folders(), o: o, asked: consent{agree: o.Agree}}
 	var earlier AppliedWork
-	asked := &consent{agree: o.Agree}
 	for first := true; ; first = false {
 		w, history, err := c.workFor(ctx, id, o)
 		if err != nil {
@@ -161,11 +153,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			w.Close()
 			return AppliedWork{}, err
 		}
-		branched := func(out edits.Committed, files []edits.AdvancedFile) error {
-			open := &agboxv1.AdvanceBaseOpen{SandboxId: id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)]}
-			return c.advanceTo(ctx, open, files)
-		}
-		done, again, err := w.apply(ctx, install, id, label, o, history, asked, advance, branched)
+		done, again, err := b.bring(ctx, w, history)
 		if err == nil && !again && w.allCame(o, done) {
 			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Commit: w.tip, BranchCommit: done.has}, nil)
 		}
@@ -247,59 +235,6 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	}
 	return (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0 &&
 		done.Conflicts()+len(done.Executable)+len(done.Large) == 0
-}
-
-// apply brings the work. again means that it ended what an earlier call had begun.
-func (w *Work) apply(ctx context.Context, install paths.Install, id, label string, o ApplyOptions, history *edits.History, asked *consent, advance func(string, []edits.AdvancedFile) error, branched func(edits.Committed, []edits.AdvancedFile) error) (done AppliedWork, again bool, err error) {
-	done.Folder, done.Target = w.Source, w.Target
-	o.Paths = edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
-	changes := edits.Select(w.Changes, o.Paths)
-	if !o.Abort && !o.Continue {
-		done.Large = edits.Select(w.Large, o.Paths)
-	}
-	switch {
-	case o.Abort || o.Continue: // bring nothing
-	case o.Check:
-		done.Executable = executables(w.Source, changes)
-	default:
-		if changes, done.Executable, err = asked.decide(ctx, w.Source, changes); err != nil {
-			return done, false, err
-		}
-	}
-	if o.Branch == "" {
-		out, err := edits.Apply(ctx, w.Changes, edits.ApplyOptions{
-			Folder: w.Source, Data: install.Folders(), Sandbox: id, Label: label, Check: o.Check, NoMerge: o.NoMerge, Advance: advance,
-			Paths: o.Paths, Without: without(done.Executable, o.Check), Abort: o.Abort, Again: o.Again, Continue: o.Continue,
-		})
-		done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
-		done.Resolved, done.Resumed = out.Resolved, out.Finished
-		return done, out.Finished || out.Again, err
-	}
-	if history != nil {
-		for _, c := range w.Large {
-			history.Apart[c.Path] = true
-		}
-		maps.Copy(history.Apart, without(done.Executable, o.Check))
-		history.Agree = w.agreeToCommits(ctx, o, changes, &done)
-	}
-	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
-		Folder: w.Source, Branch: o.Branch, Message: o.Message, Label: label, Check: o.Check, Filters: o.Filters, History: history,
-		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
-		Note: func(out edits.Committed) error {
-			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
-				return slices.Contains(out.Outside, f.Path) || slices.Contains(out.Submodules, f.Path)
-			})
-			if len(files) == 0 {
-				return nil
-			}
-			return branched(out, files)
-		},
-	})
-	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
-	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
-	done.has = out.Has
-	done.NoBranch = !o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
-	return done, false, err
 }
 
 // ownCopies takes large files from w that a person has copied to the folder: they become the

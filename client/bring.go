@@ -1,0 +1,96 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/edits"
+)
+
+// bringing is a call of ApplyWork.
+type bringing struct {
+	c         *Client
+	id, label string
+	// data is the folder with agbox's own files about folders.
+	data string
+	o    ApplyOptions
+	// asked has what Agree has said.
+	asked consent
+}
+
+// bring brings the work. again means that it ended what an earlier call had begun.
+func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (done AppliedWork, again bool, err error) {
+	done.Folder, done.Target = w.Source, w.Target
+	paths := edits.PlaceIn(w.Source, b.o.Here).Paths(b.o.Paths)
+	changes := edits.Select(w.Changes, paths)
+	if !b.o.Abort && !b.o.Continue {
+		done.Large = edits.Select(w.Large, paths)
+	}
+	switch {
+	case b.o.Abort || b.o.Continue: // bring nothing
+	case b.o.Check:
+		done.Executable = executables(w.Source, changes)
+	default:
+		if changes, done.Executable, err = b.asked.decide(ctx, w.Source, changes); err != nil {
+			return done, false, err
+		}
+	}
+	if b.o.Branch == "" {
+		again, err = b.toFolder(ctx, w, paths, &done)
+		return done, again, err
+	}
+	return done, false, b.toBranch(ctx, w, history, changes, &done)
+}
+
+// toFolder merges the work into the folder, as far as it is in paths.
+func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *AppliedWork) (again bool, err error) {
+	out, err := edits.Apply(ctx, w.Changes, edits.ApplyOptions{
+		Folder: w.Source, Data: b.data, Sandbox: b.id, Label: b.label, Check: b.o.Check, NoMerge: b.o.NoMerge,
+		Advance: func(of string, files []edits.AdvancedFile) error {
+			err := b.c.advanceBase(ctx, of, files)
+			if of != b.id && errors.Is(err, ErrNotFound) {
+				return nil // an earlier call was killed, and its sandbox is gone
+			}
+			return err
+		},
+		Paths: paths, Without: without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
+	})
+	done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
+	done.Resolved, done.Resumed = out.Resolved, out.Finished
+	return out.Finished || out.Again, err
+}
+
+// toBranch commits changes, and with a history the commits of the sandbox, on a branch.
+func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History, changes []WorkChange, done *AppliedWork) error {
+	if history != nil {
+		for _, c := range w.Large {
+			history.Apart[c.Path] = true
+		}
+		maps.Copy(history.Apart, without(done.Executable, b.o.Check))
+		history.Agree = w.agreeToCommits(ctx, b.o, changes, done)
+	}
+	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
+		Folder: w.Source, Branch: b.o.Branch, Message: b.o.Message, Label: b.label, Check: b.o.Check, Filters: b.o.Filters, History: history,
+		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
+		Note: func(out edits.Committed) error {
+			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
+				return slices.Contains(out.Outside, f.Path) || slices.Contains(out.Submodules, f.Path)
+			})
+			if len(files) == 0 {
+				return nil
+			}
+			return b.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{
+				SandboxId: b.id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)],
+			}, files)
+		},
+	})
+	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
+	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
+	done.has = out.Has
+	done.NoBranch = !b.o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
+	return err
+}
