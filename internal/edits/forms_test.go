@@ -150,3 +150,12 @@ func TestAttributesOfASandboxRunNoFilterToWriteItsObjects(t *testing.T) {
 		t.Errorf("the branch has %q", got)
 	}
 }
+
+// In a file of settings, a key alone is true.
+func TestAFilterThatIsRequiredByAKeyAloneMustNotFail(t *testing.T) {
+	g := repo(t, tree{".gitattributes": allCase})
+	settingsOfUser(t, "[filter \"case\"]\n\tclean = false\n\trequired\n")
+	if out, err := g.onBranch(tree{}, tree{"a": "secret\n"}, BranchOptions{}); err == nil {
+		t.Errorf("the branch has %q: %+v", g.files("fix"), out)
+	}
+}

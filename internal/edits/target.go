@@ -88,7 +88,10 @@ func (t *target) configure(allFilters bool) error {
 	users := make(map[string]string) // what the user's and the system's own files say
 	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
-		key, value, _ := strings.Cut(words[i+1], "\n")
+		key, value, has := strings.Cut(words[i+1], "\n")
+		if !has {
+			value = "true" // a key alone
+		}
 		switch words[i] {
 		case "local", "worktree":
 			t.settings[key] = value
