@@ -103,6 +103,34 @@ func TestFilesOutsideOfGitStayOutOfABranch(t *testing.T) {
 	}
 }
 
+// What the branch had and has removed is found by its path, whatever that is, and however many
+// others there are.
+func TestPathsOfAnyKindAreFoundInTheHistoryOfABranch(t *testing.T) {
+	strange := tree{"line\nbreak": "1\n", "end\r": "1\n", "*": "1\n", "?[x]\\\nz": "1\n", ":(top)x": "1\n", "-x": "1\n", "--": "1\n", "d/ x": "1\n"}
+	g := repo(t, strange)
+	tree{".git/info/exclude": "/dist/\n"}.write(t, g.dir)
+	g.must("", "rm", "-q", "-r", ".")
+	g.commit("second", tree{"lineXbreak": "1\n", "any": "1\n"})
+	g.must("", "rm", "-q", "-r", ".")
+	g.must("", "commit", "-q", "--allow-empty", "-m", "third")
+	base, theirs := tree{"line\tbreak": "1\n"}, tree{"line\tbreak": "2\n"}
+	outside := []string{"line\tbreak"}
+	for name := range strange {
+		base[name], theirs[name] = "1\n", "2\n"
+	}
+	long := strings.Repeat(strings.Repeat("x", 250)+"/", 15)
+	for i := range 600 {
+		name := fmt.Sprintf("%s%03d", long, i)
+		base[name], theirs["dist/"+name] = name, name // a renamed one
+		outside = append(outside, name, "dist/"+name)
+	}
+	slices.Sort(outside)
+	out, err := g.onBranch(base, theirs, BranchOptions{})
+	if err != nil || !slices.Equal(out.Outside, outside) || (Applied{Outcomes: out.Outcomes}).Conflicts() != len(strange) {
+		t.Errorf("%v: %d are outside of git, and %+v", err, len(out.Outside), out.Outcomes)
+	}
+}
+
 func TestABranchHasWhatGitStores(t *testing.T) {
 	base := tree{"text": "1\r\n2\r\n", "kept": "1\r\n2\r\n", "up.x": "ABC\n", "bin": "\x00\r\n"}
 	theirs := tree{"text": "1\r\ntwo\r\n", "kept": "1\r\ntwo\r\n", "up.x": "ABCD\n", "bin": "\x00\r\nnew", "new": "n\r\n", "new.x": "NEW\n"}

@@ -2,6 +2,7 @@ package edits
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 	if err != nil {
 		return nil, nil, err
 	}
-	removed, err := b.removed(unknown)
+	removed, err := b.removed(unknown, ignored)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,31 +135,30 @@ func (b *branch) ignored(changes []Change) (map[string]bool, error) {
 	return b.below(bytes.ReplaceAll(append([]byte{0}, out...), []byte("\x00./"), []byte{0})), err
 }
 
-// removed returns the paths that the history of the branch had.
-func (b *branch) removed(changes []Change) (map[string]bool, error) {
-	if b.parent == "" {
+// removed returns the paths that the history of the branch had, and that are not ignored.
+func (b *branch) removed(changes []Change, ignored map[string]bool) (map[string]bool, error) {
+	var list strings.Builder
+	for _, c := range changes {
+		if name := cmp.Or(c.From, c.Path); !ignored[name] {
+			list.WriteString(pathspec(b.prefix+name) + "\n")
+		}
+	}
+	if b.parent == "" || list.Len() == 0 {
 		return nil, nil
 	}
-	all := make(map[string]bool)
-	with := *b.own
-	with.env = append(slices.Clone(with.env), "GIT_LITERAL_PATHSPECS=1")
-	for some := range slices.Chunk(changes, 500) {
-		args := []string{"log", "--format=", "--name-only", "-z", "--no-renames", "--diff-filter=D", b.parent, "--"}
-		for _, c := range some {
-			if c.From != "" {
-				args = append(args, b.prefix+c.From)
-			}
-			args = append(args, b.prefix+c.Path)
-		}
-		out, err := with.run(nil, args...)
-		if err != nil {
-			return nil, err
-		}
-		for name := range b.below(out) {
-			all[name] = true
-		}
+	out, err := b.own.run(strings.NewReader("--\n"+list.String()), "log", "--stdin", "--format=", "--name-only", "-z", "--no-renames", "--diff-filter=D", b.parent)
+	return b.below(out), err
+}
+
+// literally makes a pattern match only what it is, with any character for those that end a line.
+var literally = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "\n", "?", "\r", "?")
+
+// pathspec names a path in one line.
+func pathspec(name string) string {
+	if strings.ContainsAny(name, "\n\r") {
+		return ":(glob)" + literally.Replace(name)
 	}
-	return all, nil
+	return ":(literal)" + name
 }
 
 // below returns the paths of a list of git, relative to the folder.
