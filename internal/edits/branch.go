@@ -196,9 +196,9 @@ type branch struct {
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.
 	anew map[string]bool
-	// work is git with the attributes of parent; nil until it is needed. first has those of the
-	// commit that was copied in; nil if the sandbox has changed none.
-	work, first *git
+	// first is git with the attributes of the commit that was copied in; nil if the sandbox has
+	// changed none.
+	first *git
 	// objects reads objects of the own repository.
 	objects *objects
 	// pointers are the contents that the sandbox's commits name for git-lfs, with their paths.

@@ -293,58 +293,15 @@ func (b *branch) stored(with *git, commit, list string) (map[string]string, erro
 	return all, err
 }
 
-// workTree makes git in an empty work tree, with the attributes of a commit.
-func (b *branch) workTree(name, commit string) (*git, error) {
-	with := *b.own
-	with.dir = filepath.Join(b.own.dir, name)
-	with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+with.dir, "GIT_INDEX_FILE="+with.dir+".index", "GIT_LFS_SKIP_SMUDGE=1") // nothing is fetched
-	if err := os.Mkdir(with.dir, 0o700); err != nil {
-		return nil, err
+// filters returns the filter of each path of a list.
+func (g *git) filters(list string) (map[string]string, error) {
+	out, err := g.run(strings.NewReader(list), "check-attr", "--cached", "-z", "--stdin", "filter")
+	all := make(map[string]string)
+	words := strings.Split(string(out), "\x00")
+	for i := 2; i < len(words); i += 3 {
+		all[words[i-2]] = words[i]
 	}
-	_, err := with.run(nil, "read-tree", commit)
-	return &with, err
-}
-
-// checksOut reports whether a file is what git writes of an entry into a work tree. If only
-// attributes of the sandbox name the filter, it is not run to see that: the entry may be the file.
-func (b *branch) checksOut(name string, e treeEntry, f *File) (same bool, err error) {
-	if e.mode != f.Mode() || f.Link {
-		return false, nil
-	}
-	if b.work == nil {
-		if b.work, err = b.workTree("work", b.parent); err != nil {
-			return false, err
-		}
-	}
-	if b.first != nil {
-		filter, err := b.work.filterOf(b.prefix + name)
-		if err != nil {
-			return false, err
-		}
-		if first, err := b.first.filterOf(b.prefix + name); first != filter || err != nil {
-			return true, err
-		}
-	}
-	if err := b.agreed(b.work, b.prefix+name+"\x00"); err != nil {
-		return false, err
-	}
-	if _, err := b.work.run(nil, "update-index", "--add", "--replace", "--cacheinfo", e.mode+","+e.object+","+b.prefix+name); err != nil {
-		return false, err
-	}
-	if _, err := b.work.run(strings.NewReader(b.prefix+name+"\x00"), "checkout-index", "--prefix=out/", "-z", "--stdin"); status(err) != 0 {
-		return false, nil // a filter cannot read it
-	} else if err != nil {
-		return false, err
-	}
-	out := filepath.Join(b.work.dir, "out")
-	written, err := Describe(out, b.prefix+name)
-	return Same(written, f), errors.Join(err, os.RemoveAll(out))
-}
-
-// filterOf returns the filter of a path.
-func (g *git) filterOf(name string) (string, error) {
-	out, err := g.run(strings.NewReader(name+"\x00"), "check-attr", "--cached", "-z", "--stdin", "filter")
-	return string(out), err
+	return all, err
 }
 
 // agreed refuses paths that need filters which nobody agreed to.
@@ -352,18 +309,18 @@ func (b *branch) agreed(with *git, list string) error {
 	if len(b.filters) == 0 {
 		return nil
 	}
-	out, err := with.run(strings.NewReader(list), "check-attr", "--cached", "-z", "--stdin", "filter")
+	filters, err := with.filters(list)
 	if err != nil {
 		return err
 	}
 	var used []string
-	words := strings.Split(string(out), "\x00")
-	for i := 2; i < len(words); i += 3 {
-		if slices.Contains(b.filters, words[i]) && !slices.Contains(used, words[i]) {
-			used = append(used, words[i])
+	for _, one := range filters {
+		if slices.Contains(b.filters, one) && !slices.Contains(used, one) {
+			used = append(used, one)
 		}
 	}
 	if len(used) > 0 {
+		slices.Sort(used)
 		return &FilterError{used}
 	}
 	return nil

@@ -1,9 +1,14 @@
 package edits
 
 import (
+	"bytes"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -151,6 +156,81 @@ func TestAttributesOfASandboxRunNoFilterToWriteItsObjects(t *testing.T) {
 	}
 }
 
+// gitsOf counts the processes of git that a call starts.
+func gitsOf(t *testing.T, call func()) int {
+	t.Helper()
+	bin, before := t.TempDir(), os.Getenv("PATH")
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree{"git": "x:#!/bin/sh\necho >>'" + bin + "/started'\nexec '" + git + "' \"$@\"\n"}.write(t, bin)
+	t.Setenv("PATH", bin+":"+before)
+	call()
+	t.Setenv("PATH", before)
+	started, err := os.ReadFile(filepath.Join(bin, "started"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(started, []byte("\n"))
+}
+
+// However many files are compared with what git writes and stores, it does so for all at once.
+func TestNoFileOfABranchTakesAGitOfItsOwn(t *testing.T) {
+	play := func(t *testing.T, n int, own bool) int {
+		settings := upperCase + "\trequired\n"
+		stored, mine, users := tree{".gitattributes": allCase, "b": "B\n"}, tree{".gitattributes": allCase, "b": "b\n"}, make(tree)
+		for i := range n {
+			for _, of := range []string{"copied", "brought"} {
+				name := fmt.Sprint(of, i)
+				stored[name], mine[name] = "ONE\nTWO\nTHREE\n", "one\ntwo\nthree\n"
+			}
+			users[fmt.Sprint("brought", i)] = "ONE\nTWO\nTHREE\n"
+		}
+		g := repo(t, stored)
+		settingsOfUser(t, settings)
+		g.config = filepath.Join(os.Getenv("HOME"), ".gitconfig")
+		copied, home := g.head(), maps.Clone(mine)
+		for i := range n { // not committed when it is copied in
+			home[fmt.Sprint("copied", i)] = "one\nmine\nthree\n"
+		}
+		home.write(t, g.dir)
+		in := g.inside()
+		base := load(t, in.dir)
+		if own { // the branch had another version, which the sandbox has
+			now := maps.Clone(base)
+			for i := range n {
+				now[fmt.Sprint("brought", i)] = "one\ntwo\n3\n"
+			}
+			g.mustBranch(base, now)
+			g.must("", "stash", "-q")
+			g.must("", "checkout", "-q", "fix")
+			g.commit("as before", users)
+			g.must("", "checkout", "-q", "main")
+			base = now
+			now.write(t, in.dir)
+		}
+		in.commit("all", nil)
+		for i := range n {
+			tree{fmt.Sprint("brought", i): "one\ntwo\nthree\n"}.write(t, in.dir)
+		}
+		h := in.history(copied, base)
+		h.Copy = in.history(copied, home).Base
+		work := load(t, in.dir)
+		return gitsOf(t, func() {
+			out, err := Commit(t.Context(), differences(t, base, work), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%v: %+v", err, out.Outcomes)
+			}
+		})
+	}
+	for _, own := range []bool{false, true} {
+		if few, many := play(t, 1, own), play(t, 4, own); few != many {
+			t.Errorf("with commits of the branch: %t: git is started %d times for one file, and %d times for four", own, few, many)
+		}
+	}
+}
+
 // In a file of settings, a key alone is true.
 func TestAFilterThatIsRequiredByAKeyAloneMustNotFail(t *testing.T) {
 	g := repo(t, tree{".gitattributes": allCase})
@@ -158,4 +238,42 @@ func TestAFilterThatIsRequiredByAKeyAloneMustNotFail(t *testing.T) {
 	if out, err := g.onBranch(tree{}, tree{"a": "secret\n"}, BranchOptions{}); err == nil {
 		t.Errorf("the branch has %q: %+v", g.files("fix"), out)
 	}
+}
+
+// A filter that cannot read a file of a commit ends git. The files behind it are compared all the same.
+func TestAFileThatAFilterCannotReadHidesNoOther(t *testing.T) {
+	g := repo(t, tree{".gitattributes": allCase, "a": "ONE\n", "bad": "BAD\n", "c": "ONE\n", "worse": "BAD\n", "z": "ONE\n"})
+	settingsOfUser(t, "[filter \"case\"]\n\tclean = tr a-z A-Z\n\tsmudge = \"tr A-Z a-z | { read x && test $x != bad && echo $x && cat; }\"\n\trequired\n")
+	g.config = filepath.Join(os.Getenv("HOME"), ".gitconfig")
+	base := tree{".gitattributes": allCase, "a": "one\nmine\n", "bad": "bad\nmine\n", "c": "one\nmine\n", "worse": "bad\nmine\n", "z": "one\nmine\n"}
+	base.write(t, g.dir) // not committed
+	copied, in := g.head(), g.inside()
+	in.commit("all", nil)
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	if _, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": allCase, "a": "ONE\nMINE\n", "bad": "BAD\n", "c": "ONE\nMINE\n", "worse": "BAD\n", "z": "ONE\nMINE\n"})
+}
+
+// The sandbox has committed attributes, and has its files as they were copied in. Git writes them
+// by the attributes of the branch.
+func TestAttributesThatASandboxTookBackChangeNoOtherFile(t *testing.T) {
+	g := repo(t, tree{".gitattributes": "a text eol=crlf\n", "a": "one\r\n", "b": "b\n"})
+	base := tree{".gitattributes": "a text eol=crlf\n*.y text\n", "a": "one\r\nmine\r\n", "b": "b\n"}
+	base.write(t, g.dir) // not committed
+	copied, in := g.head(), g.inside()
+	g.must("", "stash", "-q")
+	g.must("", "checkout", "-q", "-b", "fix")
+	g.commit("mine", tree{"b": "changed\n"})
+	g.must("", "checkout", "-q", "main")
+	in.commit("all", tree{".gitattributes": "*.z text\n", "a": "one\nmine\n"})
+	base.write(t, in.dir)
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	if _, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": "a text eol=crlf\n", "a": "one\nmine\n", "b": "changed\n"})
 }

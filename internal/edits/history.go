@@ -370,18 +370,12 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	if err := b.storedAnew(h, known, left, b.joins); err != nil {
 		return nil, err
 	}
-	for name, two := range left {
-		if !known[name] && !h.apart(name, two) {
-			d, err := b.turnedBack(h, name, two, !later[name])
-			if err != nil {
-				return nil, err
-			}
-			if d != nil {
-				decisions = append(decisions, *d)
-			}
-		}
+	maps.DeleteFunc(left, func(name string, two twoEntries) bool { return known[name] || h.apart(name, two) })
+	back, err := b.turnedBack(h, left, later)
+	for _, d := range back {
+		decisions = append(decisions, *d)
 	}
-	return decisions, nil
+	return decisions, err
 }
 
 // apart reports whether the workspace says nothing about a file that commits have changed. If it
@@ -397,57 +391,75 @@ func (h *History) leftOut(name string) bool {
 	return h.Base[name] == nil && h.Copy != nil && h.Copy[name] == nil
 }
 
-// turnedBack decides about a file that a commit has changed and that is in the workspace as it was
-// before: on the branch, or when it was copied in. copied means that two begins with that.
-func (b *branch) turnedBack(h *History, name string, two twoEntries, copied bool) (*decision, error) {
-	if b.anew[name] {
-		return nil, nil
-	}
-	if last, differs := b.joins[name]; differs {
-		if d, err := b.reverted(h, name, last, false); d != nil || err != nil {
-			return d, err
+// turnedBack decides about files that commits have changed and that are in the workspace as they
+// were before: on the branch, or when they were copied in. Each pair begins with the latter, but
+// for those in later.
+func (b *branch) turnedBack(h *History, all map[string]twoEntries, later map[string]bool) (map[string]*decision, error) {
+	back := make(map[string]*decision)
+	var asked []checkout
+	for name, two := range all {
+		if b.anew[name] {
+			continue
+		}
+		var d *decision
+		var err error
+		if last, differs := b.joins[name]; differs {
+			d, _, err = b.reverted(h, name, last, false)
+		}
+		if d == nil && err == nil {
+			var unless *checkout
+			if d, unless, err = b.reverted(h, name, two, !later[name]); unless != nil {
+				asked = append(asked, *unless)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			back[name] = d
 		}
 	}
-	return b.reverted(h, name, two, copied)
+	same, err := b.checksOut(asked)
+	maps.DeleteFunc(back, func(name string, _ *decision) bool { return same[name] })
+	return back, err
 }
 
 // reverted decides about a file that a commit has changed and that is in the workspace as it was
-// copied in.
-func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) (*decision, error) {
+// copied in. copied means that two begins with that. The decision does not count if git writes
+// the file unless has of its entry.
+func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) (d *decision, unless *checkout, err error) {
 	now, was := h.Base[name], two.was
 	if was.mode == "160000" || two.tip.mode == "160000" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	tip, err := b.version(two.tip)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if tip == nil && was.object != "" && h.leftOut(name) {
-		return put(name, nil, was), nil // only left out of the copy: nobody has removed it
+		return put(name, nil, was), nil, nil // only left out of the copy: nobody has removed it
 	}
 	if Same(tip, now) || (now == nil) != (was.object == "") {
-		return nil, nil
+		return nil, nil, nil
 	}
-	d := &decision{Outcome: Outcome{Change: Change{Path: name, Before: tip}, Kind: Removed}, old: tip}
+	d = &decision{Outcome: Outcome{Change: Change{Path: name, Before: tip}, Kind: Removed}, old: tip}
 	if now == nil {
-		return d, nil
+		return d, nil, nil
 	}
 	f, err := b.objects.file(was)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case f.Sum == now.Sum:
 	case copied && Same(now, h.Copy[name]):
-		if kept, err := b.checksOut(name, two.tip, now); kept || err != nil {
-			return nil, err
-		}
+		unless = &checkout{name, two.tip, now}
 		now = f // what the copy had beside that is stored in another way, or not committed at home
 	default:
-		return nil, nil // nothing has this version: that of the commit stays
+		return nil, nil, nil // nothing has this version: that of the commit stays
 	}
 	d.Kind, d.new, d.object = Written, now, was.object
 	d.After = now
-	return d, nil
+	return d, unless, nil
 }
 
 // put decides to write a file that the repository has; nil for a submodule.

@@ -59,13 +59,21 @@ func (b *branch) versions(below string) error {
 	return nil
 }
 
-// hadBefore reports whether the branch had the version from which a change begins.
-func (b *branch) hadBefore(c *Change) (bool, error) {
-	if c.Before == nil || c.From != "" || len(b.had[c.Path]) == 0 {
-		return false, nil
+// hadBefore returns the paths of changes that begin from a version that the branch had.
+func (b *branch) hadBefore(changes []*Change) (map[string]bool, error) {
+	var known []*Change
+	var files []string
+	for _, c := range changes {
+		if c.Before != nil && c.From == "" && len(b.had[c.Path]) > 0 {
+			known, files = append(known, c), append(files, c.BeforeFile())
+		}
 	}
-	objects, err := b.own.blobs([]string{c.BeforeFile()})
-	return err == nil && b.had[c.Path][treeEntry{c.Before.Mode(), objects[0]}], err
+	objects, err := b.own.blobs(files)
+	had := make(map[string]bool)
+	for i, object := range objects {
+		had[known[i].Path] = b.had[known[i].Path][treeEntry{known[i].Before.Mode(), object}]
+	}
+	return had, err
 }
 
 // joining changes the bases of the sandbox's changes to what the commit below both sides has, as
@@ -79,7 +87,7 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 	dir := filepath.Join(b.own.dir, "converted")
 	out := slices.Clone(changes)
 	known := make(map[string]bool)
-	var raw []Change // by a git inside that did not convert them
+	var others []*Change // from another version than the branch has
 	for i := range out {
 		c := &out[i]
 		two, differs := b.joins[c.Path]
@@ -88,35 +96,34 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 		if err != nil && ignoreBlocked(err) != nil {
 			return nil, err
 		}
-		if !differs || two.was.mode == "160000" || err == nil && Same(ours, c.Before) {
-			continue
+		if differs && two.was.mode != "160000" && (err != nil || !Same(ours, c.Before)) {
+			others = append(others, c)
 		}
-		if had, err := b.hadBefore(c); had || err != nil {
-			if err != nil {
+	}
+	had, err := b.hadBefore(others)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range others {
+		if !had[c.Path] {
+			if c.Before, err = b.stage(dir, b.joins[c.Path].was); err != nil {
 				return nil, err
 			}
-			continue
-		}
-		if c.Before, err = b.stage(dir, two.was); err != nil {
-			return nil, err
 		}
 	}
 	if err := b.storedAnew(h, known, b.joins, copied); err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.joins)) {
-		two := b.joins[name]
-		if known[name] {
-			continue
-		}
-		own, differs := copied[name]
-		apart := h.apart(name, own) || !differs && h.leftOut(name)
-		if c, err := b.committed(h, dir, name, two, own, apart); err != nil {
-			return nil, err
-		} else if c != nil && Same(c.After, h.Base[name]) {
-			raw = append(raw, *c)
-		} else if c != nil {
-			out = append(out, *c)
+	committed, err := b.committed(h, dir, known, copied)
+	if err != nil {
+		return nil, err
+	}
+	var raw []Change // by a git inside that did not convert them
+	for _, c := range committed {
+		if Same(c.After, h.Base[c.Path]) {
+			raw = append(raw, c)
+		} else {
+			out = append(out, c)
 		}
 	}
 	converted := slices.Clone(raw)
@@ -128,46 +135,83 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 	return out, nil
 }
 
-// committed is the change of a file that only the commits show; nil if the branch has it. apart
-// means that the workspace says nothing about it.
-func (b *branch) committed(h *History, dir, name string, two, copied twoEntries, apart bool) (*Change, error) {
-	ours, err := b.state(name)
-	if err != nil && ignoreBlocked(err) != nil {
+// committed returns the changes of files that only the commits show and the branch does not have.
+// known are the others, and copied those in which the commits differ from what was copied in.
+func (b *branch) committed(h *History, dir string, known map[string]bool, copied map[string]twoEntries) (changes []Change, err error) {
+	ours, said, err := b.onlyCommitted(h, known, copied)
+	if err != nil {
 		return nil, err
 	}
-	if last := h.Base[name]; err == nil && !apart && !b.anew[name] {
-		same := Same(ours, last)
-		if !same && ours != nil && last != nil {
-			if same, err = b.checksOut(name, b.entries[name], last); err != nil {
-				return nil, err
-			}
-		}
-		if same {
-			return nil, nil // what came last is in the workspace, whatever is committed there
-		}
+	back, err := b.turnedBack(h, said, nil)
+	if err != nil {
+		return nil, err
 	}
-	to := two.tip
-	if !apart {
-		d, err := b.turnedBack(h, name, twoEntries{copied.was, two.tip}, true)
+	for _, name := range slices.Sorted(maps.Keys(ours)) {
+		to := b.joins[name].tip
+		if d := back[name]; d != nil && d.new != nil {
+			to = treeEntry{d.new.Mode(), d.object}
+		} else if d != nil {
+			to = treeEntry{}
+		}
+		c, err := b.brings(h, dir, name, to, ours[name])
 		if err != nil {
 			return nil, err
 		}
-		if d != nil {
-			if to = (treeEntry{}); d.new != nil {
-				to = treeEntry{d.new.Mode(), d.object}
-			}
+		if c != nil {
+			changes = append(changes, *c)
 		}
 	}
-	if to == two.was || b.entries[name] == to {
+	return changes, nil
+}
+
+// onlyCommitted finds the files that only the commits show, but for those of which the branch has
+// what is in the workspace, whatever is committed there. ours is what the branch has of them. said
+// are those of which the workspace says something.
+func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[string]twoEntries) (ours map[string]*File, said map[string]twoEntries, err error) {
+	ours, said = make(map[string]*File), make(map[string]twoEntries)
+	var asked []checkout
+	for name, two := range b.joins {
+		if known[name] {
+			continue
+		}
+		file, err := b.state(name)
+		if err != nil && ignoreBlocked(err) != nil {
+			return nil, nil, err
+		}
+		own, differs := copied[name]
+		last, apart := h.Base[name], h.apart(name, own) || !differs && h.leftOut(name)
+		if err == nil && !apart && !b.anew[name] {
+			if Same(file, last) {
+				continue
+			}
+			if file != nil && last != nil {
+				asked = append(asked, checkout{name, b.entries[name], last})
+			}
+		}
+		if ours[name] = file; !apart {
+			said[name] = twoEntries{own.was, two.tip}
+		}
+	}
+	same, err := b.checksOut(asked)
+	maps.DeleteFunc(ours, func(name string, _ *File) bool { return same[name] })
+	maps.DeleteFunc(said, func(name string, _ twoEntries) bool { return same[name] })
+	return ours, said, err
+}
+
+// brings returns the change of a file to what commits have; nil if the branch has it, or had it
+// and has another version since.
+func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) (*Change, error) {
+	was := b.joins[name].was
+	if to == was || b.entries[name] == to {
 		return nil, nil
 	}
 	if b.had[name][to] {
 		return nil, b.keepsOther(h, name, ours)
 	}
-	if two.was.mode == "160000" || to.mode == "160000" {
+	if was.mode == "160000" || to.mode == "160000" {
 		return nil, &HistoryError{fmt.Errorf("%q is a submodule that they change, and the branch has other commits", name)}
 	}
-	before, err := b.stage(dir, two.was)
+	before, err := b.stage(dir, was)
 	if err != nil {
 		return nil, err
 	}
