@@ -34,8 +34,8 @@ var (
 func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err error) {
 	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // ends the comparison
-		stream, err := api.CompareWorkspace(ctx, &agboxv1.CompareWorkspaceRequest{SandboxId: sandboxID, NamesOnly: true})
+		defer cancel() // a daemon without base_only compares
+		stream, err := api.CompareWorkspace(ctx, &agboxv1.CompareWorkspaceRequest{SandboxId: sandboxID, BaseOnly: true, NamesOnly: true})
 		if err != nil {
 			return true, err
 		}

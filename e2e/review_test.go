@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestDiffShowsWhatASandboxChanged(t *testing.T) {
@@ -309,6 +312,29 @@ func TestWhatWentToABranchIsNotInTheFolder(t *testing.T) {
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a\n", "")
 	in.inside(t, "demo", `cd /workspace; echo 2 > a`)
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "", "")
+}
+
+func TestFromWhereAWorkspaceWasCopiedIsToldWithoutAComparison(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "echo 2 > /workspace/a")
+	id := strings.TrimSpace(in.Must(t, "ls", "-q"))
+	files := agboxv1.NewFileServiceClient(in.connect(t))
+	for _, alone := range []bool{true, false} {
+		stream, err := files.CompareWorkspace(harness.Bounded(t), &agboxv1.CompareWorkspaceRequest{SandboxId: id, NamesOnly: true, BaseOnly: alone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := stream.Recv()
+		if err != nil || first.GetBase().GetSource() != dir {
+			t.Errorf("the first message is %v, %v", first, err)
+		}
+		if next, err := stream.Recv(); alone && !errors.Is(err, io.EOF) || !alone && string(next.GetDifference().GetPath()) != "a" {
+			t.Errorf("the base alone: %t: the next message is %v, %v", alone, next, err)
+		}
+	}
 }
 
 func TestABranchOnTopOfWorkThatIsNotCommitted(t *testing.T) {

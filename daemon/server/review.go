@@ -34,7 +34,10 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	err = stream.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{
 		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: base.BranchCommits(), BroughtBy: base.GetBroughtBy()},
 	}})
-	if err == nil && req.GetWithBase() {
+	if err != nil || req.GetBaseOnly() {
+		return err
+	}
+	if req.GetWithBase() {
 		err = review.Files(base, stream.Send)
 	}
 	if err != nil {

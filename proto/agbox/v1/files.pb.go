@@ -1993,7 +1993,9 @@ type CompareWorkspaceRequest struct {
 	// Of branch_commits those that no reference of the folder's repository has any more. What went
 	// to a branch by one of them counts as not brought. If there are more, compare against
 	// WORK_BASE_FOLDER.
-	LostCommits   []string `protobuf:"bytes,8,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
+	LostCommits []string `protobuf:"bytes,8,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
+	// Send only the first message, and compare nothing.
+	BaseOnly      bool `protobuf:"varint,9,opt,name=base_only,json=baseOnly,proto3" json:"base_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2082,6 +2084,13 @@ func (x *CompareWorkspaceRequest) GetLostCommits() []string {
 		return x.LostCommits
 	}
 	return nil
+}
+
+func (x *CompareWorkspaceRequest) GetBaseOnly() bool {
+	if x != nil {
+		return x.BaseOnly
+	}
+	return false
 }
 
 type CompareWorkspaceResponse struct {
@@ -3050,7 +3059,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xd6\x02\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xf3\x02\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3061,7 +3070,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\aagainst\x18\x05 \x01(\x0e2\x12.agbox.v1.WorkBaseB\b\xbaH\x05\x82\x01\x02\x10\x01R\aagainst\x12#\n" +
 	"\rcontents_once\x18\x06 \x01(\bR\fcontentsOnce\x12\x12\n" +
 	"\x04stat\x18\a \x01(\bR\x04stat\x122\n" +
-	"\flost_commits\x18\b \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\"\xfb\x01\n" +
+	"\flost_commits\x18\b \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x12\x1b\n" +
+	"\tbase_only\x18\t \x01(\bR\bbaseOnly\"\xfb\x01\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +

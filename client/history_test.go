@@ -1,0 +1,92 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
+
+	"github.com/agbox/agbox/internal/edits"
+)
+
+// comparing serves comparisons: sent says what is sent behind the first message.
+func comparing(t *testing.T, sent func(in *agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse) (c *Client, asked *[]*agboxv1.CompareWorkspaceRequest) {
+	t.Helper()
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	asked = new([]*agboxv1.CompareWorkspaceRequest)
+	c, _ = serveFiles(t, &fileScript{compare: func(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+		*asked = append(*asked, in)
+		err := out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{Source: "/src", Target: "/workspace", Head: "first"}}})
+		for _, m := range sent(in) {
+			if err == nil {
+				err = out.Send(m)
+			}
+		}
+		if in.GetBaseOnly() { // as a daemon that does not know that, and compares
+			<-out.Context().Done()
+		}
+		return err
+	}})
+	return c, asked
+}
+
+func baseFile(name string) *agboxv1.CompareWorkspaceResponse {
+	return &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: &agboxv1.AdvancedFile{Path: []byte(name), File: &agboxv1.WorkspaceFile{Size: 1}}}}
+}
+
+func difference(name string, before, after *agboxv1.WorkspaceFile) *agboxv1.CompareWorkspaceResponse {
+	return &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Difference{Difference: &agboxv1.WorkspaceDifference{Path: []byte(name), Before: before, After: after}}}
+}
+
+func TestFromWhereAWorkspaceWasCopiedTakesNoComparison(t *testing.T) {
+	c, asked := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse { return nil })
+	w, err := c.origin(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Source != "/src" || w.Target != "/workspace" || w.head != "first" || len(*asked) != 1 || !(*asked)[0].GetBaseOnly() {
+		t.Errorf("it is %+v, and was asked %v", w, *asked)
+	}
+}
+
+// What the work does not show of the workspace is apart: the commits of the sandbox decide about it.
+func TestAHistoryHasWhatWasCopiedAndWhatTheWorkDoesNotShow(t *testing.T) {
+	one, two := &agboxv1.WorkspaceFile{Size: 1}, &agboxv1.WorkspaceFile{Size: 2}
+	c, asked := comparing(t, func(in *agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse {
+		switch in.GetAgainst() {
+		case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
+			return []*agboxv1.CompareWorkspaceResponse{
+				baseFile("same"), baseFile("changed"), baseFile("brought"), baseFile("removed"), baseFile("back"),
+				difference("brought", one, two), difference("changed", one, two), difference("dist/ignored", nil, two),
+				difference("large", nil, &agboxv1.WorkspaceFile{Size: 3 << 30, TooLarge: true}), difference("new", nil, two), difference("removed", one, nil),
+			}
+		case agboxv1.WorkBase_WORK_BASE_FOLDER:
+			return []*agboxv1.CompareWorkspaceResponse{baseFile("of the folder")}
+		default:
+			t.Errorf("asked %v", in)
+			return nil
+		}
+	})
+	// A branch has removed what is back, and has what was brought.
+	w := &Work{shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "brought": {}}}, Changes: []WorkChange{{Path: "changed"}, {Path: "new"}}}
+	h := new(edits.History)
+	if err := c.copied(t.Context(), "s", w, h); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(maps.Keys(h.Copy)); !slices.Equal(got, []string{"back", "brought", "changed", "removed", "same"}) || h.Copy["back"].Size != 1 {
+		t.Errorf("%q were copied", got)
+	}
+	maps.DeleteFunc(h.Apart, func(_ string, apart bool) bool { return !apart })
+	if got := slices.Sorted(maps.Keys(h.Apart)); !slices.Equal(got, []string{"back", "dist/ignored", "large"}) {
+		t.Errorf("apart are %q", got)
+	}
+	if in := (*asked)[0]; len(*asked) != 1 || !in.GetAll() || !in.GetNamesOnly() || !in.GetWithBase() {
+		t.Errorf("asked %v", *asked)
+	}
+	home, err := h.Home()
+	if err != nil || len(home) != 1 || home["of the folder"] == nil || !(*asked)[1].GetWithBase() {
+		t.Errorf("the folder has %v, %v", home, err)
+	}
+}
