@@ -60,6 +60,28 @@ func TestTheIndexesOfAgentsFollowEveryChange(t *testing.T) {
 	check(l, "after the deletion")
 }
 
+// A filter may look at agents, and an agent may be committed meanwhile. Under the lock of the
+// reader the two would wait for each other for ever.
+func TestAFilterOfAgentsIsCalledWithoutTheLock(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	spawn(t, l, agentOf("a", "one", "s"))
+	spawn(t, l, agentOf("b", "two", "s"))
+	list := l.Agents(func(a Agent) bool {
+		if !l.agents.mu.TryLock() {
+			t.Error("the filter is called under the lock")
+			return false
+		}
+		l.agents.mu.Unlock()
+		spawn(t, l, agentOf("beside-"+a.ID, "", "s"))
+		_, known := l.Agent("beside-" + a.ID)
+		return known
+	})
+	if got := idsOf(list); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("it finds %v, want those that were there before", got)
+	}
+}
+
 func neverStarted(n uint32) *agboxv1.AgentEvent {
 	return &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: n,
