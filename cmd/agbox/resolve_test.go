@@ -41,6 +41,49 @@ func TestAScriptThatChangesSomethingGivesAWholeIDOrAName(t *testing.T) {
 	}
 }
 
+func TestAPersonIsShownWhatTheBeginningOfAnIDMeans(t *testing.T) {
+	_, socket := serveScripted(t)
+	for _, id := range []string{"job-10", "job-20"} {
+		if code, _, errs := agbox(t, socket, "create", "--id", id, "box-"+id, "--image", "good"); code != 0 {
+			t.Fatal(errs)
+		}
+	}
+	const first = "job-1 is the beginning of an id, that of sandbox job-10 (box-job-10)."
+	_, typed := backgroundTerminal(t)
+	typing := func() *cli {
+		c := newCLI(t, socket)
+		c.app.stdin, c.app.width = typed, func() int { return 80 }
+		return c
+	}
+	for _, c := range []struct{ args, shown []string }{
+		{[]string{"inspect", "job-1"}, nil}, // changes nothing
+		{[]string{"stop", "job-1"}, []string{first}},
+		{[]string{"stop", "job-20"}, nil},
+		{[]string{"start", "box-job-20"}, nil},
+		{[]string{"rm", "-f", "job-1", "job-2"}, []string{first, "job-2 is the beginning of an id, that of sandbox job-20 (box-job-20)."}},
+	} {
+		cli := typing()
+		code := cli.run(t.Context(), withSocket(socket, c.args))
+		errs := cli.errs.String()
+		if code != 0 || strings.Count(errs, "beginning of an id") != len(c.shown) {
+			t.Errorf("%v: code %d, %q; want it to show %q", c.args, code, errs, c.shown)
+		}
+		for _, shown := range c.shown {
+			if !strings.Contains(errs, "agbox: "+shown+"\n") {
+				t.Errorf("%v: %q, want %q", c.args, errs, shown)
+			}
+		}
+	}
+	if _, out, _ := agbox(t, socket, "ls", "-q"); out != "" {
+		t.Errorf("there is still %q", out)
+	}
+	cli, ended := typing(), []*agboxv1.Referent{{Id: "b", Name: "twice", Match: agboxv1.RefMatch_REF_MATCH_NEWEST}}
+	got, err := cli.choose(ofAgent, "twice", &agboxv1.ResolveResponse{Referents: ended}, changes)
+	if got != "b" || cli.errs.String() != "agbox: Several that have ended are called twice, and the newest is agent b (twice).\n" {
+		t.Errorf("an ended agent: %q, %v, %q", got, err, cli.errs.String())
+	}
+}
+
 func TestWhatATextMeansToACommand(t *testing.T) {
 	ref := func(id string, match agboxv1.RefMatch) *agboxv1.Referent {
 		return &agboxv1.Referent{Id: id, Match: match}
