@@ -59,6 +59,7 @@ func superviseForTest() error {
 	dir := flags.String("dir", "", "")
 	grace := flags.Duration("grace", time.Second, "")
 	processes := flags.Uint64("processes", 0, "")
+	disk := flags.String("disk", "", "")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return err
 	}
@@ -68,6 +69,11 @@ func superviseForTest() error {
 	supervisor.ReserveThreads()
 	if *processes > 0 {
 		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: *processes, Max: *processes}); err != nil {
+			return err
+		}
+	}
+	if *disk != "" {
+		if err := mountLogs(filepath.Join(*dir, "logs"), *disk); err != nil {
 			return err
 		}
 	}
@@ -93,6 +99,9 @@ type box struct {
 	dir  string
 	args []string
 	cred *syscall.Credential
+	// ownMounts: it has a mount namespace of its own.
+	ownMounts bool
+
 	cmd  *exec.Cmd
 	once *sync.Once
 	err  error
@@ -175,6 +184,9 @@ func (b *box) boot() {
 	b.cmd.Env = append(os.Environ(), asSupervisor+"=1", "GORACE=atexit_sleep_ms=0") // otherwise each takes a second to end
 	b.cmd.Stderr = os.Stderr
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.cred}
+	if b.ownMounts {
+		allowMounts(b.cmd.SysProcAttr)
+	}
 	out, err := b.cmd.StdoutPipe()
 	b.must(err)
 	b.must(b.cmd.Start())
