@@ -164,15 +164,19 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	if changes, err = b.convert(changes); err != nil {
 		return nil, err
 	}
+	history, changes, err := b.modesOfGit(o.History, changes)
+	if err != nil {
+		return nil, err
+	}
 	if b.second != "" {
-		if changes, err = b.joining(o.History, changes); err != nil {
+		if changes, err = b.joining(history, changes); err != nil {
 			return nil, err
 		}
 	}
 	m := &merger{ctx: b.own.ctx, ours: b, dir: b.own.dir, label: o.Label}
 	decisions, err := m.plan(changes)
 	if err == nil && b.exact {
-		return b.exactly(o.History, decisions)
+		return b.exactly(history, decisions)
 	}
 	return append(decisions, b.unsure...), err
 }

@@ -1,0 +1,92 @@
+package edits
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// executables are the files of a commit that git takes for executable.
+func (g repository) executables(commit string) string {
+	g.t.Helper()
+	var all []string
+	for line := range strings.Lines(g.must("", "ls-tree", "-r", commit)) {
+		if meta, name, _ := strings.Cut(strings.TrimSpace(line), "\t"); strings.HasPrefix(meta, "100755") {
+			all = append(all, name)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// modeless makes a repository whose git does not look at modes: a, b and c are executable in the
+// folder, and only c in git.
+func modeless(t *testing.T) (g repository, base tree) {
+	t.Helper()
+	g = repo(t, tree{"a": "1\n2\n3\n", "b": "b\n", "c": "x:c\n", "d": "d\n", "e": "e\n"}, "core.fileMode=false")
+	g.must("", "update-index", "--chmod=+x", "c")
+	g.must("", "commit", "-q", "-m", "executable")
+	for _, name := range []string{"a", "b"} {
+		if err := os.Chmod(filepath.Join(g.dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g, load(t, g.dir)
+}
+
+// Modes that git takes no notice of in the folder come to no branch, and are no conflict.
+func TestModesThatGitDoesNotLookAtStayOutOfABranch(t *testing.T) {
+	g, base := modeless(t)
+	g.mustBranch(base, tree{"a": "x:1\n2\nthree\n", "c": "x:more\n", "d": "x:d\n", "e": "e\n", "new": "x:n\n"})
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "1\n2\nthree\n", "c": "more\n", "d": "d\n", "e": "e\n", "new": "n\n"})
+	if got := g.executables("fix"); got != "c d new" {
+		t.Errorf("executable are %q", got)
+	}
+}
+
+// The same for commits of the sandbox: all that it has committed needs no commit more.
+func TestModesThatGitDoesNotLookAtAddNoCommit(t *testing.T) {
+	g, base := modeless(t)
+	copied, in := g.head(), g.inside()
+	bring := func(base tree) (*History, Committed) {
+		t.Helper()
+		h := in.history(copied, base)
+		h.Copy = in.history(copied, load(t, g.dir)).Base
+		out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out.Outcomes)
+		}
+		return h, out
+	}
+	in.commit("one", tree{"a": "x:1\n2\nthree\n", "c": ""})
+	if h, out := bring(base); out.Commit != h.Tip {
+		t.Errorf("the branch has a commit more: %s", g.must("", "log", "--format=%s", "--raw", "main..fix"))
+	}
+	// The workspace has what was copied again, and a mode that the sandbox has set.
+	base = load(t, in.dir)
+	in.commit("two", tree{"a": "x:1\n2\nfour\n"})
+	base["a"] = "x:1\n2\n3\n"
+	tree{"a": "x:1\n2\n3\n"}.write(t, in.dir)
+	if err := os.Chmod(filepath.Join(in.dir, "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bring(base)
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "1\n2\n3\n", "b": "b\n", "d": "d\n", "e": "e\n"})
+	if got := g.executables("fix"); got != "d" {
+		t.Errorf("executable are %q", got)
+	}
+	// The branch has commits of its own.
+	base = load(t, in.dir)
+	g.must("", "checkout", "-q", "-f", "fix")
+	g.commit("mine", tree{"mine": "m\n"})
+	g.must("", "update-index", "--chmod=+x", "e")
+	g.must("", "commit", "-q", "-m", "executable")
+	g.must("", "checkout", "-q", "-f", "main")
+	in.commit("three", tree{"a": "x:one\n2\n3\n", "e": "more\n"})
+	tree{"b": "x:more\n"}.write(t, in.dir)
+	bring(base)
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "one\n2\n3\n", "b": "more\n", "d": "d\n", "e": "more\n", "mine": "m\n"})
+	if got := g.executables("fix"); got != "d e" {
+		t.Errorf("executable are %q", got)
+	}
+}
