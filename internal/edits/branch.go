@@ -193,6 +193,10 @@ type branch struct {
 	joins map[string]twoEntries
 	// had are the versions that these files had on the branch since then.
 	had map[string]map[treeEntry]bool
+	// made are the versions that the sandbox's commits have of the files that they change, and older
+	// the files of which the branch has one of them, and the sandbox's commit what was before.
+	made  map[string]map[treeEntry]bool
+	older []string
 	// home is what History.Home has returned, and unsure are decisions that a person must make.
 	home   map[string]*File
 	unsure []decision

@@ -264,7 +264,7 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	seen, blobs := make(map[string]bool), make(map[string]string)
+	blobs, b.made = make(map[string]string), make(map[string]map[treeEntry]bool)
 	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
 		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
@@ -272,10 +272,17 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 			return nil, nil, nil, fmt.Errorf("git log named a change as %q", words[i])
 		}
 		mode, object := meta[1], meta[3]
-		if seen[name+"\x00"+object+mode] {
+		var made treeEntry
+		if mode != "000000" {
+			made = treeEntry{mode, object}
+		}
+		if b.made[name][made] {
 			continue
 		}
-		seen[name+"\x00"+object+mode] = true
+		if b.made[name] == nil {
+			b.made[name] = make(map[treeEntry]bool)
+		}
+		b.made[name][made] = true
 		c := Change{Path: name, Before: &File{}}
 		switch mode {
 		case "000000":

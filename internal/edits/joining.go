@@ -19,19 +19,46 @@ func (b *branch) join(h *History) (err error) {
 	} else if status(err) != 1 {
 		return err
 	}
-	b.second = h.Tip
+	b.second, b.had = h.Tip, make(map[string]map[treeEntry]bool)
 	if b.joins, err = b.differing(below, h.Tip); err != nil {
 		return err
 	}
-	return b.versions(below)
+	if err := b.versions(below, slices.Sorted(maps.Keys(b.joins))); err != nil {
+		return err
+	}
+	return b.takenBack(h, below)
 }
 
-// versions finds the versions of files that the branch has got since the commit below both sides.
+// takenBack finds the files that the sandbox's commits have changed and taken back, of which the
+// branch has a version from in between, and never had the one before again.
+func (b *branch) takenBack(h *History, below string) error {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(b.made)) {
+		if _, joins := b.joins[name]; !joins && b.made[name][b.entries[name]] {
+			names = append(names, name)
+		}
+	}
+	tips := &branch{target: b.target, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
+	for some := range slices.Chunk(names, 250) {
+		out, err := b.list(append([]string{"ls-tree", "-z", "--full-tree", h.Tip, "--"}, some...)...)
+		if err != nil {
+			return err
+		}
+		tips.remember(out)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return tips.entries[name] == b.entries[name] })
+	if err := b.versions(below, names); err != nil {
+		return err
+	}
+	b.older = slices.DeleteFunc(names, func(name string) bool { return b.had[name] == nil || b.had[name][tips.entries[name]] })
+	return nil
+}
+
+// versions finds the versions that the branch has got of files since the commit below both sides.
 // What came from the sandbox and is otherwise now, the user has changed since. All other files of
-// these commits are the user's, and may be any number.
-func (b *branch) versions(below string) error {
-	b.had = make(map[string]map[treeEntry]bool)
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(b.joins)), 250) {
+// these commits are the user's, and may be any number. names are sorted.
+func (b *branch) versions(below string, names []string) error {
+	for some := range slices.Chunk(names, 250) {
 		args := []string{"--literal-pathspecs", "log", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
 		out, err := b.list(append(args, some...)...)
 		if err != nil {
@@ -43,7 +70,7 @@ func (b *branch) versions(below string) error {
 			if len(meta) != 5 {
 				return fmt.Errorf("git log named a change as %q", words[i])
 			}
-			if _, joins := b.joins[name]; !joins {
+			if _, is := slices.BinarySearch(some, name); !is {
 				continue // below a path that is a file on the other side
 			}
 			had := treeEntry{meta[1], meta[3]}
@@ -116,6 +143,9 @@ func (b *branch) joining(h *History, changes []Change) ([]Change, error) {
 	}
 	committed, err := b.committed(h, dir, known, copied)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.keepsOlder(h, known); err != nil {
 		return nil, err
 	}
 	var raw []Change // by a git inside that did not convert them
@@ -206,7 +236,10 @@ func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) 
 		return nil, nil
 	}
 	if b.had[name][to] {
-		return nil, b.keepsOther(h, name, ours)
+		if Same(h.Base[name], h.Copy[name]) {
+			return nil, nil
+		}
+		return nil, b.keepsOther(h, name, ours, "the branch had this version and has another one since, which may be an older one of the sandbox")
 	}
 	if was.mode == "160000" || to.mode == "160000" {
 		return nil, &HistoryError{fmt.Errorf("%q is a submodule that they change, and the branch has other commits", name)}
@@ -223,12 +256,39 @@ func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) 
 	return &c, nil
 }
 
-// keepsOther leaves a file on the branch that had the version of the commits, and has another one
-// since, by the user. If the version came to the folder since, it may be that the other one is an
-// older one of the sandbox.
-func (b *branch) keepsOther(h *History, name string, ours *File) (err error) {
+// keepsOlder asks about files that the sandbox has taken back in the workspace too. known are those
+// of which there is a change.
+func (b *branch) keepsOlder(h *History, known map[string]bool) error {
+	ours := make(map[string]*File)
+	var asked []checkout
+	for _, name := range b.older {
+		file, err := b.state(name)
+		if err != nil && ignoreBlocked(err) != nil {
+			return err
+		}
+		last := h.Base[name]
+		if err != nil || known[name] || h.Apart[name] || Same(file, last) {
+			continue
+		}
+		if ours[name] = file; file != nil && last != nil {
+			asked = append(asked, checkout{name, b.entries[name], last})
+		}
+	}
+	same, err := b.checksOut(asked)
+	for _, name := range slices.Sorted(maps.Keys(ours)) {
+		if err == nil && !same[name] {
+			err = b.keepsOther(h, name, ours[name], "the branch has an older version of the sandbox, which has taken it back")
+		}
+	}
+	return err
+}
+
+// keepsOther leaves a file on the branch as it is there: what the workspace has now was there, and
+// the other one is the user's. If the version of the workspace came to the folder since, it may be
+// that the other one is an older one of the sandbox.
+func (b *branch) keepsOther(h *History, name string, ours *File, why string) (err error) {
 	last := h.Base[name]
-	if h.Home == nil || Same(last, h.Copy[name]) {
+	if h.Home == nil {
 		return nil
 	}
 	if b.home == nil {
@@ -237,10 +297,7 @@ func (b *branch) keepsOther(h *History, name string, ours *File) (err error) {
 		}
 	}
 	if Same(last, b.home[name]) {
-		b.unsure = append(b.unsure, decision{Outcome: Outcome{
-			Change: Change{Path: name, Before: ours, After: last}, Kind: Refused,
-			Why: "the branch had this version and has another one since, which may be an older one of the sandbox",
-		}, old: ours})
+		b.unsure = append(b.unsure, decision{Outcome: Outcome{Change: Change{Path: name, Before: ours, After: last}, Kind: Refused, Why: why}, old: ours})
 	}
 	return nil
 }

@@ -64,6 +64,41 @@ func TestAnOlderVersionOfTheSandboxOnABranchIsNamed(t *testing.T) {
 	}
 }
 
+// The same if the sandbox has gone back to what was copied: the branch has a version from in between.
+func TestAVersionOnABranchThatTheSandboxTookBackIsNamed(t *testing.T) {
+	first, two := tree{"a": "a\n", "b": "b\n"}, tree{"a": "two\n", "b": "b\n", "new": "n\n"}
+	for name, also := range map[string]tree{"": nil, "and back on the branch": first, "and otherwise by the user": {"a": "mine\n", "b": "b\n", "new": "mine\n"}} {
+		g := repo(t, first)
+		copied, in := g.head(), g.inside()
+		g.mustBranch(first, two)
+		if also != nil {
+			g.mustBranch(two, also)
+			if name == "and back on the branch" {
+				g.mustBranch(first, two) // the user wants it
+			}
+		}
+		in.commit("two", two)
+		in.commit("back", tree{"a": "a\n", "b": "b\n", "new": ""})
+		h := in.history(copied, first)
+		h.Copy = h.Base
+		h.Home = func() (map[string]*File, error) { return h.Base, nil }
+		out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if also != nil {
+			if len(out.Outcomes) > 0 || out.Commit == "" {
+				t.Errorf("%s: the outcome is %+v", name, out)
+			}
+			continue
+		}
+		if len(out.Outcomes) != 2 || out.Outcomes[0].Path != "a" || out.Outcomes[1].Path != "new" || out.Outcomes[0].Kind != Refused || out.Commit != "" {
+			t.Errorf("the outcome is %+v", out)
+		}
+		wantTree(t, "the branch", g.files("fix"), two)
+	}
+}
+
 // A version of another mode is another version.
 func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
 	first, work, run := tree{"a": "a\n", "b": "b\n"}, tree{"a": "work\n", "b": "b\n"}, tree{"a": "x:work\n", "b": "b\n"}
