@@ -204,9 +204,10 @@ type branch struct {
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.
 	anew map[string]bool
-	// first is git with the attributes of the commit that was copied in; nil if the sandbox has
-	// changed none.
-	first *git
+	// copied is the commit that was copied in if commits of the sandbox come, and first is git with
+	// its attributes, once that was needed.
+	copied string
+	first  *git
 	// objects reads objects of the own repository.
 	objects *objects
 	// pointers are the contents that the sandbox's commits name for git-lfs, with their paths.

@@ -36,35 +36,41 @@ func (c checkout) attributes() bool { return path.Base(c.name) == ".gitattribute
 const maxCheckouts = 1000
 
 // checksOut returns the names of the files that are what git writes of their entries, which are of
-// one tree. The attributes are those of the branch. If only attributes of the sandbox name the
-// filter, it is not run to see that: the entry may be the file.
-func (b *branch) checksOut(all []checkout) (same map[string]bool, err error) {
-	same = make(map[string]bool)
+// one tree. The attributes are those of the branch. A filter that the commit that was copied does not
+// name is not run to see that: only attributes of the sandbox may name it. Files of such filters are
+// untried.
+func (b *branch) checksOut(all []checkout) (same, untried map[string]bool, err error) {
+	same, untried = make(map[string]bool), make(map[string]bool)
 	all = slices.DeleteFunc(all, func(c checkout) bool { return c.entry.mode != c.file.Mode() || c.file.Link })
 	if len(all) == 0 {
-		return same, nil
+		return same, nil, nil
 	}
 	work, err := b.workTree("work", b.parent)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if b.first != nil {
+	if b.copied != "" {
+		if b.first == nil {
+			if b.first, err = b.workTree("first", b.copied); err != nil {
+				return nil, nil, err
+			}
+		}
 		filters, err := work.filters(b.paths(all))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		first, err := b.first.filters(b.paths(all))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		all = slices.DeleteFunc(all, func(c checkout) bool {
 			name := b.prefix + c.name
-			same[c.name] = filters[name] != first[name]
-			return same[c.name]
+			untried[c.name] = filters[name] != first[name]
+			return untried[c.name]
 		})
 	}
 	if err := b.agreed(work, b.paths(all)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Entries with attributes come last, because the index has them then.
 	slices.SortFunc(all, func(c, d checkout) int { return strings.Compare(c.name, d.name) })
@@ -73,11 +79,11 @@ func (b *branch) checksOut(all []checkout) (same map[string]bool, err error) {
 	for _, kind := range [][]checkout{others, all} {
 		for some := range slices.Chunk(kind, maxCheckouts) {
 			if err := b.write(work, some, same); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
-	return same, os.RemoveAll(work.dir)
+	return same, untried, os.RemoveAll(work.dir)
 }
 
 // paths lists files for git.

@@ -133,7 +133,7 @@ func TestLargeFilesOfACommitAreNotFetched(t *testing.T) {
 }
 
 // To write a file of a commit out, for a comparison, no filter runs that only attributes of the
-// sandbox name.
+// sandbox name, also if an earlier commit has brought them to the branch.
 func TestAttributesOfASandboxRunNoFilterToWriteItsObjects(t *testing.T) {
 	g := repo(t, tree{"a": "one\n"})
 	said := t.TempDir() + "/said"
@@ -141,18 +141,23 @@ func TestAttributesOfASandboxRunNoFilterToWriteItsObjects(t *testing.T) {
 	base := tree{"a": "one\nmine\n"} // not committed
 	base.write(t, g.dir)
 	copied, in := g.head(), g.inside()
-	in.commit("one", tree{".gitattributes": "a filter=case\n", "a": "of the sandbox\n"})
-	base.write(t, in.dir)
-	h := in.history(copied, base)
-	h.Copy = h.Base
-	if _, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(said); err == nil {
-		t.Errorf("the filter has read %q", text)
-	}
-	if got := g.files("fix")["a"]; got != "of the sandbox\n" {
-		t.Errorf("the branch has %q", got)
+	for _, text := range []string{"of the sandbox\n", "of the sandbox, two\n"} {
+		in.commit("one", tree{".gitattributes": "a filter=case\n", "a": text})
+		tree{"a": "one\nmine\n"}.write(t, in.dir)
+		h := in.history(copied, base)
+		h.Copy = in.history(copied, tree{"a": "one\nmine\n"}).Base
+		if _, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+			t.Fatal(err)
+		}
+		if read, err := os.ReadFile(said); err == nil {
+			t.Errorf("the filter has read %q", read)
+		}
+		if got := g.files("fix")["a"]; got != text {
+			t.Errorf("the branch has %q", got)
+		}
+		base = load(t, in.dir)
+		mine := strings.TrimSpace(g.must("", "commit-tree", "-m", "mine", "-p", "fix", "fix^{tree}")) // then it is joined
+		g.must("", "update-ref", "refs/heads/fix", mine)
 	}
 }
 

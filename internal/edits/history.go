@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -77,7 +76,7 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	if out.Rewritten = rewritten; len(all) == 0 || err != nil {
 		return err
 	}
-	b.own.limited = true
+	b.own.limited, b.copied = true, h.Copied
 	b.known = append(b.known, h.Copied)
 	changes, links, blobs, err := b.touched(h)
 	if err == nil {
@@ -345,11 +344,6 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(name string) bool { return path.Base(name) == ".gitattributes" }) {
-		if b.first, err = b.workTree("first", h.Copied); err != nil {
-			return nil, err
-		}
-	}
 	later := make(map[string]bool)
 	for name, two := range b.joins {
 		if _, differs := left[name]; !differs && !h.leftOut(name) {
@@ -426,8 +420,8 @@ func (b *branch) turnedBack(h *History, all map[string]twoEntries, later map[str
 			back[name] = d
 		}
 	}
-	same, err := b.checksOut(asked)
-	maps.DeleteFunc(back, func(name string, _ *decision) bool { return same[name] })
+	same, untried, err := b.checksOut(asked)
+	maps.DeleteFunc(back, func(name string, _ *decision) bool { return same[name] || untried[name] })
 	return back, err
 }
 

@@ -222,7 +222,14 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 			said[name] = twoEntries{own.was, two.tip}
 		}
 	}
-	same, err := b.checksOut(asked)
+	same, untried, err := b.checksOut(asked)
+	for _, c := range asked {
+		if err == nil && untried[c.name] { // what went to branches only may be on this one
+			var home *File
+			home, err = b.atHome(h, c.name)
+			same[c.name] = !Same(c.file, home)
+		}
+	}
 	maps.DeleteFunc(ours, func(name string, _ *File) bool { return same[name] })
 	maps.DeleteFunc(said, func(name string, _ twoEntries) bool { return same[name] })
 	return ours, said, err
@@ -274,7 +281,7 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 			asked = append(asked, checkout{name, b.entries[name], last})
 		}
 	}
-	same, err := b.checksOut(asked)
+	same, _, err := b.checksOut(asked)
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
 		if err == nil && !same[name] {
 			err = b.keepsOther(h, name, ours[name], "the branch has an older version of the sandbox, which has taken it back")
@@ -286,20 +293,28 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 // keepsOther leaves a file on the branch as it is there: what the workspace has now was there, and
 // the other one is the user's. If the version of the workspace came to the folder since, it may be
 // that the other one is an older one of the sandbox.
-func (b *branch) keepsOther(h *History, name string, ours *File, why string) (err error) {
+func (b *branch) keepsOther(h *History, name string, ours *File, why string) error {
 	last := h.Base[name]
 	if h.Home == nil {
 		return nil
 	}
-	if b.home == nil {
-		if b.home, err = h.Home(); err != nil {
-			return err
-		}
-	}
-	if Same(last, b.home[name]) {
+	if home, err := b.atHome(h, name); err != nil {
+		return err
+	} else if Same(last, home) {
 		b.unsure = append(b.unsure, decision{Outcome: Outcome{Change: Change{Path: name, Before: ours, After: last}, Kind: Refused, Why: why}, old: ours})
 	}
 	return nil
+}
+
+// atHome is the version of a file that was copied or has come to the folder.
+func (b *branch) atHome(h *History, name string) (f *File, err error) {
+	if h.Home == nil {
+		return h.Copy[name], nil
+	}
+	if b.home == nil {
+		b.home, err = h.Home()
+	}
+	return b.home[name], err
 }
 
 // stage stores the content of an entry where changes have theirs.
