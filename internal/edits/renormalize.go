@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -45,16 +46,53 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 			tips[name] = two.tip.object
 		}
 	}
-	var list strings.Builder
-	for name := range tips {
-		list.WriteString(name + "\x00")
-	}
-	stored, err := b.stored(&with, h.Tip, list.String())
-	if status(err) > 0 {
-		return nil // a filter cannot store one
+	names := slices.Collect(maps.Keys(tips))
+	stored, err := b.stored(&with, h.Tip, listed(names))
+	if status(err) > 0 { // a filter cannot store one
+		stored, err = b.storedApart(&with, h.Tip, names)
 	}
 	for name, object := range tips {
 		b.anew[name] = stored[name] == object
 	}
 	return err
+}
+
+// storedApart is stored for each filter and encoding apart. It leaves out the files of those that
+// fail.
+func (b *branch) storedApart(with *git, commit string, names []string) (map[string]string, error) {
+	out, err := with.run(strings.NewReader(listed(names)), "check-attr", "--cached", "-z", "--stdin", "filter", "working-tree-encoding")
+	if err != nil {
+		return nil, err
+	}
+	by, alike := make(map[string]string), make(map[string][]string)
+	words := strings.Split(string(out), "\x00")
+	for i := 2; i < len(words); i += 3 {
+		by[words[i-2]] += words[i] + "\x00"
+	}
+	for _, name := range names {
+		alike[by[name]] = append(alike[by[name]], name)
+	}
+	all := make(map[string]string)
+	for _, some := range alike {
+		stored, err := b.stored(with, commit, listed(some))
+		if status(err) > 0 {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range some {
+			all[name] = stored[name]
+		}
+	}
+	return all, nil
+}
+
+// listed lists paths for git.
+func listed(names []string) string {
+	var list strings.Builder
+	for _, name := range names {
+		list.WriteString(name + "\x00")
+	}
+	return list.String()
 }

@@ -34,3 +34,24 @@ func TestACommitThatStoresFilesAnewStays(t *testing.T) {
 		wantTree(t, "the branch", g.files("fix"), want)
 	}
 }
+
+// A filter that fails, as one that this machine has not, says nothing about other files.
+func TestAFilterThatFailsTakesNoOtherFileBack(t *testing.T) {
+	base := tree{"a": "1\r\n2\r\n", "b": "1\r\n", "c.bin": "binary\n", "d.txt": "d\n"}
+	g := repo(t, base)
+	copied, in := g.head(), g.inside()
+	settingsOfUser(t, "[filter \"lost\"]\n\tclean = /nonexistent\n\trequired = true\n[filter \"case\"]\n\tclean = tr a-z A-Z\n\trequired = true\n")
+	tree{".gitattributes": "* text\n*.bin -text filter=lost\n*.txt filter=case\n"}.write(t, in.dir)
+	in.must("", "add", ".gitattributes")
+	in.must("", "-c", "filter.lost.clean=sed s/^/P/", "-c", "filter.case.clean=tr a-z A-Z", "add", "--renormalize", ".")
+	in.must("", "commit", "-q", "-m", "inside")
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		t.Fatalf("%v: %+v", err, out.Outcomes)
+	}
+	got := g.files("fix")
+	delete(got, ".gitattributes")
+	wantTree(t, "the branch", got, tree{"a": "1\n2\n", "b": "1\n", "c.bin": "binary\n", "d.txt": "D\n"})
+}
