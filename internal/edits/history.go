@@ -80,7 +80,7 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	b.known = append(b.known, h.Copied)
 	changes, links, blobs, err := b.touched(h)
 	if err == nil {
-		b.pointers, err = b.pointersOf(blobs)
+		b.pointers, err = b.pointersOf(h, blobs)
 	}
 	if err == nil {
 		err = h.Agree(changes)

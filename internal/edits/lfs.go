@@ -17,9 +17,9 @@ const minPointer, maxPointer = 120, 200
 var lfsPointer = regexp.MustCompile(`^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize [0-9]+\n$`)
 
 // pointersOf returns the ids of the contents that objects of commits name for git-lfs, with their
-// paths. paths are those of the objects. What the repository has is not the sandbox's: its contents
-// are where they were.
-func (b *branch) pointersOf(paths map[string]string) (map[string]string, error) {
+// paths. paths are those of the objects. What references of the repository have is not the sandbox's:
+// its contents are where they were.
+func (b *branch) pointersOf(h *History, paths map[string]string) (map[string]string, error) {
 	if len(paths) == 0 {
 		return nil, nil
 	}
@@ -43,9 +43,18 @@ func (b *branch) pointersOf(paths map[string]string) (map[string]string, error) 
 		has[strings.TrimSpace(line)] = true // "OBJECT missing" is none
 	}
 	found := make(map[string]string)
+	var fresh map[string]bool
 	for line := range strings.Lines(string(out)) {
 		object, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if size, err := strconv.Atoi(text); err != nil || has[object] || size < minPointer || size > maxPointer {
+		if size, err := strconv.Atoi(text); err != nil || size < minPointer || size > maxPointer {
+			continue
+		}
+		if has[object] && fresh == nil { // maybe by an earlier call, whose branch is gone
+			if fresh, err = b.unnamed(h); err != nil {
+				return nil, err
+			}
+		}
+		if has[object] && !fresh[object] {
 			continue
 		}
 		content, err := b.objects.content(object, maxPointer)
@@ -57,6 +66,30 @@ func (b *branch) pointersOf(paths map[string]string) (map[string]string, error) 
 		}
 	}
 	return found, nil
+}
+
+// unnamed returns the objects of the sandbox's commits that no reference of the target has.
+func (b *branch) unnamed(h *History) (map[string]bool, error) {
+	head, err := b.commitOf("HEAD")
+	if err != nil {
+		return nil, err
+	}
+	revs := h.Tip + "\n^" + h.Copied + "\n"
+	if head != "" {
+		revs += "^" + head + "\n"
+	}
+	refs, err := b.refs.run(nil, "for-each-ref", "--format=^%(objectname)")
+	if err != nil {
+		return nil, err
+	}
+	g := *b.own
+	g.bounded, g.limited, g.memory = true, true, listMemory
+	out, err := g.run(strings.NewReader(revs+string(refs)), "rev-list", "--objects", "--no-object-names", "--ignore-missing", "--stdin")
+	all := make(map[string]bool)
+	for object := range strings.FieldsSeq(string(out)) {
+		all[object] = true
+	}
+	return all, err
 }
 
 // leftInLFS returns the paths whose contents the storage of git-lfs does not have.
