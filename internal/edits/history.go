@@ -373,8 +373,8 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	}
 	maps.DeleteFunc(left, func(name string, two twoEntries) bool { return known[name] || h.apart(name, two) })
 	back, err := b.turnedBack(h, left, later)
-	for _, d := range back {
-		decisions = append(decisions, *d)
+	for _, name := range slices.Sorted(maps.Keys(back)) {
+		decisions = append(decisions, *back[name])
 	}
 	return decisions, err
 }
