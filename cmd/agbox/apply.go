@@ -45,12 +45,13 @@ What was brought back no longer counts as changed: the next "agbox diff" shows o
 is new. If agbox is killed, the folder is as before, or each file is as before or as after,
 and the next "agbox apply" completes the work and says so.
 
-With --branch, the work becomes a commit on a branch of the folder's git repository, at
-HEAD or on top of the branch if it exists. Commits that the sandbox made on top of the one
-that was copied come as they are, after checks, and what is not committed as one more; if
-the branch has other commits, that one joins both. --squash makes one commit of all, and so
-do PATHs, or a history that the sandbox has rewritten. The files and the index stay as they are. If
-there are conflicts, no commit is made. The branch gets what git stores of a file, with ends
+With --branch, the work becomes a commit on a branch of the folder's git repository, on top of
+the branch, or of HEAD if it is new. Commits that the sandbox made on top of the one that was
+copied come as they are, after checks, and what is not committed as one more. Then a new branch
+is what the sandbox has, without what HEAD has got since; if the branch has other commits, one
+more joins both. --squash makes one commit of all, and so do PATHs, or a history that the
+sandbox has rewritten. The files and the index stay as they are. If there are conflicts,
+no commit is made. The branch gets what git stores of a file, with ends
 of lines and filters such as git-lfs as you have set them up. A filter that only the settings
 of the repository define needs --yes-executable. Changed files that git ignores or does not
 track stay out of the branch, and are named. "agbox diff" and "agbox rm" then count the work as

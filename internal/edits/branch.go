@@ -18,7 +18,8 @@ import (
 type BranchOptions struct {
 	// Folder is in the work tree of a repository.
 	Folder string
-	// Branch is made at HEAD if it does not exist. Otherwise the commit is on top of it.
+	// Branch is made at HEAD if it does not exist, or with the commits of History on top of the
+	// one that was copied. Otherwise the commit is on top of it.
 	Branch, Message string
 	// Label is the name of the sandbox in markers.
 	Label string
