@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -326,7 +327,7 @@ func (s *stage) content(a Advanced) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close() // only read
-	return readAll(file)
+	return io.ReadAll(file)
 }
 
 // AdvanceAll returns all files of changes for the base of their sandbox.

@@ -191,7 +191,3 @@ func (f *folder) filesIn(dir string, most int) ([]string, error) {
 	}
 	return all, err
 }
-
-func openedDir(fd int, name string) *os.File { return os.NewFile(uintptr(fd), name) }
-
-func readAll(r io.Reader) ([]byte, error) { return io.ReadAll(r) }

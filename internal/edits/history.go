@@ -264,32 +264,23 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 		return nil, nil, nil, err
 	}
 	blobs, b.made = make(map[string]string), make(map[string]map[treeEntry]bool)
-	words := strings.Split(string(out), "\x00")
-	for i := 0; i+1 < len(words); i += 2 {
-		meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
-		if len(meta) != 5 {
-			return nil, nil, nil, fmt.Errorf("git log named a change as %q", words[i])
-		}
-		mode, object := meta[1], meta[3]
-		var made treeEntry
-		if mode != "000000" {
-			made = treeEntry{mode, object}
-		}
-		if b.made[name][made] {
-			continue
+	err = eachChange(out, func(name string, two twoEntries) error {
+		mode, object := two.tip.mode, two.tip.object
+		if b.made[name][two.tip] {
+			return nil
 		}
 		if b.made[name] == nil {
 			b.made[name] = make(map[treeEntry]bool)
 		}
-		b.made[name][made] = true
+		b.made[name][two.tip] = true
 		c := Change{Path: name, Before: &File{}}
 		switch mode {
-		case "000000":
+		case "":
 		case "160000":
 			c.Path, c.After = name+"/.git", &File{} // a repository of its own
 		default:
 			c.After = &File{Executable: mode == "100755", Link: mode == "120000"}
-			if meta[0] == "000000" {
+			if two.was.object == "" {
 				c.Before = nil
 			}
 			if !c.After.Link {
@@ -299,31 +290,27 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 		if mode == "120000" {
 			to, err := b.objects.content(object, maxLink)
 			if err != nil {
-				return nil, nil, nil, err
+				return err
 			}
 			links = append(links, Link{name, string(to)})
 		}
 		changes = append(changes, c)
-	}
-	return changes, links, blobs, nil
+		return nil
+	})
+	return changes, links, blobs, err
 }
 
 // twoEntries are what an earlier commit and the tip have of a path; without an object if there is
 // none.
 type twoEntries struct{ was, tip treeEntry }
 
-// differing returns the paths in which the tip differs from an earlier commit.
-func (b *branch) differing(from, tip string) (map[string]twoEntries, error) {
-	out, err := b.list("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, tip)
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[string]twoEntries)
+// eachChange calls do with the files that git prints with --raw -z.
+func eachChange(out []byte, do func(name string, two twoEntries) error) error {
 	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
-		meta := strings.Fields(strings.TrimPrefix(words[i], ":"))
+		meta := strings.Fields(strings.TrimLeft(words[i], "\n:"))
 		if len(meta) != 5 {
-			return nil, fmt.Errorf("git diff-tree named a change as %q", words[i])
+			return &HistoryError{fmt.Errorf("git named a change as %q", words[i])}
 		}
 		var two twoEntries
 		if meta[0] != "000000" {
@@ -332,9 +319,24 @@ func (b *branch) differing(from, tip string) (map[string]twoEntries, error) {
 		if meta[1] != "000000" {
 			two.tip = treeEntry{meta[1], meta[3]}
 		}
-		all[words[i+1]] = two
+		if err := do(words[i+1], two); err != nil {
+			return err
+		}
 	}
-	return all, nil
+	return nil
+}
+
+// differing returns the paths in which the tip differs from an earlier commit.
+func (b *branch) differing(from, tip string) (map[string]twoEntries, error) {
+	out, err := b.list("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, tip)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]twoEntries)
+	return all, eachChange(out, func(name string, two twoEntries) error {
+		all[name] = two
+		return nil
+	})
 }
 
 // exactly makes the tree of the tip what the workspace has, in the files that the commits have

@@ -64,23 +64,18 @@ func (b *branch) versions(below string, names []string) error {
 		if err != nil {
 			return err
 		}
-		words := strings.Split(string(out), "\x00")
-		for i := 0; i+1 < len(words); i += 2 {
-			meta, name := strings.Fields(strings.TrimLeft(words[i], "\n:")), words[i+1]
-			if len(meta) != 5 {
-				return fmt.Errorf("git log named a change as %q", words[i])
-			}
+		err = eachChange(out, func(name string, two twoEntries) error {
 			if _, is := slices.BinarySearch(some, name); !is {
-				continue // below a path that is a file on the other side
-			}
-			had := treeEntry{meta[1], meta[3]}
-			if meta[4] == "D" {
-				had = treeEntry{}
+				return nil // below a path that is a file on the other side
 			}
 			if b.had[name] == nil {
 				b.had[name] = make(map[treeEntry]bool)
 			}
-			b.had[name][had] = true
+			b.had[name][two.tip] = true
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -202,7 +202,7 @@ func (f *folder) clear(name string) error {
 		return err
 	}
 	names, err := func() ([]string, error) {
-		d := openedDir(fd, name)
+		d := os.NewFile(uintptr(fd), name)
 		defer d.Close() // only read
 		return d.Readdirnames(-1)
 	}()

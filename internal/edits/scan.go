@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -129,7 +130,7 @@ func (w *scanning) files(dir string) (below []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := openedDir(fd, dir)
+	d := os.NewFile(uintptr(fd), dir)
 	defer d.Close() // only read
 	inTree := dir
 	if dir == "." {
@@ -261,7 +262,7 @@ func ReadFile(dir, name string) (*File, []byte, error) {
 		}
 		defer file.Close() // only read
 		out.Executable = st.Mode&0o100 != 0
-		content, err = readAll(file)
+		content, err = io.ReadAll(file)
 		return err
 	})
 	out.Size, out.Sum = int64(len(content)), sha256.Sum256(content)
