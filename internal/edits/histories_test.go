@@ -123,6 +123,8 @@ type twigs struct {
 	next        int
 	// alone means that only the sandbox edits.
 	alone bool
+	// madeAnew are files of the copy that the sandbox has removed once.
+	madeAnew map[string]bool
 	// cutInside and cutHome are the lines that the sandbox, and the user on the branch, have taken out.
 	cutInside, cutHome map[string]bool
 	log                []string
@@ -130,7 +132,7 @@ type twigs struct {
 
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
-	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), cutInside: make(map[string]bool), cutHome: make(map[string]bool)}
+	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), cutInside: make(map[string]bool), cutHome: make(map[string]bool), madeAnew: make(map[string]bool)}
 	files := tree{".gitignore": "*.o\n"}
 	for n := range 4 {
 		files[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = w.write("u", strings.Join([]string{w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b")}, ""))
@@ -183,6 +185,14 @@ func (w *twigs) settle(files tree) {
 	w.home.must("", "add", "-A")
 	w.home.must("", "commit", "-q", "-m", "second")
 	w.copied = w.home.head()
+	if !w.form.modes {
+		return
+	}
+	for name := range files {
+		if err := os.Chmod(filepath.Join(w.home.dir, name), 0o755); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 // write is a text as a side writes it.
@@ -278,7 +288,8 @@ func (w *twigs) change(tr tree, by string) tree {
 // rewrite makes the files of a work tree those of a tree.
 func (w *twigs) rewrite(g repository, to tree) {
 	w.t.Helper()
-	for name, text := range w.load(g) {
+	before := w.load(g)
+	for name, text := range before {
 		if to[name] != text {
 			if err := os.Remove(filepath.Join(g.dir, name)); err != nil {
 				w.t.Fatal(err)
@@ -287,6 +298,9 @@ func (w *twigs) rewrite(g repository, to tree) {
 	}
 	for name, text := range to {
 		if _, err := os.Lstat(filepath.Join(g.dir, name)); err != nil {
+			if strings.HasPrefix(before[name], "x:") {
+				text = "x:" + content(text)
+			}
 			tree{name: text}.write(w.t, g.dir)
 		}
 	}
@@ -309,6 +323,11 @@ func (w *twigs) act() {
 		}
 		w.rewrite(w.in, after)
 		cut(w.cutInside, before, after)
+		for name := range w.start {
+			if after[name] == "" {
+				w.madeAnew[name] = true
+			}
+		}
 		w.say("edit", "inside: %s", changed(before, after))
 	case n < 9:
 		args := []string{"add", "-A"}
@@ -413,6 +432,11 @@ func (w *twigs) status() string {
 // inside. What was left out of the copy is missing inside.
 func (w *twigs) wholeInside() bool {
 	w.t.Helper()
+	for name, text := range w.load(w.in) {
+		if strings.HasPrefix(text, "x:") && !strings.HasPrefix(w.base[name], "x:") {
+			return false // git inside does not look at that
+		}
+	}
 	return w.start["d/f1"] != "" && (w.form.user == "" || w.in.config == w.home.config) && w.in.must("", "status", "--porcelain") == ""
 }
 
@@ -506,6 +530,13 @@ func (w *twigs) bring(squash bool) {
 	for name, text := range inside {
 		if first[name] == "" && work[name] == w.start[name] {
 			maps.Copy(forced, linesOf(tree{name: text}))
+		}
+	}
+	if w.form.modes && w.exists() {
+		for name := range strings.FieldsSeq(w.home.executables("fix")) {
+			if strings.HasPrefix(w.start[name], "x:") && !w.madeAnew[name] {
+				w.t.Errorf("%s is executable on the branch, and nobody made it so", name)
+			}
 		}
 	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}

@@ -14,6 +14,8 @@ type form struct {
 	work []func(string) string
 	// stored is what git stores; nil if that changes on the way.
 	stored func(string) string
+	// modes means that all files of the folder are executable, and none in git.
+	modes bool
 }
 
 func same(text string) string { return text }
@@ -42,6 +44,7 @@ var forms = []form{
 		attributes: allCase, work: []func(string) string{same}, stored: strings.ToUpper,
 	},
 	{name: "encoding", attributes: "* working-tree-encoding=UTF-16LE-BOM\n.git* -working-tree-encoding\n", work: []func(string) string{utf16}, stored: same},
+	{name: "modes", repository: []string{"core.fileMode=false"}, work: []func(string) string{same}, stored: same, modes: true},
 	{name: "auto later", later: "* text=auto\n", work: []func(string) string{same, crlf}},
 	{name: "text later", later: "* text\n", work: []func(string) string{crlf, same}},
 	{name: "filter later", user: upperCase + "\trequired\n", later: allCase, work: []func(string) string{same}},
