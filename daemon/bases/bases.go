@@ -20,7 +20,6 @@ package bases
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,9 +257,16 @@ func write(dir string, base *storev1.WorkspaceBase) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(raw)
-	err = cmp.Or(err, file.Sync(), file.Close(), os.Rename(name+".new", name))
-	return cmp.Or(err, syncDir(dir))
+	if _, err = file.Write(raw); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return syncDir(dir)
 }
 
 func syncDir(dir string) error {

@@ -364,3 +364,34 @@ func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {
 		}
 	}
 }
+
+func TestABaseStaysAsItWasIfTheDiskIsFull(t *testing.T) {
+	source, dir := folder(t, map[string]string{"a": "1"}), filepath.Join(t.TempDir(), "base")
+	record(t, source, dir)
+	index := filepath.Join(dir, indexName)
+	if err := os.Symlink("/dev/full", index+".new"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Begin(t.Context(), dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Replace("a", false, false)
+	a.Content([]byte("2"))
+	if err := a.Commit(); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("Commit returned %v", err)
+	}
+	if now, err := os.Lstat(index); err != nil || !now.Mode().IsRegular() {
+		t.Fatalf("the index is %v, %v", now, err)
+	}
+	same(t, contents(t, dir), map[string]string{"a": "1"})
+	if a, err = Begin(t.Context(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	a.Replace("a", false, false)
+	a.Content([]byte("3"))
+	if err := a.Commit(); err != nil {
+		t.Error(err)
+	}
+	same(t, contents(t, dir), map[string]string{"a": "3"})
+}
