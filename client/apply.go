@@ -89,8 +89,8 @@ type AppliedWork struct {
 	// LFS are the files of which Commits have versions whose content git-lfs has inside only: it
 	// goes with the sandbox.
 	LFS []string
-	// Rewritten is set if the sandbox has commits, but not on top of the one that was copied in:
-	// there is one commit of all.
+	// Rewritten is set if the sandbox has commits, but not on top of one that was copied in, and
+	// that the folder's repository has: there is one commit of all.
 	Rewritten bool
 	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
 	// killed. Nothing in it is used.
@@ -207,14 +207,15 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
 	tip, err := c.tip(ctx, id, from)
 	if err != nil && (commits || ctx.Err() != nil) { // files come without them
-		return nil, nil, err
+		return nil, nil, squashed(err)
 	}
-	commits = commits && tip != ""
+	alone := commits && tip != "" && from.head == ""
+	commits = commits && tip != "" && !alone
 	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, commits)
 	if err != nil {
 		return nil, nil, err
 	}
-	w.tip = tip
+	w.tip, w.alone = tip, alone && tip != w.brought
 	if commits {
 		history = c.history(ctx, id, w)
 		if err = c.copied(ctx, id, w, history); err != nil {
@@ -226,6 +227,14 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 		w.Changes = edits.Renames(w.Changes)
 	}
 	return w, history, nil
+}
+
+// squashed adds to an error about the repository of a sandbox how its files come.
+func squashed(err error) error {
+	if own := new(Error); errors.As(err, &own) && own.Code == codes.FailedPrecondition && own.Reason == "" {
+		return &Error{Code: own.Code, Message: own.Message + " --squash makes one commit of its files."}
+	}
+	return err
 }
 
 // allCame reports whether nothing of the commits of the sandbox is left in it.

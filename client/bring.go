@@ -89,7 +89,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 		},
 	})
 	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
-	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten
+	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
 	done.has = out.Has
 	done.NoBranch = !b.o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err

@@ -3,6 +3,7 @@ package client
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/gitignore"
 )
 
 const (
@@ -25,10 +27,10 @@ const (
 	maxPackedRefs = 16 << 20
 )
 
-var (
-	isCommit = regexp.MustCompile("^([0-9a-f]{40}|[0-9a-f]{64})$").MatchString
-	isBranch = regexp.MustCompile(`^refs/heads/[^\x00-\x20]+$`).MatchString
-)
+var isBranch = regexp.MustCompile(`^refs/heads/[^\x00-\x20]+$`).MatchString
+
+// errReferences is the error for references that a client does not read.
+var errReferences = &Error{Code: codes.FailedPrecondition, Message: "The references of git in the sandbox are not the files that agbox reads."}
 
 // origin returns from where a workspace was copied, without what has changed.
 func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err error) {
@@ -50,79 +52,128 @@ func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err err
 	return w, err
 }
 
-// BranchCommit is the newest commit of a branch of a sandbox.
+// BranchCommit is the newest commit of a branch of a sandbox, or an entry of its stash.
 type BranchCommit struct {
-	// Branch is the short name. It comes from the sandbox, and is empty for what HEAD names.
+	// Branch is the short name. It comes from the sandbox, and is empty for what HEAD names and
+	// for the stash.
 	Branch, Commit string
+	// Stash is set for an entry of the stash.
+	Stash bool
 }
 
 // NewCommits returns the newest commit of HEAD and of each other branch of the repository in a
-// workspace, HEAD first. w is what Work has returned of it. It leaves out what the folder's
-// repository has, what was copied in, what another one has named, and up to which commit
-// ApplyWork has brought all commits or all work. An error comes with those that were found.
+// workspace, HEAD first, and then its stash. w is what Work has returned of it. It leaves out what
+// the folder's repository has, what was copied in, what another one has named, and up to which
+// commit ApplyWork has brought all commits or all work. An error comes with those that were found.
 func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]BranchCommit, error) {
-	if w.head == "" {
-		return nil, nil
-	}
 	tip, failed := c.tip(ctx, sandbox, w)
-	branches, err := c.branches(ctx, sandbox, w)
+	others, err := c.otherCommits(ctx, sandbox, w)
 	seen := map[string]bool{"": true, w.head: true, w.brought: true}
 	var all []BranchCommit
-	for _, one := range append([]BranchCommit{{Commit: tip}}, branches...) {
+	for _, one := range append([]BranchCommit{{Commit: tip}}, others...) {
 		if !seen[one.Commit] {
 			seen[one.Commit] = true
 			all = append(all, one)
 		}
 	}
-	if err = errors.Join(failed, err); len(all) == 0 {
+	if err = cmp.Or(failed, err); len(all) == 0 {
 		return nil, err
 	}
-	had, failed := within(ctx, func() (map[string]bool, error) {
-		return edits.HasCommits(ctx, w.Source, slices.Sorted(maps.Keys(seen)))
-	})
+	had, failed := within(ctx, func() (map[BranchCommit]bool, error) { return w.known(ctx, all) })
 	if failed != nil && ctx.Err() != nil {
 		return all, ctx.Err()
 	}
 	// A folder that has no repository any more has none of them.
-	return slices.DeleteFunc(all, func(one BranchCommit) bool { return had[one.Commit] }), err
+	return slices.DeleteFunc(all, func(one BranchCommit) bool { return had[one] }), err
 }
 
-// branches returns the branches of the repository in a workspace, sorted.
-func (c *Client) branches(ctx context.Context, sandboxID string, w *Work) ([]BranchCommit, error) {
-	all := make(map[string]string)
-	packed, err := c.readRef(ctx, sandboxID, w, "packed-refs", maxPackedRefs)
+// known returns what the folder's repository has. Of the stash it has also what it has not removed
+// yet: its references name only the newest entry.
+func (w *Work) known(ctx context.Context, all []BranchCommit) (map[BranchCommit]bool, error) {
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i] = one.Commit
+	}
+	named, err := edits.HasCommits(ctx, w.Source, names)
 	if err != nil {
 		return nil, err
 	}
+	stored, err := edits.StoresCommits(ctx, w.Source, names)
+	had := make(map[BranchCommit]bool)
+	for _, one := range all {
+		had[one] = named[one.Commit] || one.Stash && stored[one.Commit]
+	}
+	return had, err
+}
+
+// otherCommits returns the branches of the repository in a workspace, sorted, and then its stash,
+// newest first. An error comes with those that were found.
+func (c *Client) otherCommits(ctx context.Context, sandboxID string, w *Work) ([]BranchCommit, error) {
+	text, err := c.readRef(ctx, sandboxID, w, "packed-refs", maxPackedRefs)
+	if err != nil {
+		return nil, err
+	}
+	packed := gitignore.Packed(text)
+	branches, failed := c.branches(ctx, sandboxID, w, packed)
+	stash, err := c.stash(ctx, sandboxID, w, packed)
+	return append(branches, stash...), cmp.Or(failed, err)
+}
+
+func (c *Client) branches(ctx context.Context, sandboxID string, w *Work, packed map[string]string) ([]BranchCommit, error) {
+	all := make(map[string]string)
 	add := func(name, commit string) {
-		if isBranch(name) && isCommit(commit) {
+		if isBranch(name) && gitignore.IsCommit(commit) {
 			all[strings.TrimPrefix(name, "refs/heads/")] = commit
 		}
 	}
-	for line := range strings.Lines(packed) {
-		at, of, _ := strings.Cut(strings.TrimSpace(line), " ")
-		add(of, at)
+	for name, commit := range packed {
+		add(name, commit)
 	}
 	archive := &atMost{left: maxPackedRefs}
-	err = c.ReadArchive(ctx, sandboxID, w.Target+"/.git/refs/heads", "heads", archive, CopyOptions{})
+	err := c.ReadArchive(ctx, sandboxID, w.Target+"/.git/refs/heads", "heads", archive, CopyOptions{})
 	if err != nil && !isNoFile(err) {
 		return nil, err
 	}
+	err = nil
 	for files := tar.NewReader(&archive.Buffer); ; {
-		h, err := files.Next()
-		if err != nil {
+		h, failed := files.Next()
+		if failed != nil {
 			break // the end, or an archive that ends early: what is in it counts
 		}
-		text, err := io.ReadAll(io.LimitReader(files, maxHead))
-		if err == nil && h.Typeflag == tar.TypeReg {
+		text, failed := io.ReadAll(io.LimitReader(files, maxHead))
+		switch {
+		case h.Typeflag == tar.TypeSymlink:
+			err = errReferences
+		case failed == nil && h.Typeflag == tar.TypeReg:
 			add("refs/"+h.Name, strings.TrimSpace(string(text)))
 		}
 	}
 	var out []BranchCommit
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, BranchCommit{name, all[name]})
+		out = append(out, BranchCommit{Branch: name, Commit: all[name]})
 	}
-	return out, nil
+	return out, err
+}
+
+// stash returns the entries of the stash: its reference is the newest one, and the others are in
+// the log of that.
+func (c *Client) stash(ctx context.Context, sandboxID string, w *Work, packed map[string]string) ([]BranchCommit, error) {
+	const name = "refs/stash"
+	newest, err := c.readRef(ctx, sandboxID, w, name, maxHead)
+	if newest = cmp.Or(newest, packed[name]); newest == "" || err != nil {
+		return nil, err
+	}
+	text, err := c.readRef(ctx, sandboxID, w, "logs/"+name, maxPackedRefs)
+	all := []BranchCommit{{Commit: newest, Stash: true}}
+	for _, line := range slices.Backward(strings.Split(text, "\n")) {
+		if words := strings.Fields(line); len(words) > 1 && words[1] != newest {
+			all = append(all, BranchCommit{Commit: words[1], Stash: true})
+		}
+	}
+	if slices.ContainsFunc(all, func(one BranchCommit) bool { return !gitignore.IsCommit(one.Commit) }) {
+		return nil, errReferences
+	}
+	return all, err
 }
 
 // readRef reads a file of references of the repository in a workspace; "" if there is none.
@@ -144,26 +195,16 @@ func isNoFile(err error) bool {
 // than was copied in. It must come before the comparison: what changes in between is then work
 // that is not committed.
 func (c *Client) tip(ctx context.Context, sandboxID string, w *Work) (string, error) {
-	if w.head == "" {
-		return "", nil
-	}
-	read := func(name string, most int) (string, error) { return c.readRef(ctx, sandboxID, w, name, most) }
-	tip, err := read("HEAD", maxHead)
-	if name, is := strings.CutPrefix(tip, "ref: "); is && err == nil {
-		if !isBranch(name) || slices.Contains(strings.Split(name, "/"), "..") {
-			return "", nil
+	tip, err := gitignore.HeadCommit(func(name string) (string, error) {
+		if name == "packed-refs" {
+			return c.readRef(ctx, sandboxID, w, name, maxPackedRefs)
 		}
-		if tip, err = read(name, maxHead); tip == "" && err == nil {
-			var packed string
-			packed, err = read("packed-refs", maxPackedRefs)
-			for line := range strings.Lines(packed) {
-				if at, of, _ := strings.Cut(strings.TrimSpace(line), " "); of == name {
-					tip = at
-				}
-			}
-		}
-	}
-	if !isCommit(tip) || tip == w.head || err != nil {
+		return c.readRef(ctx, sandboxID, w, name, maxHead)
+	})
+	switch {
+	case errors.Is(err, gitignore.ErrReferences):
+		return "", errReferences
+	case tip == w.head || err != nil:
 		return "", err
 	}
 	return tip, nil
@@ -213,8 +254,11 @@ func (c *Client) readOne(ctx context.Context, sandboxID, path string, most int) 
 	}
 	files := tar.NewReader(&archive.Buffer)
 	h, err := files.Next()
-	if err != nil || h.Typeflag != tar.TypeReg {
+	if err != nil || h.Typeflag == tar.TypeDir {
 		return "", nil //nolint:nilerr // an empty archive
+	}
+	if h.Typeflag != tar.TypeReg {
+		return "", errReferences
 	}
 	text, err := io.ReadAll(io.LimitReader(files, int64(most)))
 	return string(text), err

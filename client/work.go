@@ -40,6 +40,8 @@ type Work struct {
 	// head is the commit that was copied in; empty if there is none. tip is that of the sandbox
 	// since, if it was asked for before, and brought the one up to which all came home.
 	head, tip, brought string
+	// alone is set if the commits of the sandbox do not come to a branch because head is empty.
+	alone bool
 	// broughtBy is the commit of the folder's repository by which they came, branchCommits are
 	// those by which work went to branches, and lost those that no reference has any more.
 	broughtBy           string
@@ -53,6 +55,10 @@ type Work struct {
 	landed []WorkChange
 	left   []edits.Left
 }
+
+// Copied returns the commit that was copied in, on top of which commits come home. It is empty if
+// there was none.
+func (w *Work) Copied() string { return w.head }
 
 // Close removes the contents of the changes.
 func (w *Work) Close() {

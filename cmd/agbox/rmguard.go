@@ -26,21 +26,26 @@ type loss struct {
 	// work is part of a sentence about changes that were never brought back; empty if there
 	// are none. hidden is why they cannot be seen.
 	work, hidden string
-	// commits is part of a sentence about commits that were not brought back. others is set if
-	// some are not below HEAD, and unread if they cannot all be read.
-	commits        string
-	others, unread bool
+	// commits is part of a sentence about commits that were not brought back. head is set if
+	// HEAD has some, others if other branches have, unread if they cannot all be read, and alone
+	// if agbox brings none, because none was copied in.
+	commits                     string
+	head, others, unread, alone bool
+	// stash is part of a sentence about what was put aside by git stash.
+	stash string
 	// large is set if some are too large for "agbox apply".
 	large bool
 	// commands is part of a sentence about running commands besides the main command.
 	commands string
 }
 
-func (l loss) none() bool { return l.work == "" && l.commits == "" && l.commands == "" }
+func (l loss) none() bool {
+	return l.work == "" && l.commits == "" && l.stash == "" && l.commands == ""
+}
 
 // String is the end of a sentence.
 func (l loss) String() string {
-	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commits, l.commands}, func(s string) bool { return s == "" }), " and ")
+	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commits, l.stash, l.commands}, func(s string) bool { return s == "" }), " and ")
 }
 
 // home is the beginning of a sentence about what is known not to be brought home; empty if that
@@ -52,6 +57,9 @@ func (l loss) home() string {
 	}
 	if !l.unread && l.commits != "" {
 		all = append(all, l.commits)
+	}
+	if l.stash != "" {
+		all = append(all, l.stash)
 	}
 	return strings.Join(all, " and ")
 }
@@ -70,14 +78,16 @@ func (l loss) advice(sandbox string) string {
 	case l.work != "":
 		s = append(s, fmt.Sprintf("`agbox diff %s` shows the changes, `agbox apply %[1]s` brings them back.", sandbox))
 	}
-	if l.others {
-		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch BRANCH` goes to one of its branches.", sandbox))
-	}
 	switch {
+	case l.alone && (l.head || l.others):
+		s = append(s, fmt.Sprintf("`agbox exec %s -- git bundle create /tmp/all --all` and `agbox cp %[1]s:/tmp/all FILE` put the commits into a FILE from which git fetches.", sandbox))
 	case l.others:
-		s = append(s, fmt.Sprintf("Then `agbox apply %s --branch NAME` brings the commits.", sandbox))
-	case l.commits != "" && !l.unread:
+		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch BRANCH` goes to one of its branches. Then `agbox apply %[1]s --branch NAME` brings the commits.", sandbox))
+	case l.head && !l.unread:
 		s = append(s, fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits.", sandbox))
+	}
+	if l.stash != "" {
+		s = append(s, fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`.", sandbox))
 	}
 	if l.large {
 		s = append(s, "It says how files come that are too large.")
@@ -140,6 +150,7 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"
 	}
 	commits, err := c.NewCommits(look, h.GetSandboxId(), w)
+	l.alone = w.Copied() == ""
 	l.lostCommits(look, commits, err)
 	return l, ctx.Err()
 }
@@ -147,12 +158,20 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 // lostCommits notes the commits that were not brought back, and why not all of them are known.
 func (l *loss) lostCommits(look context.Context, all []client.BranchCommit, why error) {
 	var parts, others []string
+	stashes := 0
 	for _, one := range all {
-		if one.Branch == "" {
+		switch {
+		case one.Stash:
+			stashes++
+		case one.Branch == "":
+			l.head = true
 			parts = append(parts, fmt.Sprintf("its commits up to %.12s", one.Commit))
-		} else {
+		default:
 			others = append(others, fmt.Sprintf("%s up to %.12s", printable(one.Branch), one.Commit))
 		}
+	}
+	if stashes > 0 {
+		l.stash = plural(stashes, "stash", "stashes") + " of git"
 	}
 	if l.others = len(others) > 0; l.others {
 		parts = append(parts, "commits of "+plural(len(others), "other branch", "other branches")+" ("+some(others)+")")

@@ -175,7 +175,10 @@ func (o *runOptions) tellOfLoss(ctx context.Context, a *app, c *client.Client, i
 	}
 	if lost, err := lostWork(ctx, c, out.GetSandbox()); err == nil && !lost.none() {
 		how := "`agbox apply`"
-		if lost.commits != "" {
+		switch {
+		case lost.commits != "" && lost.alone:
+			how += ", for commits a bundle of git,"
+		case lost.commits != "":
 			how += ", for commits with --branch,"
 		}
 		a.say("--rm removes the sandbox with %s. Without --rm, %s could bring that back.", lost, how)

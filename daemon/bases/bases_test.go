@@ -346,11 +346,12 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 }
 
 func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {
-	one, two := strings.Repeat("1a", 20), strings.Repeat("2b", 32)
+	one, two, three := strings.Repeat("1a", 20), strings.Repeat("2b", 32), strings.Repeat("3c", 20)
 	for name, files := range map[string]map[string]string{
-		one: {".git/HEAD": "ref: refs/heads/a/b\n", ".git/refs/heads/a/b": one + "\n", ".git/packed-refs": two + " refs/heads/a/b\n"},
-		two: {".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack-refs\n" + one + " refs/heads/other\n" + two + " refs/heads/main\n"},
-		"":  {".git/HEAD": "ref: refs/heads/unborn\n", ".git/packed-refs": one + " refs/heads/other\n", "sub/.git/HEAD": one + "\n"},
+		one:   {".git/HEAD": "ref: refs/heads/a/b\n", ".git/refs/heads/a/b": one + "\n", ".git/packed-refs": two + " refs/heads/a/b\n"},
+		two:   {".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack-refs\n" + one + " refs/heads/other\n" + two + " refs/heads/main\n"},
+		three: {".git/HEAD": "ref: refs/heads/alias\n", ".git/refs/heads/alias": "ref: refs/heads/main\n", ".git/refs/heads/main": three + "\n"},
+		"":    {".git/HEAD": "ref: refs/heads/unborn\n", ".git/packed-refs": one + " refs/heads/other\n", "sub/.git/HEAD": one + "\n"},
 	} {
 		dir := filepath.Join(t.TempDir(), "base")
 		record(t, folder(t, files), dir)

@@ -1,8 +1,9 @@
 package bases
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/agbox/agbox/internal/gitignore"
 )
 
 // refs reads references of git while a workspace is packed.
@@ -33,27 +34,13 @@ func (r *refs) add(data []byte) {
 	}
 }
 
-var isCommit = regexp.MustCompile("^([0-9a-f]{40}|[0-9a-f]{64})$").MatchString
-
 // head returns the commit that HEAD names, or "".
 func (r *refs) head() string {
-	text := func(name string) string {
+	commit, _ := gitignore.HeadCommit(func(name string) (string, error) { // without one, commits do not come home
 		if f := r.files[name]; f != nil {
-			return strings.TrimSpace(f.String())
+			return strings.TrimSpace(f.String()), nil
 		}
-		return ""
-	}
-	commit := text("HEAD")
-	if name, is := strings.CutPrefix(commit, "ref: "); is {
-		commit = text(name)
-		for line := range strings.Lines(text("packed-refs")) {
-			if at, of, _ := strings.Cut(strings.TrimSpace(line), " "); commit == "" && of == name {
-				commit = at
-			}
-		}
-	}
-	if !isCommit(commit) {
-		return ""
-	}
+		return "", nil
+	})
 	return commit
 }

@@ -25,9 +25,28 @@ func Tracked(ctx context.Context, folder string) ([]string, error) {
 // HasCommits returns which commits a reference or HEAD of the repository around a folder has, or
 // one of its work trees. What git only has not removed yet counts as gone.
 func HasCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
+	has, g, err := storedCommits(ctx, folder, commits)
+	if len(has) == 0 || err != nil {
+		return has, err
+	}
+	there := strings.Join(slices.Collect(maps.Keys(has)), "\n")
+	out, err := g.run(strings.NewReader(there+"\n"), "rev-list", "--stdin", "--not", "--all")
+	for line := range strings.Lines(string(out)) {
+		delete(has, strings.TrimSpace(line))
+	}
+	return has, err
+}
+
+// StoresCommits returns which commits the repository around a folder has, also if nothing names them.
+func StoresCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
+	has, _, err := storedCommits(ctx, folder, commits)
+	return has, err
+}
+
+func storedCommits(ctx context.Context, folder string, commits []string) (map[string]bool, *git, error) {
 	where, err := workTree(ctx, folder)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g := &git{ctx: ctx, dir: folder, gitDir: where[0]}
 	out, err := g.run(strings.NewReader(strings.Join(commits, "\n")+"\n"), "cat-file", "--batch-check=%(objectname) %(objecttype)")
@@ -37,15 +56,7 @@ func HasCommits(ctx context.Context, folder string, commits []string) (map[strin
 			has[name] = true
 		}
 	}
-	if len(has) == 0 || err != nil {
-		return has, err
-	}
-	there := strings.Join(slices.Collect(maps.Keys(has)), "\n")
-	out, err = g.run(strings.NewReader(there+"\n"), "rev-list", "--stdin", "--not", "--all")
-	for line := range strings.Lines(string(out)) {
-		delete(has, strings.TrimSpace(line))
-	}
-	return has, err
+	return has, g, err
 }
 
 // LeaveUntracked drops what is not among the files of the base and git does not track.

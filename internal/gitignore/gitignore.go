@@ -1,4 +1,5 @@
-// Package gitignore evaluates patterns in the syntax of .gitignore.
+// Package gitignore evaluates patterns in the syntax of .gitignore, and reads the index and the
+// references of a repository.
 //
 // It is our own implementation because it must agree with git: the maintained
 // libraries misread common patterns, such as "*", "!*/", "!*.go". The tests compare it

@@ -1,0 +1,121 @@
+package attacks
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// asks checks that rm does not remove a sandbox, and what it says.
+func asks(t *testing.T, in *harness.Install, sandbox, want string) {
+	t.Helper()
+	if r := in.Agbox(t, "rm", sandbox); r.Code != 4 || !strings.Contains(r.Stderr, want) {
+		t.Errorf("rm of %s: %d %s, want %q", sandbox, r.Code, r.Stderr, want)
+	}
+}
+
+// Without a commit that was copied in, commits do not come to a branch, but they are work.
+func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	const commits = "set -e; cd /workspace; git init -q -b main .; git add .; git commit -qm one; git switch -qc topic; echo 1 > b; git add .; git commit -qm topic; git switch -q main; echo 2 > a; git commit -qam two"
+	for _, name := range []string{"without", "empty"} {
+		root := write(t, in, name, map[string]string{"a": "1\n"})
+		if name == "empty" {
+			git(t, root, "init", "-q", "-b", "main")
+		}
+		in.Create(t, name, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+		inside(t, in, name, commits)
+		tip := func(branch string) string {
+			return strings.TrimSpace(inside(t, in, name, "git -C /workspace rev-parse --short=12 "+branch))
+		}
+		other := "commits of 1 other branch (topic up to " + tip("topic") + "). "
+		asks(t, in, name, "would lose 1 changed file (a) and its commits up to "+tip("main")+" and "+other)
+		in.Must(t, "apply", name)
+		advice := "`agbox exec " + name + " -- git bundle create /tmp/all --all` and `agbox cp " + name + ":/tmp/all FILE` put the commits into a FILE from which git fetches. `agbox rm -f"
+		asks(t, in, name, "would lose "+other+advice)
+		in.Must(t, "exec", name, "--", "git", "bundle", "create", "/tmp/all", "--all")
+		file := filepath.Join(in.Home, name+".bundle")
+		in.Must(t, "cp", name+":/tmp/all", file)
+		git(t, root, "init", "-q", "-b", "main")
+		git(t, root, "fetch", "-q", file, "refs/heads/*:refs/heads/from/*")
+		in.Must(t, "rm", name) // the repository has them now
+	}
+	// A branch has one commit of all, and apply says so once.
+	root := write(t, in, "branch", map[string]string{"a": "1\n"})
+	git(t, root, "init", "-q", "-b", "main")
+	in.Create(t, "branch", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "branch", commits)
+	for _, args := range [][]string{{"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"commit", "-q", "--allow-empty", "-m", "mine"}} {
+		git(t, root, args...)
+	}
+	for _, said := range []bool{true, false} {
+		r := in.Agbox(t, "apply", "branch", "--branch", "fix").Want(t, 0)
+		if strings.Contains(r.Stderr, "agbox: The sandbox has commits, but not on top of one that was copied and that "+root+" still has: all its work is one commit.\n") != said {
+			t.Errorf("apply says %q, want the sentence: %t", r.Stderr, said)
+		}
+	}
+	if got := git(t, root, "log", "--format=%s", "fix"); got != "Work of sandbox branch\nmine" {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
+// HEAD may name a branch by a symbolic reference, or in a form that agbox does not read.
+func TestHeadOfASandboxIsFollowedAsByGit(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "set -e; cd /workspace; git symbolic-ref refs/heads/alias refs/heads/main; git switch -q alias; echo 2 > a; git commit -qam one; echo 3 > a; git commit -qam two")
+	asks(t, in, "demo", "its commits up to ")
+	in.Must(t, "apply", "demo", "--branch", "fix")
+	if got := git(t, root, "log", "--format=%s", "fix"); got != "two\none\nfirst" {
+		t.Errorf("the branch has %q", got)
+	}
+	in.Must(t, "rm", "demo")
+
+	in.Create(t, "tables", harness.ImageDebian, "--workspace", root)
+	// As git makes it with --ref-format=reftable, which this git may not know.
+	inside(t, in, "tables", "cd /workspace/.git; rm -r refs packed-refs; mkdir refs reftable; echo 'ref: refs/heads/.invalid' > HEAD; echo 'this repository uses the reftable format' > refs/heads; echo 2 > ../a")
+	why := "The references of git in the sandbox are not the files that agbox reads"
+	asks(t, in, "tables", "would lose 1 changed file (a) and any commits that are not brought back, which could not be read ("+why+").")
+	refused := in.Agbox(t, "apply", "tables", "--branch", "other").Want(t, 4)
+	harness.WantSame(t, "why", refused.Stderr, "agbox: "+why+". --squash makes one commit of its files.\n")
+	in.Must(t, "apply", "tables", "--branch", "other", "--squash")
+	asks(t, in, "tables", "would lose any commits that are not brought back, which could not be read ("+why+").")
+}
+
+// What git stash has put aside is work.
+func TestAStashIsNotLostSilently(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	for _, text := range []string{"2\n", "3\n"} { // the user's own
+		write(t, in, "project", map[string]string{"a": text})
+		git(t, root, "stash", "-q")
+	}
+	in.Create(t, "same", harness.ImageDebian, "--workspace", root)
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	in.Must(t, "rm", "same")
+	inside(t, in, "demo", "set -e; cd /workspace; echo 4 > a; git stash -q; echo 5 > a; git stash -q")
+	git(t, root, "stash", "drop", "-q")
+	const advice = "`agbox exec demo -- git stash pop` takes the newest stash back, for `agbox apply demo`."
+	asks(t, in, "demo", "would lose 2 stashes of git. "+advice)
+	inside(t, in, "demo", "cd /workspace; git pack-refs --all")
+	in.Must(t, "stop", "demo")
+	asks(t, in, "demo", "would lose 2 stashes of git. ")
+	in.Must(t, "start", "demo")
+	in.Must(t, "exec", "demo", "--", "git", "stash", "pop", "-q")
+	asks(t, in, "demo", "would lose 1 changed file (a) and 1 stash of git. `agbox diff demo` shows the changes")
+	in.Must(t, "apply", "demo")
+	asks(t, in, "demo", "would lose 1 stash of git. "+advice)
+	// A link is not followed, and what is too large is not read.
+	inside(t, in, "demo", "cd /workspace/.git; truncate -s 20M logs/refs/stash")
+	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (A file of references of git in the sandbox is too large) and 1 stash of git.")
+	inside(t, in, "demo", "cd /workspace/.git; rm logs/refs/stash; mkdir -p refs; rm -f refs/stash; ln -s ../HEAD refs/stash")
+	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (The references of git in the sandbox are not the files that agbox reads).")
+	inside(t, in, "demo", "cd /workspace; rm .git/refs/stash; git stash clear")
+	in.Must(t, "rm", "demo")
+}
