@@ -306,7 +306,7 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.brought = r.brought || out.Changed || out.Finished
+	r.brought = r.brought || out.Changed || out.Finished || out.Again
 	for _, one := range out.Outcomes {
 		switch {
 		case one.Conflict():

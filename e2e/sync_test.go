@@ -159,3 +159,24 @@ func TestSyncOfACopyOfWhatGitTracksKeepsOtherFilesOfTheFolder(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "same"), "3\n")
 	wantFile(t, filepath.Join(dir, "notes"), "of the folder\n")
 }
+
+func TestSyncBringsAllIfAConflictIsResolvedWhileItAsks(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n", "b": "1\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "echo sandbox > /workspace/b")
+	in.write(t, "project", map[string]string{"b": "folder\n"})
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	in.inside(t, "demo", "cd /workspace; echo 2 > a; mkdir .vscode; echo t > .vscode/tasks.json")
+	sync := in.OnTerminal(t, "sync", "demo")
+	sync.Await("Bring them too?")
+	in.write(t, "project", map[string]string{"b": "folder\nsandbox\n"})
+	sync.Types("y\n")
+	if code := sync.Wait(); code != 0 {
+		t.Errorf("sync ended with %d: %s", code, sync.Screen())
+	}
+	wantFile(t, filepath.Join(dir, "a"), "2\n")
+	wantFile(t, filepath.Join(dir, ".vscode/tasks.json"), "t\n")
+	harness.WantSame(t, "the sandbox", in.inside(t, "demo", "cat /workspace/b"), "folder\nsandbox\n")
+}
