@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// maxHead is the maximum size of a file with one reference of git, and maxPackedRefs that of
-	// the file with many, in bytes.
+	// maxHead is the maximum size of a file with one reference of git, maxPackedRefs that of a
+	// file with many, and maxIndex that of an index, in bytes.
 	maxHead       = 4 << 10
 	maxPackedRefs = 16 << 20
+	maxIndex      = 64 << 20
 )
 
 var isBranch = regexp.MustCompile(`^refs/heads/[^\x00-\x20]+$`).MatchString
@@ -69,6 +70,11 @@ func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]Bra
 	tip, failed := c.tip(ctx, sandbox, w)
 	others, err := c.otherCommits(ctx, sandbox, w)
 	seen := map[string]bool{"": true, w.head: true, w.brought: true}
+	if tip == w.brought && failed == nil {
+		var left bool
+		left, failed = c.leftOut(ctx, sandbox, w, tip)
+		seen[tip] = !left
+	}
 	var all []BranchCommit
 	for _, one := range append([]BranchCommit{{Commit: tip}}, others...) {
 		if !seen[one.Commit] {
@@ -85,6 +91,31 @@ func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]Bra
 	}
 	// A folder that has no repository any more has none of them.
 	return slices.DeleteFunc(all, func(one BranchCommit) bool { return had[one] }), err
+}
+
+// leftOut reports whether commits have files that were excluded from the copy, and that the commit
+// that was copied in does not have: they come with commits only, and are in no other work.
+func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip string) (bool, error) {
+	if tip == "" || len(w.shared.Excludes) == 0 {
+		return false, nil
+	}
+	patterns, err := gitignore.NewTree(w.shared.Excludes, false)
+	if err != nil {
+		return false, err
+	}
+	index, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
+	if isNoFile(err) {
+		return false, nil
+	}
+	names := slices.DeleteFunc(gitignore.Tracked([]byte(index), len(tip)/2), func(name string) bool { return !patterns.Excludes(name) })
+	if len(names) == 0 || err != nil {
+		return false, err
+	}
+	copied, err := within(ctx, func() (map[string]bool, error) { return edits.FilesOf(ctx, w.Source, w.head) })
+	if err != nil {
+		copied = nil // the repository is gone, or has another history now
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return !copied[name] }), ctx.Err()
 }
 
 // known returns what the folder's repository has. Of the stash it has also what it has not removed
@@ -272,7 +303,7 @@ type atMost struct {
 
 func (b *atMost) Write(p []byte) (int, error) {
 	if b.left -= len(p); b.left < 0 {
-		return 0, &Error{Code: codes.FailedPrecondition, Message: "A file of references of git in the sandbox is too large."}
+		return 0, &Error{Code: codes.FailedPrecondition, Message: "A file of git in the sandbox, with references or its index, is too large."}
 	}
 	return b.Buffer.Write(p)
 }

@@ -83,24 +83,11 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	for _, path := range gitignore.Tracked(text, max(20, len(c.base.GetHead())/2)) {
 		if c.base.File(path) != nil {
 			c.inIndex[path] = true
-		} else if !c.o.All && Valid(path) && !c.foreign(path) && !excludes(excluded, path) {
+		} else if !c.o.All && Valid(path) && !c.foreign(path) && !excluded.Excludes(path) {
 			all[path] = true
 		}
 	}
 	return all, nil
-}
-
-// excludes reports whether patterns name a path or a folder above it.
-func excludes(patterns *gitignore.Tree, path string) bool {
-	for at := range len(path) {
-		if path[at] == '/' {
-			if skip, err := patterns.Skip(path[:at], true); skip || err != nil {
-				return true
-			}
-		}
-	}
-	skip, err := patterns.Skip(path, false)
-	return skip || err != nil
 }
 
 // addTracked compares what git tracks and the first scan has not shown.

@@ -113,9 +113,30 @@ func TestAStashIsNotLostSilently(t *testing.T) {
 	asks(t, in, "demo", "would lose 1 stash of git. "+advice)
 	// A link is not followed, and what is too large is not read.
 	inside(t, in, "demo", "cd /workspace/.git; truncate -s 20M logs/refs/stash")
-	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (A file of references of git in the sandbox is too large) and 1 stash of git.")
+	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (A file of git in the sandbox, with references or its index, is too large) and 1 stash of git.")
 	inside(t, in, "demo", "cd /workspace/.git; rm logs/refs/stash; mkdir -p refs; rm -f refs/stash; ln -s ../HEAD refs/stash")
 	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (The references of git in the sandbox are not the files that agbox reads).")
 	inside(t, in, "demo", "cd /workspace; rm .git/refs/stash; git stash clear")
+	in.Must(t, "rm", "demo")
+}
+
+// What was excluded from the copy comes with commits only.
+func TestExcludedFilesThatASandboxCommitsAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "gen/tracked": "1\n"})
+	flags := append(withGit(t), "--workspace", root, "--exclude", "gen")
+	in.Create(t, "same", harness.ImageDebian, flags...)
+	inside(t, in, "same", "cd /workspace; echo 2 > a; git commit -qm same a")
+	in.Must(t, "apply", "same")
+	in.Must(t, "rm", "same") // that git tracks what was excluded is not new
+	in.Create(t, "demo", harness.ImageDebian, flags...)
+	inside(t, in, "demo", "set -e; cd /workspace; echo 3 > a; mkdir gen; echo 1 > gen/x; git add gen/x; git commit -qm gen a gen/x")
+	in.Must(t, "apply", "demo")
+	asks(t, in, "demo", "would lose its commits up to "+inside(t, in, "demo", "cd /workspace; printf %.12s $(git rev-parse HEAD)")+". `agbox apply demo --branch NAME` brings the commits.")
+	in.Must(t, "apply", "demo", "--branch", "fix")
+	if got := git(t, root, "show", "fix:gen/x"); got != "1" {
+		t.Errorf("the branch has %q", got)
+	}
 	in.Must(t, "rm", "demo")
 }

@@ -59,6 +59,21 @@ func storedCommits(ctx context.Context, folder string, commits []string) (map[st
 	return has, g, err
 }
 
+// FilesOf returns the paths of the files that a commit of the repository around a folder has.
+func FilesOf(ctx context.Context, folder, commit string) (map[string]bool, error) {
+	where, err := workTree(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	g := &git{ctx: ctx, dir: folder, gitDir: where[0]}
+	out, err := g.run(nil, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+	all := make(map[string]bool)
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		all[name] = true
+	}
+	return all, err
+}
+
 // LeaveUntracked drops what is not among the files of the base and git does not track.
 func (s *Scan) LeaveUntracked(ctx context.Context, folder string, base map[string]*File) error {
 	fresh := func(name string) bool { return base[name] == nil }

@@ -82,6 +82,20 @@ func NewTree(excludes []string, use bool) (*Tree, error) {
 	return &Tree{excludes: rules, use: use, budget: Budget{Left: maxCompared}}, nil
 }
 
+// Excludes reports whether the given patterns, and no .gitignore file, name a file or a folder above
+// it.
+func (t *Tree) Excludes(path string) bool {
+	for at := range len(path) {
+		if path[at] == '/' {
+			if skip, err := t.Skip(path[:at], true); skip || err != nil {
+				return true
+			}
+		}
+	}
+	skip, err := t.Skip(path, false)
+	return skip || err != nil
+}
+
 // Enter reads the folder's own .gitignore. dir is the open folder.
 func (t *Tree) Enter(name string, dir int) error {
 	if !t.use {
