@@ -109,7 +109,7 @@ func (b *branch) write(work *git, some []checkout, same map[string]bool) error {
 		return err
 	}
 	for left := some; len(left) > 0; {
-		_, err := work.run(strings.NewReader(b.paths(left)), "checkout-index", "--prefix=out/", "-z", "--stdin")
+		_, err := work.asUser().run(strings.NewReader(b.paths(left)), "checkout-index", "--prefix=out/", "-z", "--stdin")
 		if err == nil || status(err) == 1 { // 1: git has gone on
 			break
 		}

@@ -279,7 +279,7 @@ func (b *branch) stored(with *git, commit, list string) (map[string]string, erro
 	if err := b.agreed(with, list); err != nil {
 		return nil, err
 	}
-	if _, err := with.run(strings.NewReader(list), "update-index", "--add", "--replace", "-z", "--stdin"); err != nil {
+	if _, err := with.asUser().run(strings.NewReader(list), "update-index", "--add", "--replace", "-z", "--stdin"); err != nil {
 		return nil, err
 	}
 	out, err := with.run(nil, "ls-files", "-s", "-z")

@@ -28,7 +28,8 @@ type git struct {
 	// dir is the working directory, and gitDir the repository; empty means the one around dir.
 	dir, gitDir string
 	env         []string
-	// ownConfig lets the user's and the system's configuration apply.
+	// ownConfig lets the user's and the system's configuration apply. That steers what many
+	// commands print, so it is only for those whose output nobody parses, and in the target.
 	ownConfig bool
 	// bounded limits memory, time and the size of files: for objects of a sandbox. memory is a
 	// lower limit of memory in bytes, if it is not 0.
@@ -53,6 +54,13 @@ var fixed = []string{
 var fixedEnv = []string{
 	"LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0",
 	"GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none",
+}
+
+// asUser is the same git with the user's configuration, which programs behind filters read.
+func (g *git) asUser() *git {
+	with := *g
+	with.ownConfig = true
+	return &with
 }
 
 // scratchRepository makes a bare repository in a folder.

@@ -243,7 +243,7 @@ func (b *branch) check(theirs *git, h *History) error {
 		return err
 	}
 	own := *b.own
-	own.bounded, own.ownConfig, own.env = true, false, nil
+	own.bounded, own.env = true, nil
 	if _, err := own.run(file, "index-pack", "--stdin", "--strict", "--fsck-objects"); err != nil {
 		return &HistoryError{err}
 	}

@@ -71,7 +71,6 @@ func openTarget(ctx context.Context, folder, dir string, allFilters bool) (*targ
 	if t.own, err = scratchRepository(ctx, dir, "--object-format="+where[3]); err != nil {
 		return nil, err
 	}
-	t.own.ownConfig = true
 	if err := t.configure(allFilters); err != nil {
 		return nil, err
 	}
@@ -199,7 +198,7 @@ func (t *target) bring(commit, ref, was string, others ...string) error {
 	}
 	to := *t.own
 	to.env = append(slices.Clone(to.env), "GIT_OBJECT_DIRECTORY="+filepath.Join(t.common, "objects"))
-	if _, err := to.run(file, "index-pack", "--stdin"); err != nil {
+	if _, err := to.asUser().run(file, "index-pack", "--stdin"); err != nil {
 		return err
 	}
 	if was == "" {
