@@ -292,7 +292,7 @@ func (b *branch) notCheckedOut(name string) error {
 	if b.tip == "" {
 		return nil
 	}
-	_, err = b.refs.run(nil, "branch", "-q", "-f", name, strings.Repeat("0", len(b.tip)))
+	_, err = b.refs.run(nil, "branch", "-q", "-f", name, b.noObject())
 	if failed := new(gitError); errors.As(err, &failed) && strings.Contains(failed.said, "cannot force update the") {
 		return fmt.Errorf("a rebase or bisection of a work tree will move the branch %s: name another one, or end that first", name)
 	}
@@ -355,7 +355,7 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 	for i, d := range decisions {
 		switch d.Kind {
 		case Removed:
-			fmt.Fprintf(&list, "0 %s\t%s\x00", strings.Repeat("0", 40), path.Join(b.prefix, d.Path))
+			fmt.Fprintf(&list, "0 %s\t%s\x00", b.noObject(), path.Join(b.prefix, d.Path))
 		case Written, Merged:
 			if d.object != "" {
 				fmt.Fprintf(&list, "%s %s 0\t%s\x00", d.new.Mode(), d.object, path.Join(b.prefix, d.Path))

@@ -108,6 +108,14 @@ func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
 	}
 }
 
+// The same is true if the names of objects are longer.
+func TestNothingIsLostOnABranchOfARepositoryWithSHA256(t *testing.T) {
+	t.Setenv("GIT_DEFAULT_HASH", "sha256")
+	for seed := range uint64(12) {
+		playBranch(t, seed, make(map[string]int))
+	}
+}
+
 // twigs is a repository with a branch fix, and a sandbox with a copy of it.
 type twigs struct {
 	t      *testing.T

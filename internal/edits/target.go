@@ -161,6 +161,14 @@ func (t *target) share() error {
 	return err
 }
 
+// noObject is the name of no object.
+func (t *target) noObject() string {
+	if t.format == "sha256" {
+		return strings.Repeat("0", 64)
+	}
+	return strings.Repeat("0", 40)
+}
+
 // commitOf resolves a reference of the target to a commit; empty if it does not exist.
 func (t *target) commitOf(ref string) (string, error) {
 	out, err := t.refs.run(nil, "rev-parse", "--verify", "-q", ref)
@@ -201,9 +209,6 @@ func (t *target) bring(commit, ref, was string, others ...string) error {
 	if _, err := to.asUser().run(file, "index-pack", "--stdin"); err != nil {
 		return err
 	}
-	if was == "" {
-		was = strings.Repeat("0", len(commit))
-	}
-	_, err = t.refs.run(nil, "update-ref", "-m", "agbox apply", ref, commit, was)
+	_, err = t.refs.run(nil, "update-ref", "-m", "agbox apply", ref, commit, cmp.Or(was, t.noObject()))
 	return err
 }
