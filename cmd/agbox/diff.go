@@ -92,6 +92,7 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 			}
 		}
 	}
+	var refused []string
 	err = a.paged(ctx, o.noPager || len(changes) == 0, func(out io.Writer) error {
 		switch {
 		case o.nameOnly:
@@ -110,8 +111,12 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 		if a.stdoutWidth() > 0 {
 			screen = &patchScreen{out: out, colours: a.stdoutColours()}
 		}
-		return edits.Patch(ctx, changes, screen)
+		refused, err = edits.Patch(ctx, changes, screen)
+		return err
 	})
+	for _, name := range refused {
+		a.say("%s: not in the patch: git refuses such a name. `agbox apply %s` brings the file.", printable(place.Name(name)), sandbox)
+	}
 	if !o.nameOnly {
 		a.sayLarge(sandbox, w.Target, w.Source, large)
 	}

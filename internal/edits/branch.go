@@ -38,7 +38,8 @@ type BranchOptions struct {
 // Committed is the result of Commit.
 type Committed struct {
 	Outcomes []Outcome
-	// Outside are changed files that git does not track: they are on no branch.
+	// Outside are changed files that git does not track, or whose names it refuses: they are on
+	// no branch.
 	Outside []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
@@ -157,11 +158,16 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 		}
 	}
 	changes, out.Submodules = b.inSubmodules(changes)
+	changes, refused, err := b.withoutRefused(changes, o.History)
+	if err != nil {
+		return nil, err
+	}
 	changes, outside, err := b.outside(changes)
 	if err != nil {
 		return nil, err
 	}
-	out.Outside = outside
+	out.Outside = append(outside, refused...)
+	slices.Sort(out.Outside)
 	if changes, err = b.convert(changes); err != nil {
 		return nil, err
 	}

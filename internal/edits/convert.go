@@ -79,6 +79,30 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 	return inside, outside, nil
 }
 
+// withoutRefused splits changes: of refused, no tree can have the version of the workspace.
+func (b *branch) withoutRefused(changes []Change, h *History) (rest []Change, refused []string, err error) {
+	bad, err := b.own.refused(changes, after, strings.Repeat("1", len(b.noObject())))
+	for _, c := range changes {
+		if !bad[c.Path] {
+			rest = append(rest, c)
+			continue
+		}
+		refused = append(refused, c.Path)
+		if c.From != "" {
+			gone, _ := c.halves()
+			rest = append(rest, gone)
+		}
+		if h != nil {
+			if h.Apart == nil {
+				h.Apart = make(map[string]bool)
+			}
+			h.Apart[c.Path] = true
+		}
+	}
+	Sort(rest)
+	return rest, refused, err
+}
+
 // inSubmodules splits changes: of those inside submodules the branch has only a commit.
 func (b *branch) inSubmodules(changes []Change) (rest []Change, inside []string) {
 	within := func(name string) bool {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -220,6 +221,33 @@ func status(err error) int {
 		return exit.ExitCode()
 	}
 	return 0
+}
+
+// refused returns the paths of one side of changes that git takes into no tree, such as ".git " or
+// a link .gitmodules: it leaves them out, and is content. object is the name of any object.
+func (g *git) refused(changes []Change, of side, object string) (map[string]bool, error) {
+	refused := make(map[string]bool)
+	var list strings.Builder
+	for i := range changes {
+		if name, f, _ := of(&changes[i]); f != nil && usable(name) {
+			fmt.Fprintf(&list, "%s %s 0\t%s\x00", f.Mode(), object, name)
+			refused[name] = true
+		}
+	}
+	index := filepath.Join(g.dir, "refused.index")
+	if err := os.RemoveAll(index); err != nil {
+		return nil, err
+	}
+	with := *g
+	with.env = append(slices.Clone(with.env), "GIT_INDEX_FILE="+index)
+	if _, err := with.run(strings.NewReader(list.String()), "update-index", "-z", "--index-info"); err != nil {
+		return nil, err
+	}
+	out, err := with.run(nil, "ls-files", "-z")
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		delete(refused, name)
+	}
+	return refused, err
 }
 
 // blobs stores files in the repository, and returns the name of each object.

@@ -13,39 +13,49 @@ import (
 )
 
 // Patch writes changes as a patch that `git apply` takes, with binary files, and without what is
-// too large. It needs git.
-func Patch(ctx context.Context, changes []Change, w io.Writer) error {
+// too large. It returns the paths that are not in it because git refuses such names. It needs git.
+func Patch(ctx context.Context, changes []Change, w io.Writer) (refused []string, err error) {
 	changes = slices.DeleteFunc(slices.Clone(changes), Change.TooLarge)
 	dir, err := scratch.New("patch")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer dir.Remove()
 	g, err := scratchRepository(ctx, dir.Path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	before, err := g.tree(changes, func(c Change) (string, *File, string) {
-		if c.From != "" {
-			return c.From, c.Before, c.BeforeFile()
+	for _, of := range []side{before, after} {
+		bad, err := g.refused(changes, of, strings.Repeat("1", 40))
+		if err != nil {
+			return nil, err
 		}
-		return c.Path, c.Before, c.BeforeFile()
-	})
-	if err != nil {
-		return err
+		changes = slices.DeleteFunc(changes, func(c Change) bool {
+			name, f, _ := of(&c)
+			if f == nil || !bad[name] {
+				return false
+			}
+			refused = append(refused, c.Path)
+			return true
+		})
 	}
-	after, err := g.tree(changes, func(c Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() })
+	was, err := g.tree(changes, before)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return g.pipe(nil, w, "diff-tree", "-r", "-p", "-M", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", before, after)
+	is, err := g.tree(changes, after)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(refused)
+	return refused, g.pipe(nil, w, "diff-tree", "-r", "-p", "-M", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", was, is)
 }
 
 // tree makes a tree object of one side of changes.
-func (g *git) tree(changes []Change, side func(Change) (path string, f *File, content string)) (string, error) {
+func (g *git) tree(changes []Change, of side) (string, error) {
 	var names, paths, modes []string
-	for _, c := range changes {
-		path, f, content := side(c)
+	for i := range changes {
+		path, f, content := of(&changes[i])
 		if f != nil {
 			names, paths, modes = append(names, content), append(paths, path), append(modes, f.Mode())
 		}
