@@ -204,7 +204,7 @@ func (b *branch) fetch(h *History) (rewritten bool, err error) {
 	if err != nil {
 		return false, &HistoryError{err}
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(objects, "info"), 0o700), os.WriteFile(filepath.Join(objects, "info", "alternates"), []byte(filepath.Join(b.common, "objects")+"\n"), 0o600)); err != nil {
+	if err := b.lend(theirs); err != nil {
 		return false, err
 	}
 	if shallow := filepath.Join(b.common, "shallow"); exists(shallow) {

@@ -2,6 +2,9 @@ package edits
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,5 +75,52 @@ func TestFilesWhoseNamesGitRefusesAreInNoPatch(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{"a", "b", "d/plain"}) {
 		t.Errorf("the patch is of %q", names)
+	}
+}
+
+// A line of what git prints may be only a part of a path.
+func TestAFolderMayHaveLineBreaksInItsPath(t *testing.T) {
+	for _, name := range []string{"a\nb", "c\n/tmp", "\"d\\\ne\""} {
+		// The folder of the repository.
+		base := tree{"keep": "1\n", "sub/f": "1\n"}
+		g := repo(t, base)
+		dir := filepath.Join(t.TempDir(), name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), os.Rename(g.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
+		g.dir = dir
+		copied, in := g.head(), g.inside()
+		in.commit("one", tree{"sub/f": "2\n"})
+		tree{"new": "n\n"}.write(t, in.dir)
+		if out, err := g.bringHistory(in, copied, base); err != nil || len(out.Commits) != 1 {
+			t.Errorf("%v: %+v", err, out)
+		} else {
+			wantTree(t, "the branch", g.files("fix"), tree{"keep": "1\n", "sub/f": "2\n", "new": "n\n"})
+		}
+		// A folder in it.
+		g = repo(t, tree{"a/keep": "1\n", "c/keep": "1\n", "keep": "1\n", name + "/f": "1\n"})
+		names := g.must("", "ls-tree", "-r", "-z", "--name-only", "HEAD")
+		o := BranchOptions{Folder: filepath.Join(g.dir, name), Branch: "fix", Message: "Work", Label: "sandbox"}
+		if _, err := Commit(t.Context(), changes(t, tree{"f": "1\n"}, tree{"f": "2\n", "new": "n\n"}), o); err != nil {
+			t.Error(err)
+			continue
+		}
+		got := strings.Split(strings.Trim(g.must("", "ls-tree", "-r", "-z", "--name-only", "fix"), "\x00"), "\x00")
+		want := append(strings.Split(strings.Trim(names, "\x00"), "\x00"), name+"/new")
+		slices.Sort(want)
+		if slices.Sort(got); !slices.Equal(got, want) || g.must("", "show", "fix:"+name+"/f") != "2\n" {
+			t.Errorf("the branch has %q", got)
+		}
+		if names, err := Tracked(t.Context(), o.Folder); err != nil || !slices.Equal(names, []string{"f"}) {
+			t.Errorf("git tracks %q: %v", names, err)
+		}
+	}
+}
+
+func TestAFolderAboveAPathIsNotTheRoot(t *testing.T) {
+	for name, want := range map[string][]string{"": nil, "a": nil, "a/b/c": {"a/b", "a"}, "/keep": nil, "/a/b": {"/a"}} {
+		if got := above(name); !slices.Equal(got, want) {
+			t.Errorf("above %q are %q", name, got)
+		}
 	}
 }

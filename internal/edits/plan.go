@@ -2,7 +2,6 @@ package edits
 
 import (
 	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +85,7 @@ func withoutHalves(all []decision) []decision {
 
 // freed reports whether removing files makes room for a path.
 func (f *folder) freed(name string, removed map[string]bool) (bool, error) {
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+	for _, dir := range above(name) {
 		if removed[dir] {
 			return true, nil
 		}
@@ -112,7 +111,7 @@ func (f *folder) freed(name string, removed map[string]bool) (bool, error) {
 // above lists the folders of a path, innermost first.
 func above(name string) []string {
 	var all []string
-	for dir := path.Dir(name); dir != "." && strings.Contains(name, "/"); dir = path.Dir(dir) {
+	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		all = append(all, dir)
 	}
 	return all

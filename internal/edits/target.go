@@ -43,15 +43,18 @@ var copied = []string{
 // share, the top of the work tree, the format of its objects, and the path from there.
 func workTree(ctx context.Context, folder string) ([]string, error) {
 	found := &git{ctx: ctx, dir: folder, ownConfig: true}
-	out, err := found.run(nil, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix")
-	if failed := new(gitError); errors.As(err, &failed) {
-		return nil, fmt.Errorf("%s is in no work tree of a git repository that can be used (%s)", folder, failed.said)
+	var where []string
+	for _, what := range []string{"--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix"} {
+		out, err := found.run(nil, "rev-parse", what)
+		if failed := new(gitError); errors.As(err, &failed) {
+			return nil, fmt.Errorf("%s is in no work tree of a git repository that can be used (%s)", folder, failed.said)
+		}
+		if err != nil {
+			return nil, err
+		}
+		where = append(where, strings.TrimSuffix(string(out), "\n")) // a path may have other line breaks
 	}
-	if err != nil {
-		return nil, err
-	}
-	where := strings.Split(string(out), "\n")
-	if len(where) < 5 || !filepath.IsAbs(where[0]) || !filepath.IsAbs(where[2]) {
+	if !filepath.IsAbs(where[0]) || !filepath.IsAbs(where[2]) {
 		return nil, fmt.Errorf("%s is in no work tree of a git repository", folder)
 	}
 	return where, nil
@@ -137,9 +140,7 @@ var gits = []string{"hooks", "objects", "refs", "logs", "info", "worktrees", "mo
 
 // share lets the own repository read the objects of the target, and what else has no settings.
 func (t *target) share() error {
-	objects := filepath.Join(t.own.gitDir, "objects", "info", "alternates")
-	err := errors.Join(os.MkdirAll(filepath.Dir(objects), 0o700), os.MkdirAll(filepath.Join(t.own.gitDir, "info"), 0o700),
-		os.WriteFile(objects, []byte(filepath.Join(t.common, "objects")+"\n"), 0o600))
+	err := errors.Join(t.lend(t.own), os.MkdirAll(filepath.Join(t.own.gitDir, "info"), 0o700))
 	if err != nil {
 		return err
 	}
@@ -159,6 +160,15 @@ func (t *target) share() error {
 		}
 	}
 	return err
+}
+
+// lend lets another repository read the objects of the target.
+func (t *target) lend(to *git) error {
+	name, from := filepath.Join(to.gitDir, "objects", "info", "alternates"), filepath.Join(t.common, "objects")
+	if strings.Contains(from, "\n") {
+		from = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(from) + `"`
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(from+"\n"), 0o600))
 }
 
 // noObject is the name of no object.
