@@ -241,6 +241,9 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 	if b.tip, err = b.commitOf(b.ref); err != nil {
 		return nil, err
 	}
+	if err := b.isFree(o.Branch); err != nil {
+		return nil, err
+	}
 	if err := b.notCheckedOut(o.Branch); err != nil {
 		return nil, err
 	}
@@ -280,6 +283,33 @@ func (b *branch) remember(out []byte) {
 			}
 		}
 	}
+}
+
+// isFree refuses a branch that stands for another one, which may be checked out, and the name of
+// a new one below or above the names of others, which git cannot have.
+func (b *branch) isFree(name string) error {
+	to, err := b.refs.run(nil, "symbolic-ref", "-q", b.ref)
+	if err == nil {
+		return fmt.Errorf("the branch %s is a symbolic reference to %s: name that one", name, strings.TrimSpace(string(to)))
+	}
+	if status(err) != 1 {
+		return err
+	}
+	if b.tip != "" {
+		return nil
+	}
+	patterns := []string{b.ref}
+	for _, dir := range above(name) {
+		patterns = append(patterns, "refs/heads/"+dir)
+	}
+	out, err := b.refs.run(nil, append([]string{"for-each-ref", "--format=%(refname)"}, patterns...)...)
+	for ref := range strings.Lines(string(out)) {
+		ref = strings.TrimSpace(ref)
+		if slices.Contains(patterns, ref) || strings.HasPrefix(ref, b.ref+"/") {
+			return fmt.Errorf("git has the branch %s, so it cannot have a branch %s: name another one", strings.TrimPrefix(ref, "refs/heads/"), name)
+		}
+	}
+	return err
 }
 
 // notCheckedOut refuses a branch that a work tree has checked out: its files would not

@@ -220,5 +220,11 @@ func (t *target) bring(commit, ref, was string, others ...string) error {
 		return err
 	}
 	_, err = t.refs.run(nil, "update-ref", "-m", "agbox apply", ref, commit, cmp.Or(was, t.noObject()))
+	if failed := new(gitError); errors.As(err, &failed) {
+		now, unknown := t.commitOf(ref)
+		if unknown == nil && now != was || strings.Contains(failed.said, ".lock': File exists") {
+			return fmt.Errorf("another command moves the branch %s: run this one again (%w)", strings.TrimPrefix(ref, "refs/heads/"), err)
+		}
+	}
 	return err
 }

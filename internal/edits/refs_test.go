@@ -1,0 +1,98 @@
+package edits
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A branch that stands for another one would move that, also if it is checked out.
+func TestABranchThatIsASymbolicReferenceIsRefused(t *testing.T) {
+	base := tree{"a": "1\n"}
+	for _, to := range []string{"main", "other", "none"} {
+		g := repo(t, base)
+		g.must("", "branch", "other")
+		g.must("", "symbolic-ref", "refs/heads/fix", "refs/heads/"+to)
+		refs := g.must("", "for-each-ref")
+		if out, err := g.onBranch(base, tree{"a": "2\n"}, BranchOptions{}); err == nil || !strings.Contains(err.Error(), "symbolic reference to refs/heads/"+to) {
+			t.Errorf("to %s: %v %+v", to, err, out)
+		}
+		if got := g.must("", "for-each-ref"); got != refs {
+			t.Errorf("to %s: the references are %s", to, got)
+		}
+	}
+	// HEAD may be at the branch by way of another one.
+	g := repo(t, base)
+	g.must("", "branch", "-m", "fix")
+	g.must("", "symbolic-ref", "refs/heads/alias", "refs/heads/fix")
+	g.must("", "symbolic-ref", "HEAD", "refs/heads/alias")
+	if out, err := g.onBranch(base, tree{"a": "2\n"}, BranchOptions{}); err == nil || !strings.Contains(err.Error(), "checked out") {
+		t.Errorf("%v %+v", err, out)
+	}
+}
+
+// Git cannot have a branch below or above another one. That is said before anything is noted.
+func TestABranchWhoseNameIsInTheWayOfAnotherIsRefused(t *testing.T) {
+	base := tree{"a": "1\n"}
+	for has, name := range map[string]string{"fix/old": "fix", "fix": "fix/a/b", "fix/a": "fix/a/b"} {
+		g := repo(t, base)
+		for _, one := range []string{has, "fixed", "main-2"} {
+			g.must("", "branch", one)
+		}
+		bring := func(name string) error {
+			_, err := Commit(t.Context(), changes(t, base, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: name, Message: "Work", Label: "sandbox", Note: func(Committed) error {
+				if name != "fix/b" && name != "fix2" {
+					t.Errorf("%s is noted", name)
+				}
+				return nil
+			}})
+			return err
+		}
+		if err := bring(name); err == nil || !strings.Contains(err.Error(), "git has the branch "+has+",") {
+			t.Errorf("%s: %v", name, err)
+		}
+		free := "fix2"
+		if has != "fix" {
+			free = "fix/b"
+		}
+		if err := bring(free); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whoever comes second, or finds the branch locked, is told to try again.
+func TestABranchThatAnotherCommandMovesIsLeft(t *testing.T) {
+	base := tree{"a": "1\n"}
+	for _, what := range []string{"makes it", "moves it", "locks it"} {
+		g := repo(t, base)
+		if what == "moves it" {
+			g.must("", "branch", "fix")
+		}
+		want := ""
+		_, err := g.onBranch(base, tree{"a": "2\n"}, BranchOptions{Note: func(Committed) error {
+			switch what {
+			case "locks it":
+				tree{".git/refs/heads/fix.lock": ""}.write(t, g.dir)
+			default:
+				want = strings.TrimSpace(g.must("", "commit-tree", "-m", "other", "-p", "main", "main^{tree}"))
+				g.must("", "update-ref", "refs/heads/fix", want)
+			}
+			return nil
+		}})
+		if !errors.As(err, new(*gitError)) || !strings.Contains(err.Error(), "another command moves the branch fix: run this one again") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := g.tipOf("fix"); got != want {
+			t.Errorf("%s: the branch is at %q", what, got)
+		}
+	}
+	// Other errors are others.
+	g := repo(t, base)
+	if _, err := g.onBranch(base, tree{"a": "2\n"}, BranchOptions{Note: func(Committed) error {
+		g.must("", "branch", "fix/old")
+		return nil
+	}}); err == nil || strings.Contains(err.Error(), "another command") {
+		t.Error(err)
+	}
+}
