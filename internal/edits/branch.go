@@ -225,6 +225,8 @@ type branch struct {
 	entries map[string]treeEntry
 	// folders are the folders of entries.
 	folders map[string]bool
+	// attributes are the files of the whole tree that have attributes, by path in it.
+	attributes map[string]treeEntry
 }
 
 type treeEntry struct{ mode, object string }
@@ -234,7 +236,7 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &branch{target: t, ref: "refs/heads/" + o.Branch, objects: &objects{git: t.own}, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
+	b := &branch{target: t, ref: "refs/heads/" + o.Branch, objects: &objects{git: t.own}, entries: make(map[string]treeEntry), folders: make(map[string]bool), attributes: make(map[string]treeEntry)}
 	if name, err := b.own.run(nil, "check-ref-format", "--branch", o.Branch); err != nil || strings.TrimSpace(string(name)) != o.Branch {
 		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
 	}
@@ -261,6 +263,7 @@ func (b *branch) at(commit string) error {
 	b.parent = commit
 	clear(b.entries)
 	clear(b.folders)
+	clear(b.attributes)
 	if commit == "" {
 		return nil
 	}
@@ -276,6 +279,9 @@ func (b *branch) remember(out []byte) {
 	for entry := range strings.SplitSeq(string(out), "\x00") {
 		meta, name, ok := strings.Cut(entry, "\t")
 		words := strings.Fields(meta)
+		if ok && len(words) == 3 && path.Base(name) == ".gitattributes" {
+			b.attributes[name] = treeEntry{words[0], words[2]}
+		}
 		if name, below := strings.CutPrefix(name, b.prefix); ok && below && len(words) == 3 {
 			b.entries[name] = treeEntry{words[0], words[2]}
 			for _, dir := range above(name) {

@@ -258,7 +258,10 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			return err
 		}
 	}
-	stored, err := b.stored(&with, b.parent, list.String())
+	if err := b.seed(&with, paths); err != nil {
+		return err
+	}
+	stored, err := b.stored(&with, list.String())
 	if err != nil {
 		return err
 	}
@@ -290,15 +293,29 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	return nil
 }
 
-// stored adds the files of a list to the tree of a commit, and returns the objects of all.
-func (b *branch) stored(with *git, commit, list string) (map[string]string, error) {
+// seed fills an index with what git needs of the branch to store files: their entries, which say
+// whether the ends of their lines are converted, and all attributes.
+func (b *branch) seed(with *git, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	var entries strings.Builder
+	for name, e := range b.attributes {
+		fmt.Fprintf(&entries, "%s %s 0\t%s\x00", e.mode, e.object, name)
+	}
+	for _, name := range paths {
+		if e, ok := b.entries[strings.TrimPrefix(name, b.prefix)]; ok {
+			fmt.Fprintf(&entries, "%s %s 0\t%s\x00", e.mode, e.object, name)
+		}
+	}
+	_, err := with.run(strings.NewReader(entries.String()), "update-index", "-z", "--index-info")
+	return err
+}
+
+// stored adds the files of a list to an index, and returns the objects of all that it has.
+func (b *branch) stored(with *git, list string) (map[string]string, error) {
 	if list == "" {
 		return nil, nil
-	}
-	if commit != "" {
-		if _, err := with.run(nil, "read-tree", commit); err != nil {
-			return nil, err
-		}
 	}
 	if err := b.agreed(with, list); err != nil {
 		return nil, err

@@ -282,3 +282,52 @@ func TestAttributesThatASandboxTookBackChangeNoOtherFile(t *testing.T) {
 	}
 	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": "a text eol=crlf\n", "a": "one\nmine\n", "b": "changed\n"})
 }
+
+// What git stores of a few files depends on them and on attributes, wherever these are, and git
+// lists no other file of a large repository.
+func TestGitListsOnlyWhatChangedToStoreIt(t *testing.T) {
+	stored := tree{
+		".gitattributes": "*.up filter=case\n*.t text\n", "d/.gitattributes": "*.t -text\n",
+		"d/sub/deep/.gitattributes": "*.up -filter\n", "other/.gitattributes": "* -filter\n", "d/sub/auto": "1\r\n", "d/sub/a.t": "1\r\n",
+		"d/sub/a.up": "ONE\n", "d/sub/deep/a.up": "one\n",
+	}
+	for n := range 20 {
+		stored[fmt.Sprint("d/sub/many/", n)], stored[fmt.Sprint("other/", n)] = "m\n", "m\n"
+	}
+	g := repo(t, stored)
+	settingsOfUser(t, upperCase+"\trequired\n")
+	stored["d/sub/.gitattributes"] = "auto text=auto\n" // it has CRLF in git already
+	g.commit("attributes", tree{"d/sub/.gitattributes": "auto text=auto\n"})
+	base, theirs := tree{"auto": "1\r\n", "a.t": "1\r\n", "a.up": "one\n", "deep/a.up": "one\n"}, make(tree)
+	want := maps.Clone(stored)
+	for name, text := range base {
+		theirs[name] = text + "two\r\n"
+	}
+	theirs["new.up"], theirs["new.t"], theirs["deep/new.up"] = "new\n", "1\r\n", "new\n"
+	want["d/sub/auto"], want["d/sub/a.t"], want["d/sub/a.up"], want["d/sub/deep/a.up"] = "1\r\ntwo\r\n", "1\r\ntwo\r\n", "ONE\nTWO\r\n", "one\ntwo\r\n"
+	want["d/sub/new.up"], want["d/sub/new.t"], want["d/sub/deep/new.up"] = "NEW\n", "1\r\n", "new\n"
+	o := BranchOptions{Folder: filepath.Join(g.dir, "d/sub"), Branch: "fix", Message: "Work", Label: "sandbox"}
+	work := changes(t, base, theirs)
+	if _, err := Commit(t.Context(), work, o); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), want)
+	// The indexes of a conversion.
+	o.Branch = "new"
+	b, err := openBranch(t.Context(), o, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.objects.close()
+	if _, err := b.convert(work); err != nil {
+		t.Fatal(err)
+	}
+	for side, n := range map[string]int{"before": 5 + len(base), "after": 5 + len(theirs)} {
+		index := *b.own
+		index.env = append(index.env, "GIT_INDEX_FILE="+filepath.Join(b.own.dir, side+".index"))
+		out, err := index.run(nil, "ls-files")
+		if lines := bytes.Count(out, []byte("\n")); err != nil || lines != n {
+			t.Errorf("%s lists %d paths, not %d (%v)", side, lines, n, err)
+		}
+	}
+}

@@ -46,10 +46,16 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 			tips[name] = two.tip.object
 		}
 	}
+	if len(tips) == 0 {
+		return nil
+	}
+	if _, err := with.run(nil, "read-tree", h.Tip); err != nil {
+		return err
+	}
 	names := slices.Collect(maps.Keys(tips))
-	stored, err := b.stored(&with, h.Tip, listed(names))
+	stored, err := b.stored(&with, listed(names))
 	if status(err) > 0 { // a filter cannot store one
-		stored, err = b.storedApart(&with, h.Tip, names)
+		stored, err = b.storedApart(&with, names)
 	}
 	for name, object := range tips {
 		b.anew[name] = stored[name] == object
@@ -59,7 +65,7 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 
 // storedApart is stored for each filter and encoding apart. It leaves out the files of those that
 // fail.
-func (b *branch) storedApart(with *git, commit string, names []string) (map[string]string, error) {
+func (b *branch) storedApart(with *git, names []string) (map[string]string, error) {
 	out, err := with.run(strings.NewReader(listed(names)), "check-attr", "--cached", "-z", "--stdin", "filter", "working-tree-encoding")
 	if err != nil {
 		return nil, err
@@ -74,7 +80,7 @@ func (b *branch) storedApart(with *git, commit string, names []string) (map[stri
 	}
 	all := make(map[string]string)
 	for _, some := range alike {
-		stored, err := b.stored(with, commit, listed(some))
+		stored, err := b.stored(with, listed(some))
 		if status(err) > 0 {
 			continue
 		}
