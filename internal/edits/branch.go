@@ -430,7 +430,7 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 	if _, err := with.run(strings.NewReader(list.String()), "update-index", "-z", "--index-info"); err != nil {
 		return "", err
 	}
-	tree, err := with.run(nil, "write-tree")
+	tree, err := with.run(nil, "write-tree", "--missing-ok") // a partial clone has not all files
 	if err != nil {
 		return "", err
 	}

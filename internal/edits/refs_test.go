@@ -2,6 +2,7 @@ package edits
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -95,4 +96,29 @@ func TestABranchThatAnotherCommandMovesIsLeft(t *testing.T) {
 	}}); err == nil || strings.Contains(err.Error(), "another command") {
 		t.Error(err)
 	}
+}
+
+// A partial clone has not the contents of all files of a branch.
+func TestABranchOfAPartialCloneGetsACommit(t *testing.T) {
+	base := tree{"d/x": "1\n", "d/y": "2\n", "z": "z\n"}
+	from := repo(t, base, "uploadpack.allowFilter=true")
+	from.must("", "checkout", "-q", "-b", "other")
+	from.commit("other", tree{"d/y": "22\n", "z": "zz\n"})
+	from.must("", "checkout", "-q", "main")
+	g := repository{t: t, dir: filepath.Join(t.TempDir(), "clone")}
+	from.must("", "clone", "-q", "--filter=blob:none", "file://"+from.dir, g.dir)
+	g.set("user.name=Ann", "user.email=ann@example.org")
+	g.must("", "branch", "-q", "fix", "origin/other")
+	copied, in := g.head(), g.inside()
+	theirs := tree{"d/x": "new\n", "d/y": "2\n", "z": "z\n"}
+	g.mustBranch(base, theirs)
+	if missing := g.must("", "rev-list", "--objects", "--missing=print", "fix"); !strings.Contains(missing, "\n?") {
+		t.Errorf("nothing is missing: %s", missing)
+	}
+	theirs.write(t, in.dir)
+	in.commit("one", tree{"new": "n\n"})
+	if out, err := g.bringHistory(in, copied, theirs); err != nil || len(out.Commits) != 1 {
+		t.Errorf("%v: %+v", err, out)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{"d/x": "new\n", "d/y": "22\n", "z": "zz\n", "new": "n\n"})
 }
