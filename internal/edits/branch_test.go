@@ -287,9 +287,13 @@ func (g repository) history(copied string, base tree) *History {
 		h.Base[name] = version(text)
 	}
 	h.Objects = func(w io.Writer) error {
-		cmd := exec.CommandContext(g.t.Context(), "tar", "-C", filepath.Join(g.dir, ".git"), "-c", "objects")
-		cmd.Stdout = w
-		return cmd.Run()
+		// Whole first: tar is killed if nobody reads what comes behind the end of an archive.
+		archive, err := exec.CommandContext(g.t.Context(), "tar", "-C", filepath.Join(g.dir, ".git"), "-c", "objects").Output()
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(archive)
+		return err
 	}
 	return h
 }
