@@ -211,11 +211,17 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
-	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, commits)
+	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, o.Branch != "")
 	if err != nil {
 		return nil, nil, err
 	}
 	w.tip, w.alone = tip, alone && tip != w.brought
+	if o.Branch != "" {
+		if w.untracked, err = c.untracked(ctx, id, w); err != nil {
+			w.Close()
+			return nil, nil, err
+		}
+	}
 	if commits {
 		history = c.history(ctx, id, w)
 		if err = c.copied(ctx, id, w, history); err != nil {

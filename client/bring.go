@@ -43,6 +43,9 @@ func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (
 		again, err = b.toFolder(ctx, w, paths, &done)
 		return done, again, err
 	}
+	maps.DeleteFunc(w.untracked, func(name string, _ bool) bool {
+		return len(edits.Select([]WorkChange{{Path: name}}, paths)) == 0
+	})
 	return done, false, b.toBranch(ctx, w, history, changes, &done)
 }
 
@@ -75,6 +78,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
 		Folder: w.Source, Branch: b.o.Branch, Message: b.o.Message, Label: b.label, Check: b.o.Check, Filters: b.o.Filters, History: history,
+		Untracked: w.untracked, Copied: w.head, Untrack: w.tip != "",
 		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
 		Note: func(out edits.Committed) error {
 			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {

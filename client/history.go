@@ -107,7 +107,8 @@ func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip str
 	if isNoFile(err) {
 		return false, nil
 	}
-	names := slices.DeleteFunc(gitignore.Tracked([]byte(index), len(tip)/2), func(name string) bool { return !patterns.Excludes(name) })
+	tracked, _ := gitignore.Tracked([]byte(index), len(tip)/2)
+	names := slices.DeleteFunc(tracked, func(name string) bool { return !patterns.Excludes(name) })
 	if len(names) == 0 || err != nil {
 		return false, err
 	}
@@ -256,6 +257,9 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 	}
 	defer all.Close()
 	h.Copy, h.Apart = all.shared.Files, make(map[string]bool)
+	if excluded, err := gitignore.NewTree(w.shared.Excludes, false); err == nil {
+		h.Excluded = excluded.Excludes
+	}
 	h.Home = func() (map[string]*edits.File, error) {
 		home, err := c.compare(ctx, sandboxID, WorkOptions{NamesOnly: true, folder: true}, true)
 		if err != nil {
@@ -275,6 +279,35 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 		delete(h.Apart, c.Path)
 	}
 	return nil
+}
+
+// untracked returns the files that a workspace has as they were copied in, or changed, and that its
+// index of git does not name; none if that is not known.
+func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[string]bool, error) {
+	if w.head == "" {
+		return nil, nil
+	}
+	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
+	names, whole := gitignore.Tracked([]byte(text), len(w.head)/2)
+	if own := new(Error); err != nil && (!errors.As(err, &own) || own.Code == codes.Unavailable) {
+		return nil, err
+	}
+	if !whole || err != nil {
+		return nil, ctx.Err()
+	}
+	all := make(map[string]bool)
+	for name := range w.shared.Files {
+		all[name] = true
+	}
+	for _, change := range slices.Concat(w.Changes, w.Large) {
+		if change.After == nil {
+			delete(all, change.Path)
+		}
+	}
+	for _, name := range names {
+		delete(all, name)
+	}
+	return all, nil
 }
 
 // readOne reads a regular file of a sandbox up to a size.

@@ -1,12 +1,18 @@
 package client
 
 import (
+	"archive/tar"
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/internal/edits"
 )
@@ -88,5 +94,56 @@ func TestAHistoryHasWhatWasCopiedAndWhatTheWorkDoesNotShow(t *testing.T) {
 	home, err := h.Home()
 	if err != nil || len(home) != 1 || home["of the folder"] == nil || !(*asked)[1].GetWithBase() {
 		t.Errorf("the folder has %v, %v", home, err)
+	}
+}
+
+// What git has stopped tracking in a sandbox is what the workspace has and its index does not name.
+func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
+	index := func(names ...string) []byte {
+		raw := binary.BigEndian.AppendUint32([]byte("DIRC\x00\x00\x00\x02"), uint32(len(names)))
+		for _, name := range names {
+			entry := make([]byte, 62)
+			binary.BigEndian.PutUint32(entry[24:], 0o100644)
+			entry = append(entry, name...)
+			raw = append(raw, append(entry, make([]byte, 8-len(entry)%8)...)...)
+		}
+		return raw
+	}
+	const head = "1111111111111111111111111111111111111111"
+	for _, one := range []struct {
+		what  string
+		index []byte
+		err   error
+		want  []string
+	}{
+		{"an index", index("changed", "fresh", "same"), nil, []string{"loose", "stopped"}},
+		{"an index that names nothing", index(), nil, []string{"changed", "loose", "same", "stopped"}},
+		{"a damaged one", index("changed", "same")[:90], nil, nil},
+		{"no index", nil, status.Error(codes.NotFound, "none"), nil},
+	} {
+		t.Run(one.what, func(t *testing.T) {
+			c, _ := serveFiles(t, &fileScript{stat: isFile, out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+				if in.GetPath() != "/workspace/.git/index" {
+					t.Errorf("read %s", in.GetPath())
+				}
+				if one.err != nil {
+					return one.err
+				}
+				var raw bytes.Buffer
+				archive := tar.NewWriter(&raw)
+				err := archive.WriteHeader(&tar.Header{Name: "f", Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(one.index))})
+				if err == nil {
+					_, err = archive.Write(one.index)
+				}
+				return errors.Join(err, archive.Close(), out.Send(&agboxv1.CopyOutResponse{Data: raw.Bytes()}))
+			}})
+			w := &Work{Target: "/workspace", head: head, shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "stopped": {}, "loose": {}, "gone": {}, "large": {}}}}
+			w.Changes = []WorkChange{{Path: "changed", Before: &edits.File{}, After: &edits.File{Size: 1}}, {Path: "gone", Before: &edits.File{}}, {Path: "fresh", After: &edits.File{}}}
+			w.Large = []WorkChange{{Path: "large", Before: &edits.File{}}}
+			got, err := c.untracked(t.Context(), "s", w)
+			if names := slices.Sorted(maps.Keys(got)); err != nil || !slices.Equal(names, one.want) {
+				t.Errorf("%q, %v", names, err)
+			}
+		})
 	}
 }

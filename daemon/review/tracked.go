@@ -80,7 +80,8 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	}
 	all := make(map[string]bool)
 	c.inIndex = make(map[string]bool)
-	for _, path := range gitignore.Tracked(text, max(20, len(c.base.GetHead())/2)) {
+	paths, _ := gitignore.Tracked(text, max(20, len(c.base.GetHead())/2))
+	for _, path := range paths {
 		if c.base.File(path) != nil {
 			c.inIndex[path] = true
 		} else if !c.o.All && Valid(path) && !c.foreign(path) && !excluded.Excludes(path) {

@@ -195,3 +195,32 @@ func TestCommitsAreBroughtIfTheFolderHasTheirWork(t *testing.T) {
 	git(t, root, "checkout", "-q", "fix")
 	in.Must(t, "rm", "demo")
 }
+
+// What a sandbox has stopped tracking is not on its branch, although it has the file, and neither is
+// what the folder had removed before the copy. What the copy left out stays, whatever it commits.
+func TestWhatASandboxStopsTrackingIsNotOnItsBranch(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", ".env": "S=1\n", "src/x": "x\n", "out": "o\n"})
+	if err := os.Rename(filepath.Join(root, "src"), filepath.Join(root, "lib")); err != nil {
+		t.Fatal(err)
+	}
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root, "--exclude", "out")...)
+	inside(t, in, "demo", "cd /workspace; git rm -q --cached .env; echo .env > .gitignore; git add -A; git commit -qm second")
+	in.Agbox(t, "apply", "demo", "--branch", "same").Want(t, 0)
+	inside(t, in, "demo", "echo S=REALKEY > /workspace/.env; echo 2 > /workspace/a")
+	for _, flags := range [][]string{{"--branch", "same"}, {"--branch", "new"}, {"--branch", "one", "--squash"}} {
+		r := in.Agbox(t, append([]string{"apply", "demo"}, flags...)...).Want(t, 0)
+		want := ".gitignore\na\nlib/x\nout"
+		if len(flags) > 2 { // what nobody has edited since, or the first call brought, is no work
+			want = "a\nout\nsrc/x"
+		}
+		harness.WantSame(t, strings.Join(flags, " "), git(t, root, "ls-tree", "-r", "--name-only", flags[1]), want)
+		if !strings.Contains(r.Stderr, "git does not track them: .env.") {
+			t.Errorf("%v names not what is on no branch: %s", flags, r.Stderr)
+		}
+	}
+	if r := in.Agbox(t, "rm", "demo"); r.Code != 4 || !strings.Contains(r.Stderr, "(.env)") {
+		t.Errorf("rm ended with %d: %s", r.Code, r.Stderr)
+	}
+}

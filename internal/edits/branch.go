@@ -30,6 +30,12 @@ type BranchOptions struct {
 	// Note is called with the result before the branch moves, and if it need not move. Until then
 	// no reference has the commit. If Note fails, the branch stays.
 	Note func(Committed) error
+	// Untracked are files that the workspace has, also as they were copied in, and that git does
+	// not track there. Copied is the commit that was copied in. Their changes stay out of the branch
+	// if it has them, and if Untrack is set, one commit of all removes them from the branch.
+	Untracked map[string]bool
+	Copied    string
+	Untrack   bool
 	// History has the commits of the sandbox, which are brought as they are; nil makes one
 	// commit.
 	History *History
@@ -157,6 +163,10 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 			return nil, err
 		}
 	}
+	had, err := b.untracked(o)
+	if err != nil {
+		return nil, err
+	}
 	changes, out.Submodules = b.inSubmodules(changes)
 	changes, refused, err := b.withoutRefused(changes, o.History)
 	if err != nil {
@@ -185,6 +195,9 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	if err == nil && b.exact {
 		return b.exactly(history, decisions)
 	}
+	if err == nil && o.Untrack && (o.History == nil || out.Rewritten) {
+		err = b.untrack(had, o.Copied)
+	}
 	return append(decisions, b.unsure...), err
 }
 
@@ -207,6 +220,8 @@ type branch struct {
 	// home is what History.Home has returned, and unsure are decisions that a person must make.
 	home   map[string]*File
 	unsure []decision
+	// stopped are the files that git has stopped tracking in the sandbox, and that it still has.
+	stopped map[string]bool
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.
@@ -276,6 +291,17 @@ func (b *branch) at(commit string) error {
 
 // remember remembers the entries that git ls-tree prints.
 func (b *branch) remember(out []byte) {
+	for name, e := range b.listed(out) {
+		b.entries[name] = e
+		for _, dir := range above(name) {
+			b.folders[dir] = true
+		}
+	}
+}
+
+// listed returns the entries below the folder that git ls-tree prints.
+func (b *branch) listed(out []byte) map[string]treeEntry {
+	all := make(map[string]treeEntry)
 	for entry := range strings.SplitSeq(string(out), "\x00") {
 		meta, name, ok := strings.Cut(entry, "\t")
 		words := strings.Fields(meta)
@@ -283,12 +309,10 @@ func (b *branch) remember(out []byte) {
 			b.attributes[name] = treeEntry{words[0], words[2]}
 		}
 		if name, below := strings.CutPrefix(name, b.prefix); ok && below && len(words) == 3 {
-			b.entries[name] = treeEntry{words[0], words[2]}
-			for _, dir := range above(name) {
-				b.folders[dir] = true
-			}
+			all[name] = treeEntry{words[0], words[2]}
 		}
 	}
+	return all
 }
 
 // isFree refuses a branch that stands for another one, which may be checked out, and the name of

@@ -34,20 +34,22 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		if c.From != "" {
 			name = c.From
 		}
-		if there, err := b.entry(name); c.Before == nil || !usable(name) || there.object != "" || b.joins[name].tip.object != "" || err != nil {
+		if b.stopped[name] && c.After != nil {
+			outside = append(outside, name)
+		} else if there, err := b.entry(name); c.Before == nil || !usable(name) || there.object != "" || b.joins[name].tip.object != "" || err != nil {
 			inside = append(inside, c)
 		} else {
 			unknown = append(unknown, c)
 		}
 	}
 	if len(unknown) == 0 {
-		return inside, nil, nil
+		return inside, outside, nil
 	}
 	ignored, err := b.ignored(unknown)
 	if err != nil {
 		return nil, nil, err
 	}
-	removed, err := b.removed(unknown, ignored)
+	removed, err := b.removed(unknown, ignored, b.parent)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,8 +161,8 @@ func (b *branch) ignored(changes []Change) (map[string]bool, error) {
 	return b.below(bytes.ReplaceAll(append([]byte{0}, out...), []byte("\x00./"), []byte{0})), err
 }
 
-// removed returns the paths that the history of the branch had, and that are not ignored.
-func (b *branch) removed(changes []Change, ignored map[string]bool) (map[string]bool, error) {
+// removed returns the paths that commits of the branch have removed, and that are not ignored.
+func (b *branch) removed(changes []Change, ignored map[string]bool, commits ...string) (map[string]bool, error) {
 	var list strings.Builder
 	for _, c := range changes {
 		if name := cmp.Or(c.From, c.Path); !ignored[name] {
@@ -170,7 +172,8 @@ func (b *branch) removed(changes []Change, ignored map[string]bool) (map[string]
 	if b.parent == "" || list.Len() == 0 {
 		return nil, nil
 	}
-	out, err := b.own.run(strings.NewReader("--\n"+list.String()), "log", "--stdin", "--format=", "--name-only", "-z", "--no-renames", "--diff-filter=D", b.parent)
+	args := []string{"log", "--stdin", "--format=", "--name-only", "-z", "--no-renames", "--diff-filter=D"}
+	out, err := b.own.run(strings.NewReader("--\n"+list.String()), append(args, commits...)...)
 	return b.below(out), err
 }
 

@@ -28,6 +28,8 @@ type History struct {
 	// ignored, large ones, and what nobody agreed to. The version of the commits stays.
 	Copy  map[string]*File
 	Apart map[string]bool
+	// Excluded reports whether the copy was to leave a path out. It may be nil.
+	Excluded func(name string) bool
 	// Home returns Base without what went to branches only; nil if that is not known.
 	Home func() (map[string]*File, error)
 }
@@ -348,7 +350,7 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	}
 	later := make(map[string]bool)
 	for name, two := range b.joins {
-		if _, differs := left[name]; !differs && !h.leftOut(name) {
+		if _, differs := left[name]; !differs && !h.neverHad(name) {
 			left[name], later[name] = two, true
 		}
 	}
@@ -373,7 +375,7 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 	if err := b.storedAnew(h, known, left, b.joins); err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(left, func(name string, two twoEntries) bool { return known[name] || h.apart(name, two) })
+	maps.DeleteFunc(left, func(name string, two twoEntries) bool { return known[name] || b.apart(h, name, two) })
 	back, err := b.turnedBack(h, left, later)
 	for _, name := range slices.Sorted(maps.Keys(back)) {
 		decisions = append(decisions, *back[name])
@@ -383,15 +385,24 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 
 // apart reports whether the workspace says nothing about a file that commits have changed. If it
 // was left out of the copy and they remove it, a new file in its place is not its next version.
-func (h *History) apart(name string, two twoEntries) bool {
+func (b *branch) apart(h *History, name string, two twoEntries) bool {
 	gone := two.was.object != "" && two.tip.object == ""
-	return h.Apart[name] && !(gone && h.leftOut(name))
+	return b.stopped[name] || h.Apart[name] && !(gone && b.leftOut(h, name))
 }
 
-// leftOut reports whether the workspace never had a file: then that it has none says nothing about
+// neverHad reports whether the workspace never had a file: then that it has none says nothing about
 // commits from before the copy.
-func (h *History) leftOut(name string) bool {
+func (h *History) neverHad(name string) bool {
 	return h.Base[name] == nil && h.Copy != nil && h.Copy[name] == nil
+}
+
+// leftOut reports whether the workspace never had a file, because the copy left it out. If not, the
+// folder had none, such as one that was removed there and not committed, or is not checked out.
+func (b *branch) leftOut(h *History, name string) bool {
+	if !h.neverHad(name) || !usable(name) {
+		return false
+	}
+	return h.Excluded != nil && h.Excluded(name) || HasFile(filepath.Join(b.top, b.prefix), name)
 }
 
 // turnedBack decides about files that commits have changed and that are in the workspace as they
@@ -439,7 +450,7 @@ func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if tip == nil && was.object != "" && h.leftOut(name) {
+	if tip == nil && was.object != "" && b.leftOut(h, name) {
 		return put(name, nil, was), nil, nil // only left out of the copy: nobody has removed it
 	}
 	if Same(tip, now) || (now == nil) != (was.object == "") {

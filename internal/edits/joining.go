@@ -204,7 +204,7 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 			return nil, nil, err
 		}
 		own, differs := copied[name]
-		last, apart := h.Base[name], h.apart(name, own) || !differs && h.leftOut(name)
+		last, apart := h.Base[name], b.apart(h, name, own) || !differs && h.neverHad(name)
 		if err == nil && !apart && !b.anew[name] {
 			if Same(file, last) {
 				continue

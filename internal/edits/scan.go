@@ -280,6 +280,20 @@ func Describe(dir, name string) (*File, error) {
 	return f.state(name)
 }
 
+// HasFile reports whether a folder has a file at a path, of any kind but a folder. It follows no link.
+func HasFile(dir, name string) bool {
+	f, err := openFolder(dir)
+	if err != nil {
+		return false
+	}
+	defer f.close()
+	var st unix.Stat_t
+	err = f.within(name, false, func(dir int, base string) error {
+		return unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	return err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
+}
+
 // HasFolder reports whether a folder has a folder at a path.
 func HasFolder(dir, name string) bool {
 	f, err := openFolder(dir)

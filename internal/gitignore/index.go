@@ -8,21 +8,23 @@ import (
 // Tracked returns the paths that an index of git names: what is tracked although patterns name it.
 // hash is the size of the names of objects in bytes. An index is as hostile as all files of a
 // workspace: what cannot be read ends the list, and so does more than maxTracked bytes of paths,
-// because paths can share their beginnings. (A split index has the rest elsewhere.)
-func Tracked(index []byte, hash int) (paths []string) {
+// because paths can share their beginnings. whole is false then, and if the index has the rest
+// elsewhere or names only a folder of some.
+func Tracked(index []byte, hash int) (paths []string, whole bool) {
 	const head, stat, extended = 12, 40, 0x4000
 	if len(index) < head || string(index[:4]) != "DIRC" {
-		return nil
+		return nil, false
 	}
 	version, count := binary.BigEndian.Uint32(index[4:]), binary.BigEndian.Uint32(index[8:])
 	if version < 2 || version > 4 {
-		return nil
+		return nil, false
 	}
 	last, total := "", 0
-	for rest := index[head:]; count > 0; count-- {
+	rest, folders := index[head:], false
+	for ; count > 0; count-- {
 		at := stat + hash + 2
 		if len(rest) < at {
-			return paths
+			return paths, false
 		}
 		mode := binary.BigEndian.Uint32(rest[24:])
 		if binary.BigEndian.Uint16(rest[at-2:])&extended != 0 {
@@ -32,28 +34,29 @@ func Tracked(index []byte, hash int) (paths []string) {
 		if version == 4 { // the path shares its beginning with the one before
 			cut, n := varint(rest[min(at, len(rest)):])
 			if n == 0 || cut > uint64(len(last)) {
-				return paths
+				return paths, false
 			}
 			at, kept = at+n, len(last)-int(cut)
 		}
 		end := bytes.IndexByte(rest[min(at, len(rest)):], 0)
 		if end < 0 {
-			return paths
+			return paths, false
 		}
 		last = last[:kept] + string(rest[at:at+end])
 		if total += len(last); len(last) > maxPath || total > maxTracked {
-			return paths
+			return paths, false
 		}
 		if mode>>12 == 0o10 || mode>>12 == 0o12 { // a file or a link
 			paths = append(paths, last)
 		}
+		folders = folders || mode>>12 == 0o4
 		size := at + end + 1
 		if version < 4 {
 			size = (at + end + 8) &^ 7
 		}
 		rest = rest[min(size, len(rest)):]
 	}
-	return paths
+	return paths, !folders && !bytes.HasPrefix(rest, []byte("link"))
 }
 
 const (

@@ -45,20 +45,47 @@ func TestTheIndexOfGitSaysWhatIsTracked(t *testing.T) {
 				t.Fatal(err)
 			}
 			size := map[string]int{"sha1": 20, "sha256": 32}[format]
-			if got, want := Tracked(index, size), strings.Split(strings.TrimSuffix(git("ls-files", "-z"), "\x00"), "\x00"); !slices.Equal(got, want) {
+			got, whole := Tracked(index, size)
+			if want := strings.Split(strings.TrimSuffix(git("ls-files", "-z"), "\x00"), "\x00"); !slices.Equal(got, want) || !whole {
 				t.Errorf("%s, version %s: %q, want %q", format, version, got, want)
 			}
 			for cut := range index { // damaged ones are read as far as that goes
-				Tracked(index[:cut], size)
+				if got, whole := Tracked(index[:cut], size); whole && len(got) < 6 {
+					t.Errorf("%d bytes of %d are whole: %q", cut, len(index), got)
+				}
 			}
 		}
+	}
+}
+
+// Git may keep most of an index elsewhere, or name a folder instead of its files.
+func TestAnIndexThatDoesNotNameAllFilesIsNotWhole(t *testing.T) {
+	for name, script := range map[string]string{
+		"split":        "git update-index --split-index; echo b >b; git add b",
+		"with folders": "git sparse-checkout set --cone --sparse-index in",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", "git init -q; mkdir in out; touch in/i out/o; git add .; git -c user.name=a -c user.email=a commit -q -m a; "+script)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, whole := Tracked(index, 20); whole {
+				t.Errorf("it is whole with %q", got)
+			}
+		})
 	}
 }
 
 func FuzzTracked(f *testing.F) {
 	f.Add([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x02" + strings.Repeat("\x00", 62) + "\x00a\x00"))
 	f.Fuzz(func(t *testing.T, index []byte) {
-		if got := Tracked(index, 20); len(got) > len(index) {
+		if got, _ := Tracked(index, 20); len(got) > len(index) {
 			t.Errorf("%d paths of %d bytes", len(got), len(index))
 		}
 	})
@@ -75,7 +102,11 @@ func TestAnIndexWhosePathsShareTheirBeginningsIsBounded(t *testing.T) {
 	index := "DIRC" + string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 4), entries)) +
 		entry(0, strings.Repeat("a", 4000)) + strings.Repeat(entry(1, "b"), entries-1)
 	total := 0
-	for _, path := range Tracked([]byte(index), 20) {
+	paths, whole := Tracked([]byte(index), 20)
+	if whole {
+		t.Error("an index beyond the bound is whole")
+	}
+	for _, path := range paths {
 		total += len(path)
 	}
 	if total < maxTracked-maxPath || total > maxTracked {

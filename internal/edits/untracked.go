@@ -1,0 +1,59 @@
+package edits
+
+import (
+	"maps"
+	"slices"
+)
+
+// untracked finds the files that git has stopped tracking in the sandbox. It returns what the copied
+// commit has of them.
+func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error) {
+	b.stopped, had = make(map[string]bool), make(map[string]treeEntry)
+	if len(o.Untracked) == 0 || o.Copied == "" {
+		return had, nil
+	}
+	for name, two := range b.joins { // also what only commits of the sandbox had
+		if o.Untracked[name] && two.was.object != "" {
+			b.stopped[name] = true
+		}
+	}
+	if copied, err := b.commitOf(o.Copied); copied == "" || err != nil {
+		return had, nil //nolint:nilerr // the user's repository has another history now
+	}
+	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", o.Copied)
+	if err != nil {
+		return nil, err
+	}
+	for name, e := range b.listed(out) {
+		if o.Untracked[name] {
+			b.stopped[name], had[name] = true, e
+		}
+	}
+	return had, nil
+}
+
+// untrack decides that the branch has no more what git has stopped tracking in the sandbox. What it
+// has again since, the user wants.
+func (b *branch) untrack(had map[string]treeEntry, copied string) error {
+	var there []Change
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		ours, err := b.state(name)
+		if err != nil && ignoreBlocked(err) != nil {
+			return err
+		}
+		if ours != nil && err == nil {
+			there = append(there, Change{Path: name, Before: ours})
+		}
+	}
+	again, err := b.removed(there, nil, b.parent, "^"+copied)
+	for _, c := range there {
+		d := decision{Outcome: Outcome{Change: c, Kind: Removed}, old: c.Before}
+		if b.entries[c.Path] != had[c.Path] {
+			d.Kind, d.Why = Refused, "git does not track it any more in the sandbox, and the branch has changed it"
+		}
+		if !again[c.Path] {
+			b.unsure = append(b.unsure, d)
+		}
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package edits
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fromInside returns what the client passes of a sandbox: base is what was copied in, and nothing
+// was brought since. excluded is a file that the copy leaves out, or "".
+func (g repository) fromInside(in repository, copied string, base tree, excluded string, squash bool) ([]Change, BranchOptions) {
+	g.t.Helper()
+	work := load(g.t, in.dir)
+	ignored := func(name string) bool {
+		_, err := in.git("", "check-ignore", "-q", name)
+		return err == nil && base[name] == ""
+	}
+	now := maps.Clone(work)
+	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) })
+	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied, Untracked: make(map[string]bool)}
+	tracked := strings.Split(in.must("", "ls-files", "-z"), "\x00")
+	for name := range base {
+		o.Untracked[name] = work[name] != "" && !slices.Contains(tracked, name)
+	}
+	all := differences(g.t, base, now)
+	switch o.Untrack = in.head() != copied; {
+	case squash:
+		all = Renames(all)
+	case o.Untrack:
+		o.History = in.history(copied, base)
+		o.History.Copy, o.History.Apart = o.History.Base, make(map[string]bool)
+		o.History.Excluded = func(name string) bool { return name == excluded }
+		for name := range work {
+			o.History.Apart[name] = ignored(name)
+		}
+	}
+	return all, o
+}
+
+// Where a file is at home, and what the sandbox does with it, says what a branch has of it: with the
+// commits, with --squash, and on a branch that has others. "!" is a conflict, and "-" no file.
+func TestABranchHasOfAFileWhatItsSandboxTracks(t *testing.T) {
+	const commit = "git commit -q --allow-empty -m one; "
+	untrack := "git rm -q --cached f; " + commit
+	for _, c := range []struct {
+		home, inside           string
+		commits, squash, other string
+		outside                bool
+	}{
+		// The folder has the file as it was committed.
+		{"", "", "1", "1", "2", false},
+		{"", commit, "1", "1", "2", false},
+		{"", "echo 3 >f", "3", "3", "!", false},
+		{"", "echo 3 >f; git add f; " + commit, "3", "3", "!", false},
+		{"", "git rm -q f; " + commit, "-", "-", "!", false},
+		{"", "rm f", "-", "-", "!", false},
+		{"", "rm f; " + commit, "-", "-", "!", false},
+		{"", untrack, "-", "-", "!", false},
+		{"", "echo f >.gitignore; git add .; " + untrack, "-", "-", "!", false},
+		{"", untrack + "echo 3 >f", "-", "-", "!", true},
+		{"", "echo f >.gitignore; git add .; " + untrack + "echo 3 >f", "-", "-", "!", true},
+		{"", "echo f >.gitignore; git rm -q --cached f; echo 3 >f", "1", "1", "2", true},
+		{"", "git rm -q --cached f", "1", "1", "2", false},
+		{"", "git rm -q f; " + commit + "echo 1 >f", "-", "-", "!", false},
+		{"", "git rm -q f; " + commit + "echo 1 >f; git add f", "1", "1", "2", false},
+		{"", "git rm -q f; " + commit + "echo 3 >f", "-", "-", "!", true},
+		{"", "git rm -q f; " + commit + "echo 3 >f; git add f", "3", "3", "!", false},
+		{"", untrack + "git add f; " + commit, "1", "1", "2", false},
+		{"", "git mv f to; " + commit, "-", "-", "!", false},
+		// It has another version.
+		{"echo 4 >f", commit, "1", "1", "2", false},
+		{"echo 4 >f", "git add f; " + commit, "4", "1", "!", false},
+		{"echo 4 >f", untrack, "-", "-", "!", false},
+		{"echo 4 >f", untrack + "echo 3 >f", "-", "-", "!", true},
+		// It has removed or renamed it, and committed that not, or has not checked it out.
+		{"rm f", commit, "1", "1", "2", false},
+		{"rm f", "git add -A; " + commit, "-", "1", "!", false},
+		{"git rm -q f", commit, "-", "1", "!", false},
+		{"mv f to", "git add -A; " + commit, "-", "1", "!", false},
+		{"rm f", "git checkout -q f; " + commit, "1", "1", "!", false},
+		{"rm f", "git add -A; " + commit + "echo 3 >f", "3", "!", "!", false},
+		{"git sparse-checkout set --no-cone /a", "git rm -q --sparse f; " + commit, "-", "1", "!", false},
+		{"git sparse-checkout set --no-cone /a", "git add -A; " + commit, "1", "1", "2", false},
+		// The copy leaves it out.
+		{"exclude", commit, "1", "1", "2", false},
+		{"exclude", "git add -A; " + commit, "1", "1", "2", false},
+		{"exclude", untrack, "1", "1", "2", false},
+		{"exclude", untrack + "echo f >.gitignore; echo 3 >f", "1", "1", "2", false},
+		// Git does not track it at home.
+		{"git rm -q --cached f; git commit -q --amend -m none", commit, "-", "-", "2", false},
+		{"git rm -q --cached f; git commit -q --amend -m none", "echo 3 >f; " + commit, "-", "-", "!", true},
+		{"git rm -q --cached f; git commit -q --amend -m none", "git add f; " + commit, "1", "-", "!", false},
+		{"git rm -q --cached f; git commit -q --amend -m none", "git add f; " + commit + untrack, "-", "-", "2", false},
+	} {
+		t.Run(c.home+"|"+c.inside, func(t *testing.T) {
+			g := repo(t, tree{"f": "1\n", "a": "a\n"})
+			excluded := ""
+			if c.home == "exclude" {
+				excluded = "f"
+			} else {
+				g.shell(c.home)
+			}
+			copied, in := g.head(), g.inside()
+			if excluded != "" {
+				if err := os.Remove(filepath.Join(in.dir, excluded)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			base := load(t, in.dir)
+			in.shell(c.inside)
+			for _, kind := range []struct{ name, want, file, text string }{
+				{"the commits", c.commits, "", ""}, {"the commits, once more", c.commits, "", ""}, {"on a branch with others", c.commits, "own", "o"}, {"on a branch that changed it", c.other, "f", "2"}, {"--squash", c.squash, "", ""},
+			} {
+				if kind.file != "" {
+					g.onNewBranch(copied, kind.file, kind.text)
+				}
+				changes, o := g.fromInside(in, copied, base, excluded, kind.name == "--squash")
+				out, err := Commit(t.Context(), changes, o)
+				got := "-"
+				if text := g.files(g.tipOrHead())["f"]; text != "" {
+					got = strings.TrimSpace(text)
+				}
+				if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+					got = "!"
+				}
+				if err != nil || got != kind.want || kind.want != "!" && slices.Contains(out.Outside, "f") != c.outside {
+					t.Errorf("%s: the branch has %q, want %q; outside %q, outcomes %+v, %v", kind.name, got, kind.want, out.Outside, out.Outcomes, err)
+				}
+				if kind.name != "the commits" && g.tipOf("fix") != "" {
+					g.must("", "update-ref", "-d", "refs/heads/fix")
+				}
+			}
+		})
+	}
+}
+
+// A rewritten history comes as one commit, as with --squash. What a user has on the branch again stays.
+func TestWhatGitHasStoppedTrackingIsRemovedOnce(t *testing.T) {
+	for _, rewritten := range []bool{false, true} {
+		g := repo(t, tree{"f": "1\n", "a": "a\n"})
+		copied, in := g.commit("second", tree{"b": "b\n"}), g.inside()
+		base := load(t, in.dir)
+		in.shell("git rm -q --cached f; git commit -q " + map[bool]string{false: "-m one", true: "--amend -m one"}[rewritten])
+		bring := func(what string, want tree) {
+			t.Helper()
+			changes, o := g.fromInside(in, copied, base, "", !rewritten)
+			out, err := Commit(t.Context(), changes, o)
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 || out.Rewritten != rewritten {
+				t.Fatalf("%s: %v: %+v", what, err, out)
+			}
+			wantTree(t, what, g.files("fix"), want)
+		}
+		bring("at first", tree{"a": "a\n", "b": "b\n"})
+		g.onNewBranch("fix", "f", "1")
+		bring("after the user has it again", tree{"f": "1\n", "a": "a\n", "b": "b\n"})
+	}
+}
+
+// onNewBranch makes the branch fix with a commit above another one, which has another version of a file.
+func (g repository) onNewBranch(from, name, text string) {
+	g.t.Helper()
+	g.shell("export GIT_INDEX_FILE=$PWD/.git/new; git read-tree " + from + "; git update-index --add --cacheinfo 100644,$(echo " + text + " | git hash-object -w --stdin)," + name +
+		"; git update-ref refs/heads/fix $(git commit-tree -p " + from + " -m mine $(git write-tree))")
+}
+
+// shell runs commands in the work tree.
+func (g repository) shell(script string) {
+	g.t.Helper()
+	cmd := exec.CommandContext(g.t.Context(), "sh", "-e", "-c", script)
+	cmd.Dir = g.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		g.t.Fatalf("%s: %v: %s", script, err, out)
+	}
+}
+
+// tipOrHead is the branch fix, or HEAD if there is none.
+func (g repository) tipOrHead() string {
+	if tip := g.tipOf("fix"); tip != "" {
+		return tip
+	}
+	return "HEAD"
+}
