@@ -43,7 +43,7 @@ func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (
 		again, err = b.toFolder(ctx, w, paths, &done)
 		return done, again, err
 	}
-	maps.DeleteFunc(w.untracked, func(name string, _ bool) bool {
+	maps.DeleteFunc(w.untracked, func(name string, _ *WorkFile) bool {
 		return len(edits.Select([]WorkChange{{Path: name}}, paths)) == 0
 	})
 	return done, false, b.toBranch(ctx, w, history, changes, &done)

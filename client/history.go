@@ -283,7 +283,7 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 
 // untracked returns the files that a workspace has as they were copied in, or changed, and that its
 // index of git does not name; none if that is not known.
-func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[string]bool, error) {
+func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[string]*edits.File, error) {
 	if w.head == "" {
 		return nil, nil
 	}
@@ -295,10 +295,7 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 	if !whole || err != nil {
 		return nil, ctx.Err()
 	}
-	all := make(map[string]bool)
-	for name := range w.shared.Files {
-		all[name] = true
-	}
+	all := maps.Clone(w.shared.Files)
 	for _, change := range slices.Concat(w.Changes, w.Large) {
 		if change.After == nil {
 			delete(all, change.Path)

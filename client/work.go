@@ -50,8 +50,8 @@ type Work struct {
 	// was if broughtBy is lost.
 	again   map[string]bool
 	lostTip string
-	// untracked are the files that git does not track in the sandbox, if that was asked for.
-	untracked map[string]bool
+	// untracked are the files of the base that git does not track in the sandbox, if that was asked for.
+	untracked map[string]*edits.File
 	// landed are changes that Sync has made and the base does not have yet, and left is what
 	// it has moved away: a client or a daemon was killed.
 	landed []WorkChange

@@ -30,10 +30,10 @@ type BranchOptions struct {
 	// Note is called with the result before the branch moves, and if it need not move. Until then
 	// no reference has the commit. If Note fails, the branch stays.
 	Note func(Committed) error
-	// Untracked are files that the workspace has, also as they were copied in, and that git does
-	// not track there. Copied is the commit that was copied in. Their changes stay out of the branch
+	// Untracked are files of the base that the workspace still has, and that git does not track
+	// there, with their versions in the base. Copied is the commit that was copied in. Their changes stay out of the branch
 	// if it has them, and if Untrack is set, one commit of all removes them from the branch.
-	Untracked map[string]bool
+	Untracked map[string]*File
 	Copied    string
 	Untrack   bool
 	// History has the commits of the sandbox, which are brought as they are; nil makes one
@@ -196,7 +196,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 		return b.exactly(history, decisions)
 	}
 	if err == nil && o.Untrack && (o.History == nil || out.Rewritten) {
-		err = b.untrack(had, o.Copied)
+		err = b.untrack(o, had)
 	}
 	return append(decisions, b.unsure...), err
 }
@@ -221,7 +221,8 @@ type branch struct {
 	home   map[string]*File
 	unsure []decision
 	// stopped are the files that git has stopped tracking in the sandbox, and that it still has.
-	stopped map[string]bool
+	// came are those of them that commits change, and that the branch has as they were brought.
+	stopped, came map[string]bool
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.

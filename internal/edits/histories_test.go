@@ -101,7 +101,7 @@ func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { playBranch(t, uint64(seed), counts) })
 	}
 	t.Logf("%d histories: %v", n-first, counts)
-	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "branch", "merge"} {
+	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "untrack", "branch", "merge"} {
 		if n-first >= 20 && counts[what] < (n-first)/10 {
 			t.Errorf("the histories have too little of %q", what)
 		}
@@ -133,6 +133,13 @@ type twigs struct {
 	alone bool
 	// madeAnew are files of the copy that the sandbox has removed once.
 	madeAnew map[string]bool
+	// stopped are the lines of files when the sandbox stopped tracking them, and removed those of them
+	// that --squash has taken from the branch: they count as brought. leftOut is the folder that the
+	// copy left out, if it did.
+	stopped, removed map[string]bool
+	// untracked are the files that the sandbox has stopped tracking at some time.
+	untracked map[string]bool
+	leftOut   string
 	// cutInside and cutHome are the lines that the sandbox, and the user on the branch, have taken out.
 	cutInside, cutHome map[string]bool
 	log                []string
@@ -140,7 +147,7 @@ type twigs struct {
 
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
-	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), cutInside: make(map[string]bool), cutHome: make(map[string]bool), madeAnew: make(map[string]bool)}
+	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), cutInside: make(map[string]bool), cutHome: make(map[string]bool), madeAnew: make(map[string]bool), stopped: make(map[string]bool), removed: make(map[string]bool), untracked: make(map[string]bool)}
 	files := tree{".gitignore": "*.o\n"}
 	for n := range 4 {
 		files[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = w.write("u", strings.Join([]string{w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b")}, ""))
@@ -160,6 +167,7 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 			t.Fatal(err)
 		}
 		maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasPrefix(name, "d/") })
+		w.leftOut = "d/"
 	}
 	w.start = w.load(w.in)
 	w.base = maps.Clone(w.start)
@@ -316,7 +324,7 @@ func (w *twigs) rewrite(g repository, to tree) {
 
 func (w *twigs) act() {
 	w.t.Helper()
-	switch n := w.r.IntN(20); {
+	switch n := w.r.IntN(21); {
 	case n < 5:
 		before := w.load(w.in)
 		after := w.change(before, "s")
@@ -359,9 +367,11 @@ func (w *twigs) act() {
 		}
 		w.in.must("", commit...)
 		w.say("commit", "inside")
-	case n < 13:
+	case n < 10:
+		w.untrack()
+	case n < 14:
 		w.onBranch()
-	case n < 14: // the folder's own branch goes on
+	case n < 15: // the folder's own branch goes on
 		w.alone = false
 		w.desk.must("", "checkout", "-q", "-f", "--detach", "main")
 		w.rewrite(w.desk, w.change(w.load(w.desk), "u"))
@@ -372,6 +382,29 @@ func (w *twigs) act() {
 	default:
 		w.bring(w.r.IntN(4) == 0)
 	}
+}
+
+// untrack has the sandbox keep a file that git does not track any more.
+func (w *twigs) untrack() {
+	w.t.Helper()
+	work, tracked := w.load(w.in), w.files(w.in, w.in.tipOf("main"))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(work)), func(name string) bool { return strings.HasPrefix(name, ".git") || tracked[name] == "" })
+	if len(names) == 0 {
+		return
+	}
+	name := names[w.r.IntN(len(names))]
+	maps.Copy(w.stopped, linesOf(tree{name: work[name]}))
+	maps.Copy(w.stopped, linesOf(tree{name: tracked[name]}))
+	w.in.must("", "rm", "-q", "-f", "--cached", name)
+	if w.r.IntN(2) == 0 {
+		tree{".gitignore": work[".gitignore"] + "/" + name + "\n"}.write(w.t, w.in.dir)
+		w.in.must("", "add", ".gitignore")
+	}
+	w.in.must("", "commit", "-q", "-m", "untrack")
+	if w.r.IntN(2) == 0 {
+		tree{name: w.write("s", plain(work[name])+w.line("s"))}.write(w.t, w.in.dir)
+	}
+	w.say("untrack", "%s", name)
 }
 
 // tipOf is the commit of a branch, empty if there is none. It takes no process.
@@ -452,16 +485,19 @@ func (w *twigs) wholeInside() bool {
 func (w *twigs) bring(squash bool) {
 	w.t.Helper()
 	work, inside := w.load(w.in), w.files(w.in, w.in.tipOf("main"))
-	ignored := func(name string) bool { return strings.HasSuffix(name, ".o") && inside[name] == "" }
+	unseen := strings.Split(w.in.must("", "ls-files", "-z", "-o", "-i", "--exclude-standard"), "\x00")
+	ignored := func(name string) bool { return slices.Contains(unseen, name) }
 	now := maps.Clone(work)
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) && w.base[name] == "" })
 	all := differences(w.t, w.base, now)
 	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox", Filters: w.form.repository != nil && w.r.IntN(2) > 0}
+	o.Untracked, o.Copied, o.Untrack = w.in.untracked(w.base), w.copied, w.in.tipOf("main") != w.copied
 	if squash || w.in.tipOf("main") == w.copied {
 		all = Renames(all)
 	} else {
 		o.History = w.in.history(w.copied, w.base)
 		o.History.Copy, o.History.Apart = make(map[string]*File), make(map[string]bool)
+		o.History.Excluded = func(name string) bool { return w.leftOut != "" && strings.HasPrefix(name, w.leftOut) }
 		for name, text := range w.start {
 			o.History.Copy[name] = version(text)
 		}
@@ -471,6 +507,14 @@ func (w *twigs) bring(squash bool) {
 	}
 	status, tip, before := w.status(), w.tip(), w.files(w.home, w.tip())
 	existed := w.exists()
+	for name := range o.Untracked {
+		w.untracked[name] = true
+		maps.Copy(w.stopped, linesOf(tree{name: w.files(w.home, w.copied)[name]})) // also one that is back, and not added
+		maps.Copy(w.stopped, linesOf(tree{name: before[name]}))
+		if squash {
+			maps.Copy(w.removed, linesOf(tree{name: before[name]}))
+		}
+	}
 	out, err := Commit(w.t.Context(), all, o)
 	if errors.As(err, new(*FilterError)) && w.form.repository != nil && !o.Filters {
 		w.say("filter", "nobody agreed")
@@ -495,8 +539,10 @@ func (w *twigs) bring(squash bool) {
 	}
 	if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 		w.counts["conflict"]++
-		if w.alone {
-			w.t.Errorf("there is a conflict, and only the sandbox edits: %+v", out.Outcomes)
+		for _, one := range out.Outcomes {
+			if w.alone && one.Conflict() && !w.untracked[one.Path] { // a file that it tracks again may be one
+				w.t.Errorf("there is a conflict, and only the sandbox edits: %+v", one)
+			}
 		}
 		if w.tip() != tip {
 			w.t.Error("the branch has changed beside a conflict")
@@ -532,7 +578,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return strings.HasSuffix(name, ".o") && (squash || plain(inside[name]) != plain(work[name])) || slices.Contains(out.Outside, name)
+		return o.Untracked[name] != nil || strings.HasSuffix(name, ".o") && (squash || plain(inside[name]) != plain(work[name])) || slices.Contains(out.Outside, name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
@@ -562,7 +608,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	for line := range was {
-		if !is[line] && !w.cutInside[line] {
+		if !is[line] && !w.cutInside[line] && !w.stopped[line] {
 			w.t.Errorf("the branch has lost %q, which the sandbox has not taken out", line)
 		}
 	}
@@ -574,8 +620,21 @@ func (w *twigs) bring(squash bool) {
 			w.t.Errorf("the branch gets %q back, which the user has taken out", line)
 		}
 	}
+	for name := range first {
+		gone := inside[name] == "" && (work[name] == "" || o.Untracked[name] != nil) && (w.leftOut == "" || !strings.HasPrefix(name, w.leftOut))
+		if o.History != nil && gone && after[name] != "" && (before[name] == "" || !existed) {
+			w.t.Errorf("the branch gets %s back, which the commits of the sandbox have removed", name)
+		}
+		if gone && o.Untracked[name] != nil {
+			for line := range linesOf(tree{name: after[name]}) {
+				if linesOf(tree{name: work[name]})[line] && !was[line] && !committed[line] {
+					w.t.Errorf("the branch gets %q of %s, which git does not track in the sandbox", line, name)
+				}
+			}
+		}
+	}
 	for line := range linesOf(now) {
-		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] {
+		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] && !w.removed[line] {
 			w.t.Errorf("the branch does not get %q", line)
 		}
 	}

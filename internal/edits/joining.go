@@ -205,8 +205,8 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 		}
 		own, differs := copied[name]
 		last, apart := h.Base[name], b.apart(h, name, own) || !differs && h.neverHad(name)
-		if err == nil && !apart && !b.anew[name] {
-			if Same(file, last) {
+		if err == nil && (!apart || b.stopped[name]) && !b.anew[name] {
+			if Same(file, last) && !apart {
 				continue
 			}
 			if file != nil && last != nil {
@@ -225,6 +225,11 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 			same[c.name] = !Same(c.file, home)
 		}
 	}
+	b.came = make(map[string]bool)
+	maps.DeleteFunc(same, func(name string, is bool) bool {
+		b.came[name] = is && b.stopped[name]
+		return b.stopped[name]
+	})
 	maps.DeleteFunc(ours, func(name string, _ *File) bool { return same[name] })
 	maps.DeleteFunc(said, func(name string, _ twoEntries) bool { return same[name] })
 	return ours, said, err
@@ -253,6 +258,9 @@ func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) 
 	after, err := b.stage(dir, to)
 	if err != nil {
 		return nil, err
+	}
+	if after == nil && b.came[name] {
+		before = ours
 	}
 	c := NewChange(dir, name, before, after)
 	return &c, nil

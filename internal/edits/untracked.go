@@ -13,7 +13,7 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 		return had, nil
 	}
 	for name, two := range b.joins { // also what only commits of the sandbox had
-		if o.Untracked[name] && two.was.object != "" {
+		if o.Untracked[name] != nil && two.was.object != "" {
 			b.stopped[name] = true
 		}
 	}
@@ -25,7 +25,7 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 		return nil, err
 	}
 	for name, e := range b.listed(out) {
-		if o.Untracked[name] {
+		if o.Untracked[name] != nil {
 			b.stopped[name], had[name] = true, e
 		}
 	}
@@ -34,21 +34,30 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 
 // untrack decides that the branch has no more what git has stopped tracking in the sandbox. What it
 // has again since, the user wants.
-func (b *branch) untrack(had map[string]treeEntry, copied string) error {
+func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 	var there []Change
+	var changed []checkout
 	for _, name := range slices.Sorted(maps.Keys(had)) {
 		ours, err := b.state(name)
 		if err != nil && ignoreBlocked(err) != nil {
 			return err
 		}
-		if ours != nil && err == nil {
-			there = append(there, Change{Path: name, Before: ours})
+		if ours == nil || err != nil {
+			continue
+		}
+		there = append(there, Change{Path: name, Before: ours})
+		if b.entries[name] != had[name] && !Same(ours, o.Untracked[name]) {
+			changed = append(changed, checkout{name, b.entries[name], o.Untracked[name]})
 		}
 	}
-	again, err := b.removed(there, nil, b.parent, "^"+copied)
+	again, err := b.removed(there, nil, b.parent, "^"+o.Copied)
+	if err != nil {
+		return err
+	}
+	same, _, err := b.checksOut(slices.Clone(changed))
 	for _, c := range there {
 		d := decision{Outcome: Outcome{Change: c, Kind: Removed}, old: c.Before}
-		if b.entries[c.Path] != had[c.Path] {
+		if !same[c.Path] && slices.ContainsFunc(changed, func(one checkout) bool { return one.name == c.Path }) {
 			d.Kind, d.Why = Refused, "git does not track it any more in the sandbox, and the branch has changed it"
 		}
 		if !again[c.Path] {

@@ -21,11 +21,7 @@ func (g repository) fromInside(in repository, copied string, base tree, excluded
 	}
 	now := maps.Clone(work)
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) })
-	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied, Untracked: make(map[string]bool)}
-	tracked := strings.Split(in.must("", "ls-files", "-z"), "\x00")
-	for name := range base {
-		o.Untracked[name] = work[name] != "" && !slices.Contains(tracked, name)
-	}
+	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied, Untracked: in.untracked(base)}
 	all := differences(g.t, base, now)
 	switch o.Untrack = in.head() != copied; {
 	case squash:
@@ -39,6 +35,19 @@ func (g repository) fromInside(in repository, copied string, base tree, excluded
 		}
 	}
 	return all, o
+}
+
+// untracked returns the files of a base that the work tree has and git does not track there.
+func (g repository) untracked(base tree) map[string]*File {
+	g.t.Helper()
+	all, work := make(map[string]*File), load(g.t, g.dir)
+	tracked := strings.Split(g.must("", "ls-files", "-z"), "\x00")
+	for name, text := range base {
+		if work[name] != "" && !slices.Contains(tracked, name) {
+			all[name] = version(text)
+		}
+	}
+	return all
 }
 
 // Where a file is at home, and what the sandbox does with it, says what a branch has of it: with the
@@ -158,6 +167,24 @@ func TestWhatGitHasStoppedTrackingIsRemovedOnce(t *testing.T) {
 		g.onNewBranch("fix", "f", "1")
 		bring("after the user has it again", tree{"f": "1\n", "a": "a\n", "b": "b\n"})
 	}
+}
+
+// The branch has a version that came from the sandbox, by which it stops tracking the file.
+func TestWhatCameFromTheSandboxIsNoConflictWithItsRemoval(t *testing.T) {
+	g := repo(t, tree{"f": "1\n", "a": "a\n"})
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	in.shell("echo 2 >f")
+	now := load(t, in.dir)
+	g.mustBranch(base, now)
+	in.shell("git rm -q --cached f; git commit -q -m one")
+	changes, o := g.fromInside(in, copied, now, "", false)
+	o.History.Copy = in.history(copied, base).Base
+	out, err := Commit(t.Context(), changes, o)
+	if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		t.Fatalf("%v: %+v", err, out.Outcomes)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "a\n"})
 }
 
 // onNewBranch makes the branch fix with a commit above another one, which has another version of a file.
