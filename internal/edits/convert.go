@@ -213,7 +213,8 @@ func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterF
 
 // convert makes both sides of changes what git stores of them: with the ends of lines and
 // through the filters that the attributes of the branch name, as `git add` does. Of the sandbox,
-// only the attributes of commits count that come to the branch as they are.
+// only the attributes count that come to the branch as they are, and if they are not committed, no
+// filters.
 func (b *branch) convert(changes []Change) ([]Change, error) {
 	out := slices.Clone(changes)
 	dir := filepath.Join(b.own.dir, "converted")
@@ -267,6 +268,11 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	stored, err := b.stored(&with, list.String())
 	if err != nil {
 		return err
+	}
+	if side == "after" {
+		if err := b.storeByNew(&with, changes, paths, stored); err != nil {
+			return err
+		}
 	}
 	plain, err := b.own.blobs(files)
 	if err != nil {

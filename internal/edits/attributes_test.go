@@ -1,0 +1,39 @@
+package edits
+
+import "testing"
+
+// Attributes that come to a branch say how git stores the files that come with them, but choose no
+// filter.
+func TestFilesAreStoredByTheAttributesThatComeWithThem(t *testing.T) {
+	for _, c := range []struct{ what, before, after, mine, want string }{
+		{"no text any more", "*.txt text\n", "*.txt -text\n", "a\r\nc\r\n", "a\r\nc\r\n"},
+		{"text", "", "*.txt text\n", "a\r\nc\r\n", "a\nc\n"},
+		{"removed", "*.txt text\n", "", "a\r\nc\r\n", "a\r\nc\r\n"},
+		{"an encoding", "", "*.txt working-tree-encoding=UTF-16LE-BOM\n", utf16("a\nc\n"), "a\nc\n"},
+		{"the same filter", "*.txt filter=case text\n", "*.txt filter=case -text\n", "a\r\nc\r\n", "A\r\nC\r\n"},
+		{"a filter", "*.txt text\n", "*.txt filter=case -text\n", "a\r\nc\r\n", "a\nc\n"},
+		{"no filter any more", "*.txt filter=case\n", "*.txt -filter\n", "a\nc\n", "A\nC\n"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			base, theirs, stored := tree{"w.txt": "a\nb\n"}, tree{"w.txt": c.mine, "d/new.txt": c.mine}, tree{"w.txt": "a\nb\n"}
+			want := tree{"w.txt": c.want, "d/new.txt": c.want}
+			if c.before != "" {
+				base[".gitattributes"], stored[".gitattributes"] = c.before, c.before
+			}
+			if c.after != "" {
+				theirs[".gitattributes"], want[".gitattributes"] = c.after, c.after
+			}
+			g := repo(t, stored)
+			settingsOfUser(t, upperCase)
+			g.mustBranch(base, theirs)
+			wantTree(t, "the branch", g.files("fix"), want)
+			// With a version on the branch that the sandbox does not have, those are merged, or refused.
+			if c.before != "" && c.after != "" {
+				g.onNewBranch("main", ".gitattributes", "'*.txt eol=lf'")
+				if out, err := g.onBranch(base, theirs, BranchOptions{}); err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() == 0 {
+					t.Errorf("%v: %+v", err, out.Outcomes)
+				}
+			}
+		})
+	}
+}
