@@ -388,3 +388,20 @@ func TestFilesWhoseNamesGitRefusesAreNamed(t *testing.T) {
 	in.Agbox(t, "apply", "demo", "--yes-executable").Want(t, 0)
 	in.Must(t, "rm", "demo")
 }
+
+// Git commits nothing of a file that it is told not to look at.
+func TestAFileThatGitDoesNotLookAtIsNotToBeCommitted(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	root := in.repository(t, map[string]string{"a": "1\n"})
+	gitIn(t, root, "update-index", "--skip-worktree", "a")
+	if err := os.WriteFile(filepath.Join(root, "a"), []byte("local\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
+	in.inside(t, "demo", `echo 2 > /workspace/a`)
+	r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 1)
+	if strings.Contains(r.Stderr, "commit them") || !strings.Contains(r.Stderr, " Git does not look at a in the folder (skip-worktree, assume-unchanged or a sparse checkout), and commits nothing of it. `agbox apply demo` without --branch brings the work to the folder.") {
+		t.Errorf("it says %q", r.Stderr)
+	}
+}

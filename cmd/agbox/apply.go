@@ -247,15 +247,22 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 
 // adviceForBranch says how the work gets past conflicts with a branch.
 func (o *applyOptions) adviceForBranch(sandbox string, done client.AppliedWork, conflicts int) string {
-	var files []string
+	var files, skipped []string
 	for _, one := range done.Outcomes {
-		if one.InFolder {
-			files = append(files, printable(edits.PlaceIn(done.Folder, o.Here).Name(one.Path)))
+		name := printable(edits.PlaceIn(done.Folder, o.Here).Name(one.Path))
+		switch {
+		case one.Skipped:
+			skipped = append(skipped, name)
+		case one.InFolder:
+			files = append(files, name)
 		}
 	}
 	advice := ""
 	if len(files) > 0 {
 		advice = fmt.Sprintf("The folder has changes that are not committed (%s): commit them there, then `agbox apply %s --branch NAME` makes a new branch on top of them.", some(files), sandbox)
+	}
+	if len(skipped) > 0 {
+		advice = strings.TrimSpace(advice + fmt.Sprintf(" Git does not look at %s in the folder (skip-worktree, assume-unchanged or a sparse checkout), and commits nothing of it.", some(skipped)))
 	}
 	if len(files) == conflicts {
 		return advice

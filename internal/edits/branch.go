@@ -153,7 +153,36 @@ func (b *branch) inFolder(dir string, changes []Change, outcomes []Outcome) erro
 		// The change has what git stores of the version before.
 		o.InFolder = err == nil && Same(there, changes[at].Before) && !Same(committed, o.Before)
 	}
-	return nil
+	return b.skipped(outcomes)
+}
+
+// skipped finds the files in the folder that git does not look at: with the bit skip-worktree or
+// assume-unchanged.
+func (b *branch) skipped(outcomes []Outcome) error {
+	in := *b.refs
+	in.dir, in.env = b.top, append(slices.Clone(in.env), "GIT_WORK_TREE="+b.top)
+	args := []string{"--literal-pathspecs", "ls-files", "-v", "-z", "--"}
+	fixed := len(args)
+	for _, o := range outcomes {
+		if o.InFolder {
+			args = append(args, b.prefix+o.Path)
+		}
+	}
+	if len(args) == fixed {
+		return nil
+	}
+	args = args[:min(len(args), fixed+250)] // a message names only some
+	out, err := in.run(nil, args...)
+	bits := make(map[string]string)
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		bit, name, _ := strings.Cut(entry, " ")
+		bits[name] = bit
+	}
+	for i := range outcomes {
+		bit := bits[b.prefix+outcomes[i].Path]
+		outcomes[i].Skipped = outcomes[i].InFolder && (bit == "S" || bit != strings.ToUpper(bit))
+	}
+	return err
 }
 
 // decide takes the commits of the sandbox, and decides about its changes.

@@ -37,8 +37,9 @@ type Outcome struct {
 	// Target is that of the sandbox's version, if it is a symbolic link.
 	Target string
 	// InFolder is set for a conflict with a branch if the folder has the version before the
-	// change, and the commit of its HEAD has not.
-	InFolder bool
+	// change, and the commit of its HEAD has not. Skipped is then set if its index tells git not
+	// to look at the file there, as in a sparse checkout: git does not commit it.
+	InFolder, Skipped bool
 }
 
 // Conflict reports whether a person must look at the file.

@@ -211,3 +211,24 @@ func (g repository) tipOrHead() string {
 	}
 	return "HEAD"
 }
+
+// Git commits nothing of a file that it is told not to look at.
+func TestFilesThatGitDoesNotLookAtAreToldFromUncommittedOnes(t *testing.T) {
+	for script, want := range map[string]bool{
+		"echo 2 >f": false,
+		"git update-index --skip-worktree f; echo 2 >f":    true,
+		"git update-index --assume-unchanged f; echo 2 >f": true,
+		"git sparse-checkout set --no-cone /a":             true,
+		"git sparse-checkout set --no-cone /f; echo 2 >f":  false,
+	} {
+		g := repo(t, tree{"f": "1\n", "a": "a\n"})
+		g.shell(script)
+		base := load(t, g.dir)
+		theirs := maps.Clone(base)
+		theirs["f"] = "3\n"
+		out, err := g.onBranch(base, theirs, BranchOptions{})
+		if err != nil || len(out.Outcomes) != 1 || !out.Outcomes[0].InFolder || out.Outcomes[0].Skipped != want {
+			t.Errorf("%s: %v: %+v", script, err, out.Outcomes)
+		}
+	}
+}
