@@ -115,6 +115,16 @@ func (w *Work) leaveCopies(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Unresolved returns the files of the folder with markers of conflicts, which ApplyWork with Abort
+// removes as long as the sandbox exists.
+func (w *Work) Unresolved(ctx context.Context, sandboxID string) ([]string, error) {
+	install, err := paths.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	return within(ctx, func() ([]string, error) { return edits.Unresolved(w.Source, install.Folders(), sandboxID) })
+}
+
 // within returns what ask returns, or the error of ctx if that ends before: a mount whose server is
 // gone never answers. Then ask goes on until the file system answers, or until the program ends.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {

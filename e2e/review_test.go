@@ -405,3 +405,21 @@ func TestAFileThatGitDoesNotLookAtIsNotToBeCommitted(t *testing.T) {
 		t.Errorf("it says %q", r.Stderr)
 	}
 }
+
+// Work that went to a branch may have left markers in the folder, which only its sandbox takes away.
+func TestRemovingASandboxAsksAboutTheMarkersOfItsConflicts(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	root := in.repository(t, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
+	in.inside(t, "demo", `cd /workspace; echo 2 > a`)
+	if err := os.WriteFile(filepath.Join(root, "a"), []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	r := in.Agbox(t, "rm", "demo").Want(t, 4)
+	harness.WantSame(t, "why", r.Stderr, "agbox: Removing sandbox demo would lose the way back from the markers of 1 conflict in the folder (a). `agbox apply demo --abort` puts the files back as they were. `agbox rm -f demo` removes it anyway.\n")
+	in.Must(t, "apply", "demo", "--abort")
+	in.Must(t, "rm", "demo")
+}

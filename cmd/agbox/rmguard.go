@@ -33,6 +33,8 @@ type loss struct {
 	head, others, unread, alone bool
 	// stash is part of a sentence about what was put aside by git stash.
 	stash string
+	// marked is part of a sentence about markers in the folder that only the sandbox can take away.
+	marked string
 	// large is set if some are too large for "agbox apply".
 	large bool
 	// commands is part of a sentence about running commands besides the main command.
@@ -40,12 +42,12 @@ type loss struct {
 }
 
 func (l loss) none() bool {
-	return l.work == "" && l.commits == "" && l.stash == "" && l.commands == ""
+	return l.work == "" && l.commits == "" && l.stash == "" && l.marked == "" && l.commands == ""
 }
 
 // String is the end of a sentence.
 func (l loss) String() string {
-	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commits, l.stash, l.commands}, func(s string) bool { return s == "" }), " and ")
+	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commits, l.stash, l.marked, l.commands}, func(s string) bool { return s == "" }), " and ")
 }
 
 // home is the beginning of a sentence about what is known not to be brought home; empty if that
@@ -91,6 +93,9 @@ func (l loss) advice(sandbox string) string {
 	}
 	if l.large {
 		s = append(s, "It says how files come that are too large.")
+	}
+	if l.marked != "" {
+		s = append(s, fmt.Sprintf("`agbox apply %s --abort` puts the files back as they were.", sandbox))
 	}
 	if l.commands != "" {
 		s = append(s, fmt.Sprintf("`agbox ps %s` lists the commands.", sandbox))
@@ -148,6 +153,12 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 			names[i] = printable(change.Path)
 		}
 		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"
+	}
+	if names, err := w.Unresolved(look, h.GetSandboxId()); err == nil && len(names) > 0 { // a folder that is gone has none
+		for i := range names {
+			names[i] = printable(names[i])
+		}
+		l.marked = "the way back from the markers of " + plural(len(names), "conflict", "conflicts") + " in the folder (" + some(names) + ")"
 	}
 	commits, err := c.NewCommits(look, h.GetSandboxId(), w)
 	l.alone = w.Copied() == ""

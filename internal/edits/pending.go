@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/internal/paths"
@@ -125,6 +127,19 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 		}
 	}
 	return resolved, open, o.forget(done)
+}
+
+// Unresolved returns the files of a folder that have the markers of conflicts of a sandbox. data is
+// the folder with agbox's own files about folders.
+func Unresolved(dir, data, sandbox string) ([]string, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	_, open, err := f.settle(ApplyOptions{Folder: dir, Data: data, Sandbox: sandbox, Check: true}, nil)
+	maps.DeleteFunc(open, func(_ string, p pending) bool { return p.bare })
+	return slices.Sorted(maps.Keys(open)), err
 }
 
 // forget ends conflicts.
