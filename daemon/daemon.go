@@ -35,6 +35,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
+	"github.com/agbox/agbox/daemon/review"
 	"github.com/agbox/agbox/daemon/room"
 	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
@@ -264,7 +265,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Stopped: func(id string) { r.loop.Interrupt(id) },
 	})
 	r.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Agents: incarnations, Room: r.room, Ledger: book, Paths: cfg.Paths,
+		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Agents: incarnations, Review: review.New(guestFiles, cfg.Paths), Room: r.room, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
 		InstallID: db.InstallID(), Identities: db, EngineAddress: engine.Address(),
 		EngineIdentified: func() {

@@ -100,6 +100,15 @@ func Open(dir string) (*Base, error) {
 	return b, nil
 }
 
+// Version tells the base in a folder from the one that replaces it; empty is none.
+func Version(dir string) string {
+	info, err := os.Stat(filepath.Join(dir, indexName))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
+}
+
 // Show makes the base another one: what was brought to the folder or to a branch, or what was
 // copied in. Open gives what was brought to the folder or came from it. What one of the lost
 // commits has brought to a branch is not brought.

@@ -26,7 +26,7 @@ func (l *Loop) EnqueueAgent(agentID string) { l.workers.Enqueue(agentKey(agentID
 
 func agentKey(id string) workers.Key { return workers.Key{Kind: workers.Agent, ID: id} }
 
-// agentWork is the loop's state of one agent. Loop.mu guards trouble and tidied; the rest is
+// agentWork is the loop's state of one agent. Loop.mu guards trouble and left; the rest is
 // used by the goroutine of the round only.
 type agentWork struct {
 	// told is the newest event of the agent for which its kin was enqueued.
@@ -44,6 +44,8 @@ type agentWork struct {
 	watchedOn <-chan struct{}
 	// described is what the agent's file on disk says.
 	described description
+	// left is the work in its own sandbox, once it is over.
+	left workLeft
 }
 
 // description is what changes of the file that describes an agent.
@@ -88,6 +90,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			return l.agentFailed(ctx, a, w, "observe", err)
 		}
 		seen.Ensured, seen.EnsuredAt = w.ensured, w.ensuredAt
+		seen.Work, seen.WorkAgain = l.workLeft(a, w)
 		seen.Asked = seen.Asked && !answered
 		seen.Draining = a.Incarnation != nil && a.Incarnation.ExecID == w.drained
 		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
@@ -103,7 +106,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			if seen.Exec != agent.ExecUnknown {
 				l.watchIncarnation(a, w)
 			}
-			l.setAgentTrouble(w, "")
+			l.setAgentTrouble(w, l.kept(w))
 			return step.Wake
 		}
 		l.log.Debug("step", "agent_id", id, "verb", step.Do.String(), "why", step.Why)
@@ -258,6 +261,9 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		_, err = l.ledger.RequestDelete(ctx, a.SandboxID)
 		l.Interrupt(a.SandboxID)
 		return true, err
+	case agent.CompareWork:
+		l.compareWork(a, w)
+		return true, nil
 	case agent.Move:
 		if after, err := l.ledger.MoveAgent(ctx, a); err == nil {
 			l.Enqueue(after.SandboxID)

@@ -135,6 +135,15 @@ type Files interface {
 	CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error
 }
 
+// Review compares workspaces with what was copied into them.
+type Review interface {
+	// Unbrought says which work in the workspace of a sandbox was not brought home; empty is none.
+	// open reads files of one that does not run, and is nil for others.
+	Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error)
+	// Advanced changes when work was brought home. It is cheap.
+	Advanced(sandboxID string) string
+}
+
 // Execs are the commands in sandboxes as the loop needs them.
 type Execs interface {
 	// Release lets the container's own command start, which was held back until its files

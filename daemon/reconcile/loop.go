@@ -35,6 +35,7 @@ type Options struct {
 	Room   Room
 	Fence  Fence
 	Agents Agents
+	Review Review
 	Ledger *ledger.Ledger
 	Paths  paths.Install
 	// Host checks host paths that sandboxes mount or copy.
@@ -92,6 +93,7 @@ type Loop struct {
 	room   Room
 	fence  Fence
 	agents Agents
+	review Review
 	ledger *ledger.Ledger
 	paths  paths.Install
 	host   hostfiles.Checker
@@ -125,6 +127,8 @@ type Loop struct {
 	slots, stops chan struct{}
 	// marking has an element while a goroutine adopts or marks an engine.
 	marking chan struct{}
+	// comparing has an element for each workspace that is being compared.
+	comparing chan struct{}
 	// workers runs the rounds. wg has the loop's other goroutines.
 	workers *workers.Pool
 	wg      sync.WaitGroup
@@ -191,7 +195,7 @@ const stopSlots = 64
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
 	l := &Loop{
-		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, ledger: o.Ledger,
+		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, review: o.Review, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, builds: build.New(o.Engine, o.Paths.BuildContexts()), now: o.Now, log: o.Log,
 
 		installID: o.InstallID, identities: o.Identities, engineAddress: o.EngineAddress, engineIdentified: o.EngineIdentified,
@@ -204,6 +208,7 @@ func New(o Options) *Loop {
 		slots:     make(chan struct{}, engineSlots),
 		stops:     make(chan struct{}, stopSlots),
 		marking:   make(chan struct{}, 1),
+		comparing: make(chan struct{}, comparisons),
 		sandboxes: make(map[string]*sandboxWork),
 		poked:     make(chan struct{}, 1),
 

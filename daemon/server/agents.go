@@ -313,8 +313,8 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	if a.Incarnation != nil {
 		view.Ready = s.loop.AgentReady(a.Incarnation.ExecID)
 	}
+	view.Degraded = s.loop.AgentTrouble(a.ID)
 	if !a.Over() {
-		view.Degraded = s.loop.AgentTrouble(a.ID)
 		s.incarnations.Show(a, view)
 	}
 	if view.After = s.ledger.Kin(a).Awaited; len(view.After) > 0 {

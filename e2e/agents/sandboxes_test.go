@@ -49,6 +49,7 @@ func TestAChildWorksInASandboxOfItsOwn(t *testing.T) {
 	if !child.GetOwned() || child.GetSandboxId() == boss.GetSandboxId() || child.GetSandboxId() != "agent-"+child.GetAgentId() {
 		t.Errorf("the child ran in %s, its parent in %s", child.GetSandboxId(), boss.GetSandboxId())
 	}
+	in.Must(t, "apply", boss.GetSandboxId())
 	for _, id := range []string{child.GetSandboxId(), boss.GetSandboxId()} {
 		if err := in.Client(t).WaitDeleted(harness.Bounded(t), id); err != nil {
 			t.Error(err)

@@ -20,6 +20,7 @@ type world struct {
 	rules   Rules
 	now     time.Time
 	sandbox Sandbox
+	work    Work
 	// running is the exec that runs, accepted the execs that ever were.
 	running  string
 	accepted map[string]bool
@@ -92,7 +93,7 @@ func (w *world) emit(ev *agboxv1.AgentEvent) bool {
 }
 
 func (w *world) observe() Seen {
-	seen := Seen{Kin: w.kin, Sandbox: w.sandbox, Ending: w.draining != nil, Silent: w.now.Sub(w.beatAt), Armed: w.beatAt.After(t0), PauseMark: w.told}
+	seen := Seen{Work: w.work, Kin: w.kin, Sandbox: w.sandbox, Ending: w.draining != nil, Silent: w.now.Sub(w.beatAt), Armed: w.beatAt.After(t0), PauseMark: w.told}
 	if inc := w.r.Incarnation; inc != nil {
 		switch {
 		case w.running == inc.ExecID:
@@ -139,6 +140,8 @@ func (w *world) apply(step Step) {
 		w.draining = &step
 	case Kill, EndIncarnation:
 		w.die(&agboxv1.IncarnationEnd{Kind: step.End, ExitCode: 137, Signal: 9, Spoke: true})
+	case CompareWork:
+		w.work = WorkHome
 	case RemoveSandbox:
 		w.sandbox = SandboxMissing
 	case TellPause:

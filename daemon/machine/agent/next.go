@@ -36,6 +36,8 @@ const (
 	EndIncarnation
 	// RemoveSandbox: ask for the removal of the sandbox that was made for the agent.
 	RemoveSandbox
+	// CompareWork: find out whether that sandbox has work that was not brought home.
+	CompareWork
 	// Emit: append Step.Event.
 	Emit
 	// EndHold: record that Step.Holder does not hold the agent any more.
@@ -54,7 +56,7 @@ const (
 	EndFound
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "signal", "move", "tell-pause", "tell-children", "end-found"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "compare-work", "emit", "end-hold", "answer", "signal", "move", "tell-pause", "tell-children", "end-found"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -91,6 +93,22 @@ const (
 	ExecRunning
 	// ExecEnded: its end is recorded.
 	ExecEnded
+)
+
+// Work says whether the sandbox that was made for an agent has work in its workspace that was
+// not brought home.
+type Work uint8
+
+// What is known about the work.
+const (
+	// WorkUnknown: it must be compared.
+	WorkUnknown Work = iota
+	// WorkCompared: it is being compared.
+	WorkCompared
+	// WorkHome: there is none.
+	WorkHome
+	// WorkLeft: there is some, or it cannot be compared now.
+	WorkLeft
 )
 
 // Seen is what is known about an agent besides its record.
@@ -158,6 +176,10 @@ type Seen struct {
 	// Found means that the exec of its newest incarnation runs although its end is recorded: its
 	// container was missing, and is back. Unsought means that this may still turn out.
 	Found, Unsought bool
+	// Work is what is known about the work in the own sandbox of an agent that is over. WorkAgain is
+	// when to compare it again.
+	Work      Work
+	WorkAgain time.Time
 	// Kin is what is known about its parent and the agents that it is to follow.
 	Kin Kin
 }
@@ -263,10 +285,19 @@ func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if !r.Owned || seen.Sandbox == SandboxMissing || seen.Shared {
 		return Step{}
 	}
-	if due := r.EndedAt.Add(rules.CleanupAfter); !refused(r) && now.Before(due) {
+	unused := refused(r) || r.Incarnations == 0 && seen.Sandbox == SandboxMaking // nothing has worked in it
+	due := r.EndedAt.Add(rules.CleanupAfter)
+	switch {
+	case !refused(r) && now.Before(due):
 		return Step{Wake: due}
+	case unused, seen.Work == WorkHome:
+		return Step{Do: RemoveSandbox, Why: "its agent has ended"}
+	case seen.Work == WorkLeft:
+		return Step{Wake: seen.WorkAgain}
+	case seen.Work == WorkCompared, seen.Sandbox == SandboxMaking, seen.Sandbox == SandboxStopping:
+		return Step{} // the end of that calls again
 	}
-	return Step{Do: RemoveSandbox, Why: "its agent has ended"}
+	return Step{Do: CompareWork, Why: "its agent has ended"}
 }
 
 // refused reports whether an agent ended before it began, so that nothing ran in its sandbox.

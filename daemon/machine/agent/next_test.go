@@ -203,7 +203,17 @@ func TestNext(t *testing.T) {
 		{"waits for approval, sandbox deleted", all(func(h *history) { h.pauseFor(forApproval) }, end(stopped)), Seen{}, nil, 0, "end FAILED"},
 		{"waits for approval", all(func(h *history) { h.pauseFor(forApproval) }, end(stopped)), Seen{Sandbox: SandboxReady}, nil, 0, "rest"},
 		{"over, sandbox stays for a while", finish, Seen{Sandbox: SandboxReady}, nil, time.Minute, "rest until 5m0s"},
-		{"over", finish, Seen{Sandbox: SandboxReady}, nil, 5 * time.Minute, "remove-sandbox"},
+		{"over", finish, Seen{Sandbox: SandboxReady}, nil, 5 * time.Minute, "compare-work"},
+		{"over, sandbox stopped", finish, Seen{Sandbox: SandboxStopped}, nil, 5 * time.Minute, "compare-work"},
+		{"over, sandbox is to stop", finish, Seen{Sandbox: SandboxStopping}, nil, 5 * time.Minute, "rest"},
+		{"over, its work is compared", finish, Seen{Sandbox: SandboxReady, Work: WorkCompared}, nil, 5 * time.Minute, "rest"},
+		{"over, its work is not home", finish, Seen{Sandbox: SandboxReady, Work: WorkLeft, WorkAgain: t0.Add(time.Hour)}, nil, 5 * time.Minute, "rest until 1h0m0s"},
+		{"over, its work is home", finish, Seen{Sandbox: SandboxReady, Work: WorkHome}, nil, 5 * time.Minute, "remove-sandbox"},
+		{"over, its work is home, sandbox stays for a while", finish, Seen{Sandbox: SandboxReady, Work: WorkHome}, nil, time.Minute, "rest until 5m0s"},
+		{"over, sandbox starts again", finish, Seen{Sandbox: SandboxMaking}, nil, 5 * time.Minute, "rest"},
+		{"over before it began, sandbox is made", all(fresh, kill, func(h *history) {
+			h.add(Next(h.r, Seen{Sandbox: SandboxMaking}, rules(), t0).Event)
+		}), Seen{Sandbox: SandboxMaking}, nil, 5 * time.Minute, "remove-sandbox"},
 		{"refused by the breaker", all(fresh, func(h *history) {
 			h.add(Next(h.r, Seen{Sandbox: SandboxMaking, BreakerOpen: true}, rules(), t0).Event)
 		}), Seen{Sandbox: SandboxMaking}, nil, 0, "remove-sandbox"},

@@ -1492,7 +1492,7 @@ type AgentSpec struct {
 	// means 30 minutes.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	// How long a sandbox that was made for the agent stays after its end. Unset means 5
-	// minutes.
+	// minutes. One with work in its workspace that was not brought home stays until it was.
 	CleanupAfter *durationpb.Duration `protobuf:"bytes,21,opt,name=cleanup_after,json=cleanupAfter,proto3" json:"cleanup_after,omitempty"`
 	// File of the host that says what to do, at most 64 KiB. The program finds a copy, as the
 	// file is when the agent is spawned, at the path in AGBOX_WORK.
@@ -5072,7 +5072,7 @@ type Agent struct {
 	Liveness       AgentLiveness          `protobuf:"varint,22,opt,name=liveness,proto3,enum=agbox.v1.AgentLiveness" json:"liveness,omitempty"`
 	Context        AgentContext           `protobuf:"varint,23,opt,name=context,proto3,enum=agbox.v1.AgentContext" json:"context,omitempty"`
 	// Why the agent does not get on at the moment, for example because its sandbox cannot be
-	// started. Empty if it does.
+	// started, or why the sandbox of one that has ended is kept. Empty if it does.
 	Degraded     string `protobuf:"bytes,24,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	LastSequence uint64 `protobuf:"varint,25,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// The result of the readiness probe of the running incarnation. Unset if it has none.

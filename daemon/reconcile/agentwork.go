@@ -1,0 +1,111 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// comparisons bounds the workspaces that are compared at the same time.
+const comparisons = 4
+
+// compareTimeout bounds the comparison of a workspace. workAgain is when one with work is compared
+// again although nothing was brought home: somebody may have undone the work in the sandbox.
+// failedAgain is when one is that could not be compared.
+const (
+	compareTimeout = 10 * time.Minute
+	workAgain      = time.Hour
+	failedAgain    = time.Minute
+)
+
+// workLeft is what is known about work in the own sandbox of an agent that is over. It is not
+// stored: the next daemon compares once more.
+type workLeft struct {
+	comparing bool
+	// advanced is that of Review when the workspace was compared. again is when to compare it
+	// again; zero means that it was not compared.
+	advanced string
+	again    time.Time
+	// why says why the sandbox is kept; empty if there is no reason.
+	why string
+}
+
+// workLeft returns what is known about work in the own sandbox of an agent that is over.
+func (l *Loop) workLeft(a ledger.Agent, w *agentWork) (agent.Work, time.Time) {
+	l.mu.Lock()
+	left := w.left
+	l.mu.Unlock()
+	switch {
+	case left.comparing:
+		return agent.WorkCompared, time.Time{}
+	case left.again.IsZero(), !l.now().Before(left.again), l.review.Advanced(a.SandboxID) != left.advanced:
+		return agent.WorkUnknown, time.Time{}
+	case left.why == "":
+		return agent.WorkHome, time.Time{}
+	}
+	return agent.WorkLeft, left.again
+}
+
+// kept says why the own sandbox of an agent that is over is kept; empty if it is not.
+func (l *Loop) kept(w *agentWork) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.left.why
+}
+
+// compareWork begins to look for work in the own sandbox of an agent that is over, and enqueues the
+// agent when that is known. The engine and the supervisor may be slow, so no round waits for it.
+func (l *Loop) compareWork(a ledger.Agent, w *agentWork) {
+	l.mu.Lock()
+	before := w.left.why
+	w.left.comparing = true
+	life := l.ctx
+	l.mu.Unlock()
+	l.wg.Go(func() {
+		select {
+		case l.comparing <- struct{}{}:
+		case <-life.Done():
+			return
+		}
+		left := l.compared(life, a)
+		<-l.comparing
+		if left.why != "" && left.why != before && life.Err() == nil {
+			l.log.Info("the sandbox of an agent that has ended is kept", "agent_id", a.ID, "sandbox_id", a.SandboxID, "why", left.why)
+		}
+		l.mu.Lock()
+		w.left = left
+		l.mu.Unlock()
+		l.EnqueueAgent(a.ID)
+	})
+}
+
+// compared looks for work in the own sandbox of an agent.
+func (l *Loop) compared(ctx context.Context, a ledger.Agent) workLeft {
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	left := workLeft{advanced: l.review.Advanced(a.SandboxID), again: l.now().Add(workAgain)}
+	sb, exists := l.ledger.Sandbox(a.SandboxID)
+	if !exists {
+		return left
+	}
+	var open func(ctx context.Context, path string) (io.ReadCloser, error)
+	if sb.State == machine.Stopped || sb.State == machine.Failed {
+		open = func(ctx context.Context, path string) (io.ReadCloser, error) { return l.Archive(ctx, sb, path) }
+	}
+	work, err := l.review.Unbrought(ctx, a.SandboxID, open)
+	switch {
+	case err != nil:
+		left.again = l.now().Add(failedAgain)
+		left.why = fmt.Sprintf("Its sandbox is kept: its workspace could not be compared (%v). `agbox rm %s` removes it.", err, a.SandboxID)
+		l.log.Debug("a workspace cannot be compared", "agent_id", a.ID, "sandbox_id", a.SandboxID, "error", err, "cause", fault.Cause(err))
+	case work != "":
+		left.why = fmt.Sprintf("Its sandbox is kept, with %s that were not brought home: `agbox diff %s` shows the work, and `agbox apply %[2]s` brings it.", work, a.SandboxID)
+	}
+	return left
+}

@@ -1,0 +1,143 @@
+package review
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// maxRef is the maximum size of a file with one reference of git that is read, and maxPackedRefs
+// that of the file with many, in bytes. More is cut.
+const (
+	maxRef        = 4 << 10
+	maxPackedRefs = 16 << 20
+)
+
+// errUnbrought ends a comparison at the first work that it finds.
+var errUnbrought = errors.New("there is work that was not brought home")
+
+// Unbrought says which work a sandbox has in its workspace that went neither to the folder nor to
+// a branch; empty is none, also if no workspace was copied in. open is nil if the sandbox runs,
+// and otherwise an Archive. Of the changed files it looks for the first only. It does not look
+// into the folder: all work counts that went to a branch, and commits of references that changed
+// after the copy are work unless they are what was copied in or was brought home last.
+func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error) {
+	base, err := r.Open(sandboxID, nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED)
+	if err == nil {
+		defer base.Close()
+		work, err = r.unbrought(ctx, sandboxID, base, open)
+	}
+	switch fault.ReasonOf(err) {
+	case agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE, agboxv1.ErrorReason_PRIMARY_MISSING:
+		return "", nil // there is nothing to compare, or nothing left
+	}
+	return work, err
+}
+
+func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Base, open Archive) (work string, err error) {
+	send := func(m *agboxv1.CompareWorkspaceResponse) error {
+		work = fmt.Sprintf("changed files (%q)", m.GetDifference().GetPath())
+		return errUnbrought
+	}
+	o := Options{NamesOnly: true}
+	if open == nil {
+		err = r.Compare(ctx, sandboxID, base, o, send)
+	} else {
+		err = r.CompareStopped(ctx, sandboxID, base, o, open, send)
+	}
+	if errors.Is(err, errUnbrought) {
+		return work, nil
+	}
+	if err != nil || base.GetHead() == "" {
+		return "", err
+	}
+	for _, name := range []string{"HEAD", "packed-refs", "refs"} {
+		if work, err = r.newCommit(ctx, sandboxID, base, open, name); work != "" || err != nil {
+			return work, err
+		}
+	}
+	return "", nil
+}
+
+var isObject = regexp.MustCompile("^([0-9a-f]{40}|[0-9a-f]{64})$").MatchString
+
+// newCommit looks for a new commit in a file or folder of references of the workspace's repository.
+func (r *Review) newCommit(ctx context.Context, sandboxID string, base *bases.Base, open Archive, name string) (string, error) {
+	in, done, err := r.readAll(ctx, sandboxID, base.GetTarget()+"/.git/"+name, open)
+	if in == nil || err != nil {
+		return "", err
+	}
+	defer done()
+	copied := time.Unix(0, base.GetCopiedAt()).Truncate(time.Second) // the engine's archives have whole seconds
+	known := map[string]bool{base.GetHead(): true, base.GetBrought(): true}
+	for files := tar.NewReader(in); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("read references of git: %w", err)
+		}
+		if h.Typeflag != tar.TypeReg || h.ModTime.Before(copied) || strings.HasPrefix(h.Name, "refs/remotes/") {
+			continue
+		}
+		most := int64(maxRef)
+		if name == "packed-refs" {
+			most = maxPackedRefs
+		}
+		text, err := io.ReadAll(io.LimitReader(files, most))
+		if err != nil {
+			return "", fmt.Errorf("read references of git: %w", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			commit, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if isObject(commit) && !known[commit] && !strings.HasPrefix(ref, "refs/remotes/") {
+				return fmt.Sprintf("commits (up to %.12s)", commit), nil
+			}
+		}
+	}
+}
+
+// readAll returns a file or folder of a sandbox as an archive; nil if there is none.
+func (r *Review) readAll(ctx context.Context, sandboxID, path string, open Archive) (in io.Reader, done func(), err error) {
+	if open != nil {
+		out, err := open(ctx, path)
+		if errdefs.IsNotFound(err) {
+			return nil, nil, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return out, func() { _ = out.Close() }, nil // only read
+	}
+	t, done, err := r.files.Transfer(ctx, sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
+		Out: &guestv1.OutTransfer{Path: []byte(path), Name: []byte(path[strings.LastIndexByte(path, '/')+1:])},
+	}})
+	switch fault.ReasonOf(err) {
+	case agboxv1.ErrorReason_FILE_NOT_FOUND, agboxv1.ErrorReason_NOT_A_DIRECTORY:
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &stream{t: t}, done, nil
+}
+
+// Advanced tells one base of a sandbox from the next, which it gets when work was brought home;
+// empty is none.
+func (r *Review) Advanced(sandboxID string) string {
+	return bases.Version(r.paths.GuestBase(sandboxID))
+}

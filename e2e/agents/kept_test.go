@@ -1,0 +1,49 @@
+package agents
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// TestTheSandboxOfAnEndedAgentStaysUntilItsWorkIsHome: in time it would go. It stays over a kill
+// of the daemon and a stop of the sandbox, and goes once its work has come home. One without work
+// goes.
+func TestTheSandboxOfAnEndedAgentStaysUntilItsWorkIsHome(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := household(t, harness.ImageBusybox, "workspace: {source: .}\n")
+	file := filepath.Join(dir, "agbox.yaml")
+	idle := await(t, in, spawn(t, in, "true; agbox-agent done complete", "idle", "-f", file), "COMPLETED")
+	busy := await(t, in, spawn(t, in, "echo done >> task; agbox-agent done complete", "busy", "-f", file), "COMPLETED")
+	box := busy.GetSandboxId()
+	kept := func(why string) {
+		t.Helper()
+		harness.Eventually(t, "it is said "+why, func() bool {
+			a, err := in.Client(t).GetAgent(harness.Bounded(t), busy.GetAgentId())
+			return err == nil && strings.HasPrefix(a.GetDegraded(), `Its sandbox is kept, with changed files ("task") that were not brought home`)
+		})
+		in.Agbox(t, "inspect", box).Want(t, 0)
+	}
+	kept("at its end")
+	if err := in.Client(t).WaitDeleted(harness.Bounded(t), idle.GetSandboxId()); err != nil {
+		t.Error(err)
+	}
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	kept("after a kill of the daemon")
+	in.Must(t, "stop", box)
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	kept("after a stop")
+	in.Must(t, "apply", box)
+	if err := in.Client(t).WaitDeleted(harness.Bounded(t), box); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "task")); err != nil || string(text) != "of the host\ndone\n" {
+		t.Errorf("the folder has %q, %v", text, err)
+	}
+}
