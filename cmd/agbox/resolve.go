@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 
@@ -64,7 +65,11 @@ func (a *app) choose(kind agboxv1.RefKind, text string, out *agboxv1.ResolveResp
 	if list := out.GetReferents(); to == reads && len(list) > 0 && list[0].GetMatch() == agboxv1.RefMatch_REF_MATCH_ID {
 		return list[0].GetId(), nil
 	}
+	watched := a.terminal() != nil && a.width() > 0
 	r, err := client.Only(kind, text, out)
+	if err != nil && !watched && !slices.ContainsFunc(out.GetReferents(), func(r *agboxv1.Referent) bool { return r.GetMatch() != agboxv1.RefMatch_REF_MATCH_PREFIX }) {
+		err = beginning{err}
+	}
 	if err != nil || to == reads || whole(r) {
 		return r.GetId(), err
 	}
@@ -72,13 +77,22 @@ func (a *app) choose(kind agboxv1.RefKind, text string, out *agboxv1.ResolveResp
 	if r.GetMatch() == agboxv1.RefMatch_REF_MATCH_NEWEST {
 		is = fmt.Sprintf("Several that have ended are called %s, and the newest is %s", printable(text), described(kind, r))
 	}
-	if a.terminal() == nil || a.width() == 0 {
-		return "", &client.Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(), Message: fmt.Sprintf(
+	if !watched {
+		err = &client.Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(), Message: fmt.Sprintf(
 			"%s. Without a terminal, a command that changes something takes only a whole id or a name: give %s.", is, r.GetId())}
+		if r.GetMatch() == agboxv1.RefMatch_REF_MATCH_PREFIX {
+			err = beginning{err}
+		}
+		return "", err
 	}
 	a.say("%s.", is)
 	return r.GetId(), nil
 }
+
+// beginning is the error for a text that is no id and no name, and only begins ids.
+type beginning struct{ error }
+
+func (b beginning) Unwrap() error { return b.error }
 
 // whole reports whether a text was the id or the name of what it means.
 func whole(r *agboxv1.Referent) bool {

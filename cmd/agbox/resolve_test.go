@@ -7,6 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
+// TestAScriptThatChangesSomethingGivesAWholeIDOrAName: with rm -f, what does not exist is no error.
 func TestAScriptThatChangesSomethingGivesAWholeIDOrAName(t *testing.T) {
 	_, socket := serveScripted(t)
 	for _, id := range []string{"job-10", "job-20"} {
@@ -22,7 +23,7 @@ func TestAScriptThatChangesSomethingGivesAWholeIDOrAName(t *testing.T) {
 		{"exec", "job-1", "exit", "0"}, {"kill", "job-1"}, {"cp", "resolve.go", "job-1:/"}, {"apply", "job-1"}, {"sync", "job-1"},
 	} {
 		code, out, errs := agbox(t, socket, args...)
-		if code == 0 || out != "" || !strings.Contains(errs, "job-1 is the beginning of an id, that of sandbox job-10 (box-job-10). Without a terminal, a command that changes something takes only a whole id or a name: give job-10.") {
+		if (code == 0) != (args[0] == "rm") || out != "" || !strings.Contains(errs, "job-1 is the beginning of an id, that of sandbox job-10 (box-job-10). Without a terminal, a command that changes something takes only a whole id or a name: give job-10.") {
 			t.Errorf("%v: code %d, %q, %q", args, code, out, errs)
 		}
 		args[len(args)-1] = strings.Replace(args[len(args)-1], "job-1", "job-", 1)
@@ -30,9 +31,12 @@ func TestAScriptThatChangesSomethingGivesAWholeIDOrAName(t *testing.T) {
 			args[2] = "job-"
 		}
 		code, out, errs = agbox(t, socket, args...)
-		if code == 0 || out != "" || !strings.Contains(errs, `"job-" fits several sandboxes: job-10 (box-job-10), job-20 (box-job-20). Give the whole id of the one that is meant.`) {
+		if (code == 0) != (args[0] == "rm") || out != "" || !strings.Contains(errs, `"job-" fits several sandboxes: job-10 (box-job-10), job-20 (box-job-20). Give the whole id of the one that is meant.`) {
 			t.Errorf("%v: code %d, %q, %q", args, code, out, errs)
 		}
+	}
+	if code, out, _ := agbox(t, socket, "rm", "job-1"); code == 0 || out != "" {
+		t.Errorf("rm without -f: code %d, %q", code, out)
 	}
 	for _, args := range [][]string{{"inspect", "job-1"}, {"ps", "job-1"}, {"port", "job-1"}, {"events", "job-1"}, {"stop", "box-job-10"}, {"rm", "-f", "job-10"}} {
 		if code, _, errs := agbox(t, socket, args...); code != 0 {

@@ -91,7 +91,13 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		if !o.now {
 			ch.said = func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
 		}
-		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
+		ch.ignore = func(err error) bool {
+			if errors.As(err, new(beginning)) { // what was named does not exist
+				a.say("%s Nothing was removed.", err)
+				return true
+			}
+			return errors.Is(err, client.ErrNotFound)
+		}
 		ch.ask = func(ctx context.Context, id string) error {
 			a.tellUncovered(ctx, c, id)
 			return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{Now: o.now, RemoveLogs: !o.keepLogs})
