@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestAStoppedSandboxIsComparedAndNotStarted(t *testing.T) {
@@ -29,4 +32,27 @@ func TestAStoppedSandboxIsComparedAndNotStarted(t *testing.T) {
 	}
 	in.Must(t, "start", "demo")
 	harness.WantSame(t, "started", in.Must(t, "diff", "demo"), "")
+}
+
+// TestASandboxThatEndsUnderItsComparisonIsComparedAllTheSame stops it behind the back of the daemon
+// while it is compared again and again.
+func TestASandboxThatEndsUnderItsComparisonIsComparedAllTheSame(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.Create(t, "demo", harness.ImageUser, "--workspace", in.write(t, "project", map[string]string{"a": "1\n"}))
+	in.inside(t, "demo", "echo 2 >/workspace/a")
+	ctx, primary := harness.Bounded(t), in.primary(t, box).ID
+	stopped := make(chan error, 1)
+	go func() { stopped <- harness.DockerAPI.ContainerStop(ctx, primary, container.StopOptions{}) }()
+	for ended := false; !ended; {
+		h, err := in.Client(t).GetSandbox(ctx, box)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended = h.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+		harness.WantSame(t, "the changes", in.Must(t, "diff", "demo", "--name-only"), "a")
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }

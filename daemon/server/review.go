@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/review"
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // CompareWorkspace streams what a sandbox has changed in its workspace.
@@ -45,13 +47,25 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	}
 	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce()}
 	if !atRest(sb) {
-		return orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send))
+		return f.orAtRest(ctx, sb.ID, orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send)))
 	}
 	ctx, enough := context.WithTimeout(ctx, archiveTimeout)
 	defer enough()
 	return orStopped(ctx, r.CompareStopped(ctx, sb.ID, base, o, func(ctx context.Context, path string) (io.ReadCloser, error) {
 		return f.loop.Archive(ctx, sb, path)
 	}, stream.Send))
+}
+
+// orAtRest returns err, or one after which clients try again if it means that a sandbox has ended
+// under its comparison: the next one reads the archive of the engine.
+func (f fileCalls) orAtRest(ctx context.Context, sandboxID string, err error) error {
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_NOT_READY {
+		return err
+	}
+	if sb, living := f.ledger.Sandbox(sandboxID); !living || !atRest(sb) {
+		return err
+	}
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "The sandbox has ended while its workspace was compared; try again.").Because(err)
 }
 
 // atRest reports whether a sandbox does not run.
