@@ -309,6 +309,8 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 	r.brought = r.brought || out.Changed || out.Finished || out.Again
 	for _, one := range out.Outcomes {
 		switch {
+		case one.Conflict() && one.Why == edits.WhyChanged && one.Before == nil: // the scan would have shown it
+			r.clash(one.Path, "the folder has its own, which was left out of the copy: `agbox apply` brings both together")
 		case one.Conflict():
 			r.clash(one.Path, one.Why)
 		case one.Kind != edits.Already:

@@ -145,7 +145,8 @@ func TestSyncOfACopyOfWhatGitTracksKeepsOtherFilesOfTheFolder(t *testing.T) {
 		harness.WantSame(t, name, in.inside(t, "demo", "cd /workspace; cat notes same folder file/x a; ls"), "of the sandbox\nboth\nof the sandbox\nof the sandbox\n2\na\nfile\nfolder\nnotes\nsame\n")
 	}
 	r := in.Agbox(t, "sync", "demo").Want(t, 1)
-	if !strings.Contains(r.Stdout, "<- M a\n") || strings.Count(r.Stdout, "!! U ") != 3 {
+	if !strings.Contains(r.Stdout, "<- M a\n") || strings.Count(r.Stdout, "!! U ") != 3 ||
+		!strings.Contains(r.Stdout, "!! U notes  (conflict: the folder has its own, which was left out of the copy: `agbox apply` brings both together)\n") {
 		t.Errorf("sync says\n%s", r.Stdout)
 	}
 	check("the sandbox")
@@ -179,4 +180,24 @@ func TestSyncBringsAllIfAConflictIsResolvedWhileItAsks(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "a"), "2\n")
 	wantFile(t, filepath.Join(dir, ".vscode/tasks.json"), "t\n")
 	harness.WantSame(t, "the sandbox", in.inside(t, "demo", "cat /workspace/b"), "folder\nsandbox\n")
+}
+
+func TestSyncNamesAnIgnoredFileThatTheSandboxHasAddedToGit(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "1\n", ".gitignore": "*.log\n"})
+	gitIn(t, dir, "init", "-q", "-b", "main")
+	gitIn(t, dir, "add", ".")
+	added := filepath.Join(t.TempDir(), "added")
+	gitIn(t, dir, "checkout-index", "-a", "--prefix="+added+"/")
+	gitIn(t, added, "init", "-q", "-b", "main")
+	change(t, os.WriteFile(filepath.Join(added, "k.log"), []byte("of the sandbox\n"), 0o600))
+	gitIn(t, added, "add", "-f", ".")
+	in.write(t, "project", map[string]string{"k.log": "of the folder\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir, "--use-gitignore")
+	in.Must(t, "cp", filepath.Join(added, ".git", "index"), "demo:/workspace/.git/index")
+	in.inside(t, "demo", "echo of the sandbox > /workspace/k.log")
+	in.Agbox(t, "sync", "demo").Want(t, 1).WantOutput(t, "!! U k.log  (conflict: the folder has its own, which was left out of the copy: `agbox apply` brings both together)\n",
+		"agbox: 0 changes to the sandbox, 0 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	wantFile(t, filepath.Join(dir, "k.log"), "of the folder\n")
 }

@@ -132,7 +132,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 			d.Kind = Already
 		}
 		if o.Exact && (d.Kind == Merged || d.Kind == Marked) {
-			d.Kind, d.Why = Refused, "the folder changed it at this moment"
+			d.Kind, d.Why = Refused, WhyChanged
 		}
 		out.Outcomes = append(out.Outcomes, d.Outcome)
 		clean = clean && d.Kind != Merged && !d.Conflict()
@@ -215,11 +215,14 @@ func (f *folder) bring(o ApplyOptions, decisions []decision, out *Applied) error
 	return err
 }
 
+// WhyChanged is why a file is refused that the folder has changed since it was looked at.
+const WhyChanged = "the folder changed it at this moment"
+
 // refuse marks the files that were left, because somebody changed them since the decision.
 func (a *Applied) refuse(left []string) {
 	for i := range a.Outcomes {
 		if slices.Contains(left, a.Outcomes[i].Path) {
-			a.Outcomes[i].Kind, a.Outcomes[i].Why = Refused, "the folder changed it at this moment"
+			a.Outcomes[i].Kind, a.Outcomes[i].Why = Refused, WhyChanged
 		}
 	}
 }
