@@ -18,7 +18,7 @@ type agentService struct{ s *Supervisor }
 
 // agentBoot converts what the daemon says about an incarnation. hostname is what its program
 // has in HOSTNAME.
-func agentBoot(req *guestv1.StartRequest, hostname string) agents.Boot {
+func (s *Supervisor) agentBoot(req *guestv1.StartRequest, hostname string) agents.Boot {
 	b := req.GetAgent()
 	beat := agents.Heartbeat{
 		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()), Durable: milliseconds(b.GetDurableMs()),
@@ -29,7 +29,7 @@ func agentBoot(req *guestv1.StartRequest, hostname string) agents.Boot {
 	return agents.Boot{
 		ExecID: req.GetExecId(), User: req.GetUser(), Hostname: hostname, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
 		Observation: b.GetObservation(), Files: b.GetFiles(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
-		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
+		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()), Redactor: s.redactorOf(req),
 	}
 }
 

@@ -172,7 +172,7 @@ func (s *Supervisor) admit(req *guestv1.StartRequest) (*agents.Access, *startErr
 	var access *agents.Access
 	var err error
 	hostname := cmp.Or(variable(req.GetEnv(), "HOSTNAME"), variable(s.cfg.Env, "HOSTNAME"))
-	s.files.do(func() { access, err = s.agents.Begin(agentBoot(req, hostname)) })
+	s.files.do(func() { access, err = s.agents.Begin(s.agentBoot(req, hostname)) })
 	if err != nil {
 		return nil, other("The agent socket cannot be made (%v): see that %s in the sandbox is writable, or make the sandbox anew.", err, s.cfg.RunDir)
 	}

@@ -174,6 +174,8 @@ type Boot struct {
 	OutputTokens uint64
 	// JournalBytes is how large its journal may become. 0 means journal.MaxJournal.
 	JournalBytes uint64
+	// Redactor takes the values of secret variables out of what it says; nil takes nothing.
+	Redactor *logs.Redactor
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -182,7 +184,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 		return nil, err
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, user: b.User, number: b.Number, bounds: b.Bounds, observation: b.Observation, watched: b.Files[:min(len(b.Files), maxWatched)], sum: journal.Start()}
-	in.journalMax, in.hostname = int64(b.JournalBytes), b.Hostname
+	in.journalMax, in.hostname, in.redactor = int64(b.JournalBytes), b.Hostname, b.Redactor
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.draining = make(chan struct{})
 	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
@@ -307,6 +309,7 @@ type incarnation struct {
 	bounds          Bounds
 	journalMax      int64  // bytes
 	observation     uint64 // Boot.Observation
+	redactor        *logs.Redactor
 	calls           openCalls
 	results         results
 
@@ -390,6 +393,11 @@ func (in *incarnation) keepTotals(beat journal.Row, now time.Time) {
 // is held.
 func (in *incarnation) write(r journal.Row, now time.Time, first func() error) error {
 	r.At = now.UnixMilli()
+	if in.redactor != nil && r.Op != journal.Send { // a message arrives as it was sent
+		for _, text := range []*string{&r.Text, &r.Stack, &r.Reason} {
+			*text = string(in.redactor.Replace([]byte(*text)))
+		}
+	}
 	next, err := in.sum.Next(r)
 	if err != nil {
 		return &refusal{codeReport, err.Error()}

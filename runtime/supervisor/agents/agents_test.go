@@ -309,3 +309,37 @@ func TestTheWorkOfAnIncarnationIsAFileUntilItsEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestReportsHaveNoValuesOfSecretVariables: of messages to other agents, which arrive as they were
+// sent, the journal has what is sent.
+func TestReportsHaveNoValuesOfSecretVariables(t *testing.T) {
+	s, dir := server(t)
+	a, err := s.Begin(Boot{ExecID: "e", AgentID: "agent", Number: 1, Bounds: Bounds{Context: gate.Default}, Redactor: logs.NewRedactor([]string{"canary-aa-71f0c2"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := dial(t, a)
+	for _, line := range []string{
+		`{"op":"say","text":"it is canary-aa-71f0c2"}`, `{"op":"error","text":"canary-aa-71f0c2?","error_stack":"at canary-aa-71f0c2"}`,
+		`{"op":"send","to":"parent","text":"canary-aa-71f0c2"}`, `{"op":"done","outcome":"complete","message":"with canary-aa-71f0c2"}`,
+	} {
+		if r := p.ask(`{"token":%q,%s`, a.token, line[1:]); !r.OK {
+			t.Fatalf("%s: %v", line, r.Error)
+		}
+	}
+	file, err := dir.OpenJournal("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	for want, n := range map[string]int{"canary-aa-71f0c2": 1, "it is ***": 1, "***?": 1, "at ***": 1, "with ***": 1} {
+		if got := strings.Count(text, want); got != n {
+			t.Errorf("%q is %d times in the journal, want %d:\n%s", want, got, n, text)
+		}
+	}
+}
