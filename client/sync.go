@@ -178,6 +178,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	for _, one := range w.Large {
 		why := "it is too large in the sandbox: copy it with `agbox cp`, then `agbox apply`"
+		if RefusedName(one.Path) {
+			why = "some file systems take its name for .git, so it is left out"
+		}
 		r.Clashes[one.Path] = why
 		r.clash(one.Path, why)
 	}

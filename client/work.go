@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/gitignore"
 	"github.com/agbox/agbox/internal/linecount"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/scratch"
@@ -31,7 +32,8 @@ type Work struct {
 	// Changes are sorted by path. Names, links and contents come from the sandbox: they are
 	// not to be trusted.
 	Changes []WorkChange
-	// Large are changes that are not among Changes, because they are too large to be brought.
+	// Large are changes that are not among Changes, because they are too large to be brought, or
+	// because some file systems take a part of their path for .git (RefusedName).
 	// Of Changes, WorkChange.TooLarge are too large to be shown.
 	Large []WorkChange
 	dir   *scratch.Dir
@@ -124,6 +126,10 @@ func (w *Work) Unresolved(ctx context.Context, sandboxID string) ([]string, erro
 	}
 	return within(ctx, func() ([]string, error) { return edits.Unresolved(w.Source, install.Folders(), sandboxID) })
 }
+
+// RefusedName reports whether work is left out because some file systems take a part of its path
+// for .git, which git refuses.
+func RefusedName(path string) bool { return gitignore.Inside(path) }
 
 // within returns what ask returns, or the error of ctx if that ends before: a mount whose server is
 // gone never answers. Then ask goes on until the file system answers, or until the program ends.
@@ -235,8 +241,8 @@ func (w *Work) findLost(ctx context.Context) error {
 	return nil
 }
 
-// split takes what is too large to be brought from the changes. What may be a half of a renamed
-// file stays with the other one.
+// split takes what is too large to be brought, or has a name that git refuses, from the changes.
+// What may be a half of a renamed file stays with the other one.
 func (w *Work) split() {
 	large := make(map[int64]bool)
 	for _, c := range w.Changes {
@@ -246,7 +252,7 @@ func (w *Work) split() {
 	}
 	kept := w.Changes[:0]
 	for _, c := range w.Changes {
-		if c.After != nil && c.After.TooLarge || c.After == nil && c.Before.TooLarge && large[c.Before.Size] {
+		if gitignore.Inside(c.Path) || c.After != nil && c.After.TooLarge || c.After == nil && c.Before.TooLarge && large[c.Before.Size] {
 			w.Large = append(w.Large, c)
 		} else {
 			kept = append(kept, c)

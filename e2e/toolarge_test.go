@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
@@ -46,4 +48,49 @@ func TestAFileThatIsTooLargeIsNamedAndTheRestComesHome(t *testing.T) {
 	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")
 	in.Agbox(t, "sync", "demo").Want(t, 0)
 	in.Must(t, "rm", "demo")
+}
+
+// TestANameThatGitRefusesIsNamedAndLeftOut: what was copied in under such a name is no work.
+func TestANameThatGitRefusesIsNamedAndLeftOut(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.repository(t, map[string]string{"a": "1\n"})
+	in.write(t, filepath.Base(dir), map[string]string{"git~1/copied": "of the folder\n"})
+	if err := os.Chtimes(filepath.Join(dir, "git~1/copied"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "", "")
+	in.inside(t, "demo", "cd /workspace; echo 2 >a; mkdir s '.git '; echo v >s/GIT~1; echo v >git~1/made; echo v >'.git /x'; echo v >.git/config")
+	named := func(r harness.Result) {
+		t.Helper()
+		for _, name := range []string{"s/GIT~1", "git~1/made", ".git /x"} {
+			if !strings.Contains(r.Stderr, name+": left out: some file systems take its name for .git, and git refuses it.") {
+				t.Errorf("%v said %s%s", r.Args, r.Stdout, r.Stderr)
+			}
+		}
+	}
+	for _, when := range []string{"running", "stopped"} {
+		in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, ".git /x\na\ngit~1/made\ns/GIT~1\n", "")
+		named(in.Agbox(t, "diff", "demo").Want(t, 0))
+		if when == "running" {
+			in.Must(t, "stop", "demo")
+		}
+	}
+	in.Must(t, "start", "demo")
+	named(in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 1))
+	named(in.Agbox(t, "apply", "demo").Want(t, 1))
+	wantFile(t, filepath.Join(dir, "a"), "2\n")
+	for _, name := range []string{"s", ".git ", "git~1/made"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("the folder has %s", name)
+		}
+	}
+	r := in.Agbox(t, "sync", "demo").Want(t, 1)
+	if !strings.Contains(r.Stdout, "!! U s/GIT~1  (conflict: some file systems take its name for .git, so it is left out)") {
+		t.Errorf("sync said %s%s", r.Stdout, r.Stderr)
+	}
+	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "would lose 3 changed files (.git /x, git~1/made, s/GIT~1)") {
+		t.Errorf("rm said %s", r.Stderr)
+	}
 }

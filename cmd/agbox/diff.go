@@ -130,6 +130,8 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 func (a *app) sayLarge(sandbox, target, folder string, large []client.WorkChange) {
 	for _, change := range large {
 		switch after := change.After; {
+		case client.RefusedName(change.Path):
+			a.say("%s: left out: some file systems take its name for .git, and git refuses it. `agbox cp` copies it out under another name.", printable(change.Path))
 		case after == nil || !after.TooLarge:
 			a.say("%s: too large to show: it had %d bytes.", printable(change.Path), change.Before.Size)
 		case after.Size <= edits.MaxContent:

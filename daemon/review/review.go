@@ -240,7 +240,7 @@ func (s *stream) explain(err error) error {
 
 // Valid reports whether a path can be part of the work.
 func Valid(path string) bool {
-	if path == "" || len(path) > 4095 || strings.IndexByte(path, 0) >= 0 || gitignore.Inside(path) {
+	if path == "" || len(path) > 4095 || strings.IndexByte(path, 0) >= 0 || gitignore.InRepository(path) {
 		return false
 	}
 	for part := range strings.SplitSeq(path, "/") {
@@ -258,9 +258,19 @@ func (c *comparison) foreign(path string) bool {
 	})
 }
 
+// copiedUnrecorded reports whether a file was copied in with a name that no base has: it is no
+// work. What the sandbox has under such a name is, and is never brought.
+func (c *comparison) copiedUnrecorded(path string, h *tar.Header) bool {
+	at, copied := h.ChangeTime, time.Unix(0, c.base.GetCopiedAt())
+	if at.IsZero() {
+		at, copied = h.ModTime, copied.Truncate(time.Second) // an archive of the engine has whole seconds
+	}
+	return gitignore.Inside(path) && at.Before(copied)
+}
+
 // found compares a file of the first scan.
 func (c *comparison) found(path string, h *tar.Header, content io.Reader) error {
-	if c.seen[path] {
+	if c.seen[path] || c.copiedUnrecorded(path, h) {
 		return nil
 	}
 	c.seen[path] = true

@@ -142,7 +142,7 @@ func (s *stopped) entry(path string, h *tar.Header, content io.Reader) error {
 		return unusable(s.tree.EnterText(path, s.ignored[path]))
 	case folder || path == "" || s.seen[path]:
 		return nil
-	case skip && s.base.File(path) == nil && !s.tracked[path]:
+	case skip && s.base.File(path) == nil && !s.tracked[path], s.copiedUnrecorded(path, h):
 		return nil
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink:
 		return nil

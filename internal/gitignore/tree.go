@@ -23,10 +23,22 @@ const (
 )
 
 // Inside reports whether a path below the top of a tree belongs to the inside of a git
-// repository, in any case of letters, or by its short name on some file systems.
+// repository, in any case of letters, or may do so on some file systems: by the short name, or
+// with dots and spaces at its end. Git refuses such names.
 func Inside(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
+		part = strings.TrimRight(part, ". ")
 		if strings.EqualFold(part, ".git") || strings.EqualFold(part, "git~1") {
+			return true
+		}
+	}
+	return false
+}
+
+// InRepository is Inside without the names that mean a repository on other file systems only.
+func InRepository(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if strings.EqualFold(part, ".git") {
 			return true
 		}
 	}

@@ -41,7 +41,7 @@ func TestTheComparisonsOfATreeAreBounded(t *testing.T) {
 }
 
 func TestNothingInsideARepositoryIsWork(t *testing.T) {
-	for _, path := range []string{".git", ".git/config", "sub/.GIT/hooks/x", "a/.Git", "git~1/config"} {
+	for _, path := range []string{".git", ".git/config", "sub/.GIT/hooks/x", "a/.Git", "git~1/config", "a/GIT~1", ".git ", ".git./x", "git~1. ./y"} {
 		if !Inside(path) {
 			t.Errorf("%s is not inside", path)
 		}

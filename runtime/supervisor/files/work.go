@@ -39,7 +39,7 @@ func (w workFiles) Enter(name string, dir int) error {
 
 // Skip excludes the inside of repositories, and what the patterns name.
 func (w workFiles) Skip(name string, isDir bool) (bool, error) {
-	if gitignore.Inside(name) {
+	if gitignore.InRepository(name) {
 		return true, nil
 	}
 	skip, err := w.tree.Skip(name, isDir)
