@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
-	"strings"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -27,8 +25,6 @@ const (
 	maxPackedRefs = 16 << 20
 	maxIndex      = 64 << 20
 )
-
-var isBranch = regexp.MustCompile(`^refs/heads/[^\x00-\x20]+$`).MatchString
 
 // errReferences is the error for references that a client does not read.
 var errReferences = &Error{Code: codes.FailedPrecondition, Message: "The references of git in the sandbox are not the files that agbox reads."}
@@ -53,19 +49,26 @@ func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err err
 	return w, err
 }
 
-// BranchCommit is the newest commit of a branch of a sandbox, or an entry of its stash.
+// BranchCommit is the newest commit of a branch or another reference of a sandbox, or an entry of
+// its stash.
 type BranchCommit struct {
 	// Branch is the short name. It comes from the sandbox, and is empty for what HEAD names and
-	// for the stash.
+	// for the stash. Commit may be the object of an annotated tag.
 	Branch, Commit string
-	// Stash is set for an entry of the stash.
-	Stash bool
+	// Stash is set for an entry of the stash, and Other for a tag or another reference that is no
+	// branch: Branch is then its name below refs.
+	Stash, Other bool
+	// Repository is the folder of a nested repository, relative to the workspace. It comes from the
+	// sandbox. It is empty for the repository of the workspace.
+	Repository string
 }
 
 // NewCommits returns the newest commit of HEAD and of each other branch of the repository in a
-// workspace, HEAD first, and then its stash. w is what Work has returned of it. It leaves out what
-// the folder's repository has, what was copied in, what another one has named, and up to which
-// commit ApplyWork has brought all commits or all work. An error comes with those that were found.
+// workspace, HEAD first, then of its other references except what it fetched, and then its stash,
+// and the same of the repositories nested in it. w is what Work has returned of it. It leaves out
+// what the folder's repositories have, what was copied in, what another one has named, and up to
+// which commit ApplyWork has brought all commits or all work. An error comes with those that were
+// found.
 func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]BranchCommit, error) {
 	tip, failed := c.tip(ctx, sandbox, w)
 	others, err := c.otherCommits(ctx, sandbox, w)
@@ -85,12 +88,11 @@ func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]Bra
 	if err = cmp.Or(failed, err); len(all) == 0 {
 		return nil, err
 	}
-	had, failed := within(ctx, func() (map[BranchCommit]bool, error) { return w.known(ctx, all) })
-	if failed != nil && ctx.Err() != nil {
-		return all, ctx.Err()
+	had, failed := within(ctx, func() (map[string]bool, error) { return w.known(ctx, all) })
+	if failed != nil {
+		return all, failed
 	}
-	// A folder that has no repository any more has none of them.
-	return slices.DeleteFunc(all, func(one BranchCommit) bool { return had[one] }), err
+	return slices.DeleteFunc(all, func(one BranchCommit) bool { return had[one.Commit] }), err
 }
 
 // leftOut reports whether commits have files that were excluded from the copy, and that the commit
@@ -119,102 +121,9 @@ func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip str
 	return slices.ContainsFunc(names, func(name string) bool { return !copied[name] }), ctx.Err()
 }
 
-// known returns what the folder's repository has. Of the stash it has also what it has not removed
-// yet: its references name only the newest entry.
-func (w *Work) known(ctx context.Context, all []BranchCommit) (map[BranchCommit]bool, error) {
-	names := make([]string, len(all))
-	for i, one := range all {
-		names[i] = one.Commit
-	}
-	named, err := edits.HasCommits(ctx, w.Source, names)
-	if err != nil {
-		return nil, err
-	}
-	stored, err := edits.StoresCommits(ctx, w.Source, names)
-	had := make(map[BranchCommit]bool)
-	for _, one := range all {
-		had[one] = named[one.Commit] || one.Stash && stored[one.Commit]
-	}
-	return had, err
-}
-
-// otherCommits returns the branches of the repository in a workspace, sorted, and then its stash,
-// newest first. An error comes with those that were found.
-func (c *Client) otherCommits(ctx context.Context, sandboxID string, w *Work) ([]BranchCommit, error) {
-	text, err := c.readRef(ctx, sandboxID, w, "packed-refs", maxPackedRefs)
-	if err != nil {
-		return nil, err
-	}
-	packed := gitignore.Packed(text)
-	branches, failed := c.branches(ctx, sandboxID, w, packed)
-	stash, err := c.stash(ctx, sandboxID, w, packed)
-	return append(branches, stash...), cmp.Or(failed, err)
-}
-
-func (c *Client) branches(ctx context.Context, sandboxID string, w *Work, packed map[string]string) ([]BranchCommit, error) {
-	all := make(map[string]string)
-	add := func(name, commit string) {
-		if isBranch(name) && gitignore.IsCommit(commit) {
-			all[strings.TrimPrefix(name, "refs/heads/")] = commit
-		}
-	}
-	for name, commit := range packed {
-		add(name, commit)
-	}
-	archive := &atMost{left: maxPackedRefs}
-	err := c.ReadArchive(ctx, sandboxID, w.Target+"/.git/refs/heads", "heads", archive, CopyOptions{})
-	if err != nil && !isNoFile(err) {
-		return nil, err
-	}
-	err = nil
-	for files := tar.NewReader(&archive.Buffer); ; {
-		h, failed := files.Next()
-		if failed != nil {
-			break // the end, or an archive that ends early: what is in it counts
-		}
-		text, failed := io.ReadAll(io.LimitReader(files, maxHead))
-		switch {
-		case h.Typeflag == tar.TypeSymlink:
-			err = errReferences
-		case failed == nil && h.Typeflag == tar.TypeReg:
-			add("refs/"+h.Name, strings.TrimSpace(string(text)))
-		}
-	}
-	var out []BranchCommit
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, BranchCommit{Branch: name, Commit: all[name]})
-	}
-	return out, err
-}
-
-// stash returns the entries of the stash: its reference is the newest one, and the others are in
-// the log of that.
-func (c *Client) stash(ctx context.Context, sandboxID string, w *Work, packed map[string]string) ([]BranchCommit, error) {
-	const name = "refs/stash"
-	newest, err := c.readRef(ctx, sandboxID, w, name, maxHead)
-	if newest = cmp.Or(newest, packed[name]); newest == "" || err != nil {
-		return nil, err
-	}
-	text, err := c.readRef(ctx, sandboxID, w, "logs/"+name, maxPackedRefs)
-	all := []BranchCommit{{Commit: newest, Stash: true}}
-	for _, line := range slices.Backward(strings.Split(text, "\n")) {
-		if words := strings.Fields(line); len(words) > 1 && words[1] != newest {
-			all = append(all, BranchCommit{Commit: words[1], Stash: true})
-		}
-	}
-	if slices.ContainsFunc(all, func(one BranchCommit) bool { return !gitignore.IsCommit(one.Commit) }) {
-		return nil, errReferences
-	}
-	return all, err
-}
-
 // readRef reads a file of references of the repository in a workspace; "" if there is none.
 func (c *Client) readRef(ctx context.Context, sandboxID string, w *Work, name string, most int) (string, error) {
-	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/"+name, most)
-	if isNoFile(err) {
-		return "", nil
-	}
-	return strings.TrimSpace(text), err
+	return c.readGit(ctx, sandboxID, w.Target+"/.git/"+name, most)
 }
 
 // isNoFile reports whether an error says that there is no such file.

@@ -54,6 +54,8 @@ type Work struct {
 	lostTip string
 	// untracked are the files of the base that git does not track in the sandbox, if that was asked for.
 	untracked map[string]*edits.File
+	// nested are the repositories below the top of the workspace.
+	nested []*agboxv1.WorkspaceRepository
 	// landed are changes that Sync has made and the base does not have yet, and left is what
 	// it has moved away: a client or a daemon was killed.
 	landed []WorkChange
@@ -309,6 +311,8 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			if !namesOnly {
 				err = localError(storing, s.begin(change))
 			}
+		case *agboxv1.CompareWorkspaceResponse_Repository:
+			w.nested = append(w.nested, item.Repository)
 		case *agboxv1.CompareWorkspaceResponse_Before:
 			err = s.add(s.before, item.Before)
 		case *agboxv1.CompareWorkspaceResponse_After:

@@ -29,11 +29,11 @@ func (a *app) rmCommand() *cobra.Command {
 		Short: "Remove sandboxes and everything that runs in them",
 		Long: `Remove sandboxes, everything that runs in them and the output of their commands. If a
 sandbox has changed its workspace and that was not brought back by "agbox apply" or
-"agbox pull", if its HEAD, another branch or its stash has commits that were not brought and
-that the folder's repository does not have, or if commands run in it, agbox rm asks on a
-terminal and refuses elsewhere, unless -f is given. The main command does not count. It does the
-same if a sandbox may have left, in a folder that it mounts writable, what git takes for
-a repository: git executes its settings.
+"agbox pull", if its HEAD, another branch, a tag or its stash has commits that were not brought
+and that the folder's repository does not have, also in a repository below the top of the
+workspace, or if commands run in it, agbox rm asks on a terminal and refuses elsewhere, unless -f
+is given. The main command does not count. It does the same if a sandbox may have left, in a
+folder that it mounts writable, what git takes for a repository: git executes its settings.
 
 Without SANDBOX it asks whether to remove the sandbox of this folder. Without a terminal
 it removes only what is named.`,

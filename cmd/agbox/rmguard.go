@@ -27,14 +27,16 @@ type loss struct {
 	// are none. hidden is why they cannot be seen.
 	work, hidden string
 	// commits is part of a sentence about commits that were not brought back. head is set if
-	// HEAD has some, others if other branches have, unread if they cannot all be read, and alone
-	// if agbox brings none, because none was copied in.
-	commits                     string
-	head, others, unread, alone bool
+	// HEAD has some, others if other branches have, tags if other references have, unread if
+	// they cannot all be read, and alone if agbox brings none, because none was copied in.
+	commits                           string
+	head, others, tags, unread, alone bool
 	// stash is part of a sentence about what was put aside by git stash.
 	stash string
 	// marked is part of a sentence about markers in the folder that only the sandbox can take away.
 	marked string
+	// nested are the repositories below the top of the workspace that have commits or a stash.
+	nested []string
 	// large is set if some are too large for "agbox apply".
 	large bool
 	// commands is part of a sentence about running commands besides the main command.
@@ -81,12 +83,15 @@ func (l loss) advice(sandbox string) string {
 		s = append(s, fmt.Sprintf("`agbox diff %s` shows the changes, `agbox apply %[1]s` brings them back.", sandbox))
 	}
 	switch {
-	case l.alone && (l.head || l.others):
-		s = append(s, fmt.Sprintf("`agbox exec %s -- git bundle create /tmp/all --all` and `agbox cp %[1]s:/tmp/all FILE` put the commits into a FILE from which git fetches.", sandbox))
+	case l.bundled():
+		s = append(s, bundle(sandbox, ""))
 	case l.others:
 		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch BRANCH` goes to one of its branches. Then `agbox apply %[1]s --branch NAME` brings the commits.", sandbox))
 	case l.head && !l.unread:
 		s = append(s, fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits.", sandbox))
+	}
+	if len(l.nested) > 0 {
+		s = append(s, bundle(sandbox, l.nested[0]))
 	}
 	if l.stash != "" {
 		s = append(s, fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`.", sandbox))
@@ -101,6 +106,19 @@ func (l loss) advice(sandbox string) string {
 		s = append(s, fmt.Sprintf("`agbox ps %s` lists the commands.", sandbox))
 	}
 	return strings.Join(s, " ")
+}
+
+// bundled reports whether commits come by a bundle of git only.
+func (l loss) bundled() bool { return l.alone && (l.head || l.others) || l.tags }
+
+// bundle says how the commits of a repository come, which may be nested.
+func bundle(sandbox, nested string) string {
+	words, what := "git", "the commits"
+	if nested != "" {
+		words += " -C " + shellWords([]string{nested})
+		what += " of " + printable(nested)
+	}
+	return fmt.Sprintf("`agbox exec %s -- %s bundle create /tmp/all --all` and `agbox cp %[1]s:/tmp/all FILE` put %[3]s into a FILE from which git fetches.", sandbox, words, what)
 }
 
 // losses returns what the removal of a sandbox would lose: changed files and commits that were
@@ -160,18 +178,24 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		}
 		l.marked = "the way back from the markers of " + plural(len(names), "conflict", "conflicts") + " in the folder (" + some(names) + ")"
 	}
-	commits, err := c.NewCommits(look, h.GetSandboxId(), w)
 	l.alone = w.Copied() == ""
+	commits, err := c.NewCommits(look, h.GetSandboxId(), w)
 	l.lostCommits(look, commits, err)
 	return l, ctx.Err()
 }
 
 // lostCommits notes the commits that were not brought back, and why not all of them are known.
 func (l *loss) lostCommits(look context.Context, all []client.BranchCommit, why error) {
-	var parts, others []string
+	var parts, others, tags []string
 	stashes := 0
 	for _, one := range all {
 		switch {
+		case one.Repository != "":
+			if !slices.Contains(l.nested, one.Repository) {
+				l.nested = append(l.nested, one.Repository)
+			}
+		case one.Other:
+			tags = append(tags, fmt.Sprintf("%s up to %.12s", printable(one.Branch), one.Commit))
 		case one.Stash:
 			stashes++
 		case one.Branch == "":
@@ -186,6 +210,16 @@ func (l *loss) lostCommits(look context.Context, all []client.BranchCommit, why 
 	}
 	if l.others = len(others) > 0; l.others {
 		parts = append(parts, "commits of "+plural(len(others), "other branch", "other branches")+" ("+some(others)+")")
+	}
+	if l.tags = len(tags) > 0; l.tags {
+		parts = append(parts, "commits of "+plural(len(tags), "tag or other reference", "tags or other references")+" ("+some(tags)+")")
+	}
+	if len(l.nested) > 0 {
+		names := make([]string, len(l.nested))
+		for i, name := range l.nested {
+			names[i] = printable(name)
+		}
+		parts = append(parts, "commits or stashes of "+plural(len(names), "nested repository", "nested repositories")+" ("+some(names)+")")
 	}
 	if l.unread = why != nil; l.unread {
 		parts = append(parts, "any commits that are not brought back, which could not "+whyNot(look, "read", why))

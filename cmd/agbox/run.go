@@ -176,7 +176,7 @@ func (o *runOptions) tellOfLoss(ctx context.Context, a *app, c *client.Client, i
 	if lost, err := lostWork(ctx, c, out.GetSandbox()); err == nil && !lost.none() {
 		how := "`agbox apply`"
 		switch {
-		case lost.commits != "" && lost.alone:
+		case lost.commits != "" && (lost.alone || lost.tags || len(lost.nested) > 0):
 			how += ", for commits a bundle of git,"
 		case lost.commits != "":
 			how += ", for commits with --branch,"

@@ -152,6 +152,9 @@ type comparison struct {
 	// later are files whose content must be read apart.
 	later   []string
 	changes int
+	// repositories are those that were sent, and copied the folders of the base; nil before it
+	// is asked for.
+	repositories, copied map[string]bool
 	// names is the number of bytes of the paths of new files.
 	names int
 	// sent has the digests of the contents that were sent, and total is their size.
@@ -198,7 +201,13 @@ func (c *comparison) scan(ctx context.Context, scan *guestv1.WorkScan, each func
 		if err != nil {
 			return in.explain(err)
 		}
-		path := strings.TrimPrefix(h.Name, "./")
+		path := strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/")
+		if dir, is := gitignore.Repository(path); is {
+			if err := c.repository(dir, h, scan.GetChangedSince() == math.MaxInt64); err != nil {
+				return err
+			}
+			continue
+		}
 		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink || !Valid(path) || c.foreign(path) {
 			continue
 		}

@@ -101,7 +101,7 @@ func (s *stopped) each(ctx context.Context, path string, f func(path string, h *
 			return fmt.Errorf("read the engine's archive: %w", err)
 		}
 		_, below, _ := strings.Cut(strings.TrimSuffix(h.Name, "/"), "/")
-		if below != "" && !Valid(below) || s.foreign(below) {
+		if _, nested := gitignore.Repository(below); below != "" && !nested && !Valid(below) || s.foreign(below) {
 			continue
 		}
 		if err := f(below, h, files); err != nil {
@@ -136,6 +136,9 @@ func (s *stopped) entry(path string, h *tar.Header, content io.Reader) error {
 		if skip && folder {
 			s.skipped = path
 		}
+	}
+	if dir, is := gitignore.Repository(path); is {
+		return s.repository(dir, h, skip)
 	}
 	switch {
 	case folder && !skip:

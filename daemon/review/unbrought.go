@@ -49,6 +49,9 @@ func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx 
 
 func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Base, open Archive) (work string, err error) {
 	send := func(m *agboxv1.CompareWorkspaceResponse) error {
+		if m.GetDifference() == nil {
+			return nil
+		}
 		work = fmt.Sprintf("changed files (%q)", m.GetDifference().GetPath())
 		return errUnbrought
 	}

@@ -49,6 +49,7 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 		{"a packed commit", map[string]string{".git/packed-refs": "# pack-refs\n" + head + " refs/heads/main\n" + made + " refs/heads/b\n"}, "commits (up to 333333333333)"},
 		{"a branch at what was copied in", map[string]string{".git/refs/heads/new": head}, ""},
 		{"what was fetched", map[string]string{".git/refs/remotes/origin/main": made, ".git/packed-refs": made + " refs/remotes/origin/x\n"}, ""},
+		{"a nested repository", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib"}, ""},
 		{"no reference", map[string]string{".git/refs/heads/odd": "ref: refs/heads/main\n"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -73,8 +73,8 @@ func atRest(sb ledger.Sandbox) bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
 }
 
-// copyOutStopped streams a part of the repository in the workspace of a sandbox that does not
-// run. done is false for all else.
+// copyOutStopped streams a part of a repository in the workspace of a sandbox that does not run.
+// done is false for all else.
 func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) (done bool, err error) {
 	ctx, cancel := f.life.context(stream.Context())
 	defer cancel()
@@ -88,7 +88,8 @@ func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.Serve
 		return false, nil //nolint:nilerr // nothing was copied in
 	}
 	defer base.Close()
-	if !strings.HasPrefix(req.GetPath(), base.GetTarget()+"/.git/") {
+	below, is := strings.CutPrefix(req.GetPath()+"/", base.GetTarget()+"/")
+	if !is || !strings.Contains("/"+below, "/.git/") {
 		return false, nil
 	}
 	ctx, enough := context.WithTimeout(ctx, archiveTimeout)

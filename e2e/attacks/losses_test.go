@@ -140,3 +140,105 @@ func TestExcludedFilesThatASandboxCommitsAreNotLostSilently(t *testing.T) {
 	}
 	in.Must(t, "rm", "demo")
 }
+
+// What only a tag or another reference names is work, unless it was fetched.
+func TestCommitsThatOnlyATagNamesAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	git(t, root, "tag", "-a", "-m", "mine", "v1")
+	git(t, root, "tag", "contents", "HEAD:a")
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", `set -e; cd /workspace; git switch -q --detach
+echo 2 > a; git commit -qam two; git tag keep; git update-ref refs/remotes/origin/x HEAD~0
+echo 3 > a; git commit -qam three; git update-ref refs/remotes/origin/main HEAD; git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/main
+git switch -q main`)
+	tip := strings.TrimSpace(inside(t, in, "demo", "git -C /workspace rev-parse --short=12 keep"))
+	const advice = "`agbox exec demo -- git bundle create /tmp/all --all` and `agbox cp demo:/tmp/all FILE` put the commits into a FILE from which git fetches."
+	want := "would lose commits of 1 tag or other reference (tags/keep up to " + tip + "). " + advice
+	asks(t, in, "demo", want)
+	inside(t, in, "demo", "cd /workspace; git pack-refs --all")
+	asks(t, in, "demo", want)
+	in.Must(t, "stop", "demo")
+	asks(t, in, "demo", want)
+	in.Must(t, "start", "demo")
+	inside(t, in, "demo", "set -e; cd /workspace; git tag -a -m noted noted keep; git tag -d keep; git update-ref refs/notes/commits noted~0")
+	asks(t, in, "demo", "would lose commits of 2 tags or other references (notes/commits up to "+tip+", tags/noted up to ")
+	in.Must(t, "exec", "demo", "--", "git", "bundle", "create", "/tmp/all", "--all")
+	file := filepath.Join(in.Home, "bundle")
+	in.Must(t, "cp", "demo:/tmp/all", file)
+	git(t, root, "fetch", "-q", file, "refs/tags/*:refs/tags/*")
+	in.Must(t, "rm", "demo")
+
+	in.Create(t, "branch", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "branch", "set -e; cd /workspace; echo 4 > a; git commit -qam four; git tag between; echo 5 > a; git commit -qam five; git tag last")
+	in.Must(t, "apply", "branch", "--branch", "fix")
+	in.Must(t, "rm", "branch")
+}
+
+// A repository in a folder of the workspace does not come home with the files.
+func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	other := write(t, in, "other", map[string]string{"o": "1\n"})
+	lib := write(t, in, "project/lib", map[string]string{"l": "1\n"})
+	for _, dir := range []string{other, lib} {
+		git(t, dir, "init", "-q", "-b", "main")
+		git(t, dir, "add", ".")
+		git(t, dir, "commit", "-q", "-m", "first")
+	}
+	write(t, in, "project", map[string]string{".gitignore": "lib\ncache\n"})
+	git(t, root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", other, "sub")
+	git(t, root, "add", "-A")
+	git(t, root, "commit", "-q", "-m", "submodule")
+	in.Create(t, "same", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "same", "set -e; cd /workspace; mkdir cache; git init -q cache/x; git -C cache/x commit -q --allow-empty -m ignored")
+	in.Must(t, "rm", "same")
+
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	const commit = "git commit -q --allow-empty -m "
+	const bundle = "`agbox exec demo -- git -C lib bundle create /tmp/all --all` and `agbox cp demo:/tmp/all FILE` put the commits of lib into a FILE from which git fetches."
+	inside(t, in, "demo", "set -e; cd /workspace/lib; git switch -qc topic; "+commit+"two; git switch -q main")
+	want := "would lose commits or stashes of 1 nested repository (lib). " + bundle
+	asks(t, in, "demo", want)
+	in.Must(t, "stop", "demo")
+	asks(t, in, "demo", want)
+	in.Must(t, "start", "demo")
+	in.Must(t, "exec", "demo", "--", "git", "-C", "lib", "bundle", "create", "/tmp/all", "--all")
+	file := filepath.Join(in.Home, "bundle")
+	in.Must(t, "cp", "demo:/tmp/all", file)
+	git(t, lib, "fetch", "-q", file, "refs/heads/*:refs/heads/from/*")
+
+	// A stash, a submodule, a new repository, and another work tree of that.
+	inside(t, in, "demo", "set -e; cd /workspace; echo 2 > lib/l; git -C lib stash -q; cd sub; git switch -q --detach; "+commit+"sub; git switch -q main")
+	asks(t, in, "demo", "would lose commits or stashes of 1 nested repository (lib). ")
+	inside(t, in, "demo", "set -e; cd /workspace; git -C lib stash clear; cd sub; git tag keep HEAD@{1}; cd ..; git init -q new/one; cd new/one; "+commit+"one; git worktree add -q --detach ../two; cd ../two; "+commit+"two")
+	for _, running := range []bool{true, false} {
+		if !running {
+			in.Must(t, "stop", "demo")
+		}
+		asks(t, in, "demo", "commits or stashes of 3 nested repositories (new/one, new/two, sub). ")
+	}
+	in.Must(t, "start", "demo")
+	inside(t, in, "demo", "set -e; cd /workspace; rm -r new; git -C sub tag -d keep; rm -r lib/.git; ln -s ../.git lib/.git")
+	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (The references of git in the sandbox are not the files that agbox reads).")
+	inside(t, in, "demo", "cd /workspace; rm lib/.git; i=0; while [ $i -le 256 ]; do mkdir -p many/$i/.git; i=$((i+1)); done")
+	asks(t, in, "demo", "which could not be read (The workspace has more than 256 nested repositories of git).")
+	inside(t, in, "demo", "rm -r /workspace/many")
+	in.Must(t, "rm", "demo")
+}
+
+// A sandbox that is made anew is removed first.
+func TestASandboxIsNotMadeAnewWithWhatOnlyItHas(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	flags := append([]string{"up", "--image", harness.ImageDebian, "--name", "demo"}, withGit(t)...)
+	from(t, in, root, flags...).Want(t, 0)
+	inside(t, in, "demo", "set -e; cd /workspace; git switch -q --detach; git commit -q --allow-empty -m two; git tag keep; git switch -q main; git init -q .lib; git -C .lib commit -q --allow-empty -m lib")
+	r := from(t, in, root, append(flags, "--recreate", "--env", "A=b")...)
+	if r.Code != 4 || !strings.Contains(r.Stderr, "would lose commits of 1 tag or other reference (tags/keep up to ") || !strings.Contains(r.Stderr, " nested repository (.lib). ") {
+		t.Errorf("up: %d %s", r.Code, r.Stderr)
+	}
+}

@@ -23,7 +23,8 @@ func Tracked(ctx context.Context, folder string) ([]string, error) {
 }
 
 // HasCommits returns which commits a reference or HEAD of the repository around a folder has, or
-// one of its work trees. What git only has not removed yet counts as gone.
+// one of its work trees. What git only has not removed yet counts as gone. Of an object that is no
+// commit, such as an annotated tag, it counts that it is stored.
 func HasCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
 	has, g, err := storedCommits(ctx, folder, commits)
 	if len(has) == 0 || err != nil {
@@ -52,7 +53,7 @@ func storedCommits(ctx context.Context, folder string, commits []string) (map[st
 	out, err := g.run(strings.NewReader(strings.Join(commits, "\n")+"\n"), "cat-file", "--batch-check=%(objectname) %(objecttype)")
 	has := make(map[string]bool)
 	for line := range strings.Lines(string(out)) {
-		if name, is := strings.CutSuffix(strings.TrimSpace(line), " commit"); is {
+		if name, kind, _ := strings.Cut(strings.TrimSpace(line), " "); kind != "missing" {
 			has[name] = true
 		}
 	}

@@ -54,3 +54,9 @@ func Packed(text string) map[string]string {
 	}
 	return all
 }
+
+// Repository returns the folder of a repository below the top of a tree, if a path is its .git.
+func Repository(path string) (dir string, is bool) {
+	dir, is = strings.CutSuffix(path, "/.git")
+	return dir, is && !Inside(dir)
+}

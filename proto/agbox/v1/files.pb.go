@@ -2102,6 +2102,7 @@ type CompareWorkspaceResponse struct {
 	//	*CompareWorkspaceResponse_Before
 	//	*CompareWorkspaceResponse_After
 	//	*CompareWorkspaceResponse_BaseFile
+	//	*CompareWorkspaceResponse_Repository
 	Item          isCompareWorkspaceResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2189,6 +2190,15 @@ func (x *CompareWorkspaceResponse) GetBaseFile() *AdvancedFile {
 	return nil
 }
 
+func (x *CompareWorkspaceResponse) GetRepository() *WorkspaceRepository {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Repository); ok {
+			return x.Repository
+		}
+	}
+	return nil
+}
+
 type isCompareWorkspaceResponse_Item interface {
 	isCompareWorkspaceResponse_Item()
 }
@@ -2217,6 +2227,12 @@ type CompareWorkspaceResponse_BaseFile struct {
 	BaseFile *AdvancedFile `protobuf:"bytes,5,opt,name=base_file,json=baseFile,proto3,oneof"`
 }
 
+type CompareWorkspaceResponse_Repository struct {
+	// A repository of git below the top of the workspace. The daemon sends the first 257 of those
+	// that are not ignored or of which files were copied in.
+	Repository *WorkspaceRepository `protobuf:"bytes,6,opt,name=repository,proto3,oneof"`
+}
+
 func (*CompareWorkspaceResponse_Base) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_Difference) isCompareWorkspaceResponse_Item() {}
@@ -2226,6 +2242,63 @@ func (*CompareWorkspaceResponse_Before) isCompareWorkspaceResponse_Item() {}
 func (*CompareWorkspaceResponse_After) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_BaseFile) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_Repository) isCompareWorkspaceResponse_Item() {}
+
+// WorkspaceRepository is a repository of git in a folder below the top of a workspace.
+type WorkspaceRepository struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The folder, relative to the top.
+	Path []byte `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Set if its .git is no folder: in submodules and worktrees a file that names the folder.
+	File          bool `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceRepository) Reset() {
+	*x = WorkspaceRepository{}
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceRepository) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceRepository) ProtoMessage() {}
+
+func (x *WorkspaceRepository) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceRepository.ProtoReflect.Descriptor instead.
+func (*WorkspaceRepository) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WorkspaceRepository) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *WorkspaceRepository) GetFile() bool {
+	if x != nil {
+		return x.File
+	}
+	return false
+}
 
 // WorkspaceBase says what a workspace was copied from.
 type WorkspaceBase struct {
@@ -2253,7 +2326,7 @@ type WorkspaceBase struct {
 
 func (x *WorkspaceBase) Reset() {
 	*x = WorkspaceBase{}
-	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2338,7 @@ func (x *WorkspaceBase) String() string {
 func (*WorkspaceBase) ProtoMessage() {}
 
 func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2351,7 @@ func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceBase.ProtoReflect.Descriptor instead.
 func (*WorkspaceBase) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WorkspaceBase) GetSource() string {
@@ -2360,7 +2433,7 @@ type WorkspaceDifference struct {
 
 func (x *WorkspaceDifference) Reset() {
 	*x = WorkspaceDifference{}
-	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2445,7 @@ func (x *WorkspaceDifference) String() string {
 func (*WorkspaceDifference) ProtoMessage() {}
 
 func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2458,7 @@ func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceDifference.ProtoReflect.Descriptor instead.
 func (*WorkspaceDifference) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WorkspaceDifference) GetPath() []byte {
@@ -2465,7 +2538,7 @@ type WorkspaceFile struct {
 
 func (x *WorkspaceFile) Reset() {
 	*x = WorkspaceFile{}
-	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2550,7 @@ func (x *WorkspaceFile) String() string {
 func (*WorkspaceFile) ProtoMessage() {}
 
 func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2563,7 @@ func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceFile.ProtoReflect.Descriptor instead.
 func (*WorkspaceFile) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WorkspaceFile) GetLink() bool {
@@ -2549,7 +2622,7 @@ type AdvanceBaseRequest struct {
 
 func (x *AdvanceBaseRequest) Reset() {
 	*x = AdvanceBaseRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2634,7 @@ func (x *AdvanceBaseRequest) String() string {
 func (*AdvanceBaseRequest) ProtoMessage() {}
 
 func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2647,7 @@ func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseRequest.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AdvanceBaseRequest) GetItem() isAdvanceBaseRequest_Item {
@@ -2659,7 +2732,7 @@ type AdvanceBaseOpen struct {
 
 func (x *AdvanceBaseOpen) Reset() {
 	*x = AdvanceBaseOpen{}
-	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2744,7 @@ func (x *AdvanceBaseOpen) String() string {
 func (*AdvanceBaseOpen) ProtoMessage() {}
 
 func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2757,7 @@ func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseOpen.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseOpen) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AdvanceBaseOpen) GetSandboxId() string {
@@ -2742,7 +2815,7 @@ type AdvancedFile struct {
 
 func (x *AdvancedFile) Reset() {
 	*x = AdvancedFile{}
-	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2827,7 @@ func (x *AdvancedFile) String() string {
 func (*AdvancedFile) ProtoMessage() {}
 
 func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2840,7 @@ func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancedFile.ProtoReflect.Descriptor instead.
 func (*AdvancedFile) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AdvancedFile) GetPath() []byte {
@@ -2792,7 +2865,7 @@ type AdvanceBaseResponse struct {
 
 func (x *AdvanceBaseResponse) Reset() {
 	*x = AdvanceBaseResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2877,7 @@ func (x *AdvanceBaseResponse) String() string {
 func (*AdvanceBaseResponse) ProtoMessage() {}
 
 func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2890,7 @@ func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseResponse.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
 }
 
 type ListUncoveredRequest struct {
@@ -2829,7 +2902,7 @@ type ListUncoveredRequest struct {
 
 func (x *ListUncoveredRequest) Reset() {
 	*x = ListUncoveredRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2914,7 @@ func (x *ListUncoveredRequest) String() string {
 func (*ListUncoveredRequest) ProtoMessage() {}
 
 func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +2927,7 @@ func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredRequest.ProtoReflect.Descriptor instead.
 func (*ListUncoveredRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListUncoveredRequest) GetSandboxId() string {
@@ -2876,7 +2949,7 @@ type ListUncoveredResponse struct {
 
 func (x *ListUncoveredResponse) Reset() {
 	*x = ListUncoveredResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2961,7 @@ func (x *ListUncoveredResponse) String() string {
 func (*ListUncoveredResponse) ProtoMessage() {}
 
 func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2974,7 @@ func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredResponse.ProtoReflect.Descriptor instead.
 func (*ListUncoveredResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListUncoveredResponse) GetPaths() [][]byte {
@@ -3071,7 +3144,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\rcontents_once\x18\x06 \x01(\bR\fcontentsOnce\x12\x12\n" +
 	"\x04stat\x18\a \x01(\bR\x04stat\x122\n" +
 	"\flost_commits\x18\b \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x12\x1b\n" +
-	"\tbase_only\x18\t \x01(\bR\bbaseOnly\"\xfb\x01\n" +
+	"\tbase_only\x18\t \x01(\bR\bbaseOnly\"\xbc\x02\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3079,8 +3152,14 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"difference\x12\x18\n" +
 	"\x06before\x18\x03 \x01(\fH\x00R\x06before\x12\x16\n" +
 	"\x05after\x18\x04 \x01(\fH\x00R\x05after\x125\n" +
-	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFileB\x06\n" +
-	"\x04item\"\xf8\x01\n" +
+	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFile\x12?\n" +
+	"\n" +
+	"repository\x18\x06 \x01(\v2\x1d.agbox.v1.WorkspaceRepositoryH\x00R\n" +
+	"repositoryB\x06\n" +
+	"\x04item\"=\n" +
+	"\x13WorkspaceRepository\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\bR\x04file\"\xf8\x01\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -3186,7 +3265,7 @@ func file_agbox_v1_files_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agbox_v1_files_proto_goTypes = []any{
 	(FileType)(0),                    // 0: agbox.v1.FileType
 	(FileChangeKind)(0),              // 1: agbox.v1.FileChangeKind
@@ -3218,20 +3297,21 @@ var file_agbox_v1_files_proto_goTypes = []any{
 	(*CopyInResponse)(nil),           // 27: agbox.v1.CopyInResponse
 	(*CompareWorkspaceRequest)(nil),  // 28: agbox.v1.CompareWorkspaceRequest
 	(*CompareWorkspaceResponse)(nil), // 29: agbox.v1.CompareWorkspaceResponse
-	(*WorkspaceBase)(nil),            // 30: agbox.v1.WorkspaceBase
-	(*WorkspaceDifference)(nil),      // 31: agbox.v1.WorkspaceDifference
-	(*WorkspaceFile)(nil),            // 32: agbox.v1.WorkspaceFile
-	(*AdvanceBaseRequest)(nil),       // 33: agbox.v1.AdvanceBaseRequest
-	(*AdvanceBaseOpen)(nil),          // 34: agbox.v1.AdvanceBaseOpen
-	(*AdvancedFile)(nil),             // 35: agbox.v1.AdvancedFile
-	(*AdvanceBaseResponse)(nil),      // 36: agbox.v1.AdvanceBaseResponse
-	(*ListUncoveredRequest)(nil),     // 37: agbox.v1.ListUncoveredRequest
-	(*ListUncoveredResponse)(nil),    // 38: agbox.v1.ListUncoveredResponse
-	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
+	(*WorkspaceRepository)(nil),      // 30: agbox.v1.WorkspaceRepository
+	(*WorkspaceBase)(nil),            // 31: agbox.v1.WorkspaceBase
+	(*WorkspaceDifference)(nil),      // 32: agbox.v1.WorkspaceDifference
+	(*WorkspaceFile)(nil),            // 33: agbox.v1.WorkspaceFile
+	(*AdvanceBaseRequest)(nil),       // 34: agbox.v1.AdvanceBaseRequest
+	(*AdvanceBaseOpen)(nil),          // 35: agbox.v1.AdvanceBaseOpen
+	(*AdvancedFile)(nil),             // 36: agbox.v1.AdvancedFile
+	(*AdvanceBaseResponse)(nil),      // 37: agbox.v1.AdvanceBaseResponse
+	(*ListUncoveredRequest)(nil),     // 38: agbox.v1.ListUncoveredRequest
+	(*ListUncoveredResponse)(nil),    // 39: agbox.v1.ListUncoveredResponse
+	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
 }
 var file_agbox_v1_files_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.FileInfo.type:type_name -> agbox.v1.FileType
-	39, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	40, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	4,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
 	4,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
 	4,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
@@ -3242,45 +3322,46 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	26, // 9: agbox.v1.CopyInRequest.open:type_name -> agbox.v1.CopyInOpen
 	2,  // 10: agbox.v1.CopyInOpen.special:type_name -> agbox.v1.SpecialFiles
 	3,  // 11: agbox.v1.CompareWorkspaceRequest.against:type_name -> agbox.v1.WorkBase
-	30, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
-	31, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
-	35, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
-	32, // 15: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
-	32, // 16: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
-	34, // 17: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
-	35, // 18: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
-	32, // 19: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
-	5,  // 20: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	7,  // 21: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	9,  // 22: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	11, // 23: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	14, // 24: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	16, // 25: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	18, // 26: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	20, // 27: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	23, // 28: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	25, // 29: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	28, // 30: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
-	33, // 31: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
-	37, // 32: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
-	6,  // 33: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	8,  // 34: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	10, // 35: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	13, // 36: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	15, // 37: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	17, // 38: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	19, // 39: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	21, // 40: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	24, // 41: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	27, // 42: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	29, // 43: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
-	36, // 44: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
-	38, // 45: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
-	33, // [33:46] is the sub-list for method output_type
-	20, // [20:33] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	31, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
+	32, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
+	36, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
+	30, // 15: agbox.v1.CompareWorkspaceResponse.repository:type_name -> agbox.v1.WorkspaceRepository
+	33, // 16: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	33, // 17: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	35, // 18: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	36, // 19: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	33, // 20: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	5,  // 21: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	7,  // 22: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	9,  // 23: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	11, // 24: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	14, // 25: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	16, // 26: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	18, // 27: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	20, // 28: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	23, // 29: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	25, // 30: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	28, // 31: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	34, // 32: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	38, // 33: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	6,  // 34: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	8,  // 35: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	10, // 36: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	13, // 37: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	15, // 38: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	17, // 39: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	19, // 40: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	21, // 41: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	24, // 42: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	27, // 43: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	29, // 44: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	37, // 45: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	39, // 46: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	34, // [34:47] is the sub-list for method output_type
+	21, // [21:34] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
@@ -3313,8 +3394,9 @@ func file_agbox_v1_files_proto_init() {
 		(*CompareWorkspaceResponse_Before)(nil),
 		(*CompareWorkspaceResponse_After)(nil),
 		(*CompareWorkspaceResponse_BaseFile)(nil),
+		(*CompareWorkspaceResponse_Repository)(nil),
 	}
-	file_agbox_v1_files_proto_msgTypes[29].OneofWrappers = []any{
+	file_agbox_v1_files_proto_msgTypes[30].OneofWrappers = []any{
 		(*AdvanceBaseRequest_Open)(nil),
 		(*AdvanceBaseRequest_File)(nil),
 		(*AdvanceBaseRequest_Data)(nil),
@@ -3326,7 +3408,7 @@ func file_agbox_v1_files_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,6 +2,7 @@ package files
 
 import (
 	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/agbox/agbox/internal/archive"
@@ -31,15 +32,19 @@ type workFiles struct{ tree *gitignore.Tree }
 
 // Enter reads the folder's own .gitignore.
 func (w workFiles) Enter(name string, dir int) error {
+	if gitignore.InRepository(name) {
+		return fs.SkipDir
+	}
 	if err := (kernelFiles{}).Enter(name, dir); err != nil {
 		return err
 	}
 	return unusable(w.tree.Enter(name, dir))
 }
 
-// Skip excludes the inside of repositories, and what the patterns name.
+// Skip excludes the inside of repositories, and what the patterns name. That there is a repository
+// below the top is packed.
 func (w workFiles) Skip(name string, isDir bool) (bool, error) {
-	if gitignore.InRepository(name) {
+	if _, nested := gitignore.Repository(name); gitignore.InRepository(name) && !nested {
 		return true, nil
 	}
 	skip, err := w.tree.Skip(name, isDir)
