@@ -214,7 +214,7 @@ func (l *Loop) Probe(ctx context.Context) error {
 	begun := l.now()
 	err := l.engine.Ping(ctx)
 	if err == nil {
-		err = l.identify(ctx, nil)
+		err = l.identify(ctx)
 	}
 	if isAnother(err) {
 		return err

@@ -94,7 +94,7 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	inv, err := l.engine.Inventory(ctx, l.installID)
 	var info runtime.EngineInfo
 	if err == nil {
-		err = l.identify(ctx, &inv)
+		err = l.identify(ctx)
 	}
 	if isAnother(err) {
 		return nil // identify has told

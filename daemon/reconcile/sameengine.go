@@ -79,12 +79,12 @@ func (l *Loop) sameEngine(ctx context.Context) error {
 	case isAnother(err):
 		return err
 	}
-	return l.identify(ctx, nil)
+	return l.identify(ctx)
 }
 
 // stillSame confirms what follows from the absence of something in an answer of the engine:
 // another one may have given it.
-func (l *Loop) stillSame(ctx context.Context) error { return l.identify(ctx, nil) }
+func (l *Loop) stillSame(ctx context.Context) error { return l.identify(ctx) }
 
 func isAnother(err error) bool {
 	return fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED
@@ -103,8 +103,8 @@ func (l *Loop) doubtEngineLocked() {
 }
 
 // identify looks whether the engine is the install's, and fails with ENGINE_CHANGED if it is
-// another one. all is what a full look has just shown; nil means that nothing was looked at.
-func (l *Loop) identify(ctx context.Context, all *runtime.Inventory) error {
+// another one.
+func (l *Loop) identify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	l.mu.Lock()
@@ -124,7 +124,7 @@ func (l *Loop) identify(ctx context.Context, all *runtime.Inventory) error {
 			return nil
 		}
 	}
-	if err := l.identifyUnmarked(ctx, all); err != nil {
+	if err := l.identifyUnmarked(ctx); err != nil {
 		if isAnother(err) {
 			l.heardOfAnother(err)
 		}
@@ -136,7 +136,7 @@ func (l *Loop) identify(ctx context.Context, all *runtime.Inventory) error {
 
 // identifyUnmarked identifies an engine that did not have the mark just now. One caller at a
 // time does: two that adopted it at once could each remove the mark that the other recorded.
-func (l *Loop) identifyUnmarked(ctx context.Context, all *runtime.Inventory) error {
+func (l *Loop) identifyUnmarked(ctx context.Context) error {
 	if err := l.beginMarking(ctx); err != nil {
 		return err
 	}
@@ -155,17 +155,17 @@ func (l *Loop) identifyUnmarked(ctx context.Context, all *runtime.Inventory) err
 		return err
 	}
 	nonces, expected, atStake := l.expected(known)
-	if all == nil && expected > 0 {
-		inv, err := l.engine.Inventory(ctx, l.installID)
+	has := false
+	if expected > 0 { // an earlier look may be one at another engine
+		all, err := l.engine.Inventory(ctx, l.installID)
 		if err != nil {
 			return err
 		}
-		all = &inv
+		has = slices.ContainsFunc(all.Containers, func(c runtime.Container) bool {
+			nonce, living := nonces[c.SandboxID]
+			return living && nonce == c.Nonce
+		})
 	}
-	has := all != nil && slices.ContainsFunc(all.Containers, func(c runtime.Container) bool {
-		nonce, living := nonces[c.SandboxID]
-		return living && nonce == c.Nonce
-	})
 	switch judge(known, info, has, expected, atStake) {
 	case engineSame:
 		l.log.Warn("the mark of the install was removed from the engine; it is made again", "mark", known.GetMark())
@@ -266,7 +266,7 @@ func (l *Loop) mark(ctx context.Context, mark string) error {
 // AdoptEngine makes the engine that answers that of the install, although it may have none of
 // its containers. It does nothing to the engine of the install.
 func (l *Loop) AdoptEngine(ctx context.Context) error {
-	err := l.identify(ctx, nil)
+	err := l.identify(ctx)
 	if !isAnother(err) {
 		return err
 	}

@@ -208,6 +208,21 @@ func TestACrashBeforeTheEngineIsMarkedForgetsTheEngine(t *testing.T) {
 	l.next().await("a", machine.Ready)
 }
 
+// TestAnEngineThatLosesItsDataDuringALookIsNoticed: what the look has shown before is no proof.
+func TestAnEngineThatLosesItsDataDuringALookIsNoticed(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.accept("a", "job")
+	release := l.engine.Hang(runtimetest.VerbMarked)
+	asked := l.engine.Calls(runtimetest.VerbMarked)
+	l.until("a look asks for the mark", func() bool { return l.engine.Calls(runtimetest.VerbMarked) > asked })
+	l.engine.LoseData()
+	release()
+	l.wantAnother("a")
+}
+
 // TestOneOfManyAdoptsTheEngine: each of these would make a mark of its own, and remove those
 // of the others.
 func TestOneOfManyAdoptsTheEngine(t *testing.T) {
@@ -216,7 +231,7 @@ func TestOneOfManyAdoptsTheEngine(t *testing.T) {
 		l := begin(t, runtimetest.NewFake(), t.TempDir())
 		var looks sync.WaitGroup
 		for range 8 {
-			looks.Go(func() { _ = l.loop.identify(t.Context(), nil) })
+			looks.Go(func() { _ = l.loop.identify(t.Context()) })
 		}
 		looks.Wait()
 		known, err := l.loop.identities.Engine(t.Context())
