@@ -12,7 +12,7 @@ import (
 
 // strangers are files whose names git refuses, and one that it takes.
 func strangers(text string) tree {
-	return tree{".gitmodules": "l:a", ".git ": text, "d/.git.": text, ".git::$INDEX_ALLOCATION": text, "d/plain": text}
+	return tree{".gitmodules": "l:a", ".git" + " ": text, "d/.git.": text, ".git::$INDEX_ALLOCATION": text, "d/plain": text}
 }
 
 // Git takes files of some names into no tree: they are on no branch, and do not count as brought.
@@ -61,7 +61,7 @@ func TestFilesWhoseNamesGitRefusesAreOnNoBranch(t *testing.T) {
 func TestFilesWhoseNamesGitRefusesAreInNoPatch(t *testing.T) {
 	theirs := strangers("evil\n")
 	theirs["a"] = "2\n"
-	work := changes(t, tree{"a": "1\n", "b": "l:x", "d/.git ": "s\n"}, theirs)
+	work := changes(t, tree{"a": "1\n", "b": "l:x", "d/.git" + " ": "s\n"}, theirs)
 	var patch bytes.Buffer
 	refused, err := Patch(t.Context(), work, &patch)
 	if want := []string{".git ", ".git::$INDEX_ALLOCATION", ".gitmodules", "d/.git ", "d/.git."}; err != nil || !slices.Equal(refused, want) {
