@@ -321,24 +321,25 @@ func (b *branch) at(commit string) error {
 
 // remember remembers the entries that git ls-tree prints.
 func (b *branch) remember(out []byte) {
-	for name, e := range b.listed(out) {
-		b.entries[name] = e
-		for _, dir := range above(name) {
-			b.folders[dir] = true
+	for name, e := range treeEntries(out) {
+		if path.Base(name) == ".gitattributes" {
+			b.attributes[name] = e
+		}
+		if name, below := strings.CutPrefix(name, b.prefix); below {
+			b.entries[name] = e
+			for _, dir := range above(name) {
+				b.folders[dir] = true
+			}
 		}
 	}
 }
 
-// listed returns the entries below the folder that git ls-tree prints.
-func (b *branch) listed(out []byte) map[string]treeEntry {
+// treeEntries returns the entries that git ls-tree prints, by path in the tree.
+func treeEntries(out []byte) map[string]treeEntry {
 	all := make(map[string]treeEntry)
 	for entry := range strings.SplitSeq(string(out), "\x00") {
 		meta, name, ok := strings.Cut(entry, "\t")
-		words := strings.Fields(meta)
-		if ok && len(words) == 3 && path.Base(name) == ".gitattributes" {
-			b.attributes[name] = treeEntry{words[0], words[2]}
-		}
-		if name, below := strings.CutPrefix(name, b.prefix); ok && below && len(words) == 3 {
+		if words := strings.Fields(meta); ok && len(words) == 3 {
 			all[name] = treeEntry{words[0], words[2]}
 		}
 	}

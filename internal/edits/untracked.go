@@ -3,6 +3,7 @@ package edits
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // untracked finds the files that git has stopped tracking in the sandbox. It returns what the copied
@@ -24,8 +25,8 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 	if err != nil {
 		return nil, err
 	}
-	for name, e := range b.listed(out) {
-		if o.Untracked[name] != nil {
+	for name, e := range treeEntries(out) {
+		if name, below := strings.CutPrefix(name, b.prefix); below && o.Untracked[name] != nil {
 			b.stopped[name], had[name] = true, e
 		}
 	}

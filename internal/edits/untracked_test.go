@@ -232,3 +232,23 @@ func TestFilesThatGitDoesNotLookAtAreToldFromUncommittedOnes(t *testing.T) {
 		}
 	}
 }
+
+// Files that git has stopped tracking are found in the commit that was copied, and what is stored
+// goes by the attributes of the branch.
+func TestUntrackedFilesChangeNoAttributesOfABranch(t *testing.T) {
+	g := repo(t, tree{"f": "1\n", ".gitattributes": "*.md text\n"})
+	settingsOfUser(t, upperCase)
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	in.commit("one", tree{".gitattributes": "*.key filter=case\n*.txt text\n", "f": "1\n", "x.txt": "x\n"})
+	in.shell("git rm -q --cached f; git commit -q -m two")
+	tree{"a.key": "secret\n", "x.txt": "1\r\n2\r\n"}.write(t, in.dir)
+	changes, o := g.fromInside(in, copied, base, "", false)
+	out, err := Commit(t.Context(), changes, o)
+	if err != nil || len(o.Untracked) != 1 || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		t.Fatalf("%v: %+v", err, out.Outcomes)
+	}
+	if got := g.files("fix"); got["a.key"] != "SECRET\n" || got["x.txt"] != "1\n2\n" {
+		t.Errorf("the branch has %q", got)
+	}
+}
