@@ -38,19 +38,19 @@ func (b *branch) takenBack(h *History, below string) error {
 			names = append(names, name)
 		}
 	}
-	tips := &branch{target: b.target, entries: make(map[string]treeEntry), folders: make(map[string]bool)}
+	tips := make(map[string]treeEntry)
 	for some := range slices.Chunk(names, 250) {
 		out, err := b.list(append([]string{"ls-tree", "-z", "--full-tree", h.Tip, "--"}, some...)...)
 		if err != nil {
 			return err
 		}
-		tips.remember(out)
+		maps.Copy(tips, treeEntries(out))
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return tips.entries[name] == b.entries[name] })
+	names = slices.DeleteFunc(names, func(name string) bool { return tips[name] == b.entries[name] })
 	if err := b.versions(below, names); err != nil {
 		return err
 	}
-	b.older = slices.DeleteFunc(names, func(name string) bool { return b.had[name] == nil || b.had[name][tips.entries[name]] })
+	b.older = slices.DeleteFunc(names, func(name string) bool { return b.had[name] == nil || b.had[name][tips[name]] })
 	return nil
 }
 

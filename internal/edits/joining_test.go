@@ -99,6 +99,27 @@ func TestAVersionOnABranchThatTheSandboxTookBackIsNamed(t *testing.T) {
 	}
 }
 
+// What the sandbox takes back may be attributes.
+func TestAttributesThatTheSandboxTookBackAreNamed(t *testing.T) {
+	for _, path := range []string{".gitattributes"} {
+		t.Run(path, func(t *testing.T) {
+			first, two := tree{path: "*.x text\n", "b": "b\n"}, tree{path: "*.y text\n", "b": "b\n"}
+			g := repo(t, first)
+			copied, in := g.head(), g.inside()
+			g.mustBranch(first, two)
+			in.commit("two", two)
+			in.commit("back", first)
+			h := in.history(copied, first)
+			h.Copy = h.Base
+			h.Home = func() (map[string]*File, error) { return h.Base, nil }
+			out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+			if err != nil || len(out.Outcomes) != 1 || out.Outcomes[0].Path != path || out.Outcomes[0].Kind != Refused {
+				t.Errorf("%v: %+v", err, out)
+			}
+		})
+	}
+}
+
 // A version of another mode is another version.
 func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
 	first, work, run := tree{"a": "a\n", "b": "b\n"}, tree{"a": "work\n", "b": "b\n"}, tree{"a": "x:work\n", "b": "b\n"}
