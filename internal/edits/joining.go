@@ -40,7 +40,7 @@ func (b *branch) takenBack(h *History, below string) error {
 	}
 	tips := make(map[string]treeEntry)
 	for some := range slices.Chunk(names, 250) {
-		out, err := b.list(append([]string{"ls-tree", "-z", "--full-tree", h.Tip, "--"}, some...)...)
+		out, err := b.list(append([]string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", h.Tip, "--"}, some...)...)
 		if err != nil {
 			return err
 		}

@@ -99,9 +99,9 @@ func TestAVersionOnABranchThatTheSandboxTookBackIsNamed(t *testing.T) {
 	}
 }
 
-// What the sandbox takes back may be attributes.
-func TestAttributesThatTheSandboxTookBackAreNamed(t *testing.T) {
-	for _, path := range []string{".gitattributes"} {
+// What the sandbox takes back may be attributes, or have a name that is magic to git.
+func TestAttributesAndMagicNamesThatTheSandboxTookBackAreNamed(t *testing.T) {
+	for _, path := range []string{".gitattributes", ":!x", ":(top)x", "*"} {
 		t.Run(path, func(t *testing.T) {
 			first, two := tree{path: "*.x text\n", "b": "b\n"}, tree{path: "*.y text\n", "b": "b\n"}
 			g := repo(t, first)
