@@ -41,7 +41,7 @@ const maxCheckouts = 1000
 // untried.
 func (b *branch) checksOut(all []checkout) (same, untried map[string]bool, err error) {
 	same, untried = make(map[string]bool), make(map[string]bool)
-	all = slices.DeleteFunc(all, func(c checkout) bool { return c.entry.mode != c.file.Mode() || c.file.Link })
+	all = slices.DeleteFunc(slices.Clone(all), func(c checkout) bool { return c.entry.mode != c.file.Mode() || c.file.Link })
 	if len(all) == 0 {
 		return same, nil, nil
 	}

@@ -55,7 +55,7 @@ func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 	if err != nil {
 		return err
 	}
-	same, _, err := b.checksOut(slices.Clone(changed))
+	same, _, err := b.checksOut(changed)
 	for _, c := range there {
 		d := decision{Outcome: Outcome{Change: c, Kind: Removed}, old: c.Before}
 		if !same[c.Path] && slices.ContainsFunc(changed, func(one checkout) bool { return one.name == c.Path }) {
