@@ -1,6 +1,11 @@
 package edits
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 // Of a file behind a filter that only commits of the sandbox name, a branch that is not the folder
 // keeps what came to branches only, whatever the sandbox has committed of it meanwhile.
@@ -25,5 +30,32 @@ func TestWhatWentToBranchesOnlyStaysBehindANewFilter(t *testing.T) {
 	}
 	if got := g.files("fix")["d.txt"]; got != "TWO\n" {
 		t.Errorf("the branch has %q", got)
+	}
+}
+
+// With --squash, no filter runs to see what a branch has that only a commit of the sandbox names.
+func TestNoFilterOfTheSandboxRunsForWhatGitHasStoppedTracking(t *testing.T) {
+	g := repo(t, tree{"f": "1\n", "a": "a\n"})
+	ran := filepath.Join(t.TempDir(), "ran")
+	settingsOfUser(t, "[filter \"case\"]\n\tclean = tr a-z A-Z\n\tsmudge = echo ran >>"+ran+"; tr A-Z a-z\n")
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	in.commit("one", tree{".gitattributes": "f filter=case\n", "f": "two\n"})
+	changes, o := g.fromInside(in, copied, base, "", false)
+	if _, err := Commit(t.Context(), changes, o); err != nil {
+		t.Fatal(err)
+	}
+	now := load(t, in.dir)
+	in.shell("git rm -q --cached f; git commit -q -m two")
+	if err := os.RemoveAll(ran); err != nil {
+		t.Fatal(err)
+	}
+	changes, o = g.fromInside(in, copied, now, "", true)
+	out, err := Commit(t.Context(), changes, o)
+	if err != nil || len(out.Outcomes) != 1 || out.Outcomes[0].Kind != Refused || !strings.Contains(out.Outcomes[0].Why, "does not track it") {
+		t.Errorf("%v: %+v", err, out.Outcomes)
+	}
+	if text, err := os.ReadFile(ran); err == nil {
+		t.Errorf("the filter %s", text)
 	}
 }

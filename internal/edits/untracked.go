@@ -51,6 +51,7 @@ func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 			changed = append(changed, checkout{name, b.entries[name], o.Untracked[name]})
 		}
 	}
+	b.copied = o.Copied // also without a History
 	again, err := b.removed(there, nil, b.parent, "^"+o.Copied)
 	if err != nil {
 		return err
