@@ -1,8 +1,8 @@
 package edits
 
 import (
+	"fmt"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -11,31 +11,11 @@ import (
 // branch with them. If these change the filter of a file, they do not count for it: the sandbox
 // neither chooses a program nor takes one away, such as one that encrypts.
 func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored map[string]string) error {
-	var attributes strings.Builder
-	for _, c := range changes {
-		if path.Base(c.Path) != ".gitattributes" || c.From != "" || !usable(c.Path) || c.TooLarge() || c.After != nil && c.After.Link {
-			continue
-		}
-		if ours, err := b.state(c.Path); err != nil || !Same(ours, c.Before) {
-			if ignoreBlocked(err) != nil {
-				return err
-			}
-			continue // the branch may get other ones
-		}
-		name := b.prefix + c.Path
-		attributes.WriteString(name + "\x00")
-		if c.After == nil {
-			continue
-		}
-		if err := link(c.AfterFile(), filepath.Join(with.dir, name)); err != nil {
-			return err
-		}
+	attributes, err := b.newAttributes(changes)
+	if attributes == "" || len(paths) == 0 || err != nil {
+		return err
 	}
-	if attributes.Len() == 0 || len(paths) == 0 {
-		return nil
-	}
-	list := strings.Join(paths, "\x00") + "\x00"
-	before, err := with.filters(list)
+	before, err := with.filters(listed(paths))
 	if err != nil {
 		return err
 	}
@@ -44,24 +24,47 @@ func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored 
 	if err := b.seed(&fresh, paths); err != nil {
 		return err
 	}
-	if _, err := fresh.asUser().run(strings.NewReader(attributes.String()), "update-index", "--add", "--remove", "-z", "--stdin"); err != nil {
+	// Only the index has them, as they are, so that git stores by what it says about filters.
+	if _, err := fresh.run(strings.NewReader(attributes), "update-index", "-z", "--index-info"); err != nil {
 		return err
 	}
-	after, err := fresh.filters(list)
+	after, err := fresh.filters(listed(paths))
 	if err != nil {
 		return err
 	}
-	var same strings.Builder
-	for _, name := range paths {
-		if before[name] == after[name] {
-			same.WriteString(name + "\x00")
-		}
-	}
-	anew, err := b.stored(&fresh, same.String())
-	for name := range strings.SplitSeq(same.String(), "\x00") {
+	same := slices.DeleteFunc(slices.Clone(paths), func(name string) bool { return before[name] != after[name] })
+	anew, err := b.stored(&fresh, listed(same))
+	for _, name := range same {
 		if anew[name] != "" {
 			stored[name] = anew[name]
 		}
 	}
 	return err
+}
+
+// newAttributes lists for an index the attributes among changes that come to the branch as they are.
+func (b *branch) newAttributes(changes []Change) (string, error) {
+	var list strings.Builder
+	var names, files []string
+	for _, c := range changes {
+		if path.Base(c.Path) != ".gitattributes" || c.From != "" || !usable(c.Path) || c.TooLarge() || c.After != nil && c.After.Link {
+			continue
+		}
+		if ours, err := b.state(c.Path); err != nil || !Same(ours, c.Before) {
+			if ignoreBlocked(err) != nil {
+				return "", err
+			}
+			continue // the branch may get other ones
+		}
+		if c.After == nil {
+			fmt.Fprintf(&list, "0 %s\t%s\x00", b.noObject(), b.prefix+c.Path)
+			continue
+		}
+		names, files = append(names, b.prefix+c.Path), append(files, c.AfterFile())
+	}
+	objects, err := b.own.blobs(files)
+	for i, object := range objects {
+		fmt.Fprintf(&list, "100644 %s 0\t%s\x00", object, names[i])
+	}
+	return list.String(), err
 }

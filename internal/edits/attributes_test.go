@@ -12,6 +12,7 @@ func TestFilesAreStoredByTheAttributesThatComeWithThem(t *testing.T) {
 		{"an encoding", "", "*.txt working-tree-encoding=UTF-16LE-BOM\n", utf16("a\nc\n"), "a\nc\n"},
 		{"the same filter", "*.txt filter=case text\n", "*.txt filter=case -text\n", "a\r\nc\r\n", "A\r\nC\r\n"},
 		{"a filter", "*.txt text\n", "*.txt filter=case -text\n", "a\r\nc\r\n", "a\nc\n"},
+		{"a filter, with one of the attributes themselves", ".gitattributes filter=case\n", ".gitattributes filter=case\n*.txt filter=case\n", "a\nc\n", "a\nc\n"},
 		{"no filter any more", "*.txt filter=case\n", "*.txt -filter\n", "a\nc\n", "A\nC\n"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
