@@ -9,7 +9,8 @@ import (
 
 // storeByNew replaces the objects of files that git stores otherwise by attributes which come to the
 // branch with them. If these change the filter of a file, they do not count for it: the sandbox
-// neither chooses a program nor takes one away, such as one that encrypts.
+// neither chooses a program nor takes one away, such as one that encrypts. Nor do they for files
+// that git cannot store by them.
 func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored map[string]string) error {
 	attributes, err := b.newAttributes(changes)
 	if attributes == "" || len(paths) == 0 || err != nil {
@@ -34,6 +35,9 @@ func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored 
 	}
 	same := slices.DeleteFunc(slices.Clone(paths), func(name string) bool { return before[name] != after[name] })
 	anew, err := b.stored(&fresh, listed(same))
+	if status(err) > 0 {
+		anew, err = b.storedApart(&fresh, same)
+	}
 	for _, name := range same {
 		if anew[name] != "" {
 			stored[name] = anew[name]

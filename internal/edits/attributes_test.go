@@ -1,6 +1,9 @@
 package edits
 
-import "testing"
+import (
+	"maps"
+	"testing"
+)
 
 // Attributes that come to a branch say how git stores the files that come with them, but choose no
 // filter.
@@ -13,6 +16,7 @@ func TestFilesAreStoredByTheAttributesThatComeWithThem(t *testing.T) {
 		{"the same filter", "*.txt filter=case text\n", "*.txt filter=case -text\n", "a\r\nc\r\n", "A\r\nC\r\n"},
 		{"a filter", "*.txt text\n", "*.txt filter=case -text\n", "a\r\nc\r\n", "a\nc\n"},
 		{"a filter, with one of the attributes themselves", ".gitattributes filter=case\n", ".gitattributes filter=case\n*.txt filter=case\n", "a\nc\n", "a\nc\n"},
+		{"an encoding that the files do not have", "*.txt text\n", "*.txt working-tree-encoding=UTF-16\n", "a\r\nc\r\n", "a\nc\n"},
 		{"no filter any more", "*.txt filter=case\n", "*.txt -filter\n", "a\nc\n", "A\nC\n"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -37,4 +41,15 @@ func TestFilesAreStoredByTheAttributesThatComeWithThem(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file that git cannot store by new attributes keeps no other from being stored by them.
+func TestFilesThatNewAttributesDoNotFitAreStoredByTheOldOnes(t *testing.T) {
+	base := tree{"w.txt": "a\nb\n"}
+	theirs := tree{".gitattributes": "*.txt text\nw.txt -text working-tree-encoding=UTF-16\n", "w.txt": "a\r\nc\r\n", "new.txt": "a\r\nc\r\n"}
+	g := repo(t, base)
+	g.mustBranch(base, theirs)
+	want := maps.Clone(theirs)
+	want["new.txt"] = "a\nc\n"
+	wantTree(t, "the branch", g.files("fix"), want)
 }
