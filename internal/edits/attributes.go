@@ -50,14 +50,22 @@ func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored 
 func (b *branch) newAttributes(changes []Change) (string, error) {
 	var list strings.Builder
 	var names, files []string
+	var committed map[string]twoEntries // exactly takes what the workspace has of these
+	if b.exact {
+		var err error
+		if committed, err = b.differing(b.copied, b.parent); err != nil {
+			return "", err
+		}
+	}
 	for _, c := range changes {
 		if path.Base(c.Path) != ".gitattributes" || c.From != "" || !usable(c.Path) || c.TooLarge() || c.After != nil && c.After.Link {
 			continue
 		}
-		if ours, err := b.state(c.Path); err != nil || !Same(ours, c.Before) {
-			if ignoreBlocked(err) != nil {
-				return "", err
-			}
+		ours, err := b.state(c.Path)
+		if ignoreBlocked(err) != nil {
+			return "", err
+		}
+		if _, replaced := committed[c.Path]; err != nil || !Same(ours, c.Before) && !replaced {
 			continue // the branch may get other ones
 		}
 		if c.After == nil {

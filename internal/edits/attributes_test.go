@@ -53,3 +53,18 @@ func TestFilesThatNewAttributesDoNotFitAreStoredByTheOldOnes(t *testing.T) {
 	want["new.txt"] = "a\nc\n"
 	wantTree(t, "the branch", g.files("fix"), want)
 }
+
+// The same attributes may have been committed otherwise before.
+func TestAttributesCountThatAreChangedAfterACommitOfThem(t *testing.T) {
+	base := tree{".gitattributes": "*.md text\n", "w.txt": "a\r\n"}
+	g := repo(t, base)
+	copied, in := g.head(), g.inside()
+	in.commit("one", tree{".gitattributes": "*.txt text\n", "w.txt": "a\n"})
+	theirs := tree{".gitattributes": "*.txt -text\n", "w.txt": "a\r\nc\r\n", "new.txt": "a\r\nc\r\n"}
+	theirs.write(t, in.dir)
+	changes, o := g.fromInside(in, copied, base, "", false)
+	if out, err := Commit(t.Context(), changes, o); err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		t.Fatalf("%v: %+v", err, out.Outcomes)
+	}
+	wantTree(t, "the branch", g.files("fix"), theirs)
+}
