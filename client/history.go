@@ -191,18 +191,25 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 }
 
 // untracked returns the files that a workspace has as they were copied in, or changed, and that its
-// index of git does not name; none if that is not known.
+// index of git does not name; none if it has no index.
 func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[string]*edits.File, error) {
 	if w.head == "" {
 		return nil, nil
 	}
 	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
-	names, whole := gitignore.Tracked([]byte(text), len(w.head)/2)
-	if own := new(Error); err != nil && (!errors.As(err, &own) || own.Code == codes.Unavailable) {
-		return nil, err
+	if isNoFile(err) {
+		return nil, nil
 	}
-	if !whole || err != nil {
-		return nil, ctx.Err()
+	names, whole := gitignore.Tracked([]byte(text), len(w.head)/2)
+	if err == nil && !whole {
+		err = errors.New("it is damaged, split or sparse")
+	}
+	if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	if err != nil {
+		return nil, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
+			"The index of git in the sandbox cannot be read (%v), so a branch could get files that git does not track there. `agbox apply` without --branch brings the work to the folder.", err)}
 	}
 	all := maps.Clone(w.shared.Files)
 	for _, change := range slices.Concat(w.Changes, w.Large) {
