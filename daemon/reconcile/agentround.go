@@ -90,7 +90,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			return l.agentFailed(ctx, a, w, "observe", err)
 		}
 		seen.Ensured, seen.EnsuredAt = w.ensured, w.ensuredAt
-		seen.Work, seen.WorkAgain = l.workLeft(a, w)
+		seen.Work, seen.WorkAgain = l.workLeft(a, w, seen.Shared)
 		seen.Asked = seen.Asked && !answered
 		seen.Draining = a.Incarnation != nil && a.Incarnation.ExecID == w.drained
 		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())

@@ -17,39 +17,49 @@ const comparisons = 4
 
 // compareTimeout bounds the comparison of a workspace. workAgain is when one with work is compared
 // again although nothing was brought home: somebody may have undone the work in the sandbox.
-// failedAgain is when one is that could not be compared.
+// failedAgain is when one is that could not be compared. homeFor is how long one without work may be
+// removed without another comparison.
 const (
 	compareTimeout = 10 * time.Minute
 	workAgain      = time.Hour
 	failedAgain    = time.Minute
+	homeFor        = time.Minute
 )
 
 // workLeft is what is known about work in the own sandbox of an agent that is over. It is not
 // stored: the next daemon compares once more.
 type workLeft struct {
 	comparing bool
-	// advanced is that of Review when the workspace was compared. again is when to compare it
-	// again; zero means that it was not compared.
+	// advanced is that of Review when the workspace was compared, and used the last use of the
+	// sandbox. again is when to compare it again; zero means that it was not compared.
 	advanced string
+	used     time.Time
 	again    time.Time
 	// why says why the sandbox is kept; empty if there is no reason.
 	why string
 }
 
-// workLeft returns what is known about work in the own sandbox of an agent that is over.
-func (l *Loop) workLeft(a ledger.Agent, w *agentWork) (agent.Work, time.Time) {
+// workLeft returns what is known about work in the own sandbox of an agent that is over. It says
+// once that there is none, and forgets all that it knew of a shared sandbox: somebody may work there.
+func (l *Loop) workLeft(a ledger.Agent, w *agentWork, shared bool) (agent.Work, time.Time) {
 	l.mu.Lock()
 	left := w.left
+	if !left.comparing && (shared || left.why == "") {
+		w.left = workLeft{}
+	}
 	l.mu.Unlock()
 	switch {
 	case left.comparing:
 		return agent.WorkCompared, time.Time{}
-	case left.again.IsZero(), !l.now().Before(left.again), l.review.Advanced(a.SandboxID) != left.advanced:
+	case shared, left.again.IsZero(), !l.now().Before(left.again), l.review.Advanced(a.SandboxID) != left.advanced:
 		return agent.WorkUnknown, time.Time{}
-	case left.why == "":
-		return agent.WorkHome, time.Time{}
+	case left.why != "":
+		return agent.WorkLeft, left.again
 	}
-	return agent.WorkLeft, left.again
+	if sb, exists := l.ledger.Sandbox(a.SandboxID); exists && !sb.LastUse.Equal(left.used) {
+		return agent.WorkUnknown, time.Time{}
+	}
+	return agent.WorkHome, time.Time{}
 }
 
 // kept says why the own sandbox of an agent that is over is kept; empty if it is not.
@@ -89,11 +99,12 @@ func (l *Loop) compareWork(a ledger.Agent, w *agentWork) {
 func (l *Loop) compared(ctx context.Context, a ledger.Agent) workLeft {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	left := workLeft{advanced: l.review.Advanced(a.SandboxID), again: l.now().Add(workAgain)}
+	left := workLeft{advanced: l.review.Advanced(a.SandboxID), again: l.now().Add(homeFor)}
 	sb, exists := l.ledger.Sandbox(a.SandboxID)
 	if !exists {
 		return left
 	}
+	left.used = sb.LastUse
 	var open func(ctx context.Context, path string) (io.ReadCloser, error)
 	if sb.State == machine.Stopped || sb.State == machine.Failed {
 		open = func(ctx context.Context, path string) (io.ReadCloser, error) { return l.Archive(ctx, sb, path) }
@@ -105,6 +116,7 @@ func (l *Loop) compared(ctx context.Context, a ledger.Agent) workLeft {
 		left.why = fmt.Sprintf("Its sandbox is kept: its workspace could not be compared (%v). `agbox rm %s` removes it.", err, a.SandboxID)
 		l.log.Debug("a workspace cannot be compared", "agent_id", a.ID, "sandbox_id", a.SandboxID, "error", err, "cause", fault.Cause(err))
 	case work != "":
+		left.again = l.now().Add(workAgain)
 		left.why = fmt.Sprintf("Its sandbox is kept, with %s that were not brought home: `agbox diff %s` shows the work, and `agbox apply %[2]s` brings it.", work, a.SandboxID)
 	}
 	return left

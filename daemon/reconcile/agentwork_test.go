@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/runtime/runtimetest"
+)
+
+// scriptedReview is a Review whose answer a test sets.
+type scriptedReview struct {
+	work, version string
+	err           error
+	panics        bool
+}
+
+func (r *scriptedReview) Unbrought(context.Context, string, func(context.Context, string) (io.ReadCloser, error)) (string, error) {
+	if r.panics {
+		panic("a defect")
+	}
+	return r.work, r.err
+}
+
+func (r *scriptedReview) Advanced(string) string { return r.version }
+
+// comparer returns a loop that does not run, beside one that has made sandbox a, with a clock and a
+// review of its own.
+func comparer(t *testing.T) (l *life, loop *Loop, review *scriptedReview, now *time.Time) {
+	t.Helper()
+	l = begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	review, now = new(scriptedReview), new(time.Time)
+	*now = time.Now()
+	loop = New(Options{Ledger: l.ledger, Review: review, Now: func() time.Time { return *now }, Log: l.loop.log})
+	loop.ctx = t.Context()
+	return l, loop, review, now
+}
+
+func inSandbox(id string) (a ledger.Agent) {
+	a.SandboxID = id
+	return a
+}
+
+// compareNow compares the work of an agent whose sandbox is a.
+func compareNow(loop *Loop, w *agentWork) {
+	loop.compareWork(inSandbox("a"), w)
+	loop.wg.Wait()
+}
+
+// TestThatAllWorkIsHomeHoldsForOneRemoval: somebody may have worked in the sandbox since.
+func TestThatAllWorkIsHomeHoldsForOneRemoval(t *testing.T) {
+	t.Parallel()
+	l, loop, _, now := comparer(t)
+	a, w := inSandbox("a"), new(agentWork)
+	known := func(what string, want agent.Work, shared bool) {
+		t.Helper()
+		if got, _ := loop.workLeft(a, w, shared); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	known("not compared", agent.WorkUnknown, false)
+	compareNow(loop, w)
+	known("compared", agent.WorkHome, false)
+	known("again", agent.WorkUnknown, false)
+	compareNow(loop, w)
+	known("shared", agent.WorkUnknown, true)
+	known("not shared any more", agent.WorkUnknown, false)
+	compareNow(loop, w)
+	*now = now.Add(homeFor)
+	known("long after", agent.WorkUnknown, false)
+	compareNow(loop, w)
+	l.stop("a")
+	l.await("a", machine.Stopped)
+	l.want(l.ledger.RequestResume, "a")
+	l.await("a", machine.Ready)
+	known("used since", agent.WorkUnknown, false)
+}
+
+// TestWorkThatIsLeftIsComparedAgain: when something came home, after an hour, or if the sandbox was
+// shared.
+func TestWorkThatIsLeftIsComparedAgain(t *testing.T) {
+	t.Parallel()
+	_, loop, review, now := comparer(t)
+	review.work = "changed files"
+	a, w := inSandbox("a"), new(agentWork)
+	known := func(what string, want agent.Work, shared bool) {
+		t.Helper()
+		if got, _ := loop.workLeft(a, w, shared); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	compareNow(loop, w)
+	known("compared", agent.WorkLeft, false)
+	known("again", agent.WorkLeft, false)
+	if why := loop.kept(w); !strings.Contains(why, "with changed files that") {
+		t.Errorf("it is kept: %q", why)
+	}
+	review.version = "next"
+	known("something came home", agent.WorkUnknown, false)
+	compareNow(loop, w)
+	*now = now.Add(workAgain)
+	known("an hour later", agent.WorkUnknown, false)
+	compareNow(loop, w)
+	known("shared", agent.WorkUnknown, true)
+	known("not shared any more", agent.WorkUnknown, false)
+}
