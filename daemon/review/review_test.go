@@ -68,7 +68,7 @@ func compared(t *testing.T, files map[string]string) (c *comparison, differences
 	return c, differences
 }
 
-func record(t *testing.T, source, dir string) {
+func record(t *testing.T, source, dir string, excludes ...string) {
 	t.Helper()
 	fd, err := unix.Open(source, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func record(t *testing.T, source, dir string) {
 		r.Discard()
 		t.Fatal(err)
 	}
-	if err := r.Finish(bases.About{Source: source, Target: "/workspace", CopiedAt: time.Now().UnixNano(), Foreign: []string{"cache"}}); err != nil {
+	if err := r.Finish(bases.About{Source: source, Target: "/workspace", CopiedAt: time.Now().UnixNano(), Excludes: excludes, Foreign: []string{"cache"}}); err != nil {
 		t.Fatal(err)
 	}
 }

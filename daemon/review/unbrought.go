@@ -1,12 +1,11 @@
 package review
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
+	"path"
 	"strings"
 	"time"
 
@@ -19,11 +18,11 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// maxRef is the maximum size of a file with one reference of git that is read, and maxPackedRefs
-// that of the file with many, in bytes. More is cut.
+// maxRef is the maximum size of a file with one reference of git that is read, and maxReferences
+// that of all references of a workspace, in bytes. What has more counts as work.
 const (
 	maxRef        = 4 << 10
-	maxPackedRefs = 16 << 20
+	maxReferences = 16 << 20
 )
 
 // errUnbrought ends a comparison at the first work that it finds.
@@ -32,8 +31,9 @@ var errUnbrought = errors.New("there is work that was not brought home")
 // Unbrought says which work a sandbox has in its workspace that went neither to the folder nor to
 // a branch; empty is none, also if no workspace was copied in. open is nil if the sandbox runs,
 // and otherwise an Archive. Of the changed files it looks for the first only. It does not look
-// into the folder: all work counts that went to a branch, and commits of references that changed
-// after the copy are work unless they are what was copied in or was brought home last.
+// into the folder: no file counts that went to a branch, and commits of references that changed
+// after the copy are work unless they are what was copied in or was brought home last. References
+// that it cannot read, and all commits of nested repositories, are work too if they changed.
 func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error) {
 	base, err := r.Open(sandboxID, nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED)
 	if err == nil {
@@ -48,7 +48,11 @@ func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx 
 }
 
 func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Base, open Archive) (work string, err error) {
+	repositories := []string{""}
 	send := func(m *agboxv1.CompareWorkspaceResponse) error {
+		if n := m.GetRepository(); n != nil {
+			repositories = append(repositories, string(n.GetPath()))
+		}
 		if m.GetDifference() == nil {
 			return nil
 		}
@@ -64,54 +68,31 @@ func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Ba
 	if errors.Is(err, errUnbrought) {
 		return work, nil
 	}
-	if err != nil || base.GetHead() == "" {
+	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"HEAD", "packed-refs", "refs"} {
-		if work, err = r.newCommit(ctx, sandboxID, base, open, name); work != "" || err != nil {
-			return work, err
-		}
+	refs := &references{
+		review: r, sandboxID: sandboxID, open: open, left: maxReferences, seen: make(map[string]bool),
+		copied: time.Unix(0, base.GetCopiedAt()).Truncate(time.Second), // the engine's archives have whole seconds
 	}
-	return "", nil
-}
-
-var isObject = regexp.MustCompile("^([0-9a-f]{40}|[0-9a-f]{64})$").MatchString
-
-// newCommit looks for a new commit in a file or folder of references of the workspace's repository.
-func (r *Review) newCommit(ctx context.Context, sandboxID string, base *bases.Base, open Archive, name string) (string, error) {
-	in, done, err := r.readAll(ctx, sandboxID, base.GetTarget()+"/.git/"+name, open)
-	if in == nil || err != nil {
-		return "", err
+	known := map[string]bool{base.GetHead(): true}
+	if len(base.GetExcludePatterns()) == 0 { // else files of the commit may not have come
+		known[base.GetBrought()] = true
 	}
-	defer done()
-	copied := time.Unix(0, base.GetCopiedAt()).Truncate(time.Second) // the engine's archives have whole seconds
-	known := map[string]bool{base.GetHead(): true, base.GetBrought(): true}
-	for files := tar.NewReader(in); ; {
-		h, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return "", nil
-		}
+	for _, dir := range repositories {
+		err = refs.of(ctx, path.Join(base.GetTarget(), dir), known)
 		if err != nil {
-			return "", fmt.Errorf("read references of git: %w", err)
+			break
 		}
-		if h.Typeflag != tar.TypeReg || h.ModTime.Before(copied) || strings.HasPrefix(h.Name, "refs/remotes/") {
-			continue
-		}
-		most := int64(maxRef)
-		if name == "packed-refs" {
-			most = maxPackedRefs
-		}
-		text, err := io.ReadAll(io.LimitReader(files, most))
-		if err != nil {
-			return "", fmt.Errorf("read references of git: %w", err)
-		}
-		for line := range strings.Lines(string(text)) {
-			commit, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if isObject(commit) && !known[commit] && !strings.HasPrefix(ref, "refs/remotes/") {
-				return fmt.Sprintf("commits (up to %.12s)", commit), nil
-			}
-		}
+		known = nil // of nested repositories nothing comes home
 	}
+	if err == nil && len(repositories) > maxRepositories { // there may be more
+		err = refs.unread()
+	}
+	if errors.Is(err, errUnbrought) {
+		return refs.work, nil
+	}
+	return "", err
 }
 
 // readAll returns a file or folder of a sandbox as an archive; nil if there is none.

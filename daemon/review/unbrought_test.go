@@ -34,6 +34,7 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 	}
 	record(t, source, install.GuestBase("s"))
 	r := New(nil, install)
+	const unread = "references of git (too many or in a form that agbox does not read)"
 	for _, row := range []struct {
 		name  string
 		after map[string]string
@@ -50,6 +51,19 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 		{"a branch at what was copied in", map[string]string{".git/refs/heads/new": head}, ""},
 		{"what was fetched", map[string]string{".git/refs/remotes/origin/main": made, ".git/packed-refs": made + " refs/remotes/origin/x\n"}, ""},
 		{"a nested repository", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib"}, ""},
+		{"a commit of a nested repository", map[string]string{"lib/.git": "/", "lib/.git/refs/tags/v1": head}, "commits (up to 111111111111)"},
+		{"a commit of a submodule", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib\n", ".git/modules/lib/HEAD": made}, "commits (up to 333333333333)"},
+		{"a detached commit of a work tree", map[string]string{"lib/.git": "gitdir: /workspace/.git/worktrees/lib", ".git/worktrees/lib/commondir": "../..", ".git/worktrees/lib/HEAD": made}, "commits (up to 333333333333)"},
+		{"references of a work tree", map[string]string{"lib/.git": "gitdir: /else/lib", "/else/lib/commondir": "../shared", "/else/shared/packed-refs": made + " refs/tags/v1"}, "commits (up to 333333333333)"},
+		{"a clean work tree", map[string]string{"lib/.git": "gitdir: ../.git/worktrees/lib", ".git/worktrees/lib/commondir": "../..", ".git/worktrees/lib/HEAD": "ref: refs/heads/main"}, ""},
+		{"tables of references", map[string]string{".git/HEAD": "ref: refs/heads/.invalid\n"}, unread},
+		{"a table of references", map[string]string{".git/reftable/0x1.ref": "REFT"}, unread},
+		{"a symbolic link", map[string]string{".git/refs/heads/main": "-> " + made}, unread},
+		{"a long reference", map[string]string{".git/refs/heads/main": made + strings.Repeat("\n", maxRef)}, unread},
+		{"no commit", map[string]string{".git/refs/heads/main": "else"}, unread},
+		{"a lock", map[string]string{".git/refs/heads/main.lock": ""}, ""},
+		{"too many references", map[string]string{".git/packed-refs": "#" + strings.Repeat("x", maxReferences)}, unread},
+		{"too many references together", map[string]string{".git/packed-refs": "#" + strings.Repeat("x", maxReferences/2), "lib/.git": "/", "lib/.git/packed-refs": "#" + strings.Repeat("x", maxReferences/2)}, unread},
 		{"no reference", map[string]string{".git/refs/heads/odd": "ref: refs/heads/main\n"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -59,8 +73,59 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 			}
 		})
 	}
+	many := make(map[string]string)
+	for i := range maxRepositories {
+		many[fmt.Sprintf("%d/.git", i)] = "/"
+	}
+	if work, err := r.Unbrought(t.Context(), "s", withFiles(t, before, many)); work != unread || err != nil {
+		t.Errorf("with many repositories: %q, %v", work, err)
+	}
 	if work, err := r.Unbrought(t.Context(), "without", withFiles(t, before, map[string]string{"file": "new"})); work != "" || err != nil {
 		t.Errorf("without a copied workspace: %q, %v", work, err)
+	}
+}
+
+// TestAllCommitsAreWorkIfNoneWasCopied: the repository was made in the sandbox, or its commit was
+// not read when it was copied.
+func TestAllCommitsAreWorkIfNoneWasCopied(t *testing.T) {
+	const made = "3333333333333333333333333333333333333333"
+	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
+	record(t, source, install.GuestBase("s"))
+	r := New(nil, install)
+	for want, after := range map[string]map[string]string{
+		"":                             {".git/HEAD": "ref: refs/heads/main"},
+		"commits (up to 333333333333)": {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": made},
+	} {
+		if work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, after)); err != nil || work != want {
+			t.Errorf("%v: %q, %v; want %q", after, work, err, want)
+		}
+	}
+	after := map[string]string{".git": "gitdir: /else", "/else/HEAD": made}
+	if work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, after)); err != nil || work != "commits (up to 333333333333)" {
+		t.Errorf("a repository elsewhere: %q, %v", work, err)
+	}
+}
+
+// TestWhatWasBroughtIsNoProofIfFilesDidNotCome: a commit may have files that the copy left out.
+func TestWhatWasBroughtIsNoProofIfFilesDidNotCome(t *testing.T) {
+	const made = "3333333333333333333333333333333333333333"
+	for want, excludes := range map[string][]string{"": nil, "commits (up to 333333333333)": {"*.bin"}} {
+		install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
+		record(t, source, install.GuestBase("s"), excludes...)
+		r := New(nil, install)
+		a, err := r.Begin(t.Context(), "s", nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.By("branch", made, nil)
+		a.Brought(made)
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, map[string]string{".git/HEAD": made}))
+		if err != nil || work != want {
+			t.Errorf("without %q: %q, %v; want %q", excludes, work, err, want)
+		}
 	}
 }
 
@@ -73,7 +138,10 @@ func withFiles(t *testing.T, before, after map[string]string) Archive {
 		w, found := tar.NewWriter(&out), false
 		for at, files := range []map[string]string{before, after} {
 			for name, content := range files {
-				full := "/workspace/" + name
+				full := name
+				if !filepath.IsAbs(name) {
+					full = "/workspace/" + name
+				}
 				if _, replaced := after[name]; at == 0 && replaced || full != path && !strings.HasPrefix(full, path+"/") {
 					continue
 				}
@@ -81,6 +149,12 @@ func withFiles(t *testing.T, before, after map[string]string) Archive {
 				h := &tar.Header{Name: strings.TrimPrefix(full, filepath.Dir(path)+"/"), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content)), ModTime: time.Unix(int64(at)<<40, 0), Format: tar.FormatPAX}
 				if filepath.Dir(path) == "/" {
 					h.Name = full[1:]
+				}
+				if target, link := strings.CutPrefix(content, "-> "); link {
+					h.Typeflag, h.Linkname, h.Size, content = tar.TypeSymlink, target, 0, ""
+				}
+				if content == "/" {
+					h.Typeflag, h.Mode, h.Size, content = tar.TypeDir, 0o755, 0, ""
 				}
 				if err := w.WriteHeader(h); err != nil {
 					t.Error(err)
