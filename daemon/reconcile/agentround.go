@@ -147,7 +147,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	sb, living := l.ledger.Sandbox(a.SandboxID)
 	if living {
 		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
-		seen.FailedSince, seen.FailedAt = sb.FailedSince, sb.StateChangedAt
+		seen.WasReady, seen.FailedSince, seen.FailedAt = sb.WasReady, sb.FailedSince, sb.StateChangedAt
 		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
 			seen.Sandbox = agent.SandboxStopping // its work is saved before
 		}

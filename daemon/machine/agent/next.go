@@ -120,6 +120,8 @@ type Seen struct {
 	// EnsuredAt is when it was asked for last, also without such a wish.
 	SandboxError          string
 	FailedSince, FailedAt time.Time
+	// WasReady means that the sandbox has been READY, so that something may have worked in it.
+	WasReady bool
 	// Gone means that the container of a FAILED sandbox does not exist any more, so the
 	// sandbox cannot be started again.
 	Gone bool
@@ -285,7 +287,7 @@ func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if !r.Owned || seen.Sandbox == SandboxMissing || seen.Shared {
 		return Step{}
 	}
-	unused := refused(r) || r.Incarnations == 0 && seen.Sandbox == SandboxMaking // nothing has worked in it
+	unused := refused(r) || r.Incarnations == 0 && seen.Sandbox == SandboxMaking && !seen.WasReady // nothing has worked in it
 	due := r.EndedAt.Add(rules.CleanupAfter)
 	switch {
 	case !refused(r) && now.Before(due):

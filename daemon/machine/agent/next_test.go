@@ -214,6 +214,9 @@ func TestNext(t *testing.T) {
 		{"over before it began, sandbox is made", all(fresh, kill, func(h *history) {
 			h.add(Next(h.r, Seen{Sandbox: SandboxMaking}, rules(), t0).Event)
 		}), Seen{Sandbox: SandboxMaking}, nil, 5 * time.Minute, "remove-sandbox"},
+		{"over before it began, sandbox starts again", all(fresh, kill, func(h *history) {
+			h.add(Next(h.r, Seen{Sandbox: SandboxMaking}, rules(), t0).Event)
+		}), Seen{Sandbox: SandboxMaking, WasReady: true}, nil, 5 * time.Minute, "rest"},
 		{"refused by the breaker", all(fresh, func(h *history) {
 			h.add(Next(h.r, Seen{Sandbox: SandboxMaking, BreakerOpen: true}, rules(), t0).Event)
 		}), Seen{Sandbox: SandboxMaking}, nil, 0, "remove-sandbox"},
