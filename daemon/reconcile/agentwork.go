@@ -2,8 +2,10 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"github.com/agbox/agbox/daemon/ledger"
@@ -35,6 +37,10 @@ type workLeft struct {
 	advanced string
 	used     time.Time
 	again    time.Time
+	// still means that the sandbox does not run, so that its work cannot change before its next
+	// use. failures is how often in a row it could not be compared.
+	still    bool
+	failures int
 	// why says why the sandbox is kept; empty if there is no reason.
 	why string
 }
@@ -48,18 +54,22 @@ func (l *Loop) workLeft(a ledger.Agent, w *agentWork, shared bool) (agent.Work, 
 		w.left = workLeft{}
 	}
 	l.mu.Unlock()
-	switch {
-	case left.comparing:
+	if left.comparing {
 		return agent.WorkCompared, time.Time{}
-	case shared, left.again.IsZero(), !l.now().Before(left.again), l.review.Advanced(a.SandboxID) != left.advanced:
-		return agent.WorkUnknown, time.Time{}
-	case left.why != "":
-		return agent.WorkLeft, left.again
 	}
-	if sb, exists := l.ledger.Sandbox(a.SandboxID); exists && !sb.LastUse.Equal(left.used) {
+	sb, exists := l.ledger.Sandbox(a.SandboxID)
+	used := exists && !sb.LastUse.Equal(left.used)
+	switch {
+	case shared, left.again.IsZero(), l.review.Advanced(a.SandboxID) != left.advanced:
 		return agent.WorkUnknown, time.Time{}
+	case left.still && !used:
+		return agent.WorkLeft, time.Time{} // its next start calls again
+	case !l.now().Before(left.again), left.why == "" && used:
+		return agent.WorkUnknown, time.Time{}
+	case left.why == "":
+		return agent.WorkHome, time.Time{}
 	}
-	return agent.WorkHome, time.Time{}
+	return agent.WorkLeft, left.again
 }
 
 // kept says why the own sandbox of an agent that is over is kept; empty if it is not.
@@ -73,7 +83,7 @@ func (l *Loop) kept(w *agentWork) string {
 // agent when that is known. The engine and the supervisor may be slow, so no round waits for it.
 func (l *Loop) compareWork(a ledger.Agent, w *agentWork) {
 	l.mu.Lock()
-	before := w.left.why
+	before := w.left
 	w.left.comparing = true
 	life := l.ctx
 	l.mu.Unlock()
@@ -83,9 +93,9 @@ func (l *Loop) compareWork(a ledger.Agent, w *agentWork) {
 		case <-life.Done():
 			return
 		}
-		left := l.compared(life, a)
+		left := l.compared(life, a, before.failures)
 		<-l.comparing
-		if left.why != "" && left.why != before && life.Err() == nil {
+		if left.why != "" && left.why != before.why && life.Err() == nil {
 			l.log.Info("the sandbox of an agent that has ended is kept", "agent_id", a.ID, "sandbox_id", a.SandboxID, "why", left.why)
 		}
 		l.mu.Lock()
@@ -95,8 +105,9 @@ func (l *Loop) compareWork(a ledger.Agent, w *agentWork) {
 	})
 }
 
-// compared looks for work in the own sandbox of an agent.
-func (l *Loop) compared(ctx context.Context, a ledger.Agent) workLeft {
+// compared looks for work in the own sandbox of an agent. failures is how often in a row that could
+// not be done.
+func (l *Loop) compared(ctx context.Context, a ledger.Agent, failures int) workLeft {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	left := workLeft{advanced: l.review.Advanced(a.SandboxID), again: l.now().Add(homeFor)}
@@ -105,19 +116,33 @@ func (l *Loop) compared(ctx context.Context, a ledger.Agent) workLeft {
 		return left
 	}
 	left.used = sb.LastUse
-	var open func(ctx context.Context, path string) (io.ReadCloser, error)
-	if sb.State == machine.Stopped || sb.State == machine.Failed {
-		open = func(ctx context.Context, path string) (io.ReadCloser, error) { return l.Archive(ctx, sb, path) }
-	}
-	work, err := l.review.Unbrought(ctx, a.SandboxID, open)
+	still := sb.State == machine.Stopped || sb.State == machine.Failed
+	work, err := l.unbrought(ctx, sb, still)
 	switch {
 	case err != nil:
-		left.again = l.now().Add(failedAgain)
+		left.failures = failures + 1
+		left.again = l.now().Add(min(failedAgain<<min(failures, 10), workAgain))
 		left.why = fmt.Sprintf("Its sandbox is kept: its workspace could not be compared (%v). `agbox rm %s` removes it.", err, a.SandboxID)
 		l.log.Debug("a workspace cannot be compared", "agent_id", a.ID, "sandbox_id", a.SandboxID, "error", err, "cause", fault.Cause(err))
 	case work != "":
-		left.again = l.now().Add(workAgain)
-		left.why = fmt.Sprintf("Its sandbox is kept, with %s that were not brought home: `agbox diff %s` shows the work, and `agbox apply %[2]s` brings it.", work, a.SandboxID)
+		left.again, left.still = l.now().Add(workAgain), still
+		left.why = fmt.Sprintf("Its sandbox is kept, with %s that were not brought home: `agbox diff %s` shows changed files, `agbox apply %[2]s` brings the work, and `agbox rm %[2]s` removes the sandbox.", work, a.SandboxID)
 	}
 	return left
+}
+
+// unbrought returns which work a sandbox has that was not brought home. A panic, for example over
+// what a hostile sandbox says, is an error, as in a round.
+func (l *Loop) unbrought(ctx context.Context, sb ledger.Sandbox, still bool) (work string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.log.Error("a comparison panicked; it is repeated", "sandbox_id", sb.ID, "error", fmt.Sprintf("%v\n%s", r, debug.Stack()))
+			err = errors.New("a defect of agbox, which `agbox daemon logs` describes")
+		}
+	}()
+	var open func(ctx context.Context, path string) (io.ReadCloser, error)
+	if still {
+		open = func(ctx context.Context, path string) (io.ReadCloser, error) { return l.Archive(ctx, sb, path) }
+	}
+	return l.review.Unbrought(ctx, sb.ID, open)
 }

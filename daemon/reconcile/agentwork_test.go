@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -110,4 +111,42 @@ func TestWorkThatIsLeftIsComparedAgain(t *testing.T) {
 	compareNow(loop, w)
 	known("shared", agent.WorkUnknown, true)
 	known("not shared any more", agent.WorkUnknown, false)
+}
+
+// TestTheWorkOfAStoppedSandboxIsComparedOnce: it cannot change before the sandbox starts again.
+func TestTheWorkOfAStoppedSandboxIsComparedOnce(t *testing.T) {
+	t.Parallel()
+	l, loop, review, now := comparer(t)
+	review.work = "changed files"
+	l.stop("a")
+	l.await("a", machine.Stopped)
+	a, w := inSandbox("a"), new(agentWork)
+	compareNow(loop, w)
+	*now = now.Add(2 * workAgain)
+	if got, again := loop.workLeft(a, w, false); got != agent.WorkLeft || !again.IsZero() {
+		t.Errorf("after two hours: %v until %v", got, again)
+	}
+	l.want(l.ledger.RequestResume, "a")
+	l.await("a", machine.Ready)
+	if got, _ := loop.workLeft(a, w, false); got != agent.WorkUnknown {
+		t.Errorf("it was started: %v", got)
+	}
+}
+
+// TestAComparisonThatFailsIsRepeatedMoreAndMoreRarely, also one that panics over what the sandbox
+// says.
+func TestAComparisonThatFailsIsRepeatedMoreAndMoreRarely(t *testing.T) {
+	t.Parallel()
+	_, loop, review, now := comparer(t)
+	review.err = errors.New("no answer")
+	a, w := inSandbox("a"), new(agentWork)
+	for i, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		review.panics = i%2 == 1
+		compareNow(loop, w)
+		got, again := loop.workLeft(a, w, false)
+		if got != agent.WorkLeft || again.Sub(*now) != pause*time.Minute || !strings.Contains(loop.kept(w), "could not be compared") {
+			t.Errorf("%v again in %v, want %d min: %q", got, again.Sub(*now), pause, loop.kept(w))
+		}
+		*now = again
+	}
 }
