@@ -86,7 +86,7 @@ func (a *app) agentSpawnCommand() *cobra.Command {
 		Long: `Start an agent whose program is COMMAND, and print its id. With --in it runs in an
 existing sandbox. Otherwise agbox makes a sandbox for it, from the same file and
 flags as "agbox create" takes, and removes that sandbox 5 minutes after the agent
-has ended. It keeps one with changed files or commits in its workspace that were not
+has ended. It keeps one that may have changed files or commits in its workspace that were not
 brought home, as "agbox agent ls -a" says, until "agbox apply" or "agbox rm".
 
 The sandbox file may describe the agent as well, in its block agent: name, command

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -100,7 +101,9 @@ func (a *app) agentRemoveCommand() *cobra.Command {
 		Use:   "rm AGENT... [flags]",
 		Short: "Remove agents that have ended, with the sandboxes that were made for them",
 		Long: `Remove agents that have ended, with the sandboxes that were made for them. An agent
-that has children is refused: they are removed before it, or with --cascade.`,
+that has children is refused: they are removed before it, or with --cascade. If such a
+sandbox has what "agbox rm" would ask about, as changed files that were not brought back,
+it asks on a terminal and refuses elsewhere, unless -f is given.`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error {
@@ -118,6 +121,11 @@ that has children is refused: they are removed before it, or with --cascade.`,
 						return err
 					}
 				}
+				if !force {
+					if err := a.spareWork(ctx, c, g, cascade); err != nil {
+						return err
+					}
+				}
 				if cascade {
 					return c.DeleteAgentTree(ctx, g.GetAgentId())
 				}
@@ -125,7 +133,36 @@ that has children is refused: they are removed before it, or with --cascade.`,
 			})
 		}),
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "end an agent first that has not ended")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask, and end an agent first that has not ended")
 	cmd.Flags().BoolVar(&cascade, "cascade", false, "remove its descendants too")
 	return cmd
+}
+
+// spareWork asks about what would be lost with the sandboxes that were made for an agent that has
+// ended and, with tree, for its descendants.
+func (a *app) spareWork(ctx context.Context, c *client.Client, g *agboxv1.Agent, tree bool) error {
+	all := []*agboxv1.Agent{g}
+	if tree {
+		var err error
+		if all, err = c.AgentTree(ctx, g.GetAgentId()); err != nil {
+			return err
+		}
+	}
+	for _, g := range all {
+		if !g.GetOwned() || g.GetEndedAt() == nil { // the daemon refuses one that has not ended
+			continue
+		}
+		out, err := c.GetSandbox(ctx, g.GetSandboxId())
+		var lost loss
+		if err == nil {
+			lost, err = losses(ctx, c, out.GetSandbox())
+		}
+		if err == nil && !lost.none() {
+			err = a.mayLose(ctx, out.GetSandbox(), lost)
+		}
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
 }

@@ -39,6 +39,11 @@ func TestTheSandboxOfAnEndedAgentStaysUntilItsWorkIsHome(t *testing.T) {
 	in.KillDaemon(t)
 	in.Must(t, "daemon", "start")
 	kept("after a stop")
+	refused := in.Agbox(t, "agent", "rm", "busy").Want(t, 4)
+	if !strings.Contains(refused.Stderr, "would lose 1 changed file (task)") {
+		t.Errorf("the removal of the agent is refused with %q", refused.Stderr)
+	}
+	kept("after a removal that was refused")
 	in.Must(t, "apply", box)
 	if err := in.Client(t).WaitDeleted(harness.Bounded(t), box); err != nil {
 		t.Error(err)
