@@ -12,13 +12,13 @@ import (
 
 // strangers are files whose names git refuses, and one that it takes.
 func strangers(text string) tree {
-	return tree{".gitmodules": "l:a", ".git" + " ": text, "d/.git.": text, ".git::$INDEX_ALLOCATION": text, "d/plain": text}
+	return tree{".gitmodules": "l:a", `.git\x`: text, "d/.git:s": text, ".git::$INDEX_ALLOCATION": text, "d/plain": text}
 }
 
 // Git takes files of some names into no tree: they are on no branch, and do not count as brought.
 func TestFilesWhoseNamesGitRefusesAreOnNoBranch(t *testing.T) {
 	base := tree{"a": "1\n", "old": "o\n"}
-	want := []string{".git ", ".git::$INDEX_ALLOCATION", ".gitmodules", "d/.git."}
+	want := []string{".git::$INDEX_ALLOCATION", `.git\x`, ".gitmodules", "d/.git:s"}
 	for _, commits := range []bool{false, true} {
 		g := repo(t, base)
 		copied, in := g.head(), g.inside()
@@ -26,7 +26,7 @@ func TestFilesWhoseNamesGitRefusesAreOnNoBranch(t *testing.T) {
 			in.commit("one", tree{"a": "2\n", ".gitmodules": "m\n"})
 		}
 		theirs := strangers("evil\n")
-		theirs["a"], theirs["d/.git."] = "2\n", "o\n" // old, renamed
+		theirs["a"], theirs["d/.git:s"] = "2\n", "o\n" // old, renamed
 		o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox"}
 		branch := tree{"a": "2\n", "d/plain": "evil\n"}
 		if commits {
@@ -61,10 +61,10 @@ func TestFilesWhoseNamesGitRefusesAreOnNoBranch(t *testing.T) {
 func TestFilesWhoseNamesGitRefusesAreInNoPatch(t *testing.T) {
 	theirs := strangers("evil\n")
 	theirs["a"] = "2\n"
-	work := changes(t, tree{"a": "1\n", "b": "l:x", "d/.git" + " ": "s\n"}, theirs)
+	work := changes(t, tree{"a": "1\n", "b": "l:x", `d/.git\x`: "s\n"}, theirs)
 	var patch bytes.Buffer
 	refused, err := Patch(t.Context(), work, &patch)
-	if want := []string{".git ", ".git::$INDEX_ALLOCATION", ".gitmodules", "d/.git ", "d/.git."}; err != nil || !slices.Equal(refused, want) {
+	if want := []string{".git::$INDEX_ALLOCATION", `.git\x`, ".gitmodules", "d/.git:s", `d/.git\x`}; err != nil || !slices.Equal(refused, want) {
 		t.Errorf("%v: not in the patch are %q", err, refused)
 	}
 	var names []string
