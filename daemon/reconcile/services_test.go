@@ -99,6 +99,40 @@ func TestAnOldLookDoesNotHideAStart(t *testing.T) {
 	}
 }
 
+// A full look whose list was older than what a round has seen is not used after it, even if
+// it began later: the end of a container is in an inspection before it is in a list.
+func TestAnOldLookDoesNotUndoAnEnd(t *testing.T) {
+	t.Parallel()
+	engine := runtimetest.NewFake()
+	engine.LateLists()
+	l := beginWith(t, engine, t.TempDir(), time.Hour)
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	primary := l.container("")
+	if _, err := l.ledger.RequestRestart(t.Context(), "a", false); err != nil { // the loop does not know of it yet
+		t.Fatal(err)
+	}
+	release := engine.Hang(runtimetest.VerbInspectContainer)
+	inspected := engine.Calls(runtimetest.VerbInspectContainer)
+	engine.Kill(primary.ID, 0) // the stop of an earlier daemon takes effect
+	l.until("a look at the end", func() bool { return engine.Calls(runtimetest.VerbInspectContainer) > inspected })
+	asked := time.Now()
+	engine.Restart(true) // the event stream breaks, and a full look follows
+	l.until("a full look", func() bool {
+		l.loop.mu.Lock()
+		defer l.loop.mu.Unlock()
+		return l.loop.inventoryAt.After(asked)
+	})
+	release()
+	l.until("the end of the restart", func() bool {
+		sb, _ := l.ledger.Sandbox("a")
+		return sb.State == machine.Failed || sb.State == machine.Ready && l.container("").State == runtime.StateRunning
+	})
+	if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Ready {
+		t.Errorf("a restart makes the sandbox %s: %s", sb.State, sb.ErrorMessage)
+	}
+}
+
 func TestServicesComeUpInTheirOrderAndThenTheSandboxIsReady(t *testing.T) {
 	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())

@@ -66,6 +66,7 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on
 	}
 	now := l.now()
+	w.since = now // a full look that began before this may have seen less
 	l.mu.Lock()
 	w.looked, w.seen = now, digestOf(inv)
 	l.mu.Unlock()
