@@ -42,6 +42,10 @@ func TestWhatTheHostExecutesIsFoundUnderAllItsNames(t *testing.T) {
 		"CLAUDE~1/SETTIN~1.JSO": "Claude Code", "CLAUDE~12": "", ".claude/worktrees/a/main.go": "", ".claude": "Claude Code", "x/.zed": "Zed", "MCP~1.JSO": "Claude Code and other agents",
 		"AGENTS.md": "agents, which read them as instructions", "sub/claude.MD": "agents, which read them as instructions", "AGENTS.md.old": "",
 		".git": "git", "sub/.git": "git", ".GIT/Hooks/x": "git", ".git/info/attributes": "git", ".git/modules/a/config": "git", ".git/HEAD": "", ".gitmodules": "git",
+		".claude/settings.local.json": "Claude Code", ".claude/commands/x.md": "Claude Code", ".claude/agents/x.md": "Claude Code", ".mcp.json": "Claude Code and other agents",
+		".codex/config.toml": "Codex", ".gemini/settings.json": "Gemini CLI", "opencode.json": "opencode", ".cursor/mcp.json": "Cursor", ".zed/tasks.json": "Zed",
+		".husky/pre-commit": "hooks of git", ".pre-commit-config.yaml": "hooks of git", "mise.toml": "mise", ".yarnrc.yml": "Yarn", ".npmrc": "npm, pnpm",
+		"CLAUDE.md":          "agents, which read them as instructions",
 		".vscode/tasks.json": "VS Code and its relatives", ".vscodes": "", "cargo/config.toml": "", ".cargo/config.toml": "Cargo", "config.toml": "",
 		"main~1.go": "", "notes~": "", "~1": "", ".": "", "..": "", "": "", "a.": "", ".github/workflows/x": "",
 	} {
