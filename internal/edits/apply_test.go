@@ -410,6 +410,36 @@ func TestAStageInTheFolderIsNeitherBelievedNorInTheWay(t *testing.T) {
 	wantTree(t, "the folder", load(t, dir), ours)
 }
 
+// A folder that stands where another one stood gets nothing of what was begun for that.
+func TestAStageBelongsToAFolderAndNotToItsPath(t *testing.T) {
+	base, theirs := tree{"a": "1\n", "b": "1\n"}, tree{"a": "2\n", "b": "2\n"}
+	dir := filepath.Join(t.TempDir(), "folder")
+	base.write(t, dir)
+	o := ApplyOptions{Folder: dir, Data: t.TempDir(), Sandbox: "s"}
+	for n, begun := 0, []string(nil); len(begun) == 0; n++ {
+		if _, ended := runKilled(t, o, changes(t, base, theirs), n); ended {
+			t.Fatal("no kill left a journal")
+		}
+		var err error
+		if begun, err = filepath.Glob(filepath.Join(o.Data, "*", stageName, journalName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(dir, dir+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	base.write(t, dir)
+	if out, err := Apply(t.Context(), nil, o); err != nil || out.Finished {
+		t.Errorf("the new folder: %+v, %v", out, err)
+	}
+	wantTree(t, "the new folder", load(t, dir), base)
+	o.Folder += "-moved"
+	if out, err := Apply(t.Context(), nil, o); err != nil || !out.Finished {
+		t.Errorf("the moved folder: %+v, %v", out, err)
+	}
+	wantTree(t, "the moved folder", load(t, o.Folder), theirs)
+}
+
 func TestOneCallAtATimeChangesAFolder(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	release, err := Hold(dir, data, lockName)
