@@ -257,14 +257,14 @@ func TestALargeFileThatMayHaveChangedIsADifference(t *testing.T) {
 
 func TestContentsAreSentOnceAndInBounds(t *testing.T) {
 	c, got := compared(t, map[string]string{"a": "old", "b": "old"})
-	c.o = Options{Once: true, total: 6}
+	c.o = Options{Once: true, total: 12} // room for the contents of a, and once more for those of b
 	plain := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
 	for _, name := range []string{"a", "b", "c"} {
 		if err := c.found(name, plain, strings.NewReader("new")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(c.found("more", plain, strings.NewReader("x")), c.found("none", plain, strings.NewReader(""))); err != nil {
+	if err := errors.Join(c.found("more", plain, strings.NewReader("1234567")), c.found("none", plain, strings.NewReader(""))); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"a": "-old+new", "b": "", "c": "", "more": "", "none": ""}
