@@ -22,6 +22,7 @@ func committed(t *testing.T, in *harness.Install, files map[string]string) strin
 // What went to a branch counts as brought as long as a reference of the repository has the commit.
 func TestWorkOfABranchThatIsGoneIsPendingAgain(t *testing.T) {
 	t.Parallel()
+	Row(t, 132, "the branch is deleted or reset, or its repository moves")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
@@ -73,6 +74,7 @@ func TestWorkOfABranchThatIsGoneIsPendingAgain(t *testing.T) {
 // A file that was copied in and not tracked is work for a branch once the sandbox tracks it.
 func TestWhatASandboxAddsToGitIsOnItsBranch(t *testing.T) {
 	t.Parallel()
+	Row(t, 133, "files that were copied untracked are added to git")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{".gitignore": "*.log\n", "a": "1\n"})
 	write(t, in, "project", map[string]string{"notes": "n\n", "staged": "s\n", "other": "o\n", "x.log": "l\n"})
@@ -95,6 +97,7 @@ func TestWhatASandboxAddsToGitIsOnItsBranch(t *testing.T) {
 
 func TestABranchNeedsAFirstCommit(t *testing.T) {
 	t.Parallel()
+	Row(t, 133, "a repository without a commit")
 	in := harness.New(t)
 	root := write(t, in, "project", map[string]string{"f": "1\n"})
 	git(t, root, "init", "-q", "-b", "main")
@@ -108,6 +111,7 @@ func TestABranchNeedsAFirstCommit(t *testing.T) {
 
 func TestCommitsOfABranchThatIsGoneArePendingAgain(t *testing.T) {
 	t.Parallel()
+	Row(t, 132, "the branch with the commits is deleted")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
@@ -127,6 +131,7 @@ func TestCommitsOfABranchThatIsGoneArePendingAgain(t *testing.T) {
 // A branch that was merged and deleted has left its work in HEAD: nothing was refused to a branch.
 func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
 	t.Parallel()
+	Row(t, 132, "the branch is merged and deleted")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	write(t, in, "project", map[string]string{"notes": "n\n"})
@@ -144,6 +149,7 @@ func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
 // A file that moves across what a branch cannot have leaves the other half as work.
 func TestARenameAcrossASubmoduleOrIgnoredFilesIsTwoChanges(t *testing.T) {
 	t.Parallel()
+	Row(t, 133, "renames across a submodule and ignored files")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{".gitignore": "*.log\n", "into": "1\n"})
 	part := write(t, in, "project/sm", map[string]string{"out": "2\n"})
@@ -162,6 +168,7 @@ func TestARenameAcrossASubmoduleOrIgnoredFilesIsTwoChanges(t *testing.T) {
 // The version that the branch had before went to the folder last.
 func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
 	t.Parallel()
+	Row(t, 133, "an older version is committed")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "0\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
@@ -180,6 +187,7 @@ func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
 // An amended commit is another one, but the folder has all that the sandbox has.
 func TestCommitsAreBroughtIfTheFolderHasTheirWork(t *testing.T) {
 	t.Parallel()
+	Row(t, 132, "the brought commit is amended")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
@@ -200,6 +208,7 @@ func TestCommitsAreBroughtIfTheFolderHasTheirWork(t *testing.T) {
 // what the folder had removed before the copy. What the copy left out stays, whatever it commits.
 func TestWhatASandboxStopsTrackingIsNotOnItsBranch(t *testing.T) {
 	t.Parallel()
+	Row(t, 133, "a secret is no longer tracked, then filled")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n", ".env": "S=1\n", "src/x": "x\n", "out": "o\n"})
 	if err := os.Rename(filepath.Join(root, "src"), filepath.Join(root, "lib")); err != nil {

@@ -19,6 +19,7 @@ func asks(t *testing.T, in *harness.Install, sandbox, want string) {
 // Without a commit that was copied in, commits do not come to a branch, but they are work.
 func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "the first commits of a folder")
 	in := harness.New(t)
 	const commits = "set -e; cd /workspace; git init -q -b main .; git add .; git commit -qm one; git switch -qc topic; echo 1 > b; git add .; git commit -qm topic; git switch -q main; echo 2 > a; git commit -qam two"
 	for _, name := range []string{"without", "empty"} {
@@ -65,6 +66,7 @@ func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
 // HEAD may name a branch by a symbolic reference, or in a form that agbox does not read.
 func TestHeadOfASandboxIsFollowedAsByGit(t *testing.T) {
 	t.Parallel()
+	Row(t, 131, "HEAD through a symbolic reference, and references as tables")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
@@ -90,6 +92,7 @@ func TestHeadOfASandboxIsFollowedAsByGit(t *testing.T) {
 // What git stash has put aside is work.
 func TestAStashIsNotLostSilently(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "a stash")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	for _, text := range []string{"2\n", "3\n"} { // the user's own
@@ -123,6 +126,7 @@ func TestAStashIsNotLostSilently(t *testing.T) {
 // What was excluded from the copy comes with commits only.
 func TestExcludedFilesThatASandboxCommitsAreNotLostSilently(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "files that were excluded from the copy and are committed")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n", "gen/tracked": "1\n"})
 	flags := append(withGit(t), "--workspace", root, "--exclude", "gen")
@@ -144,6 +148,7 @@ func TestExcludedFilesThatASandboxCommitsAreNotLostSilently(t *testing.T) {
 // What only a tag or another reference names is work, unless it was fetched.
 func TestCommitsThatOnlyATagNamesAreNotLostSilently(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "commits that only a tag names")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	git(t, root, "tag", "-a", "-m", "mine", "v1")
@@ -179,6 +184,7 @@ git switch -q main`)
 // A repository in a folder of the workspace does not come home with the files.
 func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "commits of nested repositories")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	other := write(t, in, "other", map[string]string{"o": "1\n"})
@@ -232,6 +238,7 @@ func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
 // A sandbox that is made anew is removed first.
 func TestASandboxIsNotMadeAnewWithWhatOnlyItHas(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "a sandbox is made anew")
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	flags := append([]string{"up", "--image", harness.ImageDebian, "--name", "demo"}, withGit(t)...)

@@ -77,6 +77,7 @@ func TestCommitsOfASandboxBringNothingUnaskedThatTheHostWouldExecute(t *testing.
 // References that cannot be read are in the way of commits only.
 func TestReferencesOfASandboxStopNoFiles(t *testing.T) {
 	t.Parallel()
+	Row(t, 131, "a HEAD of 100,000 bytes")
 	in := harness.New(t)
 	root := write(t, in, "demo", map[string]string{"a": "1\n"})
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
@@ -94,6 +95,7 @@ func TestReferencesOfASandboxStopNoFiles(t *testing.T) {
 // What git tracks inside is work although the copied .gitignore names it, and commits are work too.
 func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "an ignored file that is committed")
 	in := harness.New(t)
 	for i, how := range []struct {
 		stopped, sync bool
@@ -139,6 +141,7 @@ func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 // Commits are work on every branch, except those that the folder's repository has.
 func TestNoBranchOfASandboxIsLostSilently(t *testing.T) {
 	t.Parallel()
+	Row(t, 130, "commits of other branches")
 	in := harness.New(t)
 	root := write(t, in, "demo", map[string]string{"a": "1\n"})
 	for _, args := range [][]string{
