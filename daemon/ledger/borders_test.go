@@ -11,6 +11,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
 )
 
 // fellow is an agent as the oracle of borders knows it. It uses nothing that the ledger says.
@@ -306,7 +307,7 @@ func sendAs(t *testing.T, l *Ledger, from, to, text string) agboxv1.ErrorReason 
 }
 
 // TestAgentsFillOnlyTheirPartOfAnInbox: one a quarter of the room of agents, those of one sandbox
-// half of it, all together no room of users.
+// half of it, all together no room of users and of agbox itself.
 func TestAgentsFillOnlyTheirPartOfAnInbox(t *testing.T) {
 	dir := t.TempDir()
 	l, stop := open(t, dir)
@@ -343,6 +344,12 @@ func TestAgentsFillOnlyTheirPartOfAnInbox(t *testing.T) {
 	}
 	for range 20 {
 		send(t, l, agent.Init, "", "of the operator")
+	}
+	err := l.store.Update(t.Context(), func(tx *store.Tx) error {
+		return l.deliver(tx, agent.Init, &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: "a", Body: "{}"})
+	})
+	if err != nil {
+		t.Errorf("a message of agbox itself: %v", err)
 	}
 	list, _, err := l.Messages(t.Context(), "a", 0, 1<<20)
 	if last := list[len(list)-1]; err != nil || !strings.Contains(last.GetText(), "250 messages of 500 bytes from this agent") {
