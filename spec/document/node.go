@@ -148,7 +148,15 @@ func (r *Report) Spoil(file, path string) {
 // Spoiled reports whether the field at o was reported before.
 func (r *Report) Spoiled(o *Origin) bool { return o.Path != "" && r.spoiled[o.File+":"+o.Path] }
 
+// maxPart is how many characters of a text, such as a name in the file, a message has.
+const maxPart = 400
+
 func problem(o *Origin, format string, args ...any) *agboxv1.SpecProblem {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = cut(text, maxPart)
+		}
+	}
 	message := fmt.Sprintf(format, args...)
 	if !strings.HasSuffix(message, ".") {
 		message += "."
@@ -185,10 +193,15 @@ func Key(path, key string) string { return fmt.Sprintf("%s[%s]", path, shorten(k
 // shorten returns a shortened text in quotes.
 func shorten(text string) string {
 	const most = 80
+	return fmt.Sprintf("%q", cut(text, most))
+}
+
+// cut returns at most some characters of a text.
+func cut(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
-		text = string(runes[:most]) + "..."
+		return string(runes[:most]) + "..."
 	}
-	return fmt.Sprintf("%q", text)
+	return text
 }
 
 // Line formats a problem as one line: "FILE:LINE:COLUMN: FIELD: SENTENCE", without
