@@ -51,6 +51,7 @@ func TestAllFilesThatAnAgentObeysAreAskedAbout(t *testing.T) {
 			map[string]string{"CLAUDE.md": "@1 @5", "1": "@2", "2": "@3", "3": "@4", "4": "@5", "5": "@6", "6": "@7", "7": "@8", "8": "@9", "9": "@10", "10": ""},
 			[]string{"CLAUDE.md " + brings, "1 " + imported, "2 " + imported, "3 " + imported, "4 " + imported, "5 " + imported, "6 " + imported, "7 " + imported, "8 " + imported, "9 " + imported,
 				"9 brings in more files, which are not shown: they are more than 5 steps away"}},
+		"servers of MCP": {"claude", map[string]string{".mcp.json": `{"mcpServers": {"a": {"command": "tools/serve"}}}`, "tools/serve": ""}, []string{".mcp.json " + may, "tools/serve " + named}},
 		"what git keeps": {"claude", map[string]string{".git/refs/heads/.claude/x": "", ".git/CLAUDE.md": "@config", ".git/config": "", "node_modules/m/.claude/settings.json": "{}"},
 			[]string{"node_modules/m/.claude/settings.json " + may}},
 		"a server of Codex": {"codex", map[string]string{".codex/config.toml": "[mcp_servers.a]\ncommand = \"./serve\"\n", "serve": ""}, []string{".codex/config.toml " + may, "serve " + named}},
