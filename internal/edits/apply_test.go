@@ -452,7 +452,7 @@ func TestOneCallAtATimeChangesAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		t.Fatal(err)
 	}
 	o := ApplyOptions{Folder: dir, Data: data}
