@@ -86,6 +86,13 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 			t.Errorf("in %s, %v ends with %d and shows %q", c.dir, c.args, code, screen)
 		}
 	}
+	shell := in.OnTerminalIn(t, dir, nil, "shell")
+	shell.Says("hostname", "here")
+	shell.Await("\r\nmy-shop-claude\r\n")
+	shell.Types("exit\n")
+	if code := shell.Wait(); code != 0 {
+		t.Errorf("shell ends with %d: %s", code, shell.Screen())
+	}
 	harness.WantSame(t, "a path after --", in.from(t, dir, nil, "diff", "--name-only", "--", "b").Want(t, 0).Stdout, "")
 	harness.WantSame(t, "a path of the folder", in.from(t, dir, nil, "diff", "--name-only", "a").Want(t, 0).Stdout, "a\n")
 	harness.WantSame(t, "a command", in.from(t, dir, nil, "exec", "--", "hostname").Want(t, 0).Stdout, "my-shop-claude\n")

@@ -46,6 +46,8 @@ type scripted struct {
 	refuse error
 	// asked counts the unary calls.
 	asked int
+	// images are those of the engine; nil is one that is called good:1.
+	images []*agboxv1.Image
 	// creating, if set, is called before a sandbox is created.
 	creating func(*agboxv1.CreateSandboxRequest)
 	// attached serves a client that attaches.
@@ -280,7 +282,20 @@ func (d *scripted) ListSandboxes(_ context.Context, in *agboxv1.ListSandboxesReq
 }
 
 func (d *scripted) ListImages(context.Context, *agboxv1.ListImagesRequest) (*agboxv1.ListImagesResponse, error) {
+	if d.images != nil {
+		return &agboxv1.ListImagesResponse{Images: d.images}, nil
+	}
 	return &agboxv1.ListImagesResponse{Images: []*agboxv1.Image{{Id: "sha256:1", Names: []string{"good:1"}, SizeBytes: 1_000_000}}}, nil
+}
+
+func (d *scripted) RemoveImage(_ context.Context, in *agboxv1.RemoveImageRequest) (*agboxv1.RemoveImageResponse, error) {
+	for _, i := range d.images {
+		if at := slices.Index(i.GetNames(), in.GetImage()); at >= 0 && in.GetOnlyUnusedBuilt() {
+			i.Names = slices.Delete(i.Names, at, at+1)
+			return new(agboxv1.RemoveImageResponse), nil
+		}
+	}
+	return nil, reject(codes.NotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "there is no such image")
 }
 
 func (d *scripted) change(ref string, kind agboxv1.EventType, state agboxv1.SandboxState) (*agboxv1.AcceptedResponse, error) {

@@ -49,6 +49,34 @@ func TestPruneRemovesWhatDoesNotRun(t *testing.T) {
 	}
 }
 
+// Only what agbox has built and nothing uses goes, with all its names.
+func TestImagePruneRemovesWhatAgboxHasBuiltAndNothingUses(t *testing.T) {
+	d, socket := serveScripted(t)
+	d.images = []*agboxv1.Image{
+		{Id: "sha256:1", Names: []string{"mine:1"}},
+		{Id: "sha256:2", Names: []string{"built:1", "built:2"}, Built: true},
+		{Id: "sha256:3", Names: []string{"used:1"}, Built: true, Used: true},
+	}
+	left := func(want string) {
+		t.Helper()
+		var names []string
+		for _, i := range d.images {
+			names = append(names, i.GetNames()...)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("left are %s, want %s", got, want)
+		}
+	}
+	if code, out, errs := agbox(t, socket, "image", "prune"); code != codeUsage || out != "" || !strings.Contains(errs, "Images to remove: 1. Without a terminal agbox image prune needs -f.") {
+		t.Errorf("without a terminal: code %d, %q, %q", code, out, errs)
+	}
+	left("mine:1 built:1 built:2 used:1")
+	if code, out, errs := agbox(t, socket, "image", "prune", "-f"); code != 0 || out != "built:1\nbuilt:2\n" || errs != "" {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	left("mine:1 used:1")
+}
+
 func TestStopAndRemoveAll(t *testing.T) {
 	d, socket := serveStates(t)
 	if code, out, errs := agbox(t, socket, "stop", "--all"); code != 0 || out != "up1\n" || errs != "" {
