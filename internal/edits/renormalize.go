@@ -1,6 +1,8 @@
 package edits
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"maps"
 	"os"
 	"path"
@@ -10,8 +12,8 @@ import (
 )
 
 // storedAnew finds the files that a commit of the sandbox only stores in another way, as `git add
-// --renormalize` does: the workspace has the version from before, and under the attributes of the
-// tip, git stores that as the tip has it. all are the files that commits have changed, and known
+// --renormalize` does: the workspace has the version from before, or the tip's with CRLF as it was
+// copied in, and under the attributes of the tip, git stores that as the tip has it. all are the files that commits have changed, and known
 // those that the workspace has changed since.
 func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string]twoEntries) error {
 	b.anew = make(map[string]bool)
@@ -29,12 +31,21 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 			if err != nil {
 				return err
 			}
-			if f.Sum != now.Sum || two.was.object == two.tip.object {
+			from := two.was
+			if f.Sum != now.Sum && Same(now, h.Copy[name]) {
+				from = two.tip // it was not committed when it was copied in
+			} else if f.Sum != now.Sum || two.was.object == two.tip.object {
 				continue
 			}
-			content, err := b.objects.content(two.was.object, maxRead)
+			content, err := b.objects.content(from.object, maxRead)
 			if err != nil {
 				return err
+			}
+			if from == two.tip {
+				content = bytes.ReplaceAll(content, []byte("\n"), []byte("\r\n"))
+			}
+			if sha256.Sum256(content) != now.Sum {
+				continue
 			}
 			file := filepath.Join(with.dir, name)
 			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

@@ -35,6 +35,35 @@ func TestACommitThatStoresFilesAnewStays(t *testing.T) {
 	}
 }
 
+// The same is true of files that were not committed when they were copied in.
+func TestACommitThatStoresFilesAnewKeepsWhatWasNotCommitted(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		g := repo(t, tree{"a": "1\r\n2\r\n", "b": "1\r\n"})
+		base := tree{"a": "1\r\n2\r\nmine\r\n", "b": "1\n"}
+		base.write(t, g.dir)
+		copied, in := g.head(), g.inside()
+		if others { // the branch has commits of its own
+			g.onNewBranch(copied, "own", "o")
+		}
+		in.commit("inside", tree{".gitattributes": "* text\n"})
+		in.must("", "add", "--renormalize", ".")
+		in.must("", "commit", "-q", "--allow-empty", "-m", "inside")
+		h := in.history(copied, base)
+		h.Copy = h.Base
+		out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out.Outcomes)
+		}
+		want := tree{".gitattributes": "* text\n", "a": "1\n2\nmine\n", "b": "1\n"}
+		if others {
+			want["own"] = "o\n"
+		} else if out.Commit != h.Tip {
+			t.Errorf("a commit more than the sandbox's is on the branch")
+		}
+		wantTree(t, "the branch", g.files("fix"), want)
+	}
+}
+
 // A filter that fails, as one that this machine has not, says nothing about other files.
 func TestAFilterThatFailsTakesNoOtherFileBack(t *testing.T) {
 	base := tree{"a": "1\r\n2\r\n", "b": "1\r\n", "c.bin": "binary\n", "d.txt": "d\n"}
