@@ -20,10 +20,11 @@ const (
 
 // plain is a text in whatever form it is.
 func plain(text string) string {
+	text = content(text)
 	if rest, ok := strings.CutPrefix(text, "\xff\xfe"); ok {
 		text = strings.ReplaceAll(rest, "\x00", "")
 	}
-	return strings.ToLower(strings.ReplaceAll(content(text), "\r\n", "\n"))
+	return strings.ToLower(strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
 // A git inside without the user's settings commits files as they are in the workspace.

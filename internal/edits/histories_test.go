@@ -85,7 +85,8 @@ func TestRandomHistoriesComeWhole(t *testing.T) {
 
 // TestNothingOfEitherSideIsLostOnABranch plays histories of a sandbox that edits, commits, amends
 // and adds ignored files by force, of a user who edits the branch, merges into it and had
-// uncommitted work when it was copied, and of apply --branch with and without --squash. Each line
+// uncommitted work when it was copied, who resolves conflicts on the branch, and of apply --branch with and without
+// --squash. What must hold of files, commits and modes is in branchoracle_test.go; here, each line
 // is written once, so what must hold is said of lines, and of nothing that the code knows.
 // HISTORIES=10000 plays more, and HISTORY=7 begins at that one, or plays only that.
 func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
@@ -101,7 +102,7 @@ func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { playBranch(t, uint64(seed), counts) })
 	}
 	t.Logf("%d histories: %v", n-first, counts)
-	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "untrack", "branch", "merge"} {
+	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "untrack", "chmod", "resolve", "branch", "merge"} {
 		if n-first >= 20 && counts[what] < (n-first)/10 {
 			t.Errorf("the histories have too little of %q", what)
 		}
@@ -133,13 +134,18 @@ type twigs struct {
 	alone bool
 	// madeAnew are files of the copy that the sandbox has removed once.
 	madeAnew map[string]bool
-	// stopped are the lines of files when the sandbox stopped tracking them, and removed those of them
-	// that --squash has taken from the branch: they count as brought. leftOut is the folder that the
-	// copy left out, if it did.
-	stopped, removed map[string]bool
-	// untracked are the files that the sandbox has stopped tracking at some time.
-	untracked map[string]bool
-	leftOut   string
+	// tracked are the files that a commit of the sandbox had, modesInside those whose modes it has
+	// changed, and origins from which others it has renamed them. leftOut is the folder that the copy
+	// left out, if it did.
+	tracked, modesInside map[string]bool
+	origins              map[string][]string
+	leftOut              string
+	// takenOut are the files that a branch has lost because git stopped tracking them inside.
+	takenOut map[string]bool
+	// touched are the files that the user has changed, and mine the lines that the sandbox never had.
+	touched, mine map[string]bool
+	// open are the files of the last conflict.
+	open []string
 	// cutInside and cutHome are the lines that the sandbox, and the user on the branch, have taken out.
 	cutInside, cutHome map[string]bool
 	log                []string
@@ -147,7 +153,10 @@ type twigs struct {
 
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
-	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), cutInside: make(map[string]bool), cutHome: make(map[string]bool), madeAnew: make(map[string]bool), stopped: make(map[string]bool), removed: make(map[string]bool), untracked: make(map[string]bool)}
+	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), origins: make(map[string][]string)}
+	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.takenOut} {
+		*one = make(map[string]bool)
+	}
 	files := tree{".gitignore": "*.o\n"}
 	for n := range 4 {
 		files[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = w.write("u", strings.Join([]string{w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b"), w.line("b")}, ""))
@@ -171,6 +180,8 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	w.start = w.load(w.in)
 	w.base = maps.Clone(w.start)
+	w.touch(w.load(w.home), w.files(w.home, w.copied), plain) // what is not committed
+	w.note()
 	cut(w.cutInside, files, w.start) // a commit of the sandbox has what was not committed, too
 	w.desk = repository{t, filepath.Join(t.TempDir(), "desk"), w.home.config}
 	w.home.must("", "worktree", "add", "-q", "--detach", w.desk.dir)
@@ -181,6 +192,11 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 		}
 	}
 	w.bring(false)
+	if tip := w.home.tipOf("fix"); tip != "" {
+		if w.bring(false); w.home.tipOf("fix") != tip {
+			t.Error("the branch has everything, and moves")
+		}
+	}
 	w.home.must("", "fsck", "--strict")
 	if t.Failed() {
 		t.Errorf("history %d:\n%s", seed, strings.Join(w.log, "\n"))
@@ -325,6 +341,8 @@ func (w *twigs) rewrite(g repository, to tree) {
 func (w *twigs) act() {
 	w.t.Helper()
 	switch n := w.r.IntN(21); {
+	case len(w.open) > 0 && n < 7:
+		w.onBranch()
 	case n < 5:
 		before := w.load(w.in)
 		after := w.change(before, "s")
@@ -339,6 +357,8 @@ func (w *twigs) act() {
 		}
 		w.rewrite(w.in, after)
 		cut(w.cutInside, before, after)
+		w.rename(before, after)
+		w.chmod(w.in, w.modesInside)
 		for name := range w.start {
 			if after[name] == "" {
 				w.madeAnew[name] = true
@@ -366,6 +386,7 @@ func (w *twigs) act() {
 			w.say("amend", "")
 		}
 		w.in.must("", commit...)
+		w.note()
 		w.say("commit", "inside")
 	case n < 10:
 		w.untrack()
@@ -374,10 +395,11 @@ func (w *twigs) act() {
 	case n < 15: // the folder's own branch goes on
 		w.alone = false
 		w.desk.must("", "checkout", "-q", "-f", "--detach", "main")
-		w.rewrite(w.desk, w.change(w.load(w.desk), "u"))
+		before := w.load(w.desk)
+		w.onDesk(before, w.change(before, "u"))
 		w.desk.must("", "add", "-A")
 		w.desk.must("", "commit", "-q", "--allow-empty", "-m", "main")
-		w.home.must("", "update-ref", "refs/heads/main", w.desk.head())
+		w.moves("main")
 		w.say("main", "goes on")
 	default:
 		w.bring(w.r.IntN(4) == 0)
@@ -393,8 +415,6 @@ func (w *twigs) untrack() {
 		return
 	}
 	name := names[w.r.IntN(len(names))]
-	maps.Copy(w.stopped, linesOf(tree{name: work[name]}))
-	maps.Copy(w.stopped, linesOf(tree{name: tracked[name]}))
 	w.in.must("", "rm", "-q", "-f", "--cached", name)
 	if w.r.IntN(2) == 0 {
 		tree{".gitignore": work[".gitignore"] + "/" + name + "\n"}.write(w.t, w.in.dir)
@@ -405,6 +425,46 @@ func (w *twigs) untrack() {
 		tree{name: w.write("s", plain(work[name])+w.line("s"))}.write(w.t, w.in.dir)
 	}
 	w.say("untrack", "%s", name)
+}
+
+// note notes what the sandbox tracks.
+func (w *twigs) note() {
+	w.t.Helper()
+	for name := range w.files(w.in, w.in.tipOf("main")) {
+		w.tracked[name] = true
+	}
+}
+
+// chmod changes the mode of a file.
+func (w *twigs) chmod(g repository, noted map[string]bool) {
+	w.t.Helper()
+	all := w.load(g)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return strings.HasPrefix(name, ".git") })
+	if w.form.modes || len(names) == 0 || w.r.IntN(6) > 0 {
+		return
+	}
+	name := names[w.r.IntN(len(names))]
+	mode := os.FileMode(0o755)
+	if strings.HasPrefix(all[name], "x:") {
+		mode = 0o644
+	}
+	if err := os.Chmod(filepath.Join(g.dir, name), mode); err != nil {
+		w.t.Fatal(err)
+	}
+	noted[name] = true
+	w.say("chmod", "%s %v", name, mode)
+}
+
+// onDesk edits the files of the desk.
+func (w *twigs) onDesk(before, after tree) {
+	w.t.Helper()
+	w.rewrite(w.desk, after)
+	w.chmod(w.desk, w.touched)
+	for line := range linesOf(after) {
+		if strings.HasPrefix(line, "u") && !linesOf(before)[line] && !linesOf(w.start)[line] {
+			w.mine[line] = true
+		}
+	}
 }
 
 // tipOf is the commit of a branch, empty if there is none. It takes no process.
@@ -434,7 +494,7 @@ func (w *twigs) files(g repository, commit string) tree {
 // onBranch is what the user does on the branch.
 func (w *twigs) onBranch() {
 	w.t.Helper()
-	if !w.exists() && w.r.IntN(3) > 0 {
+	if !w.exists() && len(w.open) == 0 && w.r.IntN(3) > 0 {
 		return
 	}
 	w.alone = false
@@ -447,12 +507,22 @@ func (w *twigs) onBranch() {
 		}
 		w.say("merge", "")
 	} else {
-		w.rewrite(w.desk, w.change(before, "u"))
+		after := w.change(before, "u")
+		if len(w.open) > 0 { // the sandbox's version, by hand
+			after = maps.Clone(before)
+			for _, name := range w.open {
+				if delete(after, name); w.load(w.in)[name] != "" {
+					after[name] = w.load(w.in)[name]
+				}
+			}
+			w.say("resolve", "%q", w.open)
+		}
+		w.onDesk(before, after)
 		w.desk.must("", "add", "-A")
 		w.desk.must("", "commit", "-q", "--allow-empty", "-m", "user")
 	}
 	after := w.load(w.desk)
-	w.home.must("", "update-ref", "refs/heads/fix", w.desk.head())
+	w.moves("fix")
 	cut(w.cutHome, before, after)
 	w.say("branch", "%s", changed(before, after))
 }
@@ -474,7 +544,7 @@ func (w *twigs) status() string {
 func (w *twigs) wholeInside() bool {
 	w.t.Helper()
 	for name, text := range w.load(w.in) {
-		if strings.HasPrefix(text, "x:") && !strings.HasPrefix(w.base[name], "x:") {
+		if w.form.modes && strings.HasPrefix(text, "x:") && !strings.HasPrefix(w.base[name], "x:") {
 			return false // git inside does not look at that
 		}
 	}
@@ -507,14 +577,12 @@ func (w *twigs) bring(squash bool) {
 	}
 	status, tip, before := w.status(), w.tip(), w.files(w.home, w.tip())
 	existed := w.exists()
-	for name := range o.Untracked {
-		w.untracked[name] = true
-		maps.Copy(w.stopped, linesOf(tree{name: w.files(w.home, w.copied)[name]})) // also one that is back, and not added
-		maps.Copy(w.stopped, linesOf(tree{name: before[name]}))
-		if squash {
-			maps.Copy(w.removed, linesOf(tree{name: before[name]}))
-		}
+	l := look{work: work, inside: inside, first: w.files(w.home, w.copied), ignored: make(map[string]bool), stopped: make(map[string]bool), tip: w.home.tipOf("fix"), commits: o.History != nil}
+	for name := range work {
+		l.ignored[name] = ignored(name)
+		l.stopped[name] = w.tracked[name] && inside[name] == "" && w.base[name] != "" // else it is a new file
 	}
+	main, began := w.home.tipOf("main"), tip
 	out, err := Commit(w.t.Context(), all, o)
 	if errors.As(err, new(*FilterError)) && w.form.repository != nil && !o.Filters {
 		w.say("filter", "nobody agreed")
@@ -531,7 +599,7 @@ func (w *twigs) bring(squash bool) {
 	what := map[bool]string{true: "squash", false: "bring"}[squash]
 	after := w.files(w.home, w.tip())
 	if len(out.Commits) > 0 && !existed { // a new branch begins with the commits of the sandbox
-		before = w.files(w.home, w.copied)
+		before, began = w.files(w.home, w.copied), w.copied
 	}
 	w.say(what, "%d commits: %s; conflicts %d, outside %v", len(out.Commits), changed(before, after), (Applied{Outcomes: out.Outcomes}).Conflicts(), out.Outside)
 	if now := w.status(); now != status {
@@ -539,9 +607,11 @@ func (w *twigs) bring(squash bool) {
 	}
 	if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 		w.counts["conflict"]++
+		w.justified(l, out)
+		w.open = nil
 		for _, one := range out.Outcomes {
-			if w.alone && one.Conflict() && !w.untracked[one.Path] { // a file that it tracks again may be one
-				w.t.Errorf("there is a conflict, and only the sandbox edits: %+v", one)
+			if one.Conflict() {
+				w.open = append(w.open, one.Path)
 			}
 		}
 		if w.tip() != tip {
@@ -549,6 +619,10 @@ func (w *twigs) bring(squash bool) {
 		}
 		return
 	}
+	w.open = nil
+	l.before, l.after, l.now, l.out = before, after, w.home.tipOf("fix"), out
+	l.wereExecutable, l.areExecutable = strings.Fields(w.home.executables(began)), strings.Fields(w.home.executables(w.tip()))
+	w.check(l, main)
 	if o.History != nil && w.alone && w.wholeInside() {
 		if _, err := w.home.git("", "merge-base", "--is-ancestor", tip, w.in.tipOf("main")); err == nil && w.tip() != w.in.tipOf("main") {
 			w.t.Error("the sandbox has committed all that it has, and the branch has another commit")
@@ -578,7 +652,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return o.Untracked[name] != nil || strings.HasSuffix(name, ".o") && (squash || plain(inside[name]) != plain(work[name])) || slices.Contains(out.Outside, name)
+		return l.stopped[name] || w.takenOut[name] || slices.Contains(out.Outside, name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
@@ -593,11 +667,17 @@ func (w *twigs) bring(squash bool) {
 			}
 		}
 	}
+	stopped := make(map[string]bool)
+	for name := range l.stopped {
+		if l.stopped[name] {
+			maps.Copy(stopped, linesOf(tree{name: before[name]}))
+		}
+	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.tipOf("main") != w.copied {
-		committed = linesOf(inside) // also what was not committed when it was copied, but for what is as it was then
+		committed = linesOf(inside) // also what was not committed when it was copied, but for what was taken back to that
 		for name, text := range work {
-			if w.start[name] == text {
+			if w.start[name] == text && plain(inside[name]) != plain(text) {
 				for line := range linesOf(tree{name: text}) {
 					delete(committed, line)
 				}
@@ -608,7 +688,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	for line := range was {
-		if !is[line] && !w.cutInside[line] && !w.stopped[line] {
+		if !is[line] && !w.cutInside[line] && !stopped[line] {
 			w.t.Errorf("the branch has lost %q, which the sandbox has not taken out", line)
 		}
 	}
@@ -634,7 +714,7 @@ func (w *twigs) bring(squash bool) {
 		}
 	}
 	for line := range linesOf(now) {
-		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] && !w.removed[line] {
+		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] {
 			w.t.Errorf("the branch does not get %q", line)
 		}
 	}
