@@ -92,7 +92,7 @@ func (w *twigs) wanted(l look, name string) (text string, known bool) {
 	case w.leftOut != "" && strings.HasPrefix(name, w.leftOut):
 		return l.first[name], true
 	case l.stopped[name]:
-		return "", true // a commit has removed it
+		return "", !w.again[name] // a commit has removed it; a second time, it may be the user who has it again
 	case slices.Contains(l.out.Outside, name), w.takenOut[name]:
 		return "", false
 	case l.ignored[name]:

@@ -140,12 +140,14 @@ type twigs struct {
 	tracked, modesInside map[string]bool
 	origins              map[string][]string
 	leftOut              string
-	// takenOut are the files that a branch has lost because git stopped tracking them inside.
-	takenOut map[string]bool
+	// takenOut are the files that a branch has lost because git stopped tracking them inside, absent those
+	// that a commit of the sandbox has removed, and again those that a later one has again.
+	takenOut, absent, again map[string]bool
 	// touched are the files that the user has changed, and mine the lines that the sandbox never had.
 	touched, mine map[string]bool
-	// open are the files of the last conflict.
+	// open are the files of the last conflict, and last is one that the sandbox has changed last.
 	open []string
+	last string
 	// cutInside and cutHome are the lines that the sandbox, and the user on the branch, have taken out.
 	cutInside, cutHome map[string]bool
 	log                []string
@@ -154,7 +156,7 @@ type twigs struct {
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
 	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), origins: make(map[string][]string)}
-	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.takenOut} {
+	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.takenOut, &w.absent, &w.again} {
 		*one = make(map[string]bool)
 	}
 	files := tree{".gitignore": "*.o\n"}
@@ -291,6 +293,9 @@ func (w *twigs) change(tr tree, by string) tree {
 		return out
 	}
 	name := names[w.r.IntN(len(names))]
+	if by == "u" && slices.Contains(names, w.last) && w.r.IntN(2) == 0 {
+		name = w.last
+	}
 	lines := slices.Collect(strings.Lines(plain(out[name])))
 	at := w.r.IntN(len(lines))
 	switch w.r.IntN(8) {
@@ -358,6 +363,11 @@ func (w *twigs) act() {
 		w.rewrite(w.in, after)
 		cut(w.cutInside, before, after)
 		w.rename(before, after)
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			if after[name] != before[name] {
+				w.last = name
+			}
+		}
 		w.chmod(w.in, w.modesInside)
 		for name := range w.start {
 			if after[name] == "" {
@@ -424,14 +434,20 @@ func (w *twigs) untrack() {
 	if w.r.IntN(2) == 0 {
 		tree{name: w.write("s", plain(work[name])+w.line("s"))}.write(w.t, w.in.dir)
 	}
+	w.note()
+	w.last = name
 	w.say("untrack", "%s", name)
 }
 
 // note notes what the sandbox tracks.
 func (w *twigs) note() {
 	w.t.Helper()
-	for name := range w.files(w.in, w.in.tipOf("main")) {
-		w.tracked[name] = true
+	now := w.files(w.in, w.in.tipOf("main"))
+	for name := range w.tracked {
+		w.absent[name] = w.absent[name] || now[name] == ""
+	}
+	for name := range now {
+		w.tracked[name], w.again[name] = true, w.again[name] || w.absent[name]
 	}
 }
 
@@ -571,6 +587,7 @@ func (w *twigs) bring(squash bool) {
 		for name, text := range w.start {
 			o.History.Copy[name] = version(text)
 		}
+		o.History.Home = func() (map[string]*File, error) { return o.History.Copy, nil } // nothing comes to the folder
 		for name := range work {
 			o.History.Apart[name] = w.base[name] == "" && !slices.ContainsFunc(all, func(c Change) bool { return c.Path == name })
 		}
