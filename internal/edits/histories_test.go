@@ -355,6 +355,9 @@ func (w *twigs) act() {
 		case 0:
 			after = maps.Clone(before)
 			after["new.o"] = w.write("s", plain(after["new.o"])+w.line("s"))
+		case 3: // what it may have committed
+			after = maps.Clone(before)
+			delete(after, w.last)
 		case 1, 2: // as it was copied in
 			after = maps.Clone(before)
 			name := names[w.r.IntN(len(names))]
