@@ -67,7 +67,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	}
 	s := &syncing{
 		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
-		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: consent{agree: o.Agree},
+		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), moved: make(map[string]bool), asked: consent{agree: o.Agree},
 	}
 	defer s.close()
 	if s.from, err = c.origin(ctx, s.id); err != nil {
@@ -99,6 +99,8 @@ type syncing struct {
 	folders []string
 	// conflicts has why each path was told to be in conflict.
 	conflicts map[string]string
+	// moved has the files that were not what the round before had found.
+	moved map[string]bool
 	// asked has what Agree has said.
 	asked consent
 	// from has what the workspace was copied from.
@@ -341,9 +343,14 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 		var own *Error
 		err = repeatable(err)
 		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
+			if moves(own) && !r.moved[change.Path] {
+				r.moved[change.Path], r.brought = true, true // the next round sees who has changed it
+				continue
+			}
 			r.clash(change.Path, sandboxRefuses(own))
 			continue
 		}
+		delete(r.moved, change.Path)
 		if failed = err; err != nil {
 			break
 		}
@@ -366,10 +373,19 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// sandboxRefuses says why the sandbox did not take a file.
-func sandboxRefuses(e *Error) string {
+// moves reports whether the file is not what the comparison found. It may have been this client: if
+// a daemon was killed before it could answer, a repeated write finds what the first one wrote.
+func moves(e *Error) bool {
 	switch e.Reason {
 	case "FILE_CHANGED", "FILE_EXISTS", "FILE_NOT_FOUND", "FILE_NOT_REGULAR", "IS_A_DIRECTORY", "NOT_A_DIRECTORY":
+		return true
+	}
+	return false
+}
+
+// sandboxRefuses says why the sandbox did not take a file.
+func sandboxRefuses(e *Error) string {
+	if moves(e) {
 		return "the sandbox has changed it at this moment, or something else is in its place, and both sides keep theirs"
 	}
 	return fmt.Sprintf("the sandbox does not take it: %s", e.Message)

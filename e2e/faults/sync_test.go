@@ -93,6 +93,9 @@ func TestASyncThatLosesItsClientOrDaemonMakesNoConflicts(t *testing.T) {
 			round++
 			p.edit(t, round)
 			<-s.Ended()
+			if told := s.Stdout.String(); victim == "agboxd" && strings.Contains(told, "!!") {
+				t.Errorf("the sync that has lost its daemon tells of conflicts:\n%s", told)
+			}
 			kills++
 			p.inStep(t, fmt.Sprintf("after a kill of %s at %s", victim, at))
 		}
