@@ -353,7 +353,8 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
 	o.Services, o.Spares = make(map[string]machine.ServiceSeen), hasSpares(inv)
 	for _, c := range inv.Containers {
-		if l.doubted(c.ID) || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
+		doubted := l.doubted(c.ID)
+		if doubted || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
 			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
 				closer, err := l.engine.InspectContainer(ctx, c.ID)
 				if err == nil {
@@ -365,6 +366,9 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 				continue
 			}
 			if err != nil {
+				if doubted {
+					l.doubt(c.ID) // the next list may be as old as this one
+				}
 				return err
 			}
 		}

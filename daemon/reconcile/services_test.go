@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -345,6 +346,24 @@ func TestADeathThatListsDoNotShowYetIsSeen(t *testing.T) {
 	l.engine.Kill(l.container("app").ID, 3)
 	l.until("the next start", func() bool { return l.service("a", "app").Start == 2 })
 	l.awaitService("a", "app", machine.Up)
+}
+
+// TestADoubtOutlivesAnInspectionThatFails: the next list may not show the end either.
+func TestADoubtOutlivesAnInspectionThatFails(t *testing.T) {
+	t.Parallel()
+	engine := runtimetest.NewFake()
+	engine.LateLists()
+	l := begin(t, engine, t.TempDir())
+	l.createServed("a", served())
+	l.heal()
+	l.await("a", machine.Ready)
+	app := l.container("app").ID
+	before := engine.Calls(runtimetest.VerbInspectContainer)
+	engine.Fail(runtimetest.VerbInspectContainer, errors.New("no answer"))
+	engine.Kill(app, 3)
+	l.until("the inspection that fails", func() bool { return engine.Calls(runtimetest.VerbInspectContainer) > before })
+	engine.Fail(runtimetest.VerbInspectContainer, nil)
+	l.until("the next start", func() bool { return l.service("a", "app").Start == 2 })
 }
 
 func TestAHookThatRunsOverADaemonRestartRunsOnce(t *testing.T) {
