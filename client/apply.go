@@ -154,8 +154,8 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			return AppliedWork{}, err
 		}
 		done, again, err := b.bring(ctx, w, history)
-		if err == nil && !again && w.allCame(o, done) {
-			err = c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, Commit: w.tip, BranchCommit: done.has}, nil)
+		if err == nil && !again {
+			err = c.noteHome(ctx, id, w, o, done)
 		}
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
@@ -241,6 +241,26 @@ func squashed(err error) error {
 		return &Error{Code: own.Code, Message: own.Message + " --squash makes one commit of its files."}
 	}
 	return err
+}
+
+// noteHome notes to which commits branches have moved, also those of calls that were killed before
+// they noted it, and up to which commit of the sandbox all came.
+func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
+	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
+	if w.allCame(o, done) {
+		open.Commit, open.BranchCommit = w.tip, done.has
+	}
+	if o.Branch != "" && !o.Check {
+		moved := slices.DeleteFunc(slices.Clone(w.branchCommits), func(one string) bool { return slices.Contains(w.lost, one) })
+		if done.has != "" && done.Conflicts() == 0 {
+			moved = append(moved, done.has)
+		}
+		open.MovedCommits = moved[max(0, len(moved)-maxLost):]
+	}
+	if open.Commit == "" && len(open.MovedCommits) == 0 {
+		return nil
+	}
+	return c.advanceTo(ctx, open, nil)
 }
 
 // allCame reports whether nothing of the commits of the sandbox is left in it.

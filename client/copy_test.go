@@ -34,6 +34,11 @@ type fileScript struct {
 
 	watch   func(grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error
 	compare func(*agboxv1.CompareWorkspaceRequest, grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error
+	advance func(grpc.ClientStreamingServer[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse]) error
+}
+
+func (s *fileScript) AdvanceBase(in grpc.ClientStreamingServer[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse]) error {
+	return s.advance(in)
 }
 
 func (s *fileScript) CompareWorkspace(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {

@@ -145,3 +145,40 @@ func TestAPullThatWouldMergeBringsNoCommits(t *testing.T) {
 		t.Error("all was brought, and the commits do not count as such")
 	}
 }
+
+// TestApplySaysToWhichCommitsBranchesHaveMoved, also to those of calls that were killed before they
+// said so: until then the daemon takes it for work that was not brought.
+func TestApplySaysToWhichCommitsBranchesHaveMoved(t *testing.T) {
+	var got *agboxv1.AdvanceBaseOpen
+	c, _ := serveFiles(t, &fileScript{advance: func(in grpc.ClientStreamingServer[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse]) error {
+		m, err := in.Recv()
+		if err != nil {
+			return err
+		}
+		got = m.GetOpen()
+		return in.SendAndClose(&agboxv1.AdvanceBaseResponse{})
+	}})
+	refused := []WorkOutcome{{Kind: edits.Refused}}
+	for name, row := range map[string]struct {
+		o     ApplyOptions
+		done  AppliedWork
+		moved string
+	}{
+		"a branch":     {ApplyOptions{Branch: "b"}, AppliedWork{has: "new"}, "there new"},
+		"no news":      {ApplyOptions{Branch: "b"}, AppliedWork{}, "there"},
+		"a conflict":   {ApplyOptions{Branch: "b"}, AppliedWork{has: "new", Outcomes: refused}, "there"},
+		"a check":      {ApplyOptions{Branch: "b", Check: true}, AppliedWork{has: "new"}, ""},
+		"the folder":   {ApplyOptions{}, AppliedWork{}, ""},
+		"some of it":   {ApplyOptions{Branch: "b", Paths: []string{"a"}}, AppliedWork{has: "new"}, "there new"},
+		"a large file": {ApplyOptions{Branch: "b"}, AppliedWork{has: "new", Large: []WorkChange{{}}}, "there new"},
+	} {
+		got = nil
+		w := &Work{branchCommits: []string{"gone", "there"}, lost: []string{"gone"}}
+		if err := c.noteHome(t.Context(), "s", w, row.o, row.done); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if moved := strings.Join(got.GetMovedCommits(), " "); moved != row.moved || (got == nil) != (row.moved == "") {
+			t.Errorf("%s: %v; want %q", name, got, row.moved)
+		}
+	}
+}

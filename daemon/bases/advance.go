@@ -80,6 +80,9 @@ func (a *Advance) By(commit, tip string, lost []string) {
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) { a.index.Brought, a.index.BroughtBy = commit, a.by }
 
+// Moved notes commits to which branches have moved.
+func (a *Advance) Moved(commits []string) { a.index.Moved = append(a.index.Moved, commits...) }
+
 // Remove takes a file out of the base.
 func (a *Advance) Remove(path string) {
 	a.finishFile()
@@ -165,6 +168,9 @@ func (a *Advance) Commit() error {
 	}
 	a.index.Blocks = append(a.index.Blocks, blocks...)
 	a.index.Files, a.index.First, a.index.Branched = sorted(a.files), sorted(a.first), sorted(a.branched)
+	in := setOf(branchCommits(a.index))
+	slices.Sort(a.index.Moved)
+	a.index.Moved = slices.DeleteFunc(slices.Compact(a.index.Moved), func(c string) bool { return !in[c] })
 	return write(a.dir, a.index)
 }
 

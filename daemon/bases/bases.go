@@ -190,7 +190,15 @@ func (b *Base) Folder(path string) (f *storev1.BaseFile, ok bool) {
 func (b *Base) Lost(path string) bool { return b.lost[path] }
 
 // BranchCommits returns the commits by which work went to branches, sorted.
-func (b *Base) BranchCommits() []string {
+func (b *Base) BranchCommits() []string { return branchCommits(b.WorkspaceBase) }
+
+// Unmoved returns those of BranchCommits of which it is not known that a branch has moved to them.
+func (b *Base) Unmoved() []string {
+	moved := setOf(b.GetMoved())
+	return slices.DeleteFunc(b.BranchCommits(), func(c string) bool { return moved[c] })
+}
+
+func branchCommits(b *storev1.WorkspaceBase) []string {
 	var all []string
 	if by := b.GetBroughtBy(); by != "" {
 		all = append(all, by)

@@ -345,6 +345,43 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 	want("seven six two", []string{"seven"}, "by six", "a")
 }
 
+// A commit counts once a client says that a branch has moved to it, and as long as it matters.
+func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "1"}), dir)
+	advance := func(branch bool, change func(*Advance)) *Base {
+		t.Helper()
+		a, err := Begin(t.Context(), dir, branch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(a)
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		return b
+	}
+	put := func(a *Advance) { a.Replace("a", false, false); a.Content([]byte("2")) }
+	b := advance(true, func(a *Advance) { a.By("one", "", nil); put(a) })
+	if got := b.Unmoved(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("a branch that is to move has not moved to %q", got)
+	}
+	for range 2 { // a repeated call
+		b = advance(false, func(a *Advance) { a.Moved([]string{"else", "one"}) })
+		if got := b.GetMoved(); !slices.Equal(got, []string{"one"}) || len(b.Unmoved()) > 0 {
+			t.Errorf("branches have moved to %q, and not to %q", got, b.Unmoved())
+		}
+	}
+	if b = advance(false, put); len(b.GetMoved()) > 0 {
+		t.Errorf("the folder has it, and %q is still noted", b.GetMoved())
+	}
+}
+
 func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {
 	one, two, three := strings.Repeat("1a", 20), strings.Repeat("2b", 32), strings.Repeat("3c", 20)
 	for name, files := range map[string]map[string]string{

@@ -31,17 +31,18 @@ var errUnbrought = errors.New("there is work that was not brought home")
 // Unbrought says which work a sandbox has in its workspace that went neither to the folder nor to
 // a branch; empty is none, also if no workspace was copied in. open is nil if the sandbox runs,
 // and otherwise an Archive. Of the changed files it looks for the first only. It does not look
-// into the folder: no file counts that went to a branch, and commits of references that changed
+// into the folder: no file counts that went to a branch which has moved, as the client said
+// (bases.Base.Unmoved), and commits of references that changed
 // after the copy are work unless they are what was copied in or was brought home last. References
 // that it cannot read, and all commits of nested repositories, are work too if they changed.
 func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error) {
-	base, err := r.Open(sandboxID, nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED)
+	base, err := bases.Open(r.paths.GuestBase(sandboxID))
 	if err == nil {
 		defer base.Close()
+		base.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, base.Unmoved()...)
 		work, err = r.unbrought(ctx, sandboxID, base, open)
 	}
-	switch fault.ReasonOf(err) {
-	case agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE, agboxv1.ErrorReason_PRIMARY_MISSING:
+	if errors.Is(err, bases.ErrNone) || fault.ReasonOf(err) == agboxv1.ErrorReason_PRIMARY_MISSING {
 		return "", nil // there is nothing to compare, or nothing left
 	}
 	return work, err

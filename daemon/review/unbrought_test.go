@@ -14,6 +14,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/internal/paths"
 )
 
@@ -125,6 +126,41 @@ func TestWhatWasBroughtIsNoProofIfFilesDidNotCome(t *testing.T) {
 		work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, map[string]string{".git/HEAD": made}))
 		if err != nil || work != want {
 			t.Errorf("without %q: %q, %v; want %q", excludes, work, err, want)
+		}
+	}
+}
+
+// TestWhatWentToABranchIsHomeOnceTheBranchHasMoved: the client notes it before, and may be killed in
+// between.
+func TestWhatWentToABranchIsHomeOnceTheBranchHasMoved(t *testing.T) {
+	before, after := map[string]string{"file": "old"}, map[string]string{"file": "new"}
+	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
+	if err := os.WriteFile(filepath.Join(source, "file"), []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	record(t, source, install.GuestBase("s"))
+	r := New(nil, install)
+	for _, row := range []struct {
+		want   string
+		change func(*bases.Advance)
+	}{
+		{`changed files ("file")`, func(a *bases.Advance) {
+			a.By("commit", "", nil)
+			a.Replace("file", false, false)
+			a.Content([]byte("new"))
+		}},
+		{"", func(a *bases.Advance) { a.Moved([]string{"commit"}) }},
+	} {
+		a, err := r.Begin(t.Context(), "s", nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.change(a)
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if work, err := r.Unbrought(t.Context(), "s", withFiles(t, before, after)); err != nil || work != row.want {
+			t.Errorf("%q, %v; want %q", work, err, row.want)
 		}
 	}
 }

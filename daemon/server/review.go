@@ -137,6 +137,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if commit := open.GetCommit(); commit != "" {
 		a.Brought(commit)
 	}
+	a.Moved(open.GetMovedCommits())
 	if err := advance(a, stream.Recv); err != nil {
 		a.Discard()
 		return err

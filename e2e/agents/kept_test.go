@@ -2,6 +2,7 @@ package agents
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,5 +51,22 @@ func TestTheSandboxOfAnEndedAgentStaysUntilItsWorkIsHome(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "task")); err != nil || string(text) != "of the host\ndone\n" {
 		t.Errorf("the folder has %q, %v", text, err)
+	}
+}
+
+// TestTheSandboxOfAnEndedAgentGoesOnceItsWorkIsOnABranch.
+func TestTheSandboxOfAnEndedAgentGoesOnceItsWorkIsOnABranch(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := household(t, harness.ImageBusybox, "workspace: {source: .}\n")
+	for _, words := range []string{"init -q -b main", "config user.name x", "config user.email x@x.test", "add .", "commit -q -m first"} {
+		if out, err := exec.CommandContext(harness.Bounded(t), "git", append([]string{"-C", dir}, strings.Fields(words)...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v: %s", words, err, out)
+		}
+	}
+	busy := await(t, in, spawn(t, in, "echo done >> task; agbox-agent done complete", "busy", "-f", filepath.Join(dir, "agbox.yaml")), "COMPLETED")
+	in.Must(t, "apply", busy.GetSandboxId(), "--branch", "work")
+	if err := in.Client(t).WaitDeleted(harness.Bounded(t), busy.GetSandboxId()); err != nil {
+		t.Error(err)
 	}
 }

@@ -2725,7 +2725,10 @@ type AdvanceBaseOpen struct {
 	BranchTip string `protobuf:"bytes,5,opt,name=branch_tip,json=branchTip,proto3" json:"branch_tip,omitempty"`
 	// As in CompareWorkspaceRequest. If there are more, name some: what went by the others counts as
 	// not brought, and a later call names them.
-	LostCommits   []string `protobuf:"bytes,6,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
+	LostCommits []string `protobuf:"bytes,6,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
+	// Commits of branch_commit, of this call or of earlier ones, to which a branch has moved. Until a
+	// call says so, the daemon itself takes what went by them for work that was not brought home.
+	MovedCommits  []string `protobuf:"bytes,7,rep,name=moved_commits,json=movedCommits,proto3" json:"moved_commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2798,6 +2801,13 @@ func (x *AdvanceBaseOpen) GetBranchTip() string {
 func (x *AdvanceBaseOpen) GetLostCommits() []string {
 	if x != nil {
 		return x.LostCommits
+	}
+	return nil
+}
+
+func (x *AdvanceBaseOpen) GetMovedCommits() []string {
+	if x != nil {
+		return x.MovedCommits
 	}
 	return nil
 }
@@ -3192,7 +3202,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\x9e\x02\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xd4\x02\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
@@ -3201,7 +3211,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\rbranch_commit\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\fbranchCommit\x12&\n" +
 	"\n" +
 	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x122\n" +
-	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\"[\n" +
+	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x124\n" +
+	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +

@@ -51,7 +51,10 @@ type WorkspaceBase struct {
 	Brought string `protobuf:"bytes,11,opt,name=brought,proto3" json:"brought,omitempty"`
 	// The commit of the host's repository by which they were brought; empty if the folder has the
 	// work.
-	BroughtBy     string `protobuf:"bytes,12,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
+	BroughtBy string `protobuf:"bytes,12,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
+	// Of the commits by which work went to branches, those to which a branch has moved, as clients
+	// say: a client may have been killed before.
+	Moved         []string `protobuf:"bytes,13,rep,name=moved,proto3" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -168,6 +171,13 @@ func (x *WorkspaceBase) GetBroughtBy() string {
 		return x.BroughtBy
 	}
 	return ""
+}
+
+func (x *WorkspaceBase) GetMoved() []string {
+	if x != nil {
+		return x.Moved
+	}
+	return nil
 }
 
 // BaseFile is a regular file or a symbolic link.
@@ -356,7 +366,7 @@ var File_store_v1_base_proto protoreflect.FileDescriptor
 
 const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
-	"\x13store/v1/base.proto\x12\bstore.v1\"\x9f\x03\n" +
+	"\x13store/v1/base.proto\x12\bstore.v1\"\xb5\x03\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -371,7 +381,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	" \x01(\tR\x04head\x12\x18\n" +
 	"\abrought\x18\v \x01(\tR\abrought\x12\x1d\n" +
 	"\n" +
-	"brought_by\x18\f \x01(\tR\tbroughtBy\"\xec\x01\n" +
+	"brought_by\x18\f \x01(\tR\tbroughtBy\x12\x14\n" +
+	"\x05moved\x18\r \x03(\tR\x05moved\"\xec\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
