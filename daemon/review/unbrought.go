@@ -15,6 +15,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -34,7 +35,8 @@ var errUnbrought = errors.New("there is work that was not brought home")
 // into the folder: no file counts that went to a branch which has moved, as the client said
 // (bases.Base.Unmoved), and commits of references that changed
 // after the copy are work unless they are what was copied in or was brought home last. References
-// that it cannot read, and all commits of nested repositories, are work too if they changed.
+// that it cannot read, and all commits of nested repositories, are work too if they changed. So are
+// conflicts in the folder that no client has found resolved.
 func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
 	if err == nil {
@@ -42,10 +44,22 @@ func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx 
 		base.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, base.Unmoved()...)
 		work, err = r.unbrought(ctx, sandboxID, base, open)
 	}
+	if err == nil && work == "" {
+		work, err = r.conflicts(sandboxID)
+	}
 	if errors.Is(err, bases.ErrNone) || fault.ReasonOf(err) == agboxv1.ErrorReason_PRIMARY_MISSING {
 		return "", nil // there is nothing to compare, or nothing left
 	}
 	return work, err
+}
+
+// conflicts says how many conflicts are pending; empty is none.
+func (r *Review) conflicts(sandboxID string) (string, error) {
+	names, err := edits.Pending(r.paths.Records(sandboxID))
+	if len(names) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("unresolved conflicts (%d)", len(names)), err
 }
 
 func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Base, open Archive) (work string, err error) {
@@ -121,8 +135,9 @@ func (r *Review) readAll(ctx context.Context, sandboxID, path string, open Archi
 	return &stream{t: t}, done, nil
 }
 
-// Advanced tells one base of a sandbox from the next, which it gets when work was brought home;
-// empty is none.
+// Advanced tells one base of a sandbox, with the conflicts that are pending, from the next, which it
+// gets when work was brought home.
 func (r *Review) Advanced(sandboxID string) string {
-	return bases.Version(r.paths.GuestBase(sandboxID))
+	names, _ := edits.Pending(r.paths.Records(sandboxID)) // Unbrought returns the error
+	return bases.Version(r.paths.GuestBase(sandboxID)) + " " + strings.Join(names, " ")
 }

@@ -165,6 +165,40 @@ func TestWhatWentToABranchIsHomeOnceTheBranchHasMoved(t *testing.T) {
 	}
 }
 
+// TestAConflictIsHomeOnceAClientHasFoundItResolved, also if the sandbox has taken its change back:
+// the folder may have markers, which only that record can remove.
+func TestAConflictIsHomeOnceAClientHasFoundItResolved(t *testing.T) {
+	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
+	record(t, source, install.GuestBase("s"))
+	r := New(nil, install)
+	unbrought := func(want string) (advanced string) {
+		t.Helper()
+		if work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, nil)); err != nil || work != want {
+			t.Errorf("%q, %v; want %q", work, err, want)
+		}
+		return r.Advanced("s")
+	}
+	before := unbrought("")
+	if err := os.MkdirAll(install.Records("s"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conflict := filepath.Join(install.Records("s"), "pending-folder-f")
+	for _, name := range []string{conflict, conflict + ".new", install.Pushes("s")} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if unbrought("unresolved conflicts (1)") == before {
+		t.Error("a conflict does not make it be compared again")
+	}
+	if err := os.Remove(conflict); err != nil {
+		t.Fatal(err)
+	}
+	if unbrought("") != before {
+		t.Error("the end of a conflict does not make it be compared again")
+	}
+}
+
 // withFiles returns the archives of a workspace that had files when it was copied, and has others
 // since.
 func withFiles(t *testing.T, before, after map[string]string) Archive {

@@ -70,3 +70,31 @@ func TestTheSandboxOfAnEndedAgentGoesOnceItsWorkIsOnABranch(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTheSandboxOfAnEndedAgentStaysUntilAConflictIsResolved: only what is kept about it takes the
+// markers out of the folder again.
+func TestTheSandboxOfAnEndedAgentStaysUntilAConflictIsResolved(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := household(t, harness.ImageBusybox, "workspace: {source: .}\n")
+	busy := await(t, in, spawn(t, in, "cp task /tmp/task; echo inside > task; agbox-agent done complete", "busy", "-f", filepath.Join(dir, "agbox.yaml")), "COMPLETED")
+	box := busy.GetSandboxId()
+	if err := os.WriteFile(filepath.Join(dir, "task"), []byte("outside\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in.Agbox(t, "apply", box).Want(t, 1)
+	in.Must(t, "exec", box, "--", "cp", "/tmp/task", "/workspace/task")
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	harness.Eventually(t, "it is said", func() bool {
+		a, err := in.Client(t).GetAgent(harness.Bounded(t), busy.GetAgentId())
+		return err == nil && strings.HasPrefix(a.GetDegraded(), "Its sandbox is kept, with unresolved conflicts (1) that were not brought home")
+	})
+	in.Must(t, "apply", box, "--abort")
+	if err := in.Client(t).WaitDeleted(harness.Bounded(t), box); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "task")); err != nil || string(text) != "outside\n" {
+		t.Errorf("the folder has %q, %v", text, err)
+	}
+}

@@ -32,9 +32,27 @@ type pending struct {
 	bare bool
 }
 
+// pendingPrefix begins the name of the file of each conflict of a sandbox.
+const pendingPrefix = "pending-"
+
 // pendingName begins the name of the file of each conflict of a sandbox in a folder. keep is
 // what agbox keeps about the folder.
-func pendingName(keep string) string { return "pending-" + filepath.Base(keep) + "-" }
+func pendingName(keep string) string { return pendingPrefix + filepath.Base(keep) + "-" }
+
+// Pending returns the names of the files that remember conflicts of a sandbox in any folder. Some may
+// be resolved there since the last call that looked. records is what agbox keeps about the sandbox.
+func Pending(records string) (names []string, err error) {
+	entries, err := os.ReadDir(records)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), pendingPrefix) && !strings.HasSuffix(e.Name(), ".new") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
 
 func shortSum(text string) string {
 	sum := sha256.Sum256([]byte(text))
@@ -60,16 +78,13 @@ func (f *folder) pending(o ApplyOptions) ([]pending, error) {
 		return nil, err
 	}
 	dir := paths.RecordsIn(o.Data, o.Sandbox)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	names, err := Pending(dir)
 	var all []pending
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), pendingName(keep)) || strings.HasSuffix(e.Name(), ".new") {
+	for _, name := range names {
+		if !strings.HasPrefix(name, pendingName(keep)) {
 			continue
 		}
-		p := pending{file: filepath.Join(dir, e.Name())}
+		p := pending{file: filepath.Join(dir, name)}
 		raw, err := os.ReadFile(p.file)
 		if err == nil {
 			err = json.Unmarshal(raw, &p)

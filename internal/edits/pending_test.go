@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/agbox/agbox/internal/paths"
 )
 
 // conflict is a folder with a conflict in f, and a file o that the user has not touched.
@@ -66,6 +68,9 @@ func (c *conflict) want(folder, base string) {
 
 func (c *conflict) forgotten() {
 	c.t.Helper()
+	if left, err := Pending(paths.RecordsIn(c.o.Data, c.o.Sandbox)); len(left) > 0 || err != nil {
+		c.t.Errorf("%q are pending, %v", left, err)
+	}
 	if left := besides(c.t, c.o.Data); len(left) > 0 {
 		c.t.Errorf("%v is left", left)
 	}
