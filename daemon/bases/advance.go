@@ -78,7 +78,12 @@ func (a *Advance) By(commit, tip string, lost []string) {
 }
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
-func (a *Advance) Brought(commit string) { a.index.Brought, a.index.BroughtBy = commit, a.by }
+func (a *Advance) Brought(commit string) {
+	a.index.Brought, a.index.BroughtBy = commit, a.by
+	if len(a.index.GetExcludePatterns()) == 0 && !slices.Contains(a.index.GetHome(), commit) { // else files of the commit may not have come
+		a.index.Home = append(a.index.Home, commit)
+	}
+}
 
 // Moved notes commits to which branches have moved.
 func (a *Advance) Moved(commits []string) { a.index.Moved = append(a.index.Moved, commits...) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -397,6 +398,12 @@ func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Close()
+		all := strings.Join(slices.Sorted(maps.Values(files)), " ")
+		for _, commit := range []string{one, two, three} {
+			if slices.Contains(b.GetHome(), commit) != strings.Contains(all, commit) {
+				t.Errorf("references named %q, and the base has %q", all, b.GetHome())
+			}
+		}
 		if b.GetHead() != name {
 			t.Errorf("the commit is %q, not %q", b.GetHead(), name)
 		}

@@ -22,15 +22,17 @@ type references struct {
 	copied time.Time
 	// left is how many bytes may still be read.
 	left int64
+	// home is what references named when they were copied, and the commits that were brought.
+	home map[string]bool
 	// seen are the files and folders that were looked at, which work trees share.
 	seen map[string]bool
 	// work is what was found.
 	work string
 }
 
-// of looks at the repository of a folder. It returns errUnbrought if a reference names a commit
-// that is not known, or cannot be read.
-func (s *references) of(ctx context.Context, dir string, known map[string]bool) error {
+// of looks at the repository of a folder. It returns errUnbrought if a reference names what is
+// not home, or cannot be read.
+func (s *references) of(ctx context.Context, dir string) error {
 	own, common, err := s.folders(ctx, dir)
 	if err != nil || own == "" {
 		return err
@@ -44,7 +46,7 @@ func (s *references) of(ctx context.Context, dir string, known map[string]bool) 
 			if h.Typeflag == tar.TypeDir || h.ModTime.Before(s.copied) || fetched(h.Name) || strings.HasSuffix(h.Name, ".lock") {
 				return nil
 			}
-			return s.file(h, content, known)
+			return s.file(h, content)
 		})
 		if err != nil {
 			return err
@@ -132,19 +134,19 @@ func (s *references) each(ctx context.Context, name string, f func(h *tar.Header
 }
 
 // file looks at a file that changed after the copy.
-func (s *references) file(h *tar.Header, content io.Reader, known map[string]bool) error {
+func (s *references) file(h *tar.Header, content io.Reader) error {
 	if h.Typeflag != tar.TypeReg || strings.HasPrefix(h.Name, "reftable/") {
 		return s.unread()
 	}
 	if h.Name == "packed-refs" {
-		return s.packed(content, known)
+		return s.packed(content)
 	}
 	text, err := s.small(content)
 	switch {
 	case err != nil:
 		return err
 	case gitignore.IsCommit(text):
-		return s.commit(text, known)
+		return s.commit(text)
 	}
 	// A repository that keeps its references in tables has refs/heads/.invalid in HEAD.
 	if name, symbolic := strings.CutPrefix(text, "ref:"); !symbolic || strings.Contains(name, "/.") {
@@ -154,7 +156,7 @@ func (s *references) file(h *tar.Header, content io.Reader, known map[string]boo
 }
 
 // packed looks at the references of a file packed-refs.
-func (s *references) packed(content io.Reader, known map[string]bool) error {
+func (s *references) packed(content io.Reader) error {
 	text, err := io.ReadAll(content)
 	if err != nil {
 		return err
@@ -164,7 +166,7 @@ func (s *references) packed(content io.Reader, known map[string]bool) error {
 		if !gitignore.IsCommit(commit) || fetched(name) {
 			continue
 		}
-		if err := s.commit(commit, known); err != nil {
+		if err := s.commit(commit); err != nil {
 			return err
 		}
 	}
@@ -176,8 +178,8 @@ func fetched(name string) bool {
 	return strings.HasPrefix(name, "refs/remotes/") || strings.HasPrefix(name, "refs/prefetch/")
 }
 
-func (s *references) commit(commit string, known map[string]bool) error {
-	if known[commit] {
+func (s *references) commit(commit string) error {
+	if s.home[commit] {
 		return nil
 	}
 	s.work = fmt.Sprintf("commits (up to %.12s)", commit)

@@ -33,9 +33,9 @@ var errUnbrought = errors.New("there is work that was not brought home")
 // a branch; empty is none, also if no workspace was copied in. open is nil if the sandbox runs,
 // and otherwise an Archive. Of the changed files it looks for the first only. It does not look
 // into the folder: no file counts that went to a branch which has moved, as the client said
-// (bases.Base.Unmoved), and commits of references that changed
-// after the copy are work unless they are what was copied in or was brought home last. References
-// that it cannot read, and all commits of nested repositories, are work too if they changed. So are
+// (bases.Base.Unmoved), and what references name that changed after the copy is work unless
+// references named it when it was copied, or all up to it was brought home. References
+// that it cannot read are work too if they changed. So are
 // conflicts in the folder that no client has found resolved.
 func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
@@ -87,19 +87,19 @@ func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Ba
 		return "", err
 	}
 	refs := &references{
-		review: r, sandboxID: sandboxID, open: open, left: maxReferences, seen: make(map[string]bool),
+		review: r, sandboxID: sandboxID, open: open, left: maxReferences, seen: make(map[string]bool), home: make(map[string]bool),
 		copied: time.Unix(0, base.GetCopiedAt()).Truncate(time.Second), // the engine's archives have whole seconds
 	}
-	known := map[string]bool{base.GetHead(): true}
+	for _, commit := range append(base.GetHome(), base.GetHead()) {
+		refs.home[commit] = true
+	}
 	if len(base.GetExcludePatterns()) == 0 { // else files of the commit may not have come
-		known[base.GetBrought()] = true
+		refs.home[base.GetBrought()] = true
 	}
 	for _, dir := range repositories {
-		err = refs.of(ctx, path.Join(base.GetTarget(), dir), known)
-		if err != nil {
+		if err = refs.of(ctx, path.Join(base.GetTarget(), dir)); err != nil {
 			break
 		}
-		known = nil // of nested repositories nothing comes home
 	}
 	if err == nil && len(repositories) > maxRepositories { // there may be more
 		err = refs.unread()

@@ -19,11 +19,15 @@ import (
 )
 
 // TestUnbroughtWorkIsFilesAndNewCommits: of references only those count that changed after the
-// copy and name neither what was copied in nor what was brought home.
+// copy and name neither what some named when they were copied nor what was brought home.
 func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
-	const head, other, made = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222", "3333333333333333333333333333333333333333"
+	const (
+		head, other, made = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222", "3333333333333333333333333333333333333333"
+		tag, nested       = "4444444444444444444444444444444444444444", "5555555555555555555555555555555555555555"
+	)
 	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
-	before := map[string]string{"file": "old", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": head + "\n", ".git/refs/heads/other": other + "\n"}
+	before := map[string]string{"file": "old", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": head + "\n", ".git/refs/heads/other": other + "\n",
+		".git/packed-refs": tag + " refs/tags/v1\n^" + made + "\n", "own/.git/refs/heads/main": nested + "\n"}
 	for name, content := range before {
 		name = filepath.Join(source, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -49,10 +53,12 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 		{"a detached commit", map[string]string{".git/HEAD": made}, "commits (up to 333333333333)"},
 		{"a stash", map[string]string{".git/refs/stash": made}, "commits (up to 333333333333)"},
 		{"a packed commit", map[string]string{".git/packed-refs": "# pack-refs\n" + head + " refs/heads/main\n" + made + " refs/heads/b\n"}, "commits (up to 333333333333)"},
+		{"what was copied in, packed anew", map[string]string{".git/packed-refs": "# pack-refs\n" + other + " refs/heads/other\n" + tag + " refs/tags/v1\n^" + made + "\n" + head + " refs/heads/main\n"}, ""},
+		{"what was copied in of a nested repository, packed anew", map[string]string{"own/.git": "/", "own/.git/packed-refs": nested + " refs/heads/main"}, ""},
 		{"a branch at what was copied in", map[string]string{".git/refs/heads/new": head}, ""},
 		{"what was fetched", map[string]string{".git/refs/remotes/origin/main": made, ".git/packed-refs": made + " refs/remotes/origin/x\n"}, ""},
 		{"a nested repository", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib"}, ""},
-		{"a commit of a nested repository", map[string]string{"lib/.git": "/", "lib/.git/refs/tags/v1": head}, "commits (up to 111111111111)"},
+		{"a commit of a nested repository", map[string]string{"lib/.git": "/", "lib/.git/refs/tags/v1": made}, "commits (up to 333333333333)"},
 		{"a commit of a submodule", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib\n", ".git/modules/lib/HEAD": made}, "commits (up to 333333333333)"},
 		{"a detached commit of a work tree", map[string]string{"lib/.git": "gitdir: /workspace/.git/worktrees/lib", ".git/worktrees/lib/commondir": "../..", ".git/worktrees/lib/HEAD": made}, "commits (up to 333333333333)"},
 		{"references of a work tree", map[string]string{"lib/.git": "gitdir: /else/lib", "/else/lib/commondir": "../shared", "/else/shared/packed-refs": made + " refs/tags/v1"}, "commits (up to 333333333333)"},
@@ -109,7 +115,7 @@ func TestAllCommitsAreWorkIfNoneWasCopied(t *testing.T) {
 
 // TestWhatWasBroughtIsNoProofIfFilesDidNotCome: a commit may have files that the copy left out.
 func TestWhatWasBroughtIsNoProofIfFilesDidNotCome(t *testing.T) {
-	const made = "3333333333333333333333333333333333333333"
+	const made, later = "3333333333333333333333333333333333333333", "4444444444444444444444444444444444444444"
 	for want, excludes := range map[string][]string{"": nil, "commits (up to 333333333333)": {"*.bin"}} {
 		install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
 		record(t, source, install.GuestBase("s"), excludes...)
@@ -120,10 +126,11 @@ func TestWhatWasBroughtIsNoProofIfFilesDidNotCome(t *testing.T) {
 		}
 		a.By("branch", made, nil)
 		a.Brought(made)
+		a.Brought(later)
 		if err := a.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, map[string]string{".git/HEAD": made}))
+		work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, map[string]string{".git/HEAD": made, ".git/refs/heads/b": later}))
 		if err != nil || work != want {
 			t.Errorf("without %q: %q, %v; want %q", excludes, work, err, want)
 		}

@@ -54,7 +54,11 @@ type WorkspaceBase struct {
 	BroughtBy string `protobuf:"bytes,12,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
 	// Of the commits by which work went to branches, those to which a branch has moved, as clients
 	// say: a client may have been killed before.
-	Moved         []string `protobuf:"bytes,13,rep,name=moved,proto3" json:"moved,omitempty"`
+	Moved []string `protobuf:"bytes,13,rep,name=moved,proto3" json:"moved,omitempty"`
+	// What references of git of the folder's repositories, also of nested ones, named when they were
+	// copied, and commits up to which work was brought as a whole: none of it is work. Not complete if
+	// there is very much of it.
+	Home          []string `protobuf:"bytes,14,rep,name=home,proto3" json:"home,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +180,13 @@ func (x *WorkspaceBase) GetBroughtBy() string {
 func (x *WorkspaceBase) GetMoved() []string {
 	if x != nil {
 		return x.Moved
+	}
+	return nil
+}
+
+func (x *WorkspaceBase) GetHome() []string {
+	if x != nil {
+		return x.Home
 	}
 	return nil
 }
@@ -366,7 +377,7 @@ var File_store_v1_base_proto protoreflect.FileDescriptor
 
 const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
-	"\x13store/v1/base.proto\x12\bstore.v1\"\xb5\x03\n" +
+	"\x13store/v1/base.proto\x12\bstore.v1\"\xc9\x03\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -382,7 +393,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\abrought\x18\v \x01(\tR\abrought\x12\x1d\n" +
 	"\n" +
 	"brought_by\x18\f \x01(\tR\tbroughtBy\x12\x14\n" +
-	"\x05moved\x18\r \x03(\tR\x05moved\"\xec\x01\n" +
+	"\x05moved\x18\r \x03(\tR\x05moved\x12\x12\n" +
+	"\x04home\x18\x0e \x03(\tR\x04home\"\xec\x01\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
