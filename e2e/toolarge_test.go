@@ -90,7 +90,8 @@ func TestANameThatGitRefusesIsNamedAndLeftOut(t *testing.T) {
 	if !strings.Contains(r.Stdout, "!! U s/GIT~1  (conflict: some file systems take its name for .git, so it is left out)") {
 		t.Errorf("sync said %s%s", r.Stdout, r.Stderr)
 	}
-	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "would lose 3 changed files (.git /x, git~1/made, s/GIT~1)") {
+	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "would lose 3 changed files (.git /x, git~1/made, s/GIT~1)") ||
+		!strings.Contains(r.Stderr, " It says how files come whose names git refuses.") || strings.Contains(r.Stderr, "too large") {
 		t.Errorf("rm said %s", r.Stderr)
 	}
 }

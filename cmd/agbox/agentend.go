@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -141,8 +142,9 @@ it asks on a terminal and refuses elsewhere, unless -f is given.`,
 // spareWork asks about what would be lost with the sandboxes that were made for an agent that has
 // ended and, with tree, for its descendants.
 func (a *app) spareWork(ctx context.Context, c *client.Client, g *agboxv1.Agent, tree bool) error {
-	all := []*agboxv1.Agent{g}
+	all, force := []*agboxv1.Agent{g}, "agbox agent rm -f "+cmp.Or(g.GetName(), g.GetAgentId())
 	if tree {
+		force += " --cascade"
 		var err error
 		if all, err = c.AgentTree(ctx, g.GetAgentId()); err != nil {
 			return err
@@ -158,7 +160,7 @@ func (a *app) spareWork(ctx context.Context, c *client.Client, g *agboxv1.Agent,
 			lost, err = losses(ctx, c, out.GetSandbox())
 		}
 		if err == nil && !lost.none() {
-			err = a.mayLose(ctx, out.GetSandbox(), lost)
+			err = a.mayLose(ctx, out.GetSandbox(), lost, force)
 		}
 		if err != nil && !errors.Is(err, client.ErrNotFound) {
 			return err

@@ -68,7 +68,7 @@ func (a *app) choose(kind agboxv1.RefKind, text string, out *agboxv1.ResolveResp
 	watched := a.terminal() != nil && a.width() > 0
 	r, err := client.Only(kind, text, out)
 	if err != nil && !watched && !slices.ContainsFunc(out.GetReferents(), func(r *agboxv1.Referent) bool { return r.GetMatch() != agboxv1.RefMatch_REF_MATCH_PREFIX }) {
-		err = beginning{err}
+		err = beginning{err, text}
 	}
 	if err != nil || to == reads || whole(r) {
 		return r.GetId(), err
@@ -81,7 +81,7 @@ func (a *app) choose(kind agboxv1.RefKind, text string, out *agboxv1.ResolveResp
 		err = &client.Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(), Message: fmt.Sprintf(
 			"%s. Without a terminal, a command that changes something takes only a whole id or a name: give %s.", is, r.GetId())}
 		if r.GetMatch() == agboxv1.RefMatch_REF_MATCH_PREFIX {
-			err = beginning{err}
+			err = beginning{err, text}
 		}
 		return "", err
 	}
@@ -90,7 +90,10 @@ func (a *app) choose(kind agboxv1.RefKind, text string, out *agboxv1.ResolveResp
 }
 
 // beginning is the error for a text that is no id and no name, and only begins ids.
-type beginning struct{ error }
+type beginning struct {
+	error
+	text string
+}
 
 func (b beginning) Unwrap() error { return b.error }
 

@@ -35,6 +35,10 @@ func TestAScriptThatChangesSomethingGivesAWholeIDOrAName(t *testing.T) {
 			t.Errorf("%v: code %d, %q, %q", args, code, out, errs)
 		}
 	}
+	_, _, errs := agbox(t, socket, "rm", "-f", "job-1", "job-2")
+	if strings.Count(errs, "Nothing was removed for job-") != 2 || !strings.Contains(errs, "give job-20. Nothing was removed for job-2.\n") {
+		t.Errorf("rm -f of two: %q", errs)
+	}
 	if code, out, _ := agbox(t, socket, "rm", "job-1"); code == 0 || out != "" {
 		t.Errorf("rm without -f: code %d, %q", code, out)
 	}

@@ -92,8 +92,8 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			ch.said = func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
 		}
 		ch.ignore = func(err error) bool {
-			if errors.As(err, new(beginning)) { // what was named does not exist
-				a.say("%s Nothing was removed.", err)
+			if b := new(beginning); errors.As(err, b) { // what was named does not exist
+				a.say("%s Nothing was removed for %s.", err, printable(b.text))
 				return true
 			}
 			return errors.Is(err, client.ErrNotFound)

@@ -37,8 +37,8 @@ type loss struct {
 	marked string
 	// nested are the repositories below the top of the workspace that have commits or a stash.
 	nested []string
-	// large is set if some are too large for "agbox apply".
-	large bool
+	// large is set if some are too large for "agbox apply", and refused if git refuses the names of some.
+	large, refused bool
 	// commands is part of a sentence about running commands besides the main command.
 	commands string
 }
@@ -96,8 +96,13 @@ func (l loss) advice(sandbox string) string {
 	if l.stash != "" {
 		s = append(s, fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`.", sandbox))
 	}
-	if l.large {
+	switch {
+	case l.large && l.refused:
+		s = append(s, "It says how files come that are too large, or whose names git refuses.")
+	case l.large:
 		s = append(s, "It says how files come that are too large.")
+	case l.refused:
+		s = append(s, "It says how files come whose names git refuses.")
 	}
 	if l.marked != "" {
 		s = append(s, fmt.Sprintf("`agbox apply %s --abort` puts the files back as they were.", sandbox))
@@ -164,7 +169,10 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		return hiddenWork(look, err), nil
 	}
 	defer w.Close()
-	l.large = len(w.Large) > 0
+	for _, change := range w.Large {
+		refused := client.RefusedName(change.Path)
+		l.large, l.refused = l.large || !refused, l.refused || refused
+	}
 	if all := append(w.Changes, w.Large...); len(all) > 0 {
 		names := make([]string, len(all))
 		for i, change := range all {
@@ -264,7 +272,7 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs 
 		return err
 	}
 	if !lost.none() {
-		if err := a.mayLose(ctx, h, lost); err != nil {
+		if err := a.mayLose(ctx, h, lost, "agbox rm -f "+cmp.Or(h.GetName(), id)); err != nil {
 			return err
 		}
 	}
@@ -276,11 +284,12 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs 
 	return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{SpareAgents: true, RemoveLogs: !keepLogs})
 }
 
-func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss) error {
+// mayLose asks about what the removal of a sandbox would lose. force is the command that does not ask.
+func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss, force string) error {
 	name := cmp.Or(h.GetName(), h.GetSandboxId())
 	text := lost.ofRemoving(name)
 	if a.terminal() == nil {
-		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `agbox rm -f %s` removes it anyway.", name)}
+		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `%s` removes it anyway.", force)}
 	}
 	a.say("%s", text)
 	yes, err := a.confirm(ctx, "Remove it anyway?")
