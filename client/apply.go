@@ -76,8 +76,8 @@ type AppliedWork struct {
 	Changed bool
 	Commit  string
 	// Outside are the changed files that are on no branch, because git ignores or does not
-	// track them.
-	Outside []string
+	// track them, and Refused are on none because git refuses their names, for links or at all.
+	Outside, Refused []string
 	// Submodules are the changed files that are on no branch, because they are inside submodules.
 	Submodules []string
 	// NoBranch is set if Branch does not exist and was not made, because all work is on none.

@@ -82,7 +82,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
 		Note: func(out edits.Committed) error {
 			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
-				return slices.Contains(out.Outside, f.Path) || slices.Contains(out.Submodules, f.Path)
+				return slices.Contains(out.Left(), f.Path)
 			})
 			if len(files) == 0 {
 				return nil
@@ -92,9 +92,9 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 			}, files)
 		},
 	})
-	done.Outcomes, done.Commit, done.Outside, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Submodules
+	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
 	done.has = out.Has
-	done.NoBranch = !b.o.Check && err == nil && len(out.Outside)+len(out.Submodules) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
+	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
 }

@@ -378,12 +378,12 @@ func TestFilesWhoseNamesGitRefusesAreNamed(t *testing.T) {
 	in := newInstall(t)
 	root := in.repository(t, map[string]string{"a": "1\n"})
 	in.Create(t, "demo", harness.ImageUser, "--workspace", root)
-	in.inside(t, "demo", `cd /workspace; echo 2 > a; ln -s a .gitmodules; echo x > .git:s`)
+	in.inside(t, "demo", `cd /workspace; echo 2 > a; ln -s a .gitmodules`)
 	in.Agbox(t, "apply", "demo", "--branch", "fix", "--yes-executable").Want(t, 0).WantOutput(t, "M a\n",
-		"agbox: With --yes-executable come: A .git:s (git), A .gitmodules (git).\nagbox: Not on the branch, because git does not track them: .git:s, .gitmodules. `agbox apply demo` without --branch brings them.\nagbox: Branch fix has the work as commit "+gitIn(t, root, "rev-parse", "--short=12", "fix")[:12]+".\n")
-	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, ".git:s\n.gitmodules\n", "")
+		"agbox: With --yes-executable come: A .gitmodules (git).\nagbox: Not on the branch, because git refuses such names: .gitmodules. `agbox apply demo` without --branch brings them.\nagbox: Branch fix has the work as commit "+gitIn(t, root, "rev-parse", "--short=12", "fix")[:12]+".\n")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, ".gitmodules\n", "")
 	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "",
-		"agbox: .git:s: not in the patch: git refuses such a name. `agbox apply demo` brings the file.\nagbox: .gitmodules: not in the patch: git refuses such a name. `agbox apply demo` brings the file.\n")
+		"agbox: .gitmodules: not in the patch: git refuses such a name. `agbox apply demo` brings the file.\n")
 	in.Agbox(t, "rm", "demo").Want(t, 4)
 	in.Agbox(t, "apply", "demo", "--yes-executable").Want(t, 0)
 	in.Must(t, "rm", "demo")

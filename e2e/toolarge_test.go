@@ -61,17 +61,17 @@ func TestANameThatGitRefusesIsNamedAndLeftOut(t *testing.T) {
 	}
 	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
 	in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "", "")
-	in.inside(t, "demo", "cd /workspace; echo 2 >a; mkdir s '.git '; echo v >s/GIT~1; echo v >git~1/made; echo v >'.git /x'; echo v >.git/config")
+	in.inside(t, "demo", "cd /workspace; echo 2 >a; mkdir s '.git '; echo v >s/GIT~1; echo v >git~1/made; echo v >'.git /x'; echo v >.git:s; echo v >.git/config")
 	named := func(r harness.Result) {
 		t.Helper()
-		for _, name := range []string{"s/GIT~1", "git~1/made", ".git /x"} {
+		for _, name := range []string{"s/GIT~1", "git~1/made", ".git /x", ".git:s"} {
 			if !strings.Contains(r.Stderr, name+": left out: some file systems take its name for .git, and git refuses it.") {
 				t.Errorf("%v said %s%s", r.Args, r.Stdout, r.Stderr)
 			}
 		}
 	}
 	for _, when := range []string{"running", "stopped"} {
-		in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, ".git /x\na\ngit~1/made\ns/GIT~1\n", "")
+		in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, ".git /x\n.git:s\na\ngit~1/made\ns/GIT~1\n", "")
 		named(in.Agbox(t, "diff", "demo").Want(t, 0))
 		if when == "running" {
 			in.Must(t, "stop", "demo")
@@ -81,7 +81,7 @@ func TestANameThatGitRefusesIsNamedAndLeftOut(t *testing.T) {
 	named(in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 1))
 	named(in.Agbox(t, "apply", "demo").Want(t, 1))
 	wantFile(t, filepath.Join(dir, "a"), "2\n")
-	for _, name := range []string{"s", ".git ", "git~1/made"} {
+	for _, name := range []string{"s", ".git ", ".git:s", "git~1/made"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			t.Errorf("the folder has %s", name)
 		}
@@ -90,7 +90,7 @@ func TestANameThatGitRefusesIsNamedAndLeftOut(t *testing.T) {
 	if !strings.Contains(r.Stdout, "!! U s/GIT~1  (conflict: some file systems take its name for .git, so it is left out)") {
 		t.Errorf("sync said %s%s", r.Stdout, r.Stderr)
 	}
-	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "would lose 3 changed files (.git /x, git~1/made, s/GIT~1)") ||
+	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "would lose 4 changed files (.git /x, .git:s, git~1/made, s/GIT~1)") ||
 		!strings.Contains(r.Stderr, " It says how files come whose names git refuses.") || strings.Contains(r.Stderr, "too large") {
 		t.Errorf("rm said %s", r.Stderr)
 	}

@@ -44,9 +44,9 @@ type BranchOptions struct {
 // Committed is the result of Commit.
 type Committed struct {
 	Outcomes []Outcome
-	// Outside are changed files that git does not track, or whose names it refuses: they are on
-	// no branch.
-	Outside []string
+	// Outside are changed files that git does not track, and Refused those whose names it refuses:
+	// they are on no branch.
+	Outside, Refused []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
@@ -62,6 +62,9 @@ type Committed struct {
 	// not in the repository any more.
 	Rewritten bool
 }
+
+// Left are the changed files that are on no branch.
+func (c Committed) Left() []string { return slices.Concat(c.Outside, c.Refused, c.Submodules) }
 
 // Commit merges changes into the tree of a branch and commits the result. It touches neither
 // the work tree nor the index. If there are conflicts it changes nothing. A kill leaves the
@@ -197,16 +200,12 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 		return nil, err
 	}
 	changes, out.Submodules = b.inSubmodules(changes)
-	changes, refused, err := b.withoutRefused(changes, o.History)
-	if err != nil {
+	if changes, out.Refused, err = b.withoutRefused(changes, o.History); err != nil {
 		return nil, err
 	}
-	changes, outside, err := b.outside(changes)
-	if err != nil {
+	if changes, out.Outside, err = b.outside(changes); err != nil {
 		return nil, err
 	}
-	out.Outside = append(outside, refused...)
-	slices.Sort(out.Outside)
 	if changes, err = b.convert(changes); err != nil {
 		return nil, err
 	}

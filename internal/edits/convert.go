@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/gitignore"
 )
 
 // FilterError is the error for files that need filters of git which only the settings of the
@@ -84,49 +86,44 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 // withoutRefused splits changes: of refused, no tree can have the version of the workspace.
 func (b *branch) withoutRefused(changes []Change, h *History) (rest []Change, refused []string, err error) {
 	bad, err := b.own.refused(changes, after, strings.Repeat("1", len(b.noObject())))
-	for _, c := range changes {
-		if !bad[c.Path] {
-			rest = append(rest, c)
-			continue
-		}
-		refused = append(refused, c.Path)
-		if c.From != "" {
-			gone, _ := c.halves()
-			rest = append(rest, gone)
-		}
-		if h != nil {
-			if h.Apart == nil {
-				h.Apart = make(map[string]bool)
-			}
-			h.Apart[c.Path] = true
-		}
+	if err != nil {
+		return nil, nil, err
 	}
-	Sort(rest)
-	return rest, refused, err
+	rest, refused = leave(changes, h, func(name string) bool { return bad[name] || gitignore.Inside(name) })
+	return rest, refused, nil
 }
 
-// inSubmodules splits changes: of those inside submodules the branch has only a commit.
-func (b *branch) inSubmodules(changes []Change) (rest []Change, inside []string) {
-	within := func(name string) bool {
-		return slices.ContainsFunc(above(name), func(dir string) bool { return b.entries[dir].mode == "160000" })
-	}
+// leave splits changes: of left, the version of the workspace comes to no branch.
+func leave(changes []Change, h *History, is func(name string) bool) (rest []Change, left []string) {
 	for _, c := range changes {
 		some := []Change{c}
-		if c.From != "" && (within(c.From) || within(c.Path)) {
+		if c.From != "" && (is(c.From) || is(c.Path)) {
 			gone, added := c.halves()
 			some = []Change{gone, added}
 		}
 		for _, c := range some {
-			if within(c.Path) {
-				inside = append(inside, c.Path)
-			} else {
+			if !is(c.Path) {
 				rest = append(rest, c)
+				continue
+			}
+			if left = append(left, c.Path); h != nil {
+				if h.Apart == nil {
+					h.Apart = make(map[string]bool)
+				}
+				h.Apart[c.Path] = true
 			}
 		}
 	}
 	Sort(rest)
-	slices.Sort(inside)
-	return rest, inside
+	slices.Sort(left)
+	return rest, left
+}
+
+// inSubmodules splits changes: of those inside submodules the branch has only a commit.
+func (b *branch) inSubmodules(changes []Change) (rest []Change, inside []string) {
+	return leave(changes, nil, func(name string) bool {
+		return slices.ContainsFunc(above(name), func(dir string) bool { return b.entries[dir].mode == "160000" })
+	})
 }
 
 // ignored returns the paths, old and new, that the target ignores.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/gitignore"
 )
 
 // ErrNoGit is the error if git is needed and this machine has none.
@@ -223,16 +225,23 @@ func status(err error) int {
 	return 0
 }
 
-// refused returns the paths of one side of changes that git takes into no tree, such as ".git " or
-// a link .gitmodules: it leaves them out, and is content. object is the name of any object.
+// refused returns the paths of one side of changes that git takes into no tree: it leaves them out,
+// and is content. It refuses names, and links of some more, such as .gitmodules: only git knows
+// these. object is the name of any object.
 func (g *git) refused(changes []Change, of side, object string) (map[string]bool, error) {
 	refused := make(map[string]bool)
 	var list strings.Builder
 	for i := range changes {
-		if name, f, _ := of(&changes[i]); f != nil && usable(name) {
-			fmt.Fprintf(&list, "%s %s 0\t%s\x00", f.Mode(), object, name)
-			refused[name] = true
+		name, f, _ := of(&changes[i])
+		if f == nil || !f.Link && !gitignore.Inside(name) {
+			continue
 		}
+		if refused[name] = true; f.Link && usable(name) {
+			fmt.Fprintf(&list, "%s %s 0\t%s\x00", f.Mode(), object, name)
+		}
+	}
+	if list.Len() == 0 {
+		return refused, nil
 	}
 	index := filepath.Join(g.dir, "refused.index")
 	if err := os.RemoveAll(index); err != nil {

@@ -35,10 +35,10 @@ func TestFilesWhoseNamesGitRefusesAreOnNoBranch(t *testing.T) {
 			o.History, branch[".gitmodules"] = h, "m\n"
 		}
 		var noted []string
-		o.Note = func(out Committed) error { noted = out.Outside; return nil }
+		o.Note = func(out Committed) error { noted = out.Refused; return nil }
 		out, err := Commit(t.Context(), changes(t, base, theirs), o)
-		if err != nil || !slices.Equal(out.Outside, want) || !slices.Equal(noted, want) {
-			t.Fatalf("%v: outside of git are %q, and noted %q", err, out.Outside, noted)
+		if err != nil || len(out.Outside) > 0 || !slices.Equal(out.Refused, want) || !slices.Equal(noted, want) {
+			t.Fatalf("%v: outside of git are %q, refused %q, and noted %q", err, out.Outside, out.Refused, noted)
 		}
 		for _, one := range out.Outcomes {
 			if slices.Contains(want, one.Path) {

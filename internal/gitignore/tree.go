@@ -23,10 +23,12 @@ const (
 )
 
 // Inside reports whether a path below the top of a tree belongs to the inside of a git
-// repository, in any case of letters, or may do so on some file systems: by the short name, or
-// with dots and spaces at its end. Git refuses such names.
+// repository, in any case of letters, or may do so on some file systems: by the short name, with
+// dots and spaces at its end, as a stream, or with backslashes for slashes. These are the names that
+// git refuses. It also refuses symbolic links such as .gitmodules.
 func Inside(path string) bool {
-	for part := range strings.SplitSeq(path, "/") {
+	for part := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
+		part, _, _ = strings.Cut(part, ":")
 		part = strings.TrimRight(part, ". ")
 		if strings.EqualFold(part, ".git") || strings.EqualFold(part, "git~1") {
 			return true

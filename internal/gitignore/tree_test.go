@@ -1,8 +1,11 @@
 package gitignore
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,6 +52,39 @@ func TestNothingInsideARepositoryIsWork(t *testing.T) {
 	for _, path := range []string{".gitignore", "a.git/x", ".github/x", "git"} {
 		if Inside(path) {
 			t.Errorf("%s is inside", path)
+		}
+	}
+}
+
+// Git takes files of all other names into its index.
+func TestGitRefusesTheNamesThatMayBeInsideARepository(t *testing.T) {
+	var names []string
+	var entries strings.Builder
+	for _, name := range []string{".git", ".Git", "git~1", "GIT~1", ".git~1", "git~2", "git", "xgit~1", ".gitx", "x.git", ".gıt"} {
+		for _, end := range []string{"", ".", " ", ". .", ":", ":s", " .:s:t", "::$INDEX_ALLOCATION", `\`, `\x`, ` .\x`, `:\x`, "x", ". x", "/x", " /x", ":s/x", `\x/y`} {
+			for _, start := range []string{"", "d/", `d\`, "d:", `d\e/`, " ", ":"} {
+				names = append(names, fmt.Sprintf("%d/%s%s%s", len(names), start, name, end))
+				fmt.Fprintf(&entries, "100644 %040d 0\t%s\x00", 1, names[len(names)-1])
+			}
+		}
+	}
+	dir := t.TempDir()
+	git := func(stdin string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...)
+		cmd.Stdin, cmd.Env = strings.NewReader(stdin), append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("git %q: %v", args, err)
+		}
+		return string(out)
+	}
+	git("", "init", "-q")
+	git(entries.String(), "update-index", "-z", "--index-info")
+	takes := strings.Split(git("", "ls-files", "-z"), "\x00")
+	for _, name := range names {
+		if Inside(name) == slices.Contains(takes, name) {
+			t.Errorf("inside is %q: %t, and git disagrees", name, Inside(name))
 		}
 	}
 }
