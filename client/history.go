@@ -26,6 +26,10 @@ const (
 	maxIndex      = 64 << 20
 )
 
+// rewriteIndex writes an index of git that is split, sparse or large as one that gitignore.Tracked
+// reads.
+const rewriteIndex = "git -c core.splitIndex=false -c index.sparse=false update-index --no-split-index --index-version 4"
+
 // errReferences is the error for references that a client does not read.
 var errReferences = &Error{Code: codes.FailedPrecondition, Message: "The references of git in the sandbox are not the files that agbox reads."}
 
@@ -96,7 +100,8 @@ func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]Bra
 }
 
 // leftOut reports whether commits have files that were excluded from the copy, and that the commit
-// that was copied in does not have: they come with commits only, and are in no other work.
+// that was copied in does not have: they come with commits only, and are in no other work. They may
+// have some if the index does not tell.
 func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip string) (bool, error) {
 	if tip == "" || len(w.shared.Excludes) == 0 {
 		return false, nil
@@ -109,10 +114,16 @@ func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip str
 	if isNoFile(err) {
 		return false, nil
 	}
-	tracked, _ := gitignore.Tracked([]byte(index), len(tip)/2)
-	names := slices.DeleteFunc(tracked, func(name string) bool { return !patterns.Excludes(name) })
-	if len(names) == 0 || err != nil {
+	if err != nil {
 		return false, err
+	}
+	tracked, whole := gitignore.Tracked([]byte(index), len(tip)/2)
+	if !whole {
+		return true, nil
+	}
+	names := slices.DeleteFunc(tracked, func(name string) bool { return !patterns.Excludes(name) })
+	if len(names) == 0 {
+		return false, nil
 	}
 	copied, err := within(ctx, func() (map[string]bool, error) { return edits.FilesOf(ctx, w.Source, w.head) })
 	if err != nil {
@@ -209,7 +220,8 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 	}
 	if err != nil {
 		return nil, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
-			"The index of git in the sandbox cannot be read (%v), so a branch could get files that git does not track there. `agbox apply` without --branch brings the work to the folder.", err)}
+			"The index of git in the sandbox cannot be read (%v), so a branch could get files that git does not track there. In the sandbox, `%s` writes it in a form that can be read. `agbox apply` without --branch brings the work to the folder.",
+			err, rewriteIndex)}
 	}
 	all := maps.Clone(w.shared.Files)
 	for _, change := range slices.Concat(w.Changes, w.Large) {

@@ -135,13 +135,7 @@ func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 				if one.err != nil {
 					return one.err
 				}
-				var raw bytes.Buffer
-				archive := tar.NewWriter(&raw)
-				err := archive.WriteHeader(&tar.Header{Name: "f", Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(one.index))})
-				if err == nil {
-					_, err = archive.Write(one.index)
-				}
-				return errors.Join(err, archive.Close(), out.Send(&agboxv1.CopyOutResponse{Data: raw.Bytes()}))
+				return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, string(one.index))})
 			}})
 			w := &Work{Target: "/workspace", head: head, shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "stopped": {}, "loose": {}, "gone": {}, "large": {}}}}
 			w.Changes = []WorkChange{{Path: "changed", Before: &edits.File{}, After: &edits.File{Size: 1}}, {Path: "gone", Before: &edits.File{}}, {Path: "fresh", After: &edits.File{}}}
@@ -156,4 +150,40 @@ func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Commits that were brought with all other work may have files that were left out of the copy.
+func TestAnIndexThatDoesNotTellLeavesFilesOut(t *testing.T) {
+	const tip = "1111111111111111111111111111111111111111"
+	for _, one := range []struct {
+		what, index string
+		want        bool
+	}{
+		{"a whole one", "DIRC\x00\x00\x00\x02\x00\x00\x00\x00", false},
+		{"a split one", "DIRC\x00\x00\x00\x02\x00\x00\x00\x00link", true},
+		{"a damaged one", "DIRC", true},
+	} {
+		c, _ := serveFiles(t, &fileScript{stat: isFile, out: func(_ *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, one.index)})
+		}})
+		w := &Work{Target: "/workspace", head: tip, shared: edits.Shared{Excludes: []string{"*.o"}}}
+		if left, err := c.leftOut(t.Context(), "s", w, tip); left != one.want || err != nil {
+			t.Errorf("%s: %t, %v", one.what, left, err)
+		}
+	}
+}
+
+// archiveOf is an archive of one file.
+func archiveOf(t *testing.T, text string) []byte {
+	t.Helper()
+	var raw bytes.Buffer
+	archive := tar.NewWriter(&raw)
+	err := archive.WriteHeader(&tar.Header{Name: "f", Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(text))})
+	if err == nil {
+		_, err = archive.Write([]byte(text))
+	}
+	if err := errors.Join(err, archive.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return raw.Bytes()
 }

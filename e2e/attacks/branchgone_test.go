@@ -95,6 +95,33 @@ func TestWhatASandboxAddsToGitIsOnItsBranch(t *testing.T) {
 		"agbox: Not on the branch, because git does not track them: other. `agbox apply demo` without --branch brings them.\nagbox: No branch was made: nothing of the work can be on it.\n")
 }
 
+// What git has stopped tracking may not come to a branch: the message says how the index can be read.
+func TestAnIndexThatCannotBeReadIsWrittenAnew(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"in/a": "1\n", "out/b": "1\n", "secret": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 > in/a; echo 2 > secret; git rm -q --cached secret")
+	for _, kind := range []struct{ name, script string }{
+		{"split", "git config core.splitIndex true; echo > new; git add new"},
+	} {
+		inside(t, in, "demo", "cd /workspace; "+kind.script)
+		r := in.Agbox(t, "apply", "demo", "--branch", kind.name)
+		if r.Code == 0 {
+			t.Fatalf("%s: the branch was made: %s", kind.name, r.Stdout)
+		}
+		_, rest, _ := strings.Cut(r.Stderr, "In the sandbox, `")
+		remedy, _, says := strings.Cut(rest, "` writes it in a form that can be read.")
+		if !says {
+			t.Fatalf("%s: apply said %s", kind.name, r.Stderr)
+		}
+		inside(t, in, "demo", "cd /workspace; "+remedy)
+		in.Agbox(t, "apply", "demo", "--branch", kind.name).Want(t, 0)
+		harness.WantSame(t, kind.name, git(t, root, "show", kind.name+":in/a", kind.name+":secret"), "2\n1")
+		inside(t, in, "demo", "echo 3 > /workspace/secret")
+	}
+}
+
 func TestABranchNeedsAFirstCommit(t *testing.T) {
 	t.Parallel()
 	Row(t, 133, "a repository without a commit")
