@@ -78,6 +78,9 @@ type AppliedWork struct {
 	// Outside are the changed files that are on no branch, because git ignores or does not
 	// track them, and Refused are on none because git refuses their names, for links or at all.
 	Outside, Refused []string
+	// Unfit are the changed files that are on no branch, because they do not have the encoding that
+	// attributes of git say.
+	Unfit []string
 	// Submodules are the changed files that are on no branch, because they are inside submodules.
 	Submodules []string
 	// NoBranch is set if Branch does not exist and was not made, because all work is on none.

@@ -213,7 +213,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Refused)+len(done.Submodules)+len(done.Commits)+len(done.Large) == 0 && !left:
+	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Refused)+len(done.Unfit)+len(done.Submodules)+len(done.Commits)+len(done.Large) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
@@ -231,6 +231,9 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 	}
 	if len(done.Refused) > 0 {
 		a.say("Not on the branch, because git refuses such names: %s. `agbox apply %s` without --branch brings them.", outsides(done.Refused), sandbox)
+	}
+	if len(done.Unfit) > 0 {
+		a.say("Not on the branch, because they do not have the encoding that attributes of git say (working-tree-encoding): %s. `agbox apply %s` without --branch brings them.", outsides(done.Unfit), sandbox)
 	}
 	if len(done.Submodules) > 0 {
 		var names []string

@@ -36,7 +36,7 @@ func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored 
 	same := slices.DeleteFunc(slices.Clone(paths), func(name string) bool { return before[name] != after[name] })
 	anew, err := b.stored(&fresh, listed(same))
 	if status(err) > 0 {
-		anew, err = b.storedApart(&fresh, same)
+		anew, _, err = b.storedApart(&fresh, same)
 	}
 	for _, name := range same {
 		if anew[name] != "" {

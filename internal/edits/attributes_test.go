@@ -2,6 +2,7 @@ package edits
 
 import (
 	"maps"
+	"slices"
 	"testing"
 )
 
@@ -52,6 +53,38 @@ func TestFilesThatNewAttributesDoNotFitAreStoredByTheOldOnes(t *testing.T) {
 	want := maps.Clone(theirs)
 	want["new.txt"] = "a\nc\n"
 	wantTree(t, "the branch", g.files("fix"), want)
+}
+
+// Files that do not have the encoding that is committed for them are left out by name. Git can add
+// none of them.
+func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
+	for _, commits := range []bool{false, true} {
+		stored := tree{"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n", "d.md": "d\n", "old.txt": "moved\n"}
+		g := repo(t, stored)
+		tree{".gitattributes": "*.txt working-tree-encoding=UTF-16\n"}.write(t, g.dir)
+		g.must("", "add", ".gitattributes")
+		g.must("", "commit", "-q", "-m", "encoding")
+		base := tree{".gitattributes": "*.txt working-tree-encoding=UTF-16\n", "a.txt": utf16("a\n"), "b.txt": "b\n", "c.txt": utf16("c\n"), "d.md": "d\n", "old.txt": "moved\n"}
+		copied, in := g.head(), g.inside()
+		if commits {
+			tree{"d.md": "1\n"}.write(t, in.dir)
+			in.must("", "commit", "-q", "-m", "one", "d.md")
+		}
+		theirs := maps.Clone(base)
+		theirs["a.txt"], theirs["b.txt"], theirs["c.txt"], theirs["d.md"], theirs["new.txt"] = utf16("2\n"), "2\n", utf16("3\n"), "4\n", "5\n"
+		delete(theirs, "old.txt")
+		theirs["name.txt"] = "moved\n"
+		o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox"}
+		if commits {
+			o.History = in.history(copied, base)
+			o.History.Copy = o.History.Base
+		}
+		out, err := Commit(t.Context(), changes(t, base, theirs), o)
+		if want := []string{"b.txt", "name.txt", "new.txt"}; err != nil || !slices.Equal(out.Unfit, want) || !slices.Equal(out.Left(), want) {
+			t.Fatalf("%v: %q are left out of %+v", err, out.Unfit, out)
+		}
+		wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": base[".gitattributes"], "a.txt": "2\n", "b.txt": "b\n", "c.txt": "3\n", "d.md": "4\n"})
+	}
 }
 
 // The same attributes may have been committed otherwise before.

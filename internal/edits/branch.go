@@ -47,6 +47,9 @@ type Committed struct {
 	// Outside are changed files that git does not track, and Refused those whose names it refuses:
 	// they are on no branch.
 	Outside, Refused []string
+	// Unfit are changed files that do not have the encoding that attributes say, so that git cannot
+	// store them: they are on no branch.
+	Unfit []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
@@ -64,7 +67,7 @@ type Committed struct {
 }
 
 // Left are the changed files that are on no branch.
-func (c Committed) Left() []string { return slices.Concat(c.Outside, c.Refused, c.Submodules) }
+func (c Committed) Left() []string { return slices.Concat(c.Outside, c.Refused, c.Unfit, c.Submodules) }
 
 // Commit merges changes into the tree of a branch and commits the result. It touches neither
 // the work tree nor the index. If there are conflicts it changes nothing. A kill leaves the
@@ -209,6 +212,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	if changes, err = b.convert(changes); err != nil {
 		return nil, err
 	}
+	changes, out.Unfit = leave(changes, o.History, func(name string) bool { return b.unfit[name] })
 	history, changes, err := b.modesOfGit(o.History, changes)
 	if err != nil {
 		return nil, err
@@ -251,6 +255,8 @@ type branch struct {
 	// stopped are the files that git has stopped tracking in the sandbox, and that it still has.
 	// came are those of them that commits change, and that the branch has as they were brought.
 	stopped, came map[string]bool
+	// unfit are the files whose version of the workspace does not have the encoding of its attributes.
+	unfit map[string]bool
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.

@@ -238,7 +238,6 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	if err := os.Mkdir(with.dir, 0o700); err != nil {
 		return err
 	}
-	var list strings.Builder
 	var placed []int
 	var files, paths []string
 	for i := range changes {
@@ -254,7 +253,6 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			continue
 		}
 		placed, files, paths = append(placed, i), append(files, content), append(paths, b.prefix+name)
-		list.WriteString(b.prefix + name + "\x00")
 		if err := link(content, filepath.Join(with.dir, b.prefix+name)); err != nil {
 			return err
 		}
@@ -262,13 +260,24 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	if err := b.seed(&with, paths); err != nil {
 		return err
 	}
-	stored, err := b.stored(&with, list.String())
+	stored, err := b.stored(&with, listed(paths))
+	var unfit map[string]bool
+	if status(err) > 0 {
+		failed := err
+		if stored, unfit, err = b.storedApart(&with, paths); err == nil && len(stored)+len(unfit) < len(paths) {
+			err = failed // a filter, without which the branch would get what that hides
+		}
+	}
 	if err != nil {
 		return err
 	}
 	if side == "after" {
 		if err := b.storeByNew(&with, changes, paths, stored); err != nil {
 			return err
+		}
+		b.unfit = make(map[string]bool)
+		for name := range unfit {
+			b.unfit[strings.TrimPrefix(name, b.prefix)] = stored[name] == ""
 		}
 	}
 	plain, err := b.own.blobs(files)
@@ -340,13 +349,23 @@ func (b *branch) stored(with *git, list string) (map[string]string, error) {
 	return all, err
 }
 
-// filters returns the filter of each path of a list.
-func (g *git) filters(list string) (map[string]string, error) {
-	out, err := g.run(strings.NewReader(list), "check-attr", "--cached", "-z", "--stdin", "filter")
-	all := make(map[string]string)
+// attributes returns the values of attributes of each path of a list.
+func (g *git) attributes(list string, names ...string) (map[string][]string, error) {
+	out, err := g.run(strings.NewReader(list), append([]string{"check-attr", "--cached", "-z", "--stdin"}, names...)...)
+	all := make(map[string][]string)
 	words := strings.Split(string(out), "\x00")
 	for i := 2; i < len(words); i += 3 {
-		all[words[i-2]] = words[i]
+		all[words[i-2]] = append(all[words[i-2]], words[i])
+	}
+	return all, err
+}
+
+// filters returns the filter of each path of a list.
+func (g *git) filters(list string) (map[string]string, error) {
+	attributes, err := g.attributes(list, "filter")
+	all := make(map[string]string)
+	for name, values := range attributes {
+		all[name] = values[0]
 	}
 	return all, err
 }

@@ -66,7 +66,7 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 	names := slices.Collect(maps.Keys(tips))
 	stored, err := b.stored(&with, listed(names))
 	if status(err) > 0 { // a filter cannot store one
-		stored, err = b.storedApart(&with, names)
+		stored, _, err = b.storedApart(&with, names)
 	}
 	for name, object := range tips {
 		b.anew[name] = stored[name] == object
@@ -74,35 +74,57 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 	return err
 }
 
-// storedApart is stored for each filter and encoding apart. It leaves out the files of those that
-// fail.
-func (b *branch) storedApart(with *git, names []string) (map[string]string, error) {
-	out, err := with.run(strings.NewReader(listed(names)), "check-attr", "--cached", "-z", "--stdin", "filter", "working-tree-encoding")
+// storedApart is stored for each filter and encoding apart. It leaves out the files of filters that
+// fail, and those that do not have the encoding of their attributes: these are unfit.
+func (b *branch) storedApart(with *git, names []string) (all map[string]string, unfit map[string]bool, err error) {
+	attributes, err := with.attributes(listed(names), "working-tree-encoding", "filter")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	by, alike := make(map[string]string), make(map[string][]string)
-	words := strings.Split(string(out), "\x00")
-	for i := 2; i < len(words); i += 3 {
-		by[words[i-2]] += words[i] + "\x00"
-	}
+	alike := make(map[[2]string][]string)
 	for _, name := range names {
-		alike[by[name]] = append(alike[by[name]], name)
+		key := [2]string(attributes[name])
+		alike[key] = append(alike[key], name)
 	}
-	all := make(map[string]string)
-	for _, some := range alike {
+	all, unfit = make(map[string]string), make(map[string]bool)
+	for key, some := range alike {
 		stored, err := b.stored(with, listed(some))
+		if status(err) > 0 && key[0] != "unspecified" {
+			if some, err = with.fitting(some, unfit); err == nil {
+				stored, err = b.stored(with, listed(some))
+			}
+		}
 		if status(err) > 0 {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, name := range some {
 			all[name] = stored[name]
 		}
 	}
-	return all, nil
+	return all, unfit, nil
+}
+
+// fitting returns the files that git can store, and notes the others: it ends at the first one that
+// it cannot.
+func (g *git) fitting(names []string, unfit map[string]bool) (fit []string, err error) {
+	for len(names) > 0 {
+		out, err := g.asUser().run(strings.NewReader(listed(names)), "update-index", "--verbose", "--add", "--replace", "-z", "--stdin")
+		if err != nil && status(err) == 0 {
+			return nil, err
+		}
+		n := 0
+		for said, is := string(out), true; n < len(names); n++ {
+			if said, is = strings.CutPrefix(said, "add '"+names[n]+"'\n"); !is {
+				unfit[names[n]] = true
+				break
+			}
+		}
+		fit, names = append(fit, names[:n]...), names[min(n+1, len(names)):]
+	}
+	return fit, nil
 }
 
 // listed lists paths for git.
