@@ -115,12 +115,14 @@ func (g *git) fitting(names []string, unfit map[string]bool) (fit []string, err 
 		if err != nil && status(err) == 0 {
 			return nil, err
 		}
-		n := 0
-		for said, is := string(out), true; n < len(names); n++ {
-			if said, is = strings.CutPrefix(said, "add '"+names[n]+"'\n"); !is {
+		n, said := 0, string(out)
+		for ; n < len(names); n++ {
+			rest, is := strings.CutPrefix(said, "add '"+names[n]+"'\n")
+			if !is {
 				unfit[names[n]] = true
 				break
 			}
+			said = rest
 		}
 		fit, names = append(fit, names[:n]...), names[min(n+1, len(names)):]
 	}
