@@ -263,7 +263,10 @@ func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOption
 	if open.Commit == "" && len(open.MovedCommits) == 0 {
 		return nil
 	}
-	return c.advanceTo(ctx, open, nil)
+	if err := c.advanceTo(ctx, open, nil); !errors.Is(err, ErrNotFound) { // else the sandbox has gone, and all is home
+		return err
+	}
+	return nil
 }
 
 // allCame reports whether nothing of the commits of the sandbox is left in it.

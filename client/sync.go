@@ -67,7 +67,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	}
 	s := &syncing{
 		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
-		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), moved: make(map[string]bool), asked: consent{agree: o.Agree},
+		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: consent{agree: o.Agree},
 	}
 	defer s.close()
 	if s.from, err = c.origin(ctx, s.id); err != nil {
@@ -328,6 +328,8 @@ func (r *syncRound) bringToFolder(ctx context.Context) error {
 // bringToSandbox brings what the folder has changed: first what it has removed, because that
 // may make room.
 func (r *syncRound) bringToSandbox(ctx context.Context) error {
+	before := r.moved
+	r.moved = make(map[string]bool)
 	slices.SortStableFunc(r.ToSandbox, func(a, b edits.Change) int { return boolInt(a.After != nil) - boolInt(b.After != nil) })
 	if len(r.ToSandbox) == 0 {
 		return nil
@@ -343,14 +345,13 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 		var own *Error
 		err = repeatable(err)
 		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
-			if moves(own) && !r.moved[change.Path] {
+			if moves(own) && !before[change.Path] {
 				r.moved[change.Path], r.brought = true, true // the next round sees who has changed it
 				continue
 			}
 			r.clash(change.Path, sandboxRefuses(own))
 			continue
 		}
-		delete(r.moved, change.Path)
 		if failed = err; err != nil {
 			break
 		}

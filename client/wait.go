@@ -57,7 +57,9 @@ func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOpti
 }
 
 // WaitStopped waits until the containers of the sandbox are stopped. It returns the
-// sandbox's error if the sandbox fails meanwhile, and ErrWrongState if it is deleted.
+// sandbox's error if the sandbox fails meanwhile, and ErrWrongState if it is deleted. A sandbox
+// that was STOPPED during the wait and has been started since, for example by a restart, is
+// returned.
 func (c *Client) WaitStopped(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
 	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
@@ -111,6 +113,9 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 				err = nil
 			}
 			return h, err
+		}
+		if w.state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && w.passed(ctx, c, h, judge) {
+			return h, nil // it was stopped, and started again
 		}
 		sandbox = h.GetSandboxId()
 		if !w.fromSet {

@@ -1,10 +1,12 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -122,6 +124,15 @@ func TestWaitReadyEndsWellThoughTheSandboxWasReadyForAMomentOnly(t *testing.T) {
 	l := &life{states: []agboxv1.SandboxState{pending, ready, failed}, rush: true}
 	if h, err := l.serve(t).WaitReady(t.Context(), "box"); err == nil {
 		t.Errorf("one that was ready and has failed: %v", h)
+	}
+}
+
+func TestWaitStoppedEndsWellThoughTheSandboxWasStoppedForAMomentOnly(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{ready, ready, stopped, pending, ready}, rush: true}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it waited for ever
+	defer cancel()
+	if h, err := l.serve(t).WaitStopped(ctx, "box"); err != nil || h.GetState() != ready {
+		t.Errorf("got %v, %v", h, err)
 	}
 }
 

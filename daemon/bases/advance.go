@@ -80,8 +80,8 @@ func (a *Advance) By(commit, tip string, lost []string) {
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) {
 	a.index.Brought, a.index.BroughtBy = commit, a.by
-	if len(a.index.GetExcludePatterns()) == 0 && !slices.Contains(a.index.GetHome(), commit) { // else files of the commit may not have come
-		a.index.Home = append(a.index.Home, commit)
+	if a.by != "" { // a client says so only then
+		a.index.Moved = append(a.index.Moved, a.by)
 	}
 }
 

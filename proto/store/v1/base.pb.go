@@ -56,8 +56,7 @@ type WorkspaceBase struct {
 	// say: a client may have been killed before.
 	Moved []string `protobuf:"bytes,13,rep,name=moved,proto3" json:"moved,omitempty"`
 	// What references of git of the folder's repositories, also of nested ones, named when they were
-	// copied, and commits up to which work was brought as a whole: none of it is work. Not complete if
-	// there is very much of it.
+	// copied: none of it is work. Not complete if there is very much of it.
 	Home          []string `protobuf:"bytes,14,rep,name=home,proto3" json:"home,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
