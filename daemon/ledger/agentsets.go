@@ -178,11 +178,11 @@ func (b *agentBook) placesLocked(sets agentSets, keys []string) []Place {
 	return list
 }
 
-// places returns the agents of one set, oldest first.
-func (b *agentBook) places(sets agentSets, key string) []Place {
+// places returns the agents of some sets, oldest first.
+func (b *agentBook) places(sets agentSets, keys ...string) []Place {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.placesLocked(sets, []string{key})
+	return b.placesLocked(sets, keys)
 }
 
 // count is how many agents some sets have.
@@ -206,9 +206,13 @@ func (l *Ledger) BusyIn(sandboxID string) []Agent {
 	return l.agents.among(l.agents.index.busy, sandboxID)
 }
 
-// EndedIn returns the ended agents among AgentsIn, oldest first.
-func (l *Ledger) EndedIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.undone, sandboxID)
+// Undone returns where the ended agents stand about which something may be left to do in a living
+// sandbox, oldest first.
+func (l *Ledger) Undone() []Place {
+	l.mu.RLock()
+	living := slices.Collect(maps.Keys(l.sandboxes))
+	l.mu.RUnlock()
+	return l.agents.places(l.agents.index.undone, living...)
 }
 
 // Living returns the agents that have not ended, oldest first, without init.

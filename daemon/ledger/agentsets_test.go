@@ -174,7 +174,7 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	}
 	before := l.agents.copied.Load()
 	l.AgentsIn("s")
-	l.EndedIn("s")
+	l.Undone()
 	l.EndedBeyond(ended.EndedAt.Add(-1), ended.EndedAt, 10_001)
 	l.LivingIn("s")
 	l.Descendants("first")

@@ -46,10 +46,9 @@ func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
 // ended, and those that have ended and whose sandbox may have to go, and removes the files
 // that ended agents have left.
 func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
-	for _, a := range l.cleanedUp.next(l.ledger.AtWork()) {
+	for _, a := range slices.Concat(l.cleanedUp.next(l.ledger.AtWork()), l.keptAfter.next(l.ledger.Undone())) {
 		l.EnqueueAgent(a.ID)
 	}
-	l.enqueueEnded()
 	l.removeAllLeft(false)
 	l.forgetDeleted()
 	return nil
@@ -73,15 +72,12 @@ func enqueueEach(l *Loop, agents []ledger.Agent) (n int) {
 
 // enqueueAgents enqueues all agents about which something may be left to do, and returns their
 // number.
-func (l *Loop) enqueueAgents() int { return enqueueEach(l, l.ledger.Living()) + l.enqueueEnded() }
-
-// enqueueEnded enqueues the ended agents about whose sandbox something may be left to do, and
-// returns their number.
-func (l *Loop) enqueueEnded() (n int) {
-	for _, sb := range l.ledger.Sandboxes() {
-		n += enqueueEach(l, l.ledger.EndedIn(sb.ID))
+func (l *Loop) enqueueAgents() int {
+	undone := l.ledger.Undone()
+	for _, a := range undone {
+		l.EnqueueAgent(a.ID)
 	}
-	return n
+	return enqueueEach(l, l.ledger.Living()) + len(undone)
 }
 
 // ReapAgents schedules rounds of all agents about which something may be left to do, and

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +130,43 @@ func TestAResyncLooksAtSoManyAgentsInTurn(t *testing.T) {
 	}
 }
 
+// TestSoManyKeptSandboxesOfEndedAgentsGetRoundsInAResync: work that nobody has brought home may stay
+// in the sandboxes of thousands of agents.
+func TestSoManyKeptSandboxesOfEndedAgentsGetRoundsInAResync(t *testing.T) {
+	b := guesttest.New(t)
+	l := countRounds(t, b, unlinked{})
+	l.agents = new(tidy)
+	var spawned sync.WaitGroup
+	for i := range perResync * 3 / 2 {
+		spawned.Go(func() {
+			id := fmt.Sprint("kept-", i)
+			n := ledger.NewAgent{ID: id, SandboxID: "of-" + id, Own: &agboxv1.CreateSpec{Image: "img"}, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}}
+			a, err := b.Ledger.SpawnAgent(t.Context(), n)
+			if err == nil {
+				_, err = b.Ledger.EmitAgent(t.Context(), a.Record, agent.Reaped("test"))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	spawned.Wait()
+	var all []string // oldest first
+	for _, p := range b.Ledger.Undone() {
+		all = append(all, p.ID)
+	}
+	resync := func(what string, want ...string) {
+		t.Helper()
+		if err := l.cleanUpAgents(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		l.want(what, all, want...)
+	}
+	resync("the first resync", slices.Clone(all[:perResync])...)
+	resync("the second resync", slices.Concat(all[perResync:], all[:perResync/2])...)
+}
+
 // linked has a link to each sandbox.
 type linked struct{ Links }
 
@@ -142,7 +180,7 @@ type rounds struct {
 }
 
 func countRounds(t *testing.T, b *guesttest.Bench, l Links) *rounds {
-	done := make(chan string, 100)
+	done := make(chan string, 2*perResync)
 	pool := workers.New(time.Now, func(_ context.Context, turn *workers.Turn) time.Time {
 		done <- turn.ID
 		return time.Time{}

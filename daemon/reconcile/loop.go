@@ -142,8 +142,8 @@ type Loop struct {
 	sweeping atomic.Bool
 	// strayMetasGone means that no agent that does not exist has a file any more.
 	strayMetasGone atomic.Bool
-	// dispatched and cleanedUp say whose turn it is. Only the resync uses them.
-	dispatched, cleanedUp rota
+	// dispatched, cleanedUp and keptAfter say whose turn it is. Only the resync uses them.
+	dispatched, cleanedUp, keptAfter rota
 
 	// mu guards the fields below. It is never held across a call.
 	mu  sync.Mutex
