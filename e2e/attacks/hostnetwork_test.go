@@ -180,6 +180,8 @@ func elsewhere(t *testing.T) (linkLocal, other string, port int) {
 	ip("-n", name, "link", "set", "inside", "up")
 	ip("-n", name, "route", "add", "default", "via", near)
 	ip("route", "add", linkLocal+"/32", "via", other)
+	// The first listener of a process finds out, for all, whether there is IPv6, by ::1.
+	ip("-n", name, "link", "set", "lo", "up")
 	var listener net.Listener
 	within(t, "/run/netns/"+name, func() (err error) {
 		listener, err = net.Listen("tcp", ":0")
