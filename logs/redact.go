@@ -26,6 +26,13 @@ const (
 	maxWindow = 64
 	// hashBits is the logarithm of how many bytes the table of hashes has.
 	hashBits = 13
+
+	// In block bytes or more, the rarest byte of each value is looked for first if the values are
+	// few and one of them is short: the grams of a value of 8 bytes are looked up every 5 bytes.
+	// The first samples bytes tell which one is rare.
+	block, samples = 4096, 512
+	fewValues      = 4
+	shortWindow    = 16
 )
 
 // Redactor finds values in output. It may be used by several Writers at once.
@@ -97,6 +104,9 @@ func (r *Redactor) find(p []byte, last bool) (found []span, rest int) {
 	if rest = len(p); !last {
 		rest = r.beginning(p, 0)
 	}
+	if r.lacks(p) {
+		return nil, rest
+	}
 	for {
 		s := r.next(p, from)
 		if s.end == 0 || s.start >= rest {
@@ -107,6 +117,39 @@ func (r *Redactor) find(p []byte, last bool) (found []span, rest int) {
 			rest = r.beginning(p, from)
 		}
 	}
+}
+
+// lacks reports whether a quick look shows that p has no whole value. It gives up if the byte that
+// it looks for is not rare.
+func (r *Redactor) lacks(p []byte) bool {
+	if len(p) < block || len(r.values) > fewValues || r.window >= shortWindow {
+		return false
+	}
+	var count [256]uint16
+	for _, c := range p[:samples] {
+		count[c]++
+	}
+	hits := len(p) / 64
+	for _, v := range r.values {
+		rare := 0
+		for i := range len(v) {
+			if count[v[i]] < count[v[rare]] {
+				rare = i
+			}
+		}
+		for at := rare; at < len(p); at++ {
+			i := bytes.IndexByte(p[at:], v[rare])
+			if i < 0 {
+				break
+			}
+			at += i
+			start := at - rare
+			if hits--; hits < 0 || len(p)-start >= len(v) && string(p[start:start+len(v)]) == v {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Replace returns p, which is a text of its own, with Mask for the values. r may be nil.

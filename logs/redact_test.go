@@ -81,6 +81,31 @@ func TestValuesAreNotInTheLogWhereverTheOutputIsCut(t *testing.T) {
 	}
 }
 
+// In large blocks a rare byte of each value is looked for first.
+func TestValuesInLargeBlocksAreReplaced(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 5))
+	for _, values := range [][]string{{password}, {password, token}, {"12345678", password}, {password, token, other, "12345678", "hunter-2"}} {
+		r := NewRedactor(values)
+		for n := range 400 {
+			p := make([]byte, block+rng.IntN(block))
+			kinds := []string{"abcdefghijklmnop\n", "sk-canary", "1234567", "x"}[rng.IntN(4)]
+			for i := range p {
+				p[i] = kinds[rng.IntN(len(kinds))]
+			}
+			for range n % 3 {
+				v := values[rng.IntN(len(values))]
+				copy(p[rng.IntN(len(p)):], v[:len(v)-rng.IntN(2)])
+			}
+			if n%5 == 0 { // at the very end
+				copy(p[len(p)-len(values[0]):], values[0])
+			}
+			if got, want := string(r.Replace(p)), masked(string(p), values...); got != want {
+				t.Fatalf("values %q: a block of %d bytes has\n%q, not\n%q", values, len(p), got, want)
+			}
+		}
+	}
+}
+
 func TestRunsOfOutputWithoutItsValuesKeepTheirOrder(t *testing.T) {
 	d, path := openDir(t)
 	w := redacting(t, d, "e", token, other)
