@@ -75,14 +75,21 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	var told strings.Builder
+	told := harness.NewOutput()
 	follower := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "follow.js"),
 		in.Socket(), job, filepath.Join(dir, "proto")+":"+filepath.Join(root, "proto"))
-	follower.Stdout, follower.Stderr = file, &told
+	follower.Stdout, follower.Stderr = file, told
 	if err := follower.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- follower.Wait() }()
 	harness.Eventually(t, "node follows", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("node ended early: %v\n%s", err, told)
+		default:
+		}
 		got, err := os.Stat(got)
 		return err == nil && got.Size() > 0
 	})
@@ -96,8 +103,13 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 		}
 		in.Must(t, "daemon", "start")
 	}
-	if err := follower.Wait(); err != nil {
-		t.Fatalf("node: %v\n%s", err, told.String())
+	select {
+	case err = <-ended:
+	case <-harness.Bounded(t).Done():
+		err = errors.New("it does not end")
+	}
+	if err != nil {
+		t.Fatalf("node: %v\n%s", err, told)
 	}
 	stdout, stderr := written()
 	wantFileHolds(t, got, stdout, stderr)
