@@ -204,6 +204,9 @@ func (c *Client) pathsExist(ctx context.Context, id string, w *Work, o ApplyOpti
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
 func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
 	from, err := c.origin(ctx, id)
+	if err == nil {
+		err = from.folderThere(ctx)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -70,7 +70,10 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: consent{agree: o.Agree},
 	}
 	defer s.close()
-	if s.from, err = c.origin(ctx, s.id); err != nil {
+	if s.from, err = c.origin(ctx, s.id); err == nil {
+		err = s.from.folderThere(ctx)
+	}
+	if err != nil {
 		return 0, err
 	}
 	err = s.settle(ctx)

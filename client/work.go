@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 
@@ -117,6 +119,16 @@ func (w *Work) leaveCopies(ctx context.Context) error {
 		return err == nil && edits.Same(there, c.After)
 	})
 	return ctx.Err()
+}
+
+// folderThere is the error if the folder that was copied in is not there.
+func (w *Work) folderThere(ctx context.Context) error {
+	_, err := within(ctx, func() (fs.FileInfo, error) { return os.Stat(w.Source) })
+	if !errors.Is(err, fs.ErrNotExist) {
+		return ctx.Err()
+	}
+	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
+		"The folder %s, which was copied in, is not there. If it was moved, move it back, or make a link to it: `ln -s NEWPLACE %[1]s`. `agbox cp` copies files of the sandbox to any folder.", w.Source)}
 }
 
 // Unresolved returns the files of the folder with markers of conflicts, which ApplyWork with Abort

@@ -201,3 +201,32 @@ func TestSyncNamesAnIgnoredFileThatTheSandboxHasAddedToGit(t *testing.T) {
 		"agbox: 0 changes to the sandbox, 0 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
 	wantFile(t, filepath.Join(dir, "k.log"), "of the folder\n")
 }
+
+// Whoever moves the folder is told how its work comes home.
+func TestWorkOfAFolderThatWasMovedComesHome(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.repository(t, map[string]string{"f": "1\n"})
+	moved := dir + "-moved"
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "echo 2 > /workspace/f")
+	change(t, os.Rename(dir, moved))
+	says := "agbox: The folder " + dir + ", which was copied in, is not there. If it was moved, move it back, or make a link to it: `ln -s NEWPLACE " + dir + "`. `agbox cp` copies files of the sandbox to any folder.\n"
+	for _, args := range [][]string{{"apply", "demo"}, {"apply", "demo", "--check"}, {"apply", "demo", "--branch", "fix"}, {"pull", "demo"}, {"sync", "demo"}} {
+		in.Agbox(t, args...).Want(t, 4).WantOutput(t, "", says)
+	}
+	in.Must(t, "cp", "demo:/workspace/f", moved+"/copy")
+	wantFile(t, filepath.Join(moved, "copy"), "2\n")
+	change(t, os.Symlink(moved, dir))
+	in.Must(t, "apply", "demo", "--branch", "fix")
+	harness.WantSame(t, "the branch", gitIn(t, moved, "show", "fix:f"), "2\n")
+	in.Must(t, "apply", "demo")
+	wantFile(t, filepath.Join(moved, "f"), "2\n")
+	in.inside(t, "demo", "echo 3 > /workspace/f")
+	in.Must(t, "sync", "demo")
+	wantFile(t, filepath.Join(moved, "f"), "3\n")
+	change(t, os.Remove(dir), os.Rename(moved, dir))
+	in.inside(t, "demo", "echo 4 > /workspace/f")
+	in.Must(t, "apply", "demo")
+	wantFile(t, filepath.Join(dir, "f"), "4\n")
+}
