@@ -26,9 +26,17 @@ const (
 	maxIndex      = 64 << 20
 )
 
-// rewriteIndex writes an index of git that is split, sparse or large as one that gitignore.Tracked
-// reads.
-const rewriteIndex = "git -c core.splitIndex=false -c index.sparse=false update-index --no-split-index --index-version 4"
+// Commands for an index of git that gitignore.TrackedOr does not read: rewriteIndex writes one that is
+// split or of an older version anew, expandIndex one that is sparse, and remakeIndex makes one instead
+// of a damaged one. Without the settings the next command of git splits or shrinks it again.
+const (
+	rewriteIndex = "git config core.splitIndex false && git update-index --no-split-index --index-version 4"
+	expandIndex  = "git config --worktree index.sparse false && git update-index --index-version 4"
+	remakeIndex  = "rm .git/index && git reset -q"
+)
+
+// errTooLarge is the error for a file of git that a client does not read.
+var errTooLarge = &Error{Code: codes.FailedPrecondition, Message: "A file of git in the sandbox, with references or its index, is too large."}
 
 // errReferences is the error for references that a client does not read.
 var errReferences = &Error{Code: codes.FailedPrecondition, Message: "The references of git in the sandbox are not the files that agbox reads."}
@@ -211,17 +219,15 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 	if isNoFile(err) {
 		return nil, nil
 	}
-	names, whole := gitignore.Tracked([]byte(text), len(w.head)/2)
-	if err == nil && !whole {
-		err = errors.New("it is damaged, split or sparse")
+	var names []string
+	if err == nil {
+		names, err = gitignore.TrackedOr([]byte(text), len(w.head)/2)
 	}
 	if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
 		return nil, cmp.Or(ctx.Err(), err)
 	}
 	if err != nil {
-		return nil, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
-			"The index of git in the sandbox cannot be read (%v), so a branch could get files that git does not track there. In the sandbox, `%s` writes it in a form that can be read. `agbox apply` without --branch brings the work to the folder.",
-			err, rewriteIndex)}
+		return nil, c.unreadIndex(ctx, sandboxID, w, err)
 	}
 	all := maps.Clone(w.shared.Files)
 	for _, change := range slices.Concat(w.Changes, w.Large) {
@@ -233,6 +239,30 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 		delete(all, name)
 	}
 	return all, nil
+}
+
+// unreadIndex is the error for an index that cannot be read, with what helps.
+func (c *Client) unreadIndex(ctx context.Context, sandboxID string, w *Work, err error) error {
+	remedy := ""
+	switch {
+	case errors.Is(err, gitignore.ErrSplit):
+		remedy = rewriteIndex
+	case errors.Is(err, gitignore.ErrSparse):
+		remedy = expandIndex
+	case errors.Is(err, gitignore.ErrDamaged):
+		remedy = remakeIndex
+	case errors.Is(err, errTooLarge):
+		err = fmt.Errorf("it is larger than %d MiB", maxIndex>>20)
+		var head bytes.Buffer
+		if c.ReadFile(ctx, sandboxID, w.Target+"/.git/index", 0, 8, &head, FileOptions{}) == nil && !bytes.HasSuffix(head.Bytes(), []byte{4}) {
+			remedy = rewriteIndex // which makes it smaller
+		}
+	}
+	if remedy != "" {
+		remedy = fmt.Sprintf("In %s of the sandbox, `%s` writes one that can be read. ", w.Target, remedy)
+	}
+	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
+		"The index of git in the sandbox cannot be read (%v), so a branch could get files that git does not track there. %s`agbox apply` without --branch brings the work to the folder.", err, remedy)}
 }
 
 // readOne reads a regular file of a sandbox up to a size.
@@ -249,6 +279,9 @@ func (c *Client) readOne(ctx context.Context, sandboxID, path string, most int) 
 	if h.Typeflag != tar.TypeReg {
 		return "", errReferences
 	}
+	if h.Size > int64(most) {
+		return "", errTooLarge
+	}
 	text, err := io.ReadAll(io.LimitReader(files, int64(most)))
 	return string(text), err
 }
@@ -261,7 +294,7 @@ type atMost struct {
 
 func (b *atMost) Write(p []byte) (int, error) {
 	if b.left -= len(p); b.left < 0 {
-		return 0, &Error{Code: codes.FailedPrecondition, Message: "A file of git in the sandbox, with references or its index, is too large."}
+		return 0, errTooLarge
 	}
 	return b.Buffer.Write(p)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/internal/gitignore"
 )
 
 // comparing serves comparisons: sent says what is sent behind the first message.
@@ -149,6 +150,33 @@ func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 				t.Errorf("%q, %v", names, err)
 			}
 		})
+	}
+}
+
+// A remedy is named only where it helps: e2e/attacks tries each.
+func TestWhatHelpsAgainstAnIndexThatCannotBeRead(t *testing.T) {
+	for _, one := range []struct {
+		what, head string
+		err        error
+		want       string
+	}{
+		{"a split one", "", gitignore.ErrSplit, "`" + rewriteIndex + "`"},
+		{"a sparse one", "", gitignore.ErrSparse, "`" + expandIndex + "`"},
+		{"a damaged one", "", gitignore.ErrDamaged, "`" + remakeIndex + "`"},
+		{"long paths", "", gitignore.ErrPaths, ""},
+		{"a large one of an older version", "DIRC\x00\x00\x00\x02", errTooLarge, "`" + rewriteIndex + "`"},
+		{"a large one of the newest version", "DIRC\x00\x00\x00\x04", errTooLarge, ""},
+		{"another error", "", errReferences, ""},
+	} {
+		c, _ := serveFiles(t, &fileScript{read: func(_ *agboxv1.ReadFileRequest, out grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error {
+			_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_File{File: &agboxv1.FileInfo{Size: 8}}})
+			return out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_Data{Data: []byte(one.head)}})
+		}})
+		text := c.unreadIndex(t.Context(), "s", &Work{Target: "/workspace"}, one.err).Error()
+		_, names, _ := strings.Cut(text, "In /workspace of the sandbox, ")
+		if remedy, _, _ := strings.Cut(names, " writes one that can be read. "); remedy != one.want || !strings.Contains(text, "`agbox apply` without --branch brings") {
+			t.Errorf("%s: %s", one.what, text)
+		}
 	}
 }
 

@@ -101,24 +101,27 @@ func TestAnIndexThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"in/a": "1\n", "out/b": "1\n", "secret": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
-	inside(t, in, "demo", "cd /workspace; echo 2 > in/a; echo 2 > secret; git rm -q --cached secret")
-	for _, kind := range []struct{ name, script string }{
-		{"split", "git config core.splitIndex true; echo > new; git add new"},
+	inside(t, in, "demo", "cd /workspace; echo 2 > secret; git rm -q --cached secret")
+	for _, kind := range []struct{ name, script, secret string }{
+		{"split", "git config core.splitIndex true; echo > new; git add new", "1"},
+		{"sparse", "git config core.splitIndex false; git sparse-checkout set --cone --sparse-index in", "1"},
+		// An older version that is larger than is read: 256,000 paths of 200 bytes.
+		{"large", "git update-index --index-version 2; long=$(printf %0190d 0); seq -w 256000 | sed \"s,.*,100644 $(git hash-object -w in/a)\t$long/&,\" | git update-index --index-info", "1"},
+		{"damaged", "git sparse-checkout disable; truncate -s 100 .git/index", "2"}, // git tracks again what it has committed
 	} {
-		inside(t, in, "demo", "cd /workspace; "+kind.script)
-		r := in.Agbox(t, "apply", "demo", "--branch", kind.name)
+		inside(t, in, "demo", "cd /workspace; echo "+kind.name+" > in/a; "+kind.script)
+		r := in.Agbox(t, "apply", "demo", "--branch", "fix")
 		if r.Code == 0 {
 			t.Fatalf("%s: the branch was made: %s", kind.name, r.Stdout)
 		}
-		_, rest, _ := strings.Cut(r.Stderr, "In the sandbox, `")
-		remedy, _, says := strings.Cut(rest, "` writes it in a form that can be read.")
+		_, rest, _ := strings.Cut(r.Stderr, "In /workspace of the sandbox, `")
+		remedy, _, says := strings.Cut(rest, "` writes one that can be read.")
 		if !says {
 			t.Fatalf("%s: apply said %s", kind.name, r.Stderr)
 		}
-		inside(t, in, "demo", "cd /workspace; "+remedy)
-		in.Agbox(t, "apply", "demo", "--branch", kind.name).Want(t, 0)
-		harness.WantSame(t, kind.name, git(t, root, "show", kind.name+":in/a", kind.name+":secret"), "2\n1")
-		inside(t, in, "demo", "echo 3 > /workspace/secret")
+		inside(t, in, "demo", "cd /workspace; "+remedy+"; git status -s | wc -l") // which writes the index again
+		in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+		harness.WantSame(t, kind.name, git(t, root, "show", "fix:in/a", "fix:secret"), kind.name+"\n"+kind.secret)
 	}
 }
 

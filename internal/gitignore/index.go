@@ -3,28 +3,44 @@ package gitignore
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 )
 
-// Tracked returns the paths that an index of git names: what is tracked although patterns name it.
+// Why an index does not name all paths: it is no index of versions 2 to 4, it has the rest
+// elsewhere, it names only the folder of some, or its paths are too long together.
+var (
+	ErrDamaged = errors.New("it is damaged")
+	ErrSplit   = errors.New("it is split")
+	ErrSparse  = errors.New("it is sparse")
+	ErrPaths   = fmt.Errorf("its paths have more than %d MiB", maxTracked>>20)
+)
+
+// Tracked returns the paths that an index of git names. whole reports whether these are all.
+func Tracked(index []byte, hash int) (paths []string, whole bool) {
+	paths, err := TrackedOr(index, hash)
+	return paths, err == nil
+}
+
+// TrackedOr returns the paths that an index of git names: what is tracked although patterns name it.
 // hash is the size of the names of objects in bytes. An index is as hostile as all files of a
 // workspace: what cannot be read ends the list, and so does more than maxTracked bytes of paths,
-// because paths can share their beginnings. whole is false then, and if the index has the rest
-// elsewhere or names only a folder of some.
-func Tracked(index []byte, hash int) (paths []string, whole bool) {
+// because paths can share their beginnings. The error says why these are not all.
+func TrackedOr(index []byte, hash int) (paths []string, err error) {
 	const head, stat, extended = 12, 40, 0x4000
 	if len(index) < head || string(index[:4]) != "DIRC" {
-		return nil, false
+		return nil, ErrDamaged
 	}
 	version, count := binary.BigEndian.Uint32(index[4:]), binary.BigEndian.Uint32(index[8:])
 	if version < 2 || version > 4 {
-		return nil, false
+		return nil, ErrDamaged
 	}
 	last, total := "", 0
 	rest, folders := index[head:], false
 	for ; count > 0; count-- {
 		at := stat + hash + 2
 		if len(rest) < at {
-			return paths, false
+			return paths, ErrDamaged
 		}
 		mode := binary.BigEndian.Uint32(rest[24:])
 		if binary.BigEndian.Uint16(rest[at-2:])&extended != 0 {
@@ -34,17 +50,20 @@ func Tracked(index []byte, hash int) (paths []string, whole bool) {
 		if version == 4 { // the path shares its beginning with the one before
 			cut, n := varint(rest[min(at, len(rest)):])
 			if n == 0 || cut > uint64(len(last)) {
-				return paths, false
+				return paths, ErrDamaged
 			}
 			at, kept = at+n, len(last)-int(cut)
 		}
 		end := bytes.IndexByte(rest[min(at, len(rest)):], 0)
 		if end < 0 {
-			return paths, false
+			return paths, ErrDamaged
 		}
 		last = last[:kept] + string(rest[at:at+end])
-		if total += len(last); len(last) > maxPath || total > maxTracked {
-			return paths, false
+		if total += len(last); total > maxTracked {
+			return paths, ErrPaths
+		}
+		if len(last) > maxPath {
+			return paths, ErrDamaged
 		}
 		if mode>>12 == 0o10 || mode>>12 == 0o12 { // a file or a link
 			paths = append(paths, last)
@@ -56,7 +75,13 @@ func Tracked(index []byte, hash int) (paths []string, whole bool) {
 		}
 		rest = rest[min(size, len(rest)):]
 	}
-	return paths, !folders && !bytes.HasPrefix(rest, []byte("link"))
+	switch {
+	case bytes.HasPrefix(rest, []byte("link")):
+		return paths, ErrSplit
+	case folders:
+		return paths, ErrSparse
+	}
+	return paths, nil
 }
 
 const (
