@@ -80,11 +80,13 @@ func (m idModel) step(t *testing.T, l *Ledger, r *rand.Rand) string {
 	id, name := idsAndNames[r.IntN(len(idsAndNames))], idsAndNames[r.IntN(len(idsAndNames))]
 	_, lives := m.names[id]
 	_, was := m.deleted[id]
-	free := !slices.Contains(slices.Collect(maps.Values(m.names)), name)
+	isName := func(text string) bool { return slices.Contains(slices.Collect(maps.Values(m.names)), text) }
+	_, isID := m.names[name]
+	free := !isName(name) && (!isID || name == id)
 	switch r.IntN(6) {
 	case 0, 1:
 		_, err := l.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Name: name})
-		if fits := !lives && !was && free; fits != (err == nil) {
+		if fits := !lives && !was && free && !isName(id); fits != (err == nil) {
 			t.Fatalf("create %s as %s: %v in %v", id, name, err, m)
 		} else if fits {
 			m.names[id] = name

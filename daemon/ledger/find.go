@@ -71,12 +71,12 @@ func (l *Ledger) FindAgent(id string) (Agent, error) {
 
 func notFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-		"There is no sandbox with the id %q; \"agbox ls\" shows all, and Resolve finds the id of a name.", id).With("sandbox_id", id)
+		"There is no sandbox with the id %q; \"agbox ls\" shows the ids and names of all.", id).With("sandbox_id", id)
 }
 
 func execNotFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND,
-		"There is no exec with the id %q; \"agbox ps -a SANDBOX\" shows those of a sandbox, and Resolve finds the id of a name.", id).With("exec_id", id)
+		"There is no exec with the id %q; \"agbox ps -a SANDBOX\" shows the ids of those of a sandbox.", id).With("exec_id", id)
 }
 
 // recipientNotFound is for messages, which programs of agents address by id or name.
@@ -86,5 +86,5 @@ func recipientNotFound(ref string) error {
 
 func agentNotFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
-		"There is no agent with the id %q; \"agbox agent ls -a\" shows all, and Resolve finds the id of a name.", id).With("agent_id", id)
+		"There is no agent with the id %q; \"agbox agent ls -a\" shows the ids and names of all.", id).With("agent_id", id)
 }

@@ -27,15 +27,16 @@ func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
 }
 
 func (t *txn) rename(id, name string) error {
-	switch owner := t.nameOwner(name); {
+	switch {
 	case !t.sb.Exists():
 		return notFound(id)
 	case !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_RENAMED):
 		return notRenamed(t.sb.Record)
 	case t.sb.Name == name:
 		return errNothing
-	case owner != "":
-		return nameTaken(owner, name)
+	}
+	if err := t.nameFree(id, name); err != nil {
+		return err
 	}
 	if t.nameOwner(t.sb.Name) == id {
 		t.tx.SetValue(nameOverlay{t.sb.Name}, "")

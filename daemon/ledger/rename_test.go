@@ -61,6 +61,13 @@ func TestANameThatIsTakenAndASandboxThatGoesAreRefused(t *testing.T) {
 	create(t, l, "bb", "second")
 	_, err := l.Rename(t.Context(), "bb", "first")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	_, err = l.Rename(t.Context(), "bb", "aa") // the id of another one
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	rename(t, l, "bb", "bb") // its own
+	for id, name := range map[string]string{"first": "", "third": "aa"} {
+		_, err = l.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Name: name})
+		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	}
 	_, err = l.Rename(t.Context(), "nosuch", "third")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	if _, err := l.RequestDelete(t.Context(), "aa"); err != nil {

@@ -37,17 +37,18 @@ func means(t *testing.T, l *Ledger, kind agboxv1.RefKind, text string, want ...s
 
 func TestATextMeansAnIDThenANameThenThePrefixOfIDs(t *testing.T) {
 	l := fresh(t)
-	create(t, l, "abc1", "abd")
+	create(t, l, "abc1", "first")
 	create(t, l, "abd", "other")
 	create(t, l, "abd2", "")
 	means(t, l, ofSandbox, "abc1", "abc1 ID")
-	means(t, l, ofSandbox, "abd", "abd ID") // the name of another one
+	means(t, l, ofSandbox, "abd", "abd ID")
 	means(t, l, ofSandbox, "other", "abd NAME")
 	means(t, l, ofSandbox, "abc", "abc1 PREFIX")
 	means(t, l, ofSandbox, "ab", "abc1 PREFIX", "abd PREFIX", "abd2 PREFIX")
 	_, err := l.Resolve(t.Context(), ofSandbox, "zz")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	gone(t, l, "abd")
+	rename(t, l, "abc1", "abd") // the id of one that is deleted
 	means(t, l, ofSandbox, "abd", "abd ID", "abc1 NAME")
 	rename(t, l, "abc1", "third")
 	means(t, l, ofSandbox, "abd", "abd ID") // never abd2

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 
+	"github.com/containerd/errdefs"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
@@ -13,7 +15,7 @@ import (
 // was requested before and has not ended. A sandbox that is DELETING or DELETED cannot be
 // restarted: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandbox, error) {
-	return l.update(ctx, id, func(t *txn) error {
+	sb, err := l.update(ctx, id, func(t *txn) error {
 		ev := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED}
 		switch {
 		case !t.sb.Exists():
@@ -31,4 +33,12 @@ func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandb
 		}
 		return t.append(id, ev)
 	})
+	if !errdefs.IsNotFound(err) {
+		return sb, err
+	}
+	past, err := l.Past(ctx, id)
+	if err == nil {
+		err = impossible(past.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
+	}
+	return past, err
 }

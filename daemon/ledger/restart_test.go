@@ -79,5 +79,7 @@ func TestARestartOfWhatDoesNotRunOnlyStartsIt(t *testing.T) {
 	}
 	gone(t, l, "a")
 	_, err := l.RequestRestart(t.Context(), "a", false)
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_INVALID_STATE)
+	_, err = l.RequestRestart(t.Context(), "never", false)
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 }

@@ -38,8 +38,12 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 	if _, taken := t.tx.SandboxReserved(id); taken {
 		return t.sameRequest(id, spec, key)
 	}
-	if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
-		return nameTaken(owner, spec.GetName())
+	if err := t.nameFree(id, spec.GetName()); err != nil {
+		return err
+	}
+	if owner := t.nameOwner(id); owner != "" {
+		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
+			"The id %q is the name of sandbox %s; choose another id, or leave it out.", id, owner).With("sandbox_id", owner).With("name", id)
 	}
 	if err := t.tx.ReserveSandbox(id, t.l.now()); err != nil {
 		return err
@@ -64,10 +68,22 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 	})
 }
 
-func nameTaken(owner, name string) error {
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
-		"Sandbox %s already has the name %q; choose another name or remove it.", owner, name).
-		With("sandbox_id", owner).With("name", name)
+// nameFree refuses a name for a sandbox that another living one has as its name or its id: of a
+// text that means two nobody knows which is meant. An empty name is free.
+func (t *txn) nameFree(id, name string) error {
+	if name == "" || name == id {
+		return nil
+	}
+	if owner := t.nameOwner(name); owner != "" && owner != id {
+		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
+			"Sandbox %s already has the name %q; choose another name or remove it.", owner, name).
+			With("sandbox_id", owner).With("name", name)
+	}
+	if other, ok := t.l.sandboxIn(t.tx, name); ok && other.Exists() && !other.Over() {
+		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
+			"%q is the id of another sandbox; choose another name.", name).With("sandbox_id", name).With("name", name)
+	}
+	return nil
 }
 
 // RequestStop records a request to stop the sandbox. It does nothing if that was
