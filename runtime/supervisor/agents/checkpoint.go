@@ -80,7 +80,16 @@ func (s *Server) save(c *conn, from *bufio.Reader, req request, now time.Time) (
 	case mark.Kind == "":
 		mark.Kind = journal.StepCheckpoint
 	}
-	return in, in.save(mark, body, int64(req.Bytes), now)
+	err = in.save(mark, body, int64(req.Bytes), now)
+	if no := new(refusal); c.torn && errors.As(err, &no) && no.Code == codeJournal {
+		err = short(req.Bytes)
+	}
+	return in, err
+}
+
+// short is the refusal of a request whose bytes did not all come. The connection ends.
+func short(size uint64) error {
+	return &refusal{codeBad, fmt.Sprintf("Fewer bytes followed the line than the %d it says: give their number as bytes, and send all of them without a pause of %v. The connection is closed.", size, stateTimeout)}
 }
 
 func discard(r io.Reader, size uint64) error {

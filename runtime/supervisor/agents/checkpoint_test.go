@@ -171,7 +171,7 @@ func TestAStateThatDoesNotComeEndsItsConnection(t *testing.T) {
 		}
 		s.mu.Unlock()
 	}
-	if r := p.answer(); r.Error.Code != codeJournal {
+	if r := p.answer(); r.Error.Code != codeBad || !strings.Contains(r.Error.Message, "Fewer bytes followed the line than the 1000 it says") {
 		t.Errorf("the checkpoint: %+v", r)
 	}
 	p.ended()

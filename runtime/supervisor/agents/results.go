@@ -72,7 +72,12 @@ func (s *Server) receive(c *conn, from *bufio.Reader, req *request) (in *incarna
 		return nil, &refusal{codeLarge, fmt.Sprintf("A result has at most %d bytes: send the beginning, and how many bytes there are as result_bytes.", maxResultBody)}
 	}
 	body := &state{s, c, from}
-	defer func() { err = errors.Join(err, s.allow(c, 0)) }()
+	defer func() {
+		if no := new(refusal); err != nil && c.torn && !errors.As(err, &no) {
+			err = short(req.Bytes)
+		}
+		err = errors.Join(err, s.allow(c, 0))
+	}()
 	if in, err = s.identify(c, req.Token); err != nil {
 		return nil, errors.Join(err, discard(body, req.Bytes))
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -85,4 +86,19 @@ func TestAResultThatIsTooLargeEndsItsConnection(t *testing.T) {
 	if r := p.ask(`{"op":"call","call":"end","invocation":"x","token":%q,"bytes":%d}`, a.token, maxResultBody+1); r.OK || r.Error.Code != codeLarge {
 		t.Errorf("%+v", r)
 	}
+}
+
+// A result that does not come whole is a mistake of the program.
+func TestAResultThatIsCutShortIsABadRequest(t *testing.T) {
+	s, _ := server(t)
+	a := begin(t, s, "e")
+	p := owned(t, a, 1)[0]
+	p.send(`{"op":"call","token":%q,"call":"end","invocation":"1","bytes":4}`, a.token)
+	if err := p.Conn.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.answer(); r.Error.Code != codeBad || !strings.Contains(r.Error.Message, "Fewer bytes followed the line than the 4 it says") {
+		t.Errorf("the answer: %+v", r)
+	}
+	p.ended()
 }
