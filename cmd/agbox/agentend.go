@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -134,7 +135,7 @@ it asks on a terminal and refuses elsewhere, unless -f is given.`,
 			})
 		}),
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask, and end an agent first that has not ended")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask, and end agents first that have not ended")
 	cmd.Flags().BoolVar(&cascade, "cascade", false, "remove its descendants too")
 	return cmd
 }
@@ -150,8 +151,11 @@ func (a *app) spareWork(ctx context.Context, c *client.Client, g *agboxv1.Agent,
 			return err
 		}
 	}
+	if slices.ContainsFunc(all, func(g *agboxv1.Agent) bool { return g.GetEndedAt() == nil }) {
+		return nil // the daemon refuses it, and names what ends the agent
+	}
 	for _, g := range all {
-		if !g.GetOwned() || g.GetEndedAt() == nil { // the daemon refuses one that has not ended
+		if !g.GetOwned() {
 			continue
 		}
 		out, err := c.GetSandbox(ctx, g.GetSandboxId())

@@ -105,3 +105,38 @@ func TestAnAgentThatIsAskedToEndReportsItsOutcome(t *testing.T) {
 	}
 	in.Agbox(t, "agent", "kill", "--graceful", "--now", "willing").Want(t, 2)
 }
+
+// TestTheRemovalOfATreeEndsNoAgentUnasked: a refusal names what ends the agents if some have not
+// ended, and -f, which ends them, only if all have.
+func TestTheRemovalOfATreeEndsNoAgentUnasked(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	file := filepath.Join(project(t, "image: "+harness.ImageBusybox+"\nmemory_limit: 256m\nagent: {may_spawn: {depth: 2}, cleanup_after: 1h}\n"), "agbox.yaml")
+	var boxes []string
+	for _, boss := range []string{"first", "second"} {
+		spawn(t, in, "agbox-agent spawn --name child-of-"+boss+" --sandbox new -- agbox-agent done complete && sleep 1000", boss, "-f", file)
+		boxes = append(boxes, await(t, in, awaitNamed(t, in, "child-of-"+boss), "COMPLETED").GetSandboxId())
+		in.Must(t, "exec", "-d", boxes[len(boxes)-1], "--", "sleep", "1000")
+	}
+	refused := func(want, not string) {
+		t.Helper()
+		if r := in.Agbox(t, "agent", "rm", "--cascade", "first").Want(t, 4); !strings.Contains(r.Stderr, want) || strings.Contains(r.Stderr, not) {
+			t.Errorf("the removal is refused with %q; want %q and not %q", r.Stderr, want, not)
+		}
+	}
+	refused(`and cannot be removed; "agbox agent kill first" ends it.`, "rm -f")
+	running(t, in, "first", 1)
+	in.Must(t, "agent", "kill", "first")
+	refused("would lose 1 running command (sleep 1000). `agbox ps "+boxes[0]+"` lists the commands. `agbox agent rm -f first --cascade` removes it anyway.", "agent kill")
+	in.Must(t, "agent", "rm", "-f", "first", "--cascade")
+	running(t, in, "second", 1)
+	in.Must(t, "agent", "rm", "-f", "--cascade", "second")
+	for _, agent := range []string{"first", "second", "child-of-first", "child-of-second"} {
+		in.Agbox(t, "agent", "inspect", agent).Want(t, 3)
+	}
+	for _, box := range boxes {
+		if err := in.Client(t).WaitDeleted(harness.Bounded(t), box); err != nil {
+			t.Error(err)
+		}
+	}
+}
