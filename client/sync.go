@@ -104,6 +104,8 @@ type syncing struct {
 	conflicts map[string]string
 	// moved has the files that were not what the round before had found.
 	moved map[string]bool
+	// last is set in a round after which none follows.
+	last bool
 	// asked has what Agree has said.
 	asked consent
 	// from has what the workspace was copied from.
@@ -124,8 +126,9 @@ const maxRounds = 10
 // settle does rounds until nothing is left to do.
 func (s *syncing) settle(ctx context.Context) error {
 	var err error
-	for range maxRounds {
+	for n := range maxRounds {
 		var again bool
+		s.last = n == maxRounds-1
 		again, err = s.round(ctx)
 		if err != nil && !errors.Is(err, errRepeat) || err == nil && !again {
 			return err
@@ -348,7 +351,7 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 		var own *Error
 		err = repeatable(err)
 		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
-			if moves(own) && !before[change.Path] {
+			if moves(own) && !before[change.Path] && !r.last {
 				r.moved[change.Path], r.brought = true, true // the next round sees who has changed it
 				continue
 			}

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// A sync that gives up says what it could not bring: in its last round the sandbox changes the file
+// that every round before has brought.
+func TestTheLastRoundOfASyncTellsOfWhatItCouldNotBring(t *testing.T) {
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "f"), []byte("of the folder\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var writes atomic.Int64
+	c, _ := serveFiles(t, &fileScript{
+		stat: isFile,
+		out: func(*agboxv1.CopyOutRequest, grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			return reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "none")
+		},
+		compare: func(_ *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+			err := out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{Source: folder, Target: "/workspace"}}})
+			file := &agboxv1.AdvancedFile{Path: []byte("f"), File: &agboxv1.WorkspaceFile{Sha256: make([]byte, 32)}}
+			return errors.Join(err, out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: file}}))
+		},
+		put: func(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
+			if writes.Add(1) == maxRounds {
+				return reject(codes.Aborted, agboxv1.ErrorReason_FILE_CHANGED, "changed")
+			}
+			for {
+				if _, err := in.Recv(); errors.Is(err, io.EOF) {
+					return in.SendAndClose(&agboxv1.WriteFileResponse{})
+				} else if err != nil {
+					return err
+				}
+			}
+		},
+		advance: func(in grpc.ClientStreamingServer[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse]) error {
+			for {
+				if _, err := in.Recv(); errors.Is(err, io.EOF) {
+					return in.SendAndClose(&agboxv1.AdvanceBaseResponse{})
+				} else if err != nil {
+					return err
+				}
+			}
+		},
+	})
+	s := &syncing{c: c, data: t.TempDir(), id: "s", conflicts: make(map[string]string), from: &Work{}}
+	defer s.close()
+	if err := s.settle(t.Context()); err != nil || writes.Load() != maxRounds {
+		t.Fatalf("%d rounds, %v", writes.Load(), err)
+	}
+	if s.conflicts["f"] != sandboxRefuses(&Error{Reason: agboxv1.ErrorReason_FILE_CHANGED.String()}) {
+		t.Errorf("the conflicts are %q", s.conflicts)
+	}
+}
