@@ -3,6 +3,7 @@ package client
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -198,6 +199,38 @@ func TestAnIndexThatDoesNotTellLeavesFilesOut(t *testing.T) {
 		if left, err := c.leftOut(t.Context(), "s", w, tip); left != one.want || err != nil {
 			t.Errorf("%s: %t, %v", one.what, left, err)
 		}
+	}
+}
+
+// A file of the workspace is read for what git makes of it. If it is gone, nothing is.
+func TestAHistoryReadsTheWorkspace(t *testing.T) {
+	for _, one := range []struct {
+		err  error
+		want string
+		ok   bool
+	}{
+		{nil, "text", true},
+		{reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "none"), "", true},
+		{context.Canceled, "", false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		c, _ := serveFiles(t, &fileScript{stat: isFile, out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			if in.GetPath() != "/workspace/d/a" {
+				t.Errorf("read %s", in.GetPath())
+			}
+			if !one.ok {
+				cancel()
+			}
+			if one.err != nil {
+				return one.err
+			}
+			return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, "text")})
+		}})
+		text, err := c.history(ctx, "s", &Work{Target: "/workspace"}).Read("d/a", 10)
+		if string(text) != one.want || (err == nil) != one.ok {
+			t.Errorf("%q, %v", text, err)
+		}
+		cancel()
 	}
 }
 

@@ -295,6 +295,10 @@ func (g repository) history(copied string, base tree) *History {
 		_, err = w.Write(archive)
 		return err
 	}
+	h.Read = func(name string, most int64) ([]byte, error) {
+		text, err := os.ReadFile(filepath.Join(g.dir, name))
+		return text[:min(int64(len(text)), most)], err
+	}
 	return h
 }
 

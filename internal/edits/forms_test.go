@@ -254,13 +254,17 @@ func TestAFileThatAFilterCannotReadHidesNoOther(t *testing.T) {
 	base := tree{".gitattributes": allCase, "a": "one\nmine\n", "bad": "bad\nmine\n", "c": "one\nmine\n", "worse": "bad\nmine\n", "z": "one\nmine\n"}
 	base.write(t, g.dir) // not committed
 	copied, in := g.head(), g.inside()
+	in.config = filepath.Join(t.TempDir(), "config") // git would store the files in another way here
+	if err := os.WriteFile(in.config, []byte("[filter \"case\"]\n\tclean = tr a-m A-M\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	in.commit("all", nil)
 	h := in.history(copied, base)
 	h.Copy = h.Base
 	if _, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
 		t.Fatal(err)
 	}
-	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": allCase, "a": "ONE\nMINE\n", "bad": "BAD\n", "c": "ONE\nMINE\n", "worse": "BAD\n", "z": "ONE\nMINE\n"})
+	wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": allCase, "a": "onE\nMInE\n", "bad": "BAD\n", "c": "onE\nMInE\n", "worse": "BAD\n", "z": "onE\nMInE\n"})
 }
 
 // The sandbox has committed attributes, and has its files as they were copied in. Git writes them

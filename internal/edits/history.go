@@ -19,6 +19,8 @@ type History struct {
 	Copied, Tip string
 	// Objects writes an archive of the folder objects of its repository.
 	Objects func(w io.Writer) error
+	// Read returns the first bytes of a file of the workspace; nothing if there is none. It may be nil.
+	Read func(name string, most int64) ([]byte, error)
 	// Agree is told which files the commits bring or remove. Its error ends the call.
 	Agree func(changes []Change) error
 	// Base are the files that the workspace has, unless they are among the changes.

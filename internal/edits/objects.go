@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -135,6 +137,23 @@ func rest(n, size int64, from io.Reader, err error) error {
 		err = io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// write writes an object to a new file.
+func (o *objects) write(object, name string) error {
+	size, from, err := o.open(object)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(file, from)
+	return errors.Join(rest(n, size, from, err), file.Close())
 }
 
 // file describes an object as a file.

@@ -1,8 +1,7 @@
 package edits
 
 import (
-	"bytes"
-	"crypto/sha256"
+	"errors"
 	"maps"
 	"os"
 	"path"
@@ -11,67 +10,98 @@ import (
 	"strings"
 )
 
+// maxPlaced is the maximum size in bytes of a file that is read from the workspace to store it.
+const maxPlaced = 64 << 20
+
 // storedAnew finds the files that a commit of the sandbox only stores in another way, as `git add
-// --renormalize` does: the workspace has the version from before, or the tip's with CRLF as it was
-// copied in, and under the attributes of the tip, git stores that as the tip has it. all are the files that commits have changed, and known
-// those that the workspace has changed since.
+// --renormalize` does: the workspace has the version from before, or what was copied in and not
+// committed, and git stores that as the tip has it, under its attributes. all are the files that
+// commits have changed, and known those that the workspace has changed since.
 func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string]twoEntries) error {
 	b.anew = make(map[string]bool)
-	with := *b.own
-	with.dir = filepath.Join(b.own.dir, "anew")
-	with.env = append(slices.Clone(with.env), "GIT_WORK_TREE="+with.dir, "GIT_INDEX_FILE="+with.dir+".index")
-	tips := make(map[string]string)
+	dir := filepath.Join(b.own.dir, "anew")
+	tips, copies := make(map[string]string), make(map[string]string)
 	for _, differing := range all {
 		for name, two := range differing {
 			now := h.Base[name]
-			if now == nil || now.Link || known[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || two.tip.mode != now.Mode() || path.Base(name) == ".gitattributes" {
+			if now == nil || now.Link || known[name] || b.anew[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || two.tip.mode != now.Mode() || path.Base(name) == ".gitattributes" {
 				continue
 			}
-			f, err := b.objects.file(two.was)
+			was, err := b.objects.file(two.was)
+			switch {
+			case err != nil:
+			case was.Sum != now.Sum && Same(now, h.Copy[name]):
+				var placed bool
+				if placed, err = b.copiedAnew(h, dir, name, two.tip); placed {
+					tips[name], copies[name] = two.tip.object, two.tip.object
+				}
+			case was.Sum == now.Sum && two.was.object != two.tip.object:
+				tips[name], err = two.tip.object, b.objects.write(two.was.object, filepath.Join(dir, name))
+			}
 			if err != nil {
 				return err
 			}
-			from := two.was
-			if f.Sum != now.Sum && Same(now, h.Copy[name]) {
-				from = two.tip // it was not committed when it was copied in
-			} else if f.Sum != now.Sum || two.was.object == two.tip.object {
-				continue
-			}
-			content, err := b.objects.content(from.object, maxRead)
-			if err != nil {
-				return err
-			}
-			if from == two.tip {
-				content = bytes.ReplaceAll(content, []byte("\n"), []byte("\r\n"))
-			}
-			if sha256.Sum256(content) != now.Sum {
-				continue
-			}
-			file := filepath.Join(with.dir, name)
-			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-				return err
-			}
-			if err := os.WriteFile(file, content, 0o600); err != nil {
-				return err
-			}
-			tips[name] = two.tip.object
 		}
 	}
-	if len(tips) == 0 {
-		return nil
-	}
-	if _, err := with.run(nil, "read-tree", h.Tip); err != nil {
+	same, err := b.storedAs(dir, h.Tip, tips)
+	if err != nil {
 		return err
 	}
-	names := slices.Collect(maps.Keys(tips))
+	maps.Copy(b.anew, same)
+	maps.DeleteFunc(copies, func(name, _ string) bool { return same[name] })
+	// The git of the sandbox may convert ends of lines by settings of its own.
+	same, err = b.storedAs(dir, h.Tip, copies, "GIT_CONFIG_PARAMETERS='core.autocrlf=input'")
+	maps.Copy(b.anew, same)
+	return err
+}
+
+// copiedAnew writes a file that was not committed when it was copied in into a folder, unless the
+// tip has the same. If the version of the workspace cannot be had, that of the tip stays.
+func (b *branch) copiedAnew(h *History, dir, name string, e treeEntry) (placed bool, err error) {
+	tip, err := b.objects.file(e)
+	if err != nil || tip.Sum == h.Base[name].Sum {
+		return false, err
+	}
+	placed, err = h.place(dir, name, h.Base[name])
+	b.anew[name] = !placed
+	return placed, err
+}
+
+// place writes a version of a file of the workspace into a folder. It reports false if the
+// workspace has another one meanwhile, or if it is too large.
+func (h *History) place(dir, name string, f *File) (bool, error) {
+	if h.Read == nil || f.TooLarge || f.Size > maxPlaced {
+		return false, nil
+	}
+	content, err := h.Read(name, maxPlaced)
+	if err != nil || !f.Is(content) {
+		return false, err
+	}
+	file := filepath.Join(dir, name)
+	return true, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, content, 0o600))
+}
+
+// storedAs returns the files in a folder that git stores as the objects, under the attributes of a
+// commit. settings are more variables.
+func (b *branch) storedAs(dir, commit string, objects map[string]string, settings ...string) (map[string]bool, error) {
+	same := make(map[string]bool)
+	if len(objects) == 0 {
+		return same, nil
+	}
+	with := *b.own
+	with.dir, with.env = dir, slices.Concat(with.env, []string{"GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + dir + ".index"}, settings)
+	if _, err := with.run(nil, "read-tree", commit); err != nil {
+		return nil, err
+	}
+	names := slices.Collect(maps.Keys(objects))
 	stored, err := b.stored(&with, listed(names))
 	if status(err) > 0 { // a filter cannot store one
 		stored, _, err = b.storedApart(&with, names)
 	}
-	for name, object := range tips {
-		b.anew[name] = stored[name] == object
+	for name, object := range objects {
+		same[name] = stored[name] == object
 	}
-	return err
+	return same, err
 }
 
 // storedApart is stored for each filter and encoding apart. It leaves out the files of filters that

@@ -1,6 +1,10 @@
 package edits
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 // A commit that only changes how git stores files leaves them in the workspace as they were, and
 // takes nothing back.
@@ -35,33 +39,68 @@ func TestACommitThatStoresFilesAnewStays(t *testing.T) {
 	}
 }
 
-// The same is true of files that were not committed when they were copied in.
+// The same is true of files that were not committed when they were copied in, whatever ends their
+// lines have, by attributes or by settings of the sandbox only.
 func TestACommitThatStoresFilesAnewKeepsWhatWasNotCommitted(t *testing.T) {
 	for _, others := range []bool{false, true} {
-		g := repo(t, tree{"a": "1\r\n2\r\n", "b": "1\r\n"})
-		base := tree{"a": "1\r\n2\r\nmine\r\n", "b": "1\n"}
-		base.write(t, g.dir)
-		copied, in := g.head(), g.inside()
-		if others { // the branch has commits of its own
-			g.onNewBranch(copied, "own", "o")
+		for _, setting := range []string{"attributes", "of the folder", "inside"} {
+			attributes, settings := "# none\n", []string(nil)
+			switch setting {
+			case "attributes":
+				attributes = "* text\n"
+			case "of the folder":
+				settings = []string{"core.autocrlf=input"}
+			}
+			g := repo(t, tree{"a": "1\n2\n", "b": "1\n", "mixed": "1\r\n2\n"})
+			settingsOfUser(t, "")
+			g.config = os.Getenv("HOME") + "/.gitconfig"
+			g.set(settings...)
+			base := tree{"a": "1\r\n2\r\nmine\r\n", "b": "1\n", "mixed": "1\r\n2\nmine\r\nmore\n"}
+			base.write(t, g.dir)
+			copied, in := g.head(), g.inside()
+			if others { // the branch has commits of its own
+				g.onNewBranch(copied, "own", "o")
+			}
+			if setting == "inside" {
+				in.set("core.autocrlf=input")
+			}
+			in.commit("inside", tree{".gitattributes": attributes})
+			in.must("", "add", "--renormalize", ".")
+			in.must("", "commit", "-q", "--allow-empty", "-m", "inside")
+			if err := os.RemoveAll(filepath.Join(g.dir, "mixed")); err != nil { // the folder goes on
+				t.Fatal(err)
+			}
+			h := in.history(copied, base)
+			h.Copy = h.Base
+			out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%s: %v: %+v", setting, err, out.Outcomes)
+			}
+			want := tree{".gitattributes": attributes, "a": "1\n2\nmine\n", "b": "1\n", "mixed": "1\n2\nmine\nmore\n"}
+			if others {
+				want["own"] = "o\n"
+			} else if out.Commit != h.Tip {
+				t.Errorf("%s: a commit more than the sandbox's is on the branch", setting)
+			}
+			wantTree(t, setting+": the branch", g.files("fix"), want)
 		}
-		in.commit("inside", tree{".gitattributes": "* text\n"})
-		in.must("", "add", "--renormalize", ".")
-		in.must("", "commit", "-q", "--allow-empty", "-m", "inside")
-		h := in.history(copied, base)
-		h.Copy = h.Base
-		out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
-		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
-			t.Fatalf("%v: %+v", err, out.Outcomes)
-		}
-		want := tree{".gitattributes": "* text\n", "a": "1\n2\nmine\n", "b": "1\n"}
-		if others {
-			want["own"] = "o\n"
-		} else if out.Commit != h.Tip {
-			t.Errorf("a commit more than the sandbox's is on the branch")
-		}
-		wantTree(t, "the branch", g.files("fix"), want)
 	}
+}
+
+// What the sandbox has taken back to what was not committed is no other way to store it.
+func TestWhatWasNotCommittedAndIsTakenBackIsNotStoredAnew(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	base := tree{"a": "1\r\nmine\n"}
+	base.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	in.commit("inside", tree{"a": "1\nmine\ntheirs\n"})
+	base.write(t, in.dir)
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	if _, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, "the branch", g.files("fix"), tree{"a": "1\n"})
 }
 
 // A filter that fails, as one that this machine has not, says nothing about other files.
