@@ -218,6 +218,9 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 		}
 	}
 	same, untried, err := b.checksOut(asked)
+	if err == nil {
+		err = b.stoppedAs(h, asked, same, untried)
+	}
 	for _, c := range asked {
 		if err == nil && untried[c.name] { // what went to branches only may be on this one
 			var home *File
@@ -233,6 +236,27 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 	maps.DeleteFunc(ours, func(name string, _ *File) bool { return same[name] })
 	maps.DeleteFunc(said, func(name string, _ twoEntries) bool { return same[name] })
 	return ours, said, err
+}
+
+// stoppedAs adds to same the files that git has stopped tracking and stores as the entries, though it
+// does not write them as the workspace has them, such as one with ends of lines of both kinds.
+func (b *branch) stoppedAs(h *History, asked []checkout, same, untried map[string]bool) error {
+	dir, objects := filepath.Join(b.own.dir, "stopped"), make(map[string]string)
+	for _, c := range asked {
+		if !b.stopped[c.name] || same[c.name] || untried[c.name] || c.file.Link || c.entry.mode != c.file.Mode() {
+			continue
+		}
+		placed, err := h.place(dir, c.name, c.file)
+		if err != nil {
+			return err
+		}
+		if placed {
+			objects[c.name] = c.entry.object
+		}
+	}
+	stored, err := b.storedAs(dir, b.parent, objects)
+	maps.Copy(same, stored)
+	return err
 }
 
 // brings returns the change of a file to what commits have; nil if the branch has it, or had it

@@ -169,22 +169,33 @@ func TestWhatGitHasStoppedTrackingIsRemovedOnce(t *testing.T) {
 	}
 }
 
-// The branch has a version that came from the sandbox, by which it stops tracking the file.
+// The branch has a version that came from the sandbox, by which it stops tracking the file. What git
+// stores of that need not be what it would write.
 func TestWhatCameFromTheSandboxIsNoConflictWithItsRemoval(t *testing.T) {
-	g := repo(t, tree{"f": "1\n", "a": "a\n"})
-	copied, in := g.head(), g.inside()
-	base := load(t, in.dir)
-	in.shell("echo 2 >f")
-	now := load(t, in.dir)
-	g.mustBranch(base, now)
-	in.shell("git rm -q --cached f; git commit -q -m one")
-	changes, o := g.fromInside(in, copied, now, "", false)
-	o.History.Copy = in.history(copied, base).Base
-	out, err := Commit(t.Context(), changes, o)
-	if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
-		t.Fatalf("%v: %+v", err, out.Outcomes)
+	for name, c := range map[string]struct{ attributes, first, now string }{
+		"plain":                   {"# none\n", "1\n", "2\n"},
+		"ends of lines":           {"* text\n", "1\n", "2\r\n"},
+		"ends of lines, mixed":    {"* text\n", "1\n3\n", "2\r\n3\n"},
+		"a filter without a back": {"f filter=case\n", "A\n", "bC\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := repo(t, tree{"f": c.first, "a": "a\n", ".gitattributes": c.attributes})
+			settingsOfUser(t, upperCase)
+			copied, in := g.head(), g.inside()
+			base := load(t, in.dir)
+			tree{"f": c.now}.write(t, in.dir)
+			now := load(t, in.dir)
+			g.mustBranch(base, now)
+			in.shell("git rm -q --cached f; git commit -q -m one")
+			changes, o := g.fromInside(in, copied, now, "", false)
+			o.History.Copy = in.history(copied, base).Base
+			out, err := Commit(t.Context(), changes, o)
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%v: %+v", err, out.Outcomes)
+			}
+			wantTree(t, "the branch", g.files("fix"), tree{"a": "a\n", ".gitattributes": c.attributes})
+		})
 	}
-	wantTree(t, "the branch", g.files("fix"), tree{"a": "a\n"})
 }
 
 // onNewBranch makes the branch fix with a commit above another one, which has another version of a file.
