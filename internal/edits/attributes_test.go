@@ -1,8 +1,10 @@
 package edits
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -84,6 +86,35 @@ func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
 			t.Fatalf("%v: %q are left out of %+v", err, out.Unfit, out)
 		}
 		wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": base[".gitattributes"], "a.txt": "2\n", "b.txt": "b\n", "c.txt": "3\n", "d.md": "4\n"})
+	}
+}
+
+// Each file without its encoding needs a process of git, and so does each encoding: of too many, git's
+// error is told.
+func TestVeryManyFilesWithoutTheirEncodingAreAnError(t *testing.T) {
+	for _, alike := range []bool{true, false} {
+		theirs := make(tree)
+		attributes := "*.txt working-tree-encoding=UTF-16\n"
+		for i := range maxApart + 1 {
+			name := fmt.Sprintf("%03d.txt", i)
+			theirs[name] = "not UTF-16\n"
+			if !alike {
+				attributes += fmt.Sprintf("%s working-tree-encoding=none-%d\n", name, i)
+			}
+		}
+		g := repo(t, tree{".gitattributes": attributes})
+		if out, err := g.onBranch(tree{}, theirs, BranchOptions{}); err == nil || !strings.Contains(err.Error(), "000.txt") {
+			t.Errorf("%t: %v: %+v", alike, err, out.Unfit)
+		}
+	}
+}
+
+// A filter that fails is an error, also of a file that has an encoding.
+func TestAFilterThatFailsBesideAnEncodingIsAnError(t *testing.T) {
+	g := repo(t, tree{".gitattributes": "*.txt working-tree-encoding=UTF-16 filter=lost\n"})
+	settingsOfUser(t, "[filter \"lost\"]\n\tclean = false\n\trequired = true\n")
+	if out, err := g.onBranch(tree{}, tree{"a.txt": utf16("a\n"), "b.txt": "b\n"}, BranchOptions{}); err == nil {
+		t.Errorf("%q do not have their encoding", out.Unfit)
 	}
 }
 

@@ -104,8 +104,13 @@ func (b *branch) storedAs(dir, commit string, objects map[string]string, setting
 	return same, err
 }
 
+// maxApart is how many filters and encodings are tried apart, and how many files that do not have
+// their encoding are found: each needs processes of git.
+const maxApart = 100
+
 // storedApart is stored for each filter and encoding apart. It leaves out the files of filters that
-// fail, and those that do not have the encoding of their attributes: these are unfit.
+// fail, and those that do not have the encoding of their attributes: these are unfit. Beyond
+// maxApart it leaves out more, which are not unfit.
 func (b *branch) storedApart(with *git, names []string) (all map[string]string, unfit map[string]bool, err error) {
 	attributes, err := with.attributes(listed(names), "working-tree-encoding", "filter")
 	if err != nil {
@@ -117,9 +122,12 @@ func (b *branch) storedApart(with *git, names []string) (all map[string]string, 
 		alike[key] = append(alike[key], name)
 	}
 	all, unfit = make(map[string]string), make(map[string]bool)
+	if len(alike) > maxApart {
+		return all, unfit, nil
+	}
 	for key, some := range alike {
 		stored, err := b.stored(with, listed(some))
-		if status(err) > 0 && key[0] != "unspecified" {
+		if status(err) > 0 && key[0] != "unspecified" && (key[1] == "unspecified" || key[1] == "unset") { // no filter has failed
 			if some, err = with.fitting(some, unfit); err == nil {
 				stored, err = b.stored(with, listed(some))
 			}
@@ -138,11 +146,11 @@ func (b *branch) storedApart(with *git, names []string) (all map[string]string, 
 }
 
 // fitting returns the files that git can store, and notes the others: it ends at the first one that
-// it cannot.
+// it cannot. Beyond maxApart others it returns git's error.
 func (g *git) fitting(names []string, unfit map[string]bool) (fit []string, err error) {
 	for len(names) > 0 {
 		out, err := g.asUser().run(strings.NewReader(listed(names)), "update-index", "--verbose", "--add", "--replace", "-z", "--stdin")
-		if err != nil && status(err) == 0 {
+		if err != nil && (status(err) == 0 || len(unfit) >= maxApart) {
 			return nil, err
 		}
 		n, said := 0, string(out)
