@@ -58,7 +58,7 @@ func TestFilesThatNewAttributesDoNotFitAreStoredByTheOldOnes(t *testing.T) {
 }
 
 // Files that do not have the encoding that is committed for them are left out by name. Git can add
-// none of them.
+// none of them. What was renamed to one stays where it was.
 func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
 	for _, commits := range []bool{false, true} {
 		stored := tree{"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n", "d.md": "d\n", "old.txt": "moved\n"}
@@ -82,10 +82,10 @@ func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
 			o.History.Copy = o.History.Base
 		}
 		out, err := Commit(t.Context(), changes(t, base, theirs), o)
-		if want := []string{"b.txt", "name.txt", "new.txt"}; err != nil || !slices.Equal(out.Unfit, want) || !slices.Equal(out.Left(), want) {
+		if want := []string{"b.txt", "name.txt", "new.txt", "old.txt"}; err != nil || !slices.Equal(out.Unfit, want) || !slices.Equal(out.Left(), want) {
 			t.Fatalf("%v: %q are left out of %+v", err, out.Unfit, out)
 		}
-		wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": base[".gitattributes"], "a.txt": "2\n", "b.txt": "b\n", "c.txt": "3\n", "d.md": "4\n"})
+		wantTree(t, "the branch", g.files("fix"), tree{".gitattributes": base[".gitattributes"], "a.txt": "2\n", "b.txt": "b\n", "c.txt": "3\n", "d.md": "4\n", "old.txt": "moved\n"})
 	}
 }
 

@@ -48,7 +48,7 @@ type Committed struct {
 	// they are on no branch.
 	Outside, Refused []string
 	// Unfit are changed files that do not have the encoding that attributes say, so that git cannot
-	// store them: they are on no branch.
+	// store them, and those that were renamed to such: they are on no branch.
 	Unfit []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
@@ -209,8 +209,14 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	if changes, out.Outside, err = b.outside(changes); err != nil {
 		return nil, err
 	}
+	moves := slices.DeleteFunc(Renames(changes), func(c Change) bool { return c.From == "" })
 	if changes, err = b.convert(changes); err != nil {
 		return nil, err
+	}
+	for _, c := range moves {
+		if b.unfit[c.Path] {
+			b.unfit[c.From] = true // the branch keeps it where it was
+		}
 	}
 	changes, out.Unfit = leave(changes, o.History, func(name string) bool { return b.unfit[name] })
 	history, changes, err := b.modesOfGit(o.History, changes)
