@@ -81,6 +81,8 @@ type AppliedWork struct {
 	// Unfit are the changed files that are on no branch, because they do not have the encoding that
 	// attributes of git say.
 	Unfit []string
+	// Encodings are those of Unfit that git does not know.
+	Encodings []string
 	// Submodules are the changed files that are on no branch, because they are inside submodules.
 	Submodules []string
 	// NoBranch is set if Branch does not exist and was not made, because all work is on none.

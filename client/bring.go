@@ -94,7 +94,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	})
 	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Unfit, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Unfit, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
-	done.has = out.Has
+	done.Encodings, done.has = out.Encodings, out.Has
 	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
 }

@@ -235,6 +235,9 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 	if len(done.Unfit) > 0 {
 		a.say("Not on the branch, because they do not have the encoding that attributes of git say (working-tree-encoding): %s. `agbox apply %s` without --branch brings them.", outsides(done.Unfit), sandbox)
 	}
+	if len(done.Encodings) > 0 {
+		a.say("Git does not know the encoding %s.", printable(some(done.Encodings)))
+	}
 	if len(done.Submodules) > 0 {
 		var names []string
 		for _, name := range done.Submodules {

@@ -109,6 +109,25 @@ func TestVeryManyFilesWithoutTheirEncodingAreAnError(t *testing.T) {
 	}
 }
 
+// An encoding that git does not know is told from files that do not have theirs, of which it may be
+// any number.
+func TestAnEncodingThatGitDoesNotKnowIsNamed(t *testing.T) {
+	theirs := tree{"a.u": utf16("a\n"), "bad.u": "bad\n", "l.l": "\xe9\n", "s.s": "\xff\n", "set": "a\n", "d.md": "d\n"}
+	var want []string
+	for i := range maxApart + 1 {
+		want = append(want, fmt.Sprintf("%03d.none", i))
+		theirs[want[i]] = "n\n"
+	}
+	g := repo(t, tree{".gitattributes": "*.u working-tree-encoding=UTF-16\n*.l working-tree-encoding=latin1\n*.s working-tree-encoding=SHIFT-JIS\n*.none working-tree-encoding=none\nset working-tree-encoding\n"})
+	out, err := g.onBranch(tree{}, theirs, BranchOptions{})
+	if want = append(want, "bad.u", "s.s", "set"); err != nil || !slices.Equal(out.Unfit, want) || !slices.Equal(out.Encodings, []string{"none", "set"}) {
+		t.Fatalf("%v: %q, %q", err, out.Unfit, out.Encodings)
+	}
+	got := g.files("fix")
+	delete(got, ".gitattributes")
+	wantTree(t, "the branch", got, tree{"a.u": "a\n", "l.l": "é\n", "d.md": "d\n"})
+}
+
 // A filter that fails is an error, also of a file that has an encoding.
 func TestAFilterThatFailsBesideAnEncodingIsAnError(t *testing.T) {
 	g := repo(t, tree{".gitattributes": "*.txt working-tree-encoding=UTF-16 filter=lost\n"})

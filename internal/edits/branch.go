@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -50,6 +51,8 @@ type Committed struct {
 	// Unfit are changed files that do not have the encoding that attributes say, so that git cannot
 	// store them, and those that were renamed to such: they are on no branch.
 	Unfit []string
+	// Encodings are those of Unfit that git does not know.
+	Encodings []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
@@ -219,6 +222,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 		}
 	}
 	changes, out.Unfit = leave(changes, o.History, func(name string) bool { return b.unfit[name] })
+	out.Encodings = slices.Sorted(maps.Keys(b.unknown))
 	history, changes, err := b.modesOfGit(o.History, changes)
 	if err != nil {
 		return nil, err
@@ -262,7 +266,8 @@ type branch struct {
 	// came are those of them that commits change, and that the branch has as they were brought.
 	stopped, came map[string]bool
 	// unfit are the files whose version of the workspace does not have the encoding of its attributes.
-	unfit map[string]bool
+	// unknown are the encodings of these that git does not know.
+	unfit, unknown map[string]bool
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way.

@@ -261,7 +261,7 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 		return err
 	}
 	stored, err := b.stored(&with, listed(paths))
-	var unfit map[string]bool
+	var unfit map[string]string
 	if status(err) > 0 {
 		failed := err
 		if stored, unfit, err = b.storedApart(&with, paths); err == nil && len(stored)+len(unfit) < len(paths) {
@@ -275,9 +275,14 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 		if err := b.storeByNew(&with, changes, paths, stored); err != nil {
 			return err
 		}
-		b.unfit = make(map[string]bool)
-		for name := range unfit {
-			b.unfit[strings.TrimPrefix(name, b.prefix)] = stored[name] == ""
+		b.unfit, b.unknown = make(map[string]bool), make(map[string]bool)
+		for name, encoding := range unfit {
+			if stored[name] != "" {
+				continue // by new attributes
+			}
+			if b.unfit[strings.TrimPrefix(name, b.prefix)] = true; encoding != "" {
+				b.unknown[encoding] = true
+			}
 		}
 	}
 	plain, err := b.own.blobs(files)

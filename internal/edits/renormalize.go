@@ -109,9 +109,9 @@ func (b *branch) storedAs(dir, commit string, objects map[string]string, setting
 const maxApart = 100
 
 // storedApart is stored for each filter and encoding apart. It leaves out the files of filters that
-// fail, and those that do not have the encoding of their attributes: these are unfit. Beyond
-// maxApart it leaves out more, which are not unfit.
-func (b *branch) storedApart(with *git, names []string) (all map[string]string, unfit map[string]bool, err error) {
+// fail, and those that do not have the encoding of their attributes: these are unfit, with the name
+// of an encoding that git does not know. Beyond maxApart it leaves out more, which are not unfit.
+func (b *branch) storedApart(with *git, names []string) (all, unfit map[string]string, err error) {
 	attributes, err := with.attributes(listed(names), "working-tree-encoding", "filter")
 	if err != nil {
 		return nil, nil, err
@@ -121,13 +121,22 @@ func (b *branch) storedApart(with *git, names []string) (all map[string]string, 
 		key := [2]string(attributes[name])
 		alike[key] = append(alike[key], name)
 	}
-	all, unfit = make(map[string]string), make(map[string]bool)
+	all, unfit = make(map[string]string), make(map[string]string)
 	if len(alike) > maxApart {
 		return all, unfit, nil
 	}
+	unknown := make(map[string][]string)
 	for key, some := range alike {
 		stored, err := b.stored(with, listed(some))
 		if status(err) > 0 && key[0] != "unspecified" && (key[1] == "unspecified" || key[1] == "unset") { // no filter has failed
+			known, failed := b.knows(key[0])
+			if failed != nil {
+				return nil, nil, failed
+			}
+			if !known {
+				unknown[key[0]] = append(unknown[key[0]], some...)
+				continue
+			}
 			if some, err = with.fitting(some, unfit); err == nil {
 				stored, err = b.stored(with, listed(some))
 			}
@@ -142,12 +151,17 @@ func (b *branch) storedApart(with *git, names []string) (all map[string]string, 
 			all[name] = stored[name]
 		}
 	}
+	for encoding, some := range unknown {
+		for _, name := range some {
+			unfit[name] = encoding
+		}
+	}
 	return all, unfit, nil
 }
 
 // fitting returns the files that git can store, and notes the others: it ends at the first one that
 // it cannot. Beyond maxApart others it returns git's error.
-func (g *git) fitting(names []string, unfit map[string]bool) (fit []string, err error) {
+func (g *git) fitting(names []string, unfit map[string]string) (fit []string, err error) {
 	for len(names) > 0 {
 		out, err := g.asUser().run(strings.NewReader(listed(names)), "update-index", "--verbose", "--add", "--replace", "-z", "--stdin")
 		if err != nil && (status(err) == 0 || len(unfit) >= maxApart) {
@@ -157,7 +171,7 @@ func (g *git) fitting(names []string, unfit map[string]bool) (fit []string, err 
 		for ; n < len(names); n++ {
 			rest, is := strings.CutPrefix(said, "add '"+names[n]+"'\n")
 			if !is {
-				unfit[names[n]] = true
+				unfit[names[n]] = ""
 				break
 			}
 			said = rest
@@ -165,6 +179,29 @@ func (g *git) fitting(names []string, unfit map[string]bool) (fit []string, err 
 		fit, names = append(fit, names[:n]...), names[min(n+1, len(names)):]
 	}
 	return fit, nil
+}
+
+// knows reports whether git knows an encoding: there is a text that it stores by it.
+func (b *branch) knows(encoding string) (bool, error) {
+	dir, err := os.MkdirTemp(b.own.dir, "encoding")
+	if err != nil {
+		return false, err
+	}
+	g, err := scratchRepository(b.own.ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	info := filepath.Join(g.gitDir, "info")
+	if err := errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte("* working-tree-encoding="+encoding+"\n"), 0o600)); err != nil {
+		return false, err
+	}
+	for _, text := range []string{"a\n", "\x00\x00\x00\x00", "\xff\xfe\x00\x00"} { // of one byte, of two or four, and with their order
+		_, err := g.run(strings.NewReader(text), "hash-object", "-w", "--stdin", "--path=a")
+		if status(err) == 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // listed lists paths for git.
