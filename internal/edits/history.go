@@ -437,6 +437,11 @@ func (b *branch) turnedBack(h *History, all map[string]twoEntries, later map[str
 	}
 	same, untried, err := b.checksOut(asked)
 	maps.DeleteFunc(back, func(name string, _ *decision) bool { return same[name] || untried[name] })
+	for _, name := range slices.Sorted(maps.Keys(b.unread)) {
+		if back[name] != nil && err == nil {
+			err = &HistoryError{fmt.Errorf("they have %q otherwise than the workspace, which cannot be read: it is too large, or the sandbox is not running; if so, start it", name)}
+		}
+	}
 	return back, err
 }
 

@@ -246,7 +246,7 @@ func (b *branch) stoppedAs(h *History, asked []checkout, same, untried map[strin
 		if !b.stopped[c.name] || same[c.name] || untried[c.name] || c.file.Link || c.entry.mode != c.file.Mode() {
 			continue
 		}
-		placed, err := h.place(dir, c.name, c.file)
+		placed, err := b.place(h, dir, c.name, c.file)
 		if err != nil {
 			return err
 		}

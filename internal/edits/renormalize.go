@@ -18,13 +18,13 @@ const maxPlaced = 64 << 20
 // committed, and git stores that as the tip has it, under its attributes. all are the files that
 // commits have changed, and known those that the workspace has changed since.
 func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string]twoEntries) error {
-	b.anew = make(map[string]bool)
+	b.anew, b.unread = make(map[string]bool), make(map[string]bool)
 	dir := filepath.Join(b.own.dir, "anew")
 	tips, copies := make(map[string]string), make(map[string]string)
 	for _, differing := range all {
 		for name, two := range differing {
 			now := h.Base[name]
-			if now == nil || now.Link || known[name] || b.anew[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || two.tip.mode != now.Mode() || path.Base(name) == ".gitattributes" {
+			if now == nil || now.Link || known[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || two.tip.mode != now.Mode() || path.Base(name) == ".gitattributes" {
 				continue
 			}
 			was, err := b.objects.file(two.was)
@@ -43,6 +43,7 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 			}
 		}
 	}
+	maps.DeleteFunc(b.unread, func(name string, _ bool) bool { return tips[name] != "" })
 	same, err := b.storedAs(dir, h.Tip, tips)
 	if err != nil {
 		return err
@@ -56,29 +57,45 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 }
 
 // copiedAnew writes a file that was not committed when it was copied in into a folder, unless the
-// tip has the same. If the version of the workspace cannot be had, that of the tip stays.
+// tip has the same.
 func (b *branch) copiedAnew(h *History, dir, name string, e treeEntry) (placed bool, err error) {
 	tip, err := b.objects.file(e)
 	if err != nil || tip.Sum == h.Base[name].Sum {
 		return false, err
 	}
-	placed, err = h.place(dir, name, h.Base[name])
-	b.anew[name] = !placed
+	placed, err = b.place(h, dir, name, h.Base[name])
+	b.unread[name] = !placed
 	return placed, err
 }
 
-// place writes a version of a file of the workspace into a folder. It reports false if the
-// workspace has another one meanwhile, or if it is too large.
-func (h *History) place(dir, name string, f *File) (bool, error) {
-	if h.Read == nil || f.TooLarge || f.Size > maxPlaced {
+// place writes a version of a file of the workspace into a folder: the user's folder may still have
+// it. It reports false if nobody has it any more, or if it is too large.
+func (b *branch) place(h *History, dir, name string, f *File) (bool, error) {
+	if f.TooLarge || f.Size > maxPlaced {
 		return false, nil
 	}
-	content, err := h.Read(name, maxPlaced)
+	content, err := contentIn(b.top, name, f)
+	if content == nil && h.Read != nil {
+		content, err = h.Read(name, maxPlaced)
+	}
 	if err != nil || !f.Is(content) {
 		return false, err
 	}
 	file := filepath.Join(dir, name)
 	return true, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, content, 0o600))
+}
+
+// contentIn returns the content of a file in a folder if that is a version; nil if it is not.
+func contentIn(dir, name string, f *File) ([]byte, error) {
+	in, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	if there, err := in.state(name); err != nil || there == nil || there.Link || there.Sum != f.Sum {
+		return nil, nil //nolint:nilerr // the folder has something else there
+	}
+	return in.read(name)
 }
 
 // storedAs returns the files in a folder that git stores as the objects, under the attributes of a

@@ -1,8 +1,9 @@
 package edits
 
 import (
+	"errors"
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -67,11 +68,13 @@ func TestACommitThatStoresFilesAnewKeepsWhatWasNotCommitted(t *testing.T) {
 			in.commit("inside", tree{".gitattributes": attributes})
 			in.must("", "add", "--renormalize", ".")
 			in.must("", "commit", "-q", "--allow-empty", "-m", "inside")
-			if err := os.RemoveAll(filepath.Join(g.dir, "mixed")); err != nil { // the folder goes on
-				t.Fatal(err)
-			}
 			h := in.history(copied, base)
 			h.Copy = h.Base
+			if others { // the folder has another version by now
+				tree{"mixed": "other\n"}.write(t, g.dir)
+			} else { // the sandbox does not run
+				h.Read = func(string, int64) ([]byte, error) { return nil, nil }
+			}
 			out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
 			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 				t.Fatalf("%s: %v: %+v", setting, err, out.Outcomes)
@@ -84,6 +87,22 @@ func TestACommitThatStoresFilesAnewKeepsWhatWasNotCommitted(t *testing.T) {
 			}
 			wantTree(t, setting+": the branch", g.files("fix"), want)
 		}
+	}
+}
+
+// If nobody has the version that was not committed any more, it is not known whether the commit has it.
+func TestWhatWasNotCommittedAndCannotBeReadIsAnError(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	base := tree{"a": "1\r\nmine\n"}
+	base.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	in.commit("inside", tree{"a": "1\nmine\n"})
+	tree{"a": "other\n"}.write(t, g.dir)
+	h := in.history(copied, base)
+	h.Copy, h.Read = h.Base, func(string, int64) ([]byte, error) { return nil, nil }
+	out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if !errors.As(err, new(*HistoryError)) || !strings.Contains(err.Error(), `"a"`) {
+		t.Errorf("%v: %+v", err, out)
 	}
 }
 
