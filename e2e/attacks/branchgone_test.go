@@ -195,6 +195,34 @@ func TestARenameAcrossASubmoduleOrIgnoredFilesIsTwoChanges(t *testing.T) {
 	harness.WantSame(t, "what is left", in.Must(t, "diff", "demo", "--name-only"), "sm/into\nsm/out\nx.log")
 }
 
+// What was not committed when it was copied in is in the commit that stores it in another way. Only the
+// folder and the sandbox have it as it was.
+func TestWhatIsCommittedWithOtherEndsOfLinesIsOnTheBranch(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "ends of lines and encodings")
+	in := harness.New(t)
+	const mine = "1\r\n2\nmine\r\n"
+	root := committed(t, in, map[string]string{"a": "1\r\n2\n"})
+	write(t, in, "project", map[string]string{"a": mine})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", `cd /workspace; printf '* text\n*.none working-tree-encoding=none\n' > .gitattributes; git add .; git add --renormalize .; git commit -qm second; echo x > x.none`)
+	in.Must(t, "stop", "demo")
+	write(t, in, "project", map[string]string{"a": "other\n"})
+	if r := in.Agbox(t, "apply", "demo", "--branch", "w"); r.Code == 0 || !strings.Contains(r.Stderr, `they have "a" otherwise than the workspace, which cannot be read: it is too large, or the sandbox is not running; if so, start it`) {
+		t.Errorf("stopped: %d %s", r.Code, r.Stderr)
+	}
+	write(t, in, "project", map[string]string{"a": mine})
+	harness.WantSame(t, "of the folder", in.Must(t, "apply", "demo", "--branch", "w", "--check"), "")
+	write(t, in, "project", map[string]string{"a": "other\n"})
+	in.Must(t, "start", "demo")
+	r := in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	if !strings.Contains(r.Stderr, "working-tree-encoding): x.none. `agbox apply demo` without --branch brings them.\nagbox: Git does not know the encoding none.\n") {
+		t.Errorf("it says %q", r.Stderr)
+	}
+	harness.WantSame(t, "the branch", git(t, root, "show", "w:a"), "1\n2\nmine")
+	harness.WantSame(t, "what is left", in.Must(t, "diff", "demo", "--name-only"), "x.none")
+}
+
 // The version that the branch had before went to the folder last.
 func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
 	t.Parallel()
