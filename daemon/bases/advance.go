@@ -28,6 +28,9 @@ type Advance struct {
 	by, tip                string
 	lost                   map[string]bool
 	files, first, branched map[string]*storev1.BaseFile
+	// moved is what Moved has noted, and changed is set if all else is not as it was.
+	moved   []string
+	changed bool
 	// current is the file whose content arrives.
 	current *storev1.BaseFile
 	sum     hash.Hash
@@ -79,14 +82,15 @@ func (a *Advance) By(commit, tip string, lost []string) {
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) {
+	a.changed = a.changed || a.index.GetBrought() != commit || a.index.GetBroughtBy() != a.by
 	a.index.Brought, a.index.BroughtBy = commit, a.by
 	if a.by != "" { // a client says so only then
-		a.index.Moved = append(a.index.Moved, a.by)
+		a.Moved([]string{a.by})
 	}
 }
 
 // Moved notes commits to which branches have moved.
-func (a *Advance) Moved(commits []string) { a.index.Moved = append(a.index.Moved, commits...) }
+func (a *Advance) Moved(commits []string) { a.moved = append(a.moved, commits...) }
 
 // Remove takes a file out of the base.
 func (a *Advance) Remove(path string) {
@@ -96,6 +100,7 @@ func (a *Advance) Remove(path string) {
 
 // set makes a file what the base has; mode 0 is no file.
 func (a *Advance) set(f *storev1.BaseFile) {
+	a.changed = true
 	path := string(f.GetPath())
 	if a.branch {
 		f.Before = there(a.branched[path], a.lost)
@@ -171,11 +176,18 @@ func (a *Advance) Commit() error {
 	if err != nil {
 		return err
 	}
-	a.index.Blocks = append(a.index.Blocks, blocks...)
-	a.index.Files, a.index.First, a.index.Branched = sorted(a.files), sorted(a.first), sorted(a.branched)
+	if a.changed {
+		a.index.Blocks = append(a.index.Blocks, blocks...)
+		a.index.Files, a.index.First, a.index.Branched = sorted(a.files), sorted(a.first), sorted(a.branched)
+	}
 	in := setOf(branchCommits(a.index))
-	slices.Sort(a.index.Moved)
-	a.index.Moved = slices.DeleteFunc(slices.Compact(a.index.Moved), func(c string) bool { return !in[c] })
+	moved := slices.Concat(a.index.GetMoved(), a.moved)
+	slices.Sort(moved)
+	moved = slices.DeleteFunc(slices.Compact(moved), func(c string) bool { return !in[c] })
+	if !a.changed && slices.Equal(moved, a.index.GetMoved()) {
+		return nil
+	}
+	a.index.Moved = moved
 	return write(a.dir, a.index)
 }
 

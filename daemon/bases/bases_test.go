@@ -367,13 +367,27 @@ func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 		b.Close()
 		return b
 	}
+	index := func() os.FileInfo {
+		t.Helper()
+		info, err := os.Stat(filepath.Join(dir, indexName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
 	put := func(a *Advance) { a.Replace("a", false, false); a.Content([]byte("2")) }
 	b := advance(true, func(a *Advance) { a.By("one", "", nil); put(a) })
 	if got := b.Unmoved(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("a branch that is to move has not moved to %q", got)
 	}
-	for range 2 { // a repeated call
+	was := index()
+	for i := range 2 { // a repeated call writes nothing
 		b = advance(false, func(a *Advance) { a.Moved([]string{"else", "one"}) })
+		if now := index(); os.SameFile(now, was) != (i == 1) {
+			t.Errorf("call %d writes the index: %t", i, i == 1)
+		} else {
+			was = now
+		}
 		if got := b.GetMoved(); !slices.Equal(got, []string{"one"}) || len(b.Unmoved()) > 0 {
 			t.Errorf("branches have moved to %q, and not to %q", got, b.Unmoved())
 		}
