@@ -259,7 +259,7 @@ func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOption
 		open.Commit, open.BranchCommit = w.tip, done.has
 	}
 	if o.Branch != "" && !o.Check {
-		moved := slices.DeleteFunc(slices.Clone(w.branchCommits), func(one string) bool { return slices.Contains(w.lost, one) })
+		moved := slices.Clone(w.named)
 		if done.has != "" && done.Conflicts() == 0 {
 			moved = append(moved, done.has)
 		}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -46,10 +47,11 @@ type Work struct {
 	head, tip, brought string
 	// alone is set if the commits of the sandbox do not come to a branch because head is empty.
 	alone bool
-	// broughtBy is the commit of the folder's repository by which they came, branchCommits are
-	// those by which work went to branches, and lost those that no reference has any more.
-	broughtBy           string
-	branchCommits, lost []string
+	// broughtBy is the commit of the folder's repository by which they came, and branchCommits are
+	// those by which work went to branches. Of these, named are those that a reference has, and lost
+	// those that none has any more.
+	broughtBy                  string
+	branchCommits, named, lost []string
 	// again are the changes that went to a branch by a lost commit, and lostTip is what brought
 	// was if broughtBy is lost.
 	again   map[string]bool
@@ -179,7 +181,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	case o.folder:
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
-	var lost []string
+	var named, lost []string
 	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
@@ -189,20 +191,32 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		if err != nil {
 			return true, err
 		}
-		w = &Work{dir: dir, lost: lost}
-		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() error {
-			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED {
-				return nil
+		w = &Work{dir: dir, named: named, lost: lost}
+		var looking sync.WaitGroup
+		var failed error
+		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() {
+			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED || len(lost) > 0 {
+				return
 			}
-			return w.findLost(ctx)
+			looking.Go(func() { // while the daemon compares
+				if failed = w.findLost(ctx); failed != nil {
+					cancel()
+				}
+			})
 		})
-		if errors.Is(err, errLost) {
+		if err != nil {
+			cancel()
+		}
+		if looking.Wait(); errors.Is(failed, errLost) {
 			return false, nil
+		}
+		if err == nil {
+			err = failed
 		}
 		return true, err
 	}
 	if err = c.repeated(ctx, receive); err == nil && len(w.lost) > 0 {
-		if lost = w.lost; len(lost) <= maxLost {
+		if named, lost = w.named, w.lost; len(lost) <= maxLost {
 			in.LostCommits = lost
 		} else { // nothing that went to a branch counts as brought
 			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
@@ -238,7 +252,7 @@ var errLost = errors.New("commits of branches are lost")
 // repository has any more, also because that is gone. If git fails, all of them count as lost: work
 // is shown again then, and a removal loses none. Only the end of ctx is an error.
 func (w *Work) findLost(ctx context.Context) error {
-	if len(w.branchCommits) == 0 || len(w.lost) > 0 {
+	if len(w.branchCommits) == 0 {
 		return nil
 	}
 	has, err := within(ctx, func() (map[string]bool, error) { return edits.HasCommits(ctx, w.Source, w.branchCommits) })
@@ -248,7 +262,13 @@ func (w *Work) findLost(ctx context.Context) error {
 		}
 		has = nil
 	}
-	w.lost = slices.DeleteFunc(slices.Clone(w.branchCommits), func(one string) bool { return has[one] })
+	for _, one := range w.branchCommits {
+		if has[one] {
+			w.named = append(w.named, one)
+		} else {
+			w.lost = append(w.lost, one)
+		}
+	}
 	if len(w.lost) > 0 {
 		return errLost
 	}
@@ -289,8 +309,8 @@ func loadPushes(sandboxID string) (*edits.Pushes, error) {
 // storing is what fails if the disk is full.
 const storing = "Storing the sandbox's changes in a temporary folder"
 
-// receive stores what a comparison finds. It goes on after its first message if begun agrees.
-func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool, begun func() error) (err error) {
+// receive stores what a comparison finds. It calls begun after its first message.
+func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool, begun func()) (err error) {
 	s := &workStore{dir: w.dir}
 	defer func() {
 		if failed := s.end(); err == nil {
@@ -308,7 +328,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 		switch item := m.GetItem().(type) {
 		case *agboxv1.CompareWorkspaceResponse_Base:
 			w.from(item.Base)
-			err = begun()
+			begun()
 		case *agboxv1.CompareWorkspaceResponse_BaseFile:
 			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
 		case *agboxv1.CompareWorkspaceResponse_Difference:

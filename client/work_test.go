@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,12 +175,47 @@ func TestApplySaysToWhichCommitsBranchesHaveMoved(t *testing.T) {
 		"a large file": {ApplyOptions{Branch: "b"}, AppliedWork{has: "new", Large: []WorkChange{{}}}, "there new"},
 	} {
 		got = nil
-		w := &Work{branchCommits: []string{"gone", "there"}, lost: []string{"gone"}}
+		w := &Work{branchCommits: []string{"gone", "since", "there"}, named: []string{"there"}, lost: []string{"gone"}}
 		if err := c.noteHome(t.Context(), "s", w, row.o, row.done); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if moved := strings.Join(got.GetMovedCommits(), " "); moved != row.moved || (got == nil) != (row.moved == "") {
 			t.Errorf("%s: %v; want %q", name, got, row.moved)
 		}
+	}
+}
+
+// TestACommitThatNobodyLookedForHasNotMoved: another client may have noted it while this one compared
+// again, and be killed before it moves the branch.
+func TestACommitThatNobodyLookedForHasNotMoved(t *testing.T) {
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	t.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+	source := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-C", source, "-c", "user.name=Ann", "-c", "user.email=ann@example.org"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v: %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q")
+	git("commit", "-q", "--allow-empty", "-m", "there")
+	there, gone, since := git("rev-parse", "HEAD"), strings.Repeat("1", 40), strings.Repeat("2", 40)
+	base := &agboxv1.WorkspaceBase{Source: source, BranchCommits: []string{gone, there}}
+	c, _ := serveFiles(t, &fileScript{compare: func(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+		if len(in.GetLostCommits()) > 0 {
+			base.BranchCommits = []string{gone, since, there}
+		}
+		return out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: base}})
+	}})
+	w, err := c.Work(t.Context(), "s", WorkOptions{NamesOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if len(w.branchCommits) != 3 || !slices.Equal(w.named, []string{there}) || !slices.Equal(w.lost, []string{gone}) {
+		t.Errorf("of %q a reference names %q, and none %q", w.branchCommits, w.named, w.lost)
 	}
 }
