@@ -205,22 +205,25 @@ func (c *Client) pathsExist(ctx context.Context, id string, w *Work, o ApplyOpti
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
 func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
-	from, err := c.origin(ctx, id)
-	if err == nil {
-		err = from.folderThere(ctx)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
 	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
-	tip, err := c.tip(ctx, id, from)
-	if err != nil && (commits || ctx.Err() != nil) { // files come without them
-		return nil, nil, squashed(err)
+	from, tip := new(Work), ""
+	if o.Branch != "" || o.bringsAll() {
+		if from, err = c.origin(ctx, id); err != nil {
+			return nil, nil, err
+		}
+		tip, err = c.tip(ctx, id, from)
+		if err != nil && (commits || ctx.Err() != nil) { // files come without them
+			return nil, nil, squashed(err)
+		}
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
 	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, o.Branch != "")
 	if err != nil {
+		return nil, nil, err
+	}
+	if err = w.folderThere(ctx); err != nil {
+		w.Close()
 		return nil, nil, err
 	}
 	w.tip, w.alone = tip, alone && tip != w.brought
@@ -279,8 +282,12 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
 		return false // nothing was brought
 	}
-	return (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0 &&
-		done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+}
+
+// bringsAll reports whether all work is to be brought.
+func (o ApplyOptions) bringsAll() bool {
+	return !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0
 }
 
 // ownCopies takes large files from w that a person has copied to the folder: they become the

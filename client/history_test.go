@@ -27,7 +27,7 @@ func comparing(t *testing.T, sent func(in *agboxv1.CompareWorkspaceRequest) []*a
 	asked = new([]*agboxv1.CompareWorkspaceRequest)
 	c, _ = serveFiles(t, &fileScript{compare: func(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
 		*asked = append(*asked, in)
-		err := out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{Source: "/src", Target: "/workspace", Head: "first"}}})
+		err := out.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{Source: "/", Target: "/workspace", Head: "first"}}})
 		for _, m := range sent(in) {
 			if err == nil {
 				err = out.Send(m)
@@ -55,7 +55,7 @@ func TestFromWhereAWorkspaceWasCopiedTakesNoComparison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Source != "/src" || w.Target != "/workspace" || w.head != "first" || len(*asked) != 1 || !(*asked)[0].GetBaseOnly() {
+	if w.Source != "/" || w.Target != "/workspace" || w.head != "first" || len(*asked) != 1 || !(*asked)[0].GetBaseOnly() {
 		t.Errorf("it is %+v, and was asked %v", w, *asked)
 	}
 }
@@ -247,4 +247,22 @@ func archiveOf(t *testing.T, text string) []byte {
 		t.Fatal(err)
 	}
 	return raw.Bytes()
+}
+
+// Commits of the sandbox matter only where they or all work come.
+func TestOnlyACallThatBringsCommitsOrAllWorkAsksForThem(t *testing.T) {
+	c, asked := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse { return nil })
+	for name, o := range map[string]ApplyOptions{
+		"a check": {Check: true}, "a part": {Paths: []string{"a"}}, "an abort": {Abort: true}, "a continue": {Continue: true},
+	} {
+		*asked = nil
+		w, _, err := c.workFor(t.Context(), "s", o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		w.Close()
+		if len(*asked) != 1 || (*asked)[0].GetBaseOnly() {
+			t.Errorf("%s asks %v", name, *asked)
+		}
+	}
 }
