@@ -116,16 +116,21 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 			return out, err
 		}
 	}
-	if o.Note != nil {
-		if err := o.Note(out); err != nil {
-			return out, err
+	note := func() error {
+		if o.Note == nil {
+			return nil
 		}
+		return o.Note(out)
 	}
 	if !moves {
-		return out, nil
+		return out, note()
+	}
+	// Objects that no reference has are none that git takes for work.
+	if err := together(note, func() error { return b.bring(out.Has, b.known...) }); err != nil {
+		return out, err
 	}
 	out.Commit = out.Has
-	return out, b.bring(out.Commit, b.ref, b.tip, b.known...)
+	return out, b.move(b.ref, b.tip, out.Commit)
 }
 
 // inFolder finds the conflicts about what is in the folder and not committed there, such as work
@@ -299,25 +304,38 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 		return nil, err
 	}
 	b := &branch{target: t, ref: "refs/heads/" + o.Branch, objects: &objects{git: t.own}, entries: make(map[string]treeEntry), folders: make(map[string]bool), attributes: make(map[string]treeEntry)}
-	if name, err := b.own.run(nil, "check-ref-format", "--branch", o.Branch); err != nil || strings.TrimSpace(string(name)) != o.Branch {
-		return nil, fmt.Errorf("%q cannot be the name of a branch", o.Branch)
-	}
-	if b.tip, err = b.commitOf(b.ref); err != nil {
+	err = together(
+		func() error {
+			name, err := b.own.run(nil, "check-ref-format", "--branch", o.Branch)
+			if err != nil || strings.TrimSpace(string(name)) != o.Branch {
+				err = fmt.Errorf("%q cannot be the name of a branch", o.Branch)
+			}
+			return err
+		},
+		func() error { return b.find(o.Branch) },
+		func() error { return b.notCheckedOut(o.Branch) },
+	)
+	if err != nil {
 		return nil, err
 	}
-	if err := b.isFree(o.Branch); err != nil {
-		return nil, err
-	}
-	if err := b.notCheckedOut(o.Branch); err != nil {
-		return nil, err
-	}
-	if b.parent = b.tip; b.parent == "" {
-		if b.parent, err = b.commitOf("HEAD"); err != nil {
-			return nil, err
-		}
-	}
+	named := b.tip
+	err = together(
+		func() error { return b.notRebased(o.Branch, named) },
+		func() (err error) {
+			b.tip, err = b.peel(named)
+			return err
+		},
+		func() (err error) {
+			on := named
+			if on == "" {
+				on, err = b.commitOf("HEAD")
+			}
+			return cmp.Or(err, b.at(on))
+		},
+	)
+	b.parent = cmp.Or(b.tip, b.parent)
 	b.known = []string{b.parent}
-	return b, b.at(b.parent)
+	return b, err
 }
 
 // at makes a commit the one to build on.
@@ -363,36 +381,44 @@ func treeEntries(out []byte) map[string]treeEntry {
 	return all
 }
 
-// isFree refuses a branch that stands for another one, which may be checked out, and the name of
-// a new one below or above the names of others, which git cannot have.
-func (b *branch) isFree(name string) error {
-	to, err := b.refs.run(nil, "symbolic-ref", "-q", b.ref)
-	if err == nil {
-		return fmt.Errorf("the branch %s is a symbolic reference to %s: name that one", name, strings.TrimSpace(string(to)))
-	}
-	if status(err) != 1 {
-		return err
-	}
-	if b.tip != "" {
-		return nil
-	}
+// find finds the branch. It refuses one that stands for another one, which may be checked out, and
+// the name of a new one below or above the names of others, which git cannot have.
+func (b *branch) find(name string) error {
 	patterns := []string{b.ref}
 	for _, dir := range above(name) {
 		patterns = append(patterns, "refs/heads/"+dir)
 	}
-	out, err := b.refs.run(nil, append([]string{"for-each-ref", "--format=%(refname)"}, patterns...)...)
-	for ref := range strings.Lines(string(out)) {
-		ref = strings.TrimSpace(ref)
-		if slices.Contains(patterns, ref) || strings.HasPrefix(ref, b.ref+"/") {
-			return fmt.Errorf("git has the branch %s, so it cannot have a branch %s: name another one", strings.TrimPrefix(ref, "refs/heads/"), name)
+	out, err := b.refs.run(nil, append([]string{"for-each-ref", "--format=%(refname) %(objectname) %(symref)"}, patterns...)...)
+	if err != nil {
+		return err
+	}
+	to, inTheWay := "", ""
+	for line := range strings.Lines(string(out)) {
+		words := append(strings.Fields(line), "")
+		if words[0] == b.ref {
+			b.tip, to = words[1], words[2]
+		} else if slices.Contains(patterns, words[0]) || strings.HasPrefix(words[0], b.ref+"/") {
+			inTheWay = cmp.Or(inTheWay, words[0])
 		}
 	}
-	return err
+	if b.tip == "" { // it may stand for one that does not exist
+		out, err := b.refs.run(nil, "symbolic-ref", "-q", b.ref)
+		if err != nil && status(err) != 1 {
+			return err
+		}
+		to = strings.TrimSpace(string(out))
+	}
+	switch {
+	case to != "":
+		return fmt.Errorf("the branch %s is a symbolic reference to %s: name that one", name, to)
+	case b.tip == "" && inTheWay != "":
+		return fmt.Errorf("git has the branch %s, so it cannot have a branch %s: name another one", strings.TrimPrefix(inTheWay, "refs/heads/"), name)
+	}
+	return nil
 }
 
 // notCheckedOut refuses a branch that a work tree has checked out: its files would not
-// follow. It also refuses one that a rebase or bisection will set: git names these only when it is
-// asked to move the branch, here to what is no commit.
+// follow.
 func (b *branch) notCheckedOut(name string) error {
 	out, err := b.refs.run(nil, "worktree", "list", "--porcelain")
 	if err != nil {
@@ -403,10 +429,16 @@ func (b *branch) notCheckedOut(name string) error {
 			return fmt.Errorf("the branch %s is checked out: name another one, or bring the work to the folder without --branch", name)
 		}
 	}
-	if b.tip == "" {
+	return nil
+}
+
+// notRebased refuses a branch that a rebase or bisection of a work tree will set: git names these only
+// when it is asked to move the branch, here to what is no commit. tip is empty if it does not exist.
+func (b *branch) notRebased(name, tip string) error {
+	if tip == "" {
 		return nil
 	}
-	_, err = b.refs.run(nil, "branch", "-q", "-f", name, b.noObject())
+	_, err := b.refs.run(nil, "branch", "-q", "-f", name, b.noObject())
 	if failed := new(gitError); errors.As(err, &failed) && strings.Contains(failed.said, "cannot force update the") {
 		return fmt.Errorf("a rebase or bisection of a work tree will move the branch %s: name another one, or end that first", name)
 	}

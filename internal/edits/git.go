@@ -2,6 +2,7 @@ package edits
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -139,6 +141,18 @@ func (g *git) command(args ...string) *exec.Cmd {
 	}
 	cmd.Env = append(cmd.Env, g.env...)
 	return cmd
+}
+
+// together does all at once, such as to run several gits: most of their time is their start. It
+// returns the first error in the order of the list.
+func together(all ...func() error) error {
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, one := range all {
+		running.Go(func() { errs[i] = one() })
+	}
+	running.Wait()
+	return cmp.Or(errs...)
 }
 
 // started starts git.

@@ -2,6 +2,8 @@ package edits
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,4 +123,43 @@ func TestABranchOfAPartialCloneGetsACommit(t *testing.T) {
 		t.Errorf("%v: %+v", err, out)
 	}
 	wantTree(t, "the branch", g.files("fix"), tree{"d/x": "new\n", "d/y": "22\n", "z": "zz\n", "new": "n\n"})
+}
+
+// countGit counts the gits that start from now on.
+func countGit(t *testing.T) (count func() int) {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	log := filepath.Join(bin, "log")
+	err = os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho >>'"+log+"'\nexec '"+git+"' \"$@\"\n"), 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	return func() int {
+		started, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(started)
+	}
+}
+
+// Most of the time of a small piece of work is the start of gits.
+func TestABranchStartsFewGits(t *testing.T) {
+	base := tree{"a": "1\n"}
+	for text, most := range map[string]int{"1\n": 9, "2\n": 26} {
+		g := repo(t, base)
+		g.must("", "branch", "fix")
+		count := countGit(t)
+		if out := g.mustBranch(base, tree{"a": text}); out.Tip == "" {
+			t.Errorf("%+v", out)
+		}
+		if n := count(); n > most {
+			t.Errorf("%d gits have started for %q", n, text)
+		}
+	}
 }

@@ -43,16 +43,28 @@ var copied = []string{
 // share, the top of the work tree, the format of its objects, and the path from there.
 func workTree(ctx context.Context, folder string) ([]string, error) {
 	found := &git{ctx: ctx, dir: folder, ownConfig: true}
-	var where []string
-	for _, what := range []string{"--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix"} {
-		out, err := found.run(nil, "rev-parse", what)
+	find := func(what ...string) (string, error) {
+		out, err := found.run(nil, append([]string{"rev-parse"}, what...)...)
 		if failed := new(gitError); errors.As(err, &failed) {
-			return nil, fmt.Errorf("%s is in no work tree of a git repository that can be used (%s)", folder, failed.said)
+			err = fmt.Errorf("%s is in no work tree of a git repository that can be used (%s)", folder, failed.said)
 		}
-		if err != nil {
-			return nil, err
+		return strings.TrimSuffix(string(out), "\n"), err
+	}
+	places := []string{"--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-object-format", "--show-prefix"}
+	all, err := find(places...)
+	if err != nil {
+		return nil, err
+	}
+	where := strings.Split(all, "\n")
+	if len(where) != len(places) { // a path has line breaks
+		where = nil
+		for _, what := range places {
+			one, err := find(what)
+			if err != nil {
+				return nil, err
+			}
+			where = append(where, one)
 		}
-		where = append(where, strings.TrimSuffix(string(out), "\n")) // a path may have other line breaks
 	}
 	if !filepath.IsAbs(where[0]) || !filepath.IsAbs(where[2]) {
 		return nil, fmt.Errorf("%s is in no work tree of a git repository", folder)
@@ -71,21 +83,26 @@ func openTarget(ctx context.Context, folder, dir string, allFilters bool) (*targ
 		where[1] = filepath.Join(folder, where[1])
 	}
 	t := &target{refs: &git{ctx: ctx, dir: dir, gitDir: where[0], ownConfig: true}, common: where[1], top: where[2], format: where[3], prefix: where[4]}
-	if t.own, err = scratchRepository(ctx, dir, "--object-format="+where[3]); err != nil {
+	var settings []byte
+	err = together(
+		func() (err error) {
+			t.own, err = scratchRepository(ctx, dir, "--object-format="+t.format)
+			return err
+		},
+		func() (err error) {
+			settings, err = t.refs.run(nil, "config", "--show-scope", "-z", "--list")
+			return err
+		},
+	)
+	if err != nil {
 		return nil, err
 	}
-	if err := t.configure(allFilters); err != nil {
-		return nil, err
-	}
+	t.configure(settings, allFilters)
 	return t, t.share()
 }
 
-// configure finds the settings of the target, and gives git those that count.
-func (t *target) configure(allFilters bool) error {
-	out, err := t.refs.run(nil, "config", "--show-scope", "-z", "--list")
-	if err != nil {
-		return err
-	}
+// configure gives git the settings of the target that count. out are all.
+func (t *target) configure(out []byte, allFilters bool) {
 	t.settings = make(map[string]string)
 	users := make(map[string]string) // what the user's and the system's own files say
 	words := strings.Split(string(out), "\x00")
@@ -124,7 +141,6 @@ func (t *target) configure(allFilters bool) error {
 		n++
 	}
 	t.own.env = append(t.own.env, "GIT_CONFIG_COUNT="+strconv.Itoa(n))
-	return nil
 }
 
 // filterOf returns the name of the filter that a setting is of.
@@ -188,13 +204,20 @@ func (t *target) commitOf(ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err = t.own.run(nil, "rev-parse", "--verify", strings.TrimSpace(string(out))+"^{commit}")
+	return t.peel(strings.TrimSpace(string(out)))
+}
+
+// peel returns the commit that an object of the target is or, as an annotated tag, names.
+func (t *target) peel(object string) (string, error) {
+	if object == "" {
+		return "", nil
+	}
+	out, err := t.own.run(nil, "rev-parse", "--verify", object+"^{commit}")
 	return strings.TrimSpace(string(out)), err
 }
 
-// bring gives the target the objects of a commit that it does not have with some others, then
-// makes ref name it, if ref names what it did.
-func (t *target) bring(commit, ref, was string, others ...string) error {
+// bring gives the target the objects of a commit that it does not have with some others.
+func (t *target) bring(commit string, others ...string) error {
 	var revs strings.Builder
 	fmt.Fprintln(&revs, commit)
 	for _, one := range others {
@@ -216,10 +239,13 @@ func (t *target) bring(commit, ref, was string, others ...string) error {
 	}
 	to := *t.own
 	to.env = append(slices.Clone(to.env), "GIT_OBJECT_DIRECTORY="+filepath.Join(t.common, "objects"))
-	if _, err := to.asUser().run(file, "index-pack", "--stdin"); err != nil {
-		return err
-	}
-	_, err = t.refs.run(nil, "update-ref", "-m", "agbox apply", ref, commit, cmp.Or(was, t.noObject()))
+	_, err = to.asUser().run(file, "index-pack", "--stdin")
+	return err
+}
+
+// move makes a reference of the target name a commit, if it names what it did.
+func (t *target) move(ref, was, commit string) error {
+	_, err := t.refs.run(nil, "update-ref", "-m", "agbox apply", ref, commit, cmp.Or(was, t.noObject()))
 	if failed := new(gitError); errors.As(err, &failed) {
 		now, unknown := t.commitOf(ref)
 		if unknown == nil && now != was || strings.Contains(failed.said, ".lock': File exists") {

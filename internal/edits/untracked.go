@@ -18,17 +18,25 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 			b.stopped[name] = true
 		}
 	}
-	if copied, err := b.commitOf(o.Copied); copied == "" || err != nil {
-		return had, nil //nolint:nilerr // the user's repository has another history now
-	}
-	out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", o.Copied)
-	if err != nil {
-		return nil, err
-	}
-	for name, e := range treeEntries(out) {
-		if name, below := strings.CutPrefix(name, b.prefix); below && o.Untracked[name] != nil {
-			b.stopped[name], had[name] = true, e
+	if o.Copied == b.parent {
+		had = maps.Clone(b.entries)
+	} else {
+		if _, err := b.peel(o.Copied); err != nil {
+			return had, nil //nolint:nilerr // the user's repository has another history now
 		}
+		out, err := b.own.run(nil, "ls-tree", "-r", "-z", "--full-tree", o.Copied)
+		if err != nil {
+			return nil, err
+		}
+		for name, e := range treeEntries(out) {
+			if name, below := strings.CutPrefix(name, b.prefix); below {
+				had[name] = e
+			}
+		}
+	}
+	maps.DeleteFunc(had, func(name string, _ treeEntry) bool { return o.Untracked[name] == nil })
+	for name := range had {
+		b.stopped[name] = true
 	}
 	return had, nil
 }
