@@ -257,6 +257,20 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			return err
 		}
 	}
+	plain, err := b.own.blobs(files)
+	if err != nil {
+		return err
+	}
+	if side == "before" { // the branch may have it as it is in the workspace, by a commit from there
+		n := 0
+		for k, i := range placed {
+			if plain[k] != b.entries[strings.TrimPrefix(paths[k], b.prefix)].object {
+				placed[n], paths[n], plain[n] = i, paths[k], plain[k]
+				n++
+			}
+		}
+		placed, paths = placed[:n], paths[:n]
+	}
 	if err := b.seed(&with, paths); err != nil {
 		return err
 	}
@@ -285,16 +299,12 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			}
 		}
 	}
-	plain, err := b.own.blobs(files)
-	if err != nil {
-		return err
-	}
 	for n, i := range placed {
 		object := stored[paths[n]]
 		c := &out[i]
 		_, f, _ := of(c)
-		if object == plain[n] || object == "" || f == c.Before && plain[n] == b.entries[strings.TrimPrefix(paths[n], b.prefix)].object {
-			continue // the branch may have it as it is in the workspace, by a commit from there
+		if object == plain[n] || object == "" {
+			continue
 		}
 		content, err := b.objects.content(object, maxRead)
 		if err != nil {

@@ -151,7 +151,7 @@ func countGit(t *testing.T) (count func() int) {
 // Most of the time of a small piece of work is the start of gits.
 func TestABranchStartsFewGits(t *testing.T) {
 	base := tree{"a": "1\n"}
-	for text, most := range map[string]int{"1\n": 9, "2\n": 26} {
+	for text, most := range map[string]int{"1\n": 9, "2\n": 23} {
 		g := repo(t, base)
 		g.must("", "branch", "fix")
 		count := countGit(t)
