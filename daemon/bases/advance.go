@@ -75,9 +75,10 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 }
 
 // By notes the commit that has the files on a branch, what the branch was before, and earlier
-// commits that are lost. It comes before the files.
+// commits that are lost: no branch is there any more. It comes before the files.
 func (a *Advance) By(commit, tip string, lost []string) {
 	a.by, a.tip, a.lost = commit, tip, setOf(lost)
+	a.index.Moved = slices.DeleteFunc(a.index.Moved, func(c string) bool { return a.lost[c] })
 }
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.

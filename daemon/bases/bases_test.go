@@ -395,6 +395,11 @@ func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 	if b = advance(false, put); len(b.GetMoved()) > 0 {
 		t.Errorf("the folder has it, and %q is still noted", b.GetMoved())
 	}
+	advance(true, func(a *Advance) { a.By("gone", "", nil); put(a); a.Remove("b"); a.Moved([]string{"gone"}) })
+	b = advance(true, func(a *Advance) { a.By("next", "", []string{"gone"}); put(a) })
+	if got := b.Unmoved(); !slices.Equal(got, []string{"gone", "next"}) {
+		t.Errorf("a branch is gone, and of %q none has moved", got)
+	}
 }
 
 func TestABaseKnowsTheCommitThatWasCopied(t *testing.T) {
