@@ -366,7 +366,7 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 				continue
 			}
 			if err != nil {
-				if doubted {
+				if doubted && !errdefs.IsNotFound(err) { // else its events may be over, and nothing would end the doubt
 					l.doubt(c.ID) // the next list may be as old as this one
 				}
 				return err

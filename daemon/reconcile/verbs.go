@@ -58,6 +58,7 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	}
 	inv = ours(inv, sb.Nonce)
 	if err := l.observe(ctx, sb.ID, inv, o); err != nil {
+		w.since = l.now() // a full look that began before this may have seen less than what was inspected
 		return err
 	}
 	o.Looked, o.Unfenced = true, l.unfenced(sb, inv.Networks)
