@@ -282,6 +282,9 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
 		return false // nothing was brought
 	}
+	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && (len(done.Commits) == 0 || done.Rewritten) {
+		return false // one commit of all does not have them, and those of the sandbox did not come
+	}
 	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }
 

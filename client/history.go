@@ -79,12 +79,15 @@ type BranchCommit struct {
 // workspace, HEAD first, then of its other references except what it fetched, and then its stash,
 // and the same of the repositories nested in it. w is what Work has returned of it. It leaves out
 // what the folder's repositories have, what was copied in, what another one has named, and up to
-// which commit ApplyWork has brought all commits or all work. An error comes with those that were
-// found.
+// which commit ApplyWork has brought all commits or all work to a branch, or to the folder while
+// HEAD is there. An error comes with those that were found.
 func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]BranchCommit, error) {
 	tip, failed := c.tip(ctx, sandbox, w)
 	others, err := c.otherCommits(ctx, sandbox, w)
-	seen := map[string]bool{"": true, w.head: true, w.brought: true}
+	seen := map[string]bool{"": true, w.head: true}
+	if w.broughtBy != "" { // what came to the folder may have left it since, unless HEAD is there
+		seen[w.brought] = true
+	}
 	if tip == w.brought && failed == nil {
 		var left bool
 		left, failed = c.leftOut(ctx, sandbox, w, tip)

@@ -266,3 +266,62 @@ func TestOnlyACallThatBringsCommitsOrAllWorkAsksForThem(t *testing.T) {
 		}
 	}
 }
+
+// What came to the folder may have left it since: the folder follows HEAD.
+func TestWhatWasBroughtToTheFolderIsNoNewCommitWhileHeadIsThere(t *testing.T) {
+	const head, made = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
+	var refs bytes.Buffer
+	archive := tar.NewWriter(&refs)
+	err := archive.WriteHeader(&tar.Header{Name: "refs/heads/side", Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(made))})
+	if err == nil {
+		_, err = archive.Write([]byte(made))
+	}
+	if err := errors.Join(err, archive.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct {
+		what, head, by string
+		want           int
+	}{
+		{"HEAD is there", "ref: refs/heads/side", "", 0},
+		{"HEAD has left it", head, "", 1},
+		{"HEAD has left it, and a branch has it", head, made, 0},
+	} {
+		c, _ := serveFiles(t, &fileScript{stat: isFile, out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			switch strings.TrimPrefix(in.GetPath(), "/workspace/.git/") {
+			case "HEAD":
+				return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, one.head)})
+			case "refs/heads/side":
+				return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, made)})
+			case "refs":
+				return out.Send(&agboxv1.CopyOutResponse{Data: refs.Bytes()})
+			}
+			return reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "none")
+		}})
+		w := &Work{Source: t.TempDir(), Target: "/workspace", head: head, brought: made, broughtBy: one.by}
+		if got, err := c.NewCommits(t.Context(), "s", w); err != nil || len(got) != one.want {
+			t.Errorf("%s: %v, %v", one.what, got, err)
+		}
+	}
+}
+
+// One commit of all leaves out files that the sandbox may have committed.
+func TestWorkThatABranchLeavesOutHasNotAllCome(t *testing.T) {
+	commits := []SandboxCommit{{}}
+	for _, one := range []struct {
+		done AppliedWork
+		want bool
+	}{
+		{AppliedWork{}, true},
+		{AppliedWork{Outside: []string{"a"}}, true},
+		{AppliedWork{Refused: []string{"a"}}, false},
+		{AppliedWork{Unfit: []string{"a"}}, false},
+		{AppliedWork{Submodules: []string{"a"}}, false},
+		{AppliedWork{Unfit: []string{"a"}, Commits: commits}, true},
+		{AppliedWork{Unfit: []string{"a"}, Commits: commits, Rewritten: true}, false},
+	} {
+		if got := (&Work{tip: "tip"}).allCame(ApplyOptions{Branch: "fix"}, one.done); got != one.want {
+			t.Errorf("%+v: all came: %t", one.done, got)
+		}
+	}
+}
