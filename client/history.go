@@ -26,15 +26,6 @@ const (
 	maxIndex      = 64 << 20
 )
 
-// Commands for an index of git that gitignore.TrackedOr does not read: rewriteIndex writes one that is
-// split or of an older version anew, expandIndex one that is sparse, and remakeIndex makes one instead
-// of a damaged one. Without the settings the next command of git splits or shrinks it again.
-const (
-	rewriteIndex = "git config core.splitIndex false && git update-index --no-split-index --index-version 4"
-	expandIndex  = "git config --worktree index.sparse false && git update-index --index-version 4"
-	remakeIndex  = "rm .git/index && git reset -q"
-)
-
 // errTooLarge is the error for a file of git that a client does not read.
 var errTooLarge = &Error{Code: codes.FailedPrecondition, Message: "A file of git in the sandbox, with references or its index, is too large."}
 
@@ -128,9 +119,9 @@ func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip str
 	if err != nil {
 		return false, err
 	}
-	tracked, whole := gitignore.Tracked([]byte(index), len(tip)/2)
-	if !whole {
-		return true, nil
+	tracked, err := gitignore.Tracked([]byte(index), len(tip)/2)
+	if err != nil {
+		return true, nil //nolint:nilerr // what the index does not tell may be left out
 	}
 	names := slices.DeleteFunc(tracked, func(name string) bool { return !patterns.Excludes(name) })
 	if len(names) == 0 {
@@ -230,7 +221,7 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 	}
 	var names []string
 	if err == nil {
-		names, err = gitignore.TrackedOr([]byte(text), len(w.head)/2)
+		names, err = gitignore.Tracked([]byte(text), len(w.head)/2)
 	}
 	if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
 		return nil, cmp.Or(ctx.Err(), err)
@@ -252,19 +243,12 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 
 // unreadIndex is the error for an index that cannot be read, with what helps.
 func (c *Client) unreadIndex(ctx context.Context, sandboxID string, w *Work, err error) error {
-	remedy := ""
-	switch {
-	case errors.Is(err, gitignore.ErrSplit):
-		remedy = rewriteIndex
-	case errors.Is(err, gitignore.ErrSparse):
-		remedy = expandIndex
-	case errors.Is(err, gitignore.ErrDamaged):
-		remedy = remakeIndex
-	case errors.Is(err, errTooLarge):
+	remedy := gitignore.Remedy(err)
+	if errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("it is larger than %d MiB", maxIndex>>20)
 		var head bytes.Buffer
 		if c.ReadFile(ctx, sandboxID, w.Target+"/.git/index", 0, 8, &head, FileOptions{}) == nil && !bytes.HasSuffix(head.Bytes(), []byte{4}) {
-			remedy = rewriteIndex // which makes it smaller
+			remedy = gitignore.RewriteIndex // which makes it smaller
 		}
 	}
 	if remedy != "" {

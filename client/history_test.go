@@ -161,11 +161,11 @@ func TestWhatHelpsAgainstAnIndexThatCannotBeRead(t *testing.T) {
 		err        error
 		want       string
 	}{
-		{"a split one", "", gitignore.ErrSplit, "`" + rewriteIndex + "`"},
-		{"a sparse one", "", gitignore.ErrSparse, "`" + expandIndex + "`"},
-		{"a damaged one", "", gitignore.ErrDamaged, "`" + remakeIndex + "`"},
+		{"a split one", "", gitignore.ErrSplit, "`" + gitignore.RewriteIndex + "`"},
+		{"a sparse one", "", gitignore.ErrSparse, "`" + gitignore.Remedy(gitignore.ErrSparse) + "`"},
+		{"a damaged one", "", gitignore.ErrDamaged, "`" + gitignore.Remedy(gitignore.ErrDamaged) + "`"},
 		{"long paths", "", gitignore.ErrPaths, ""},
-		{"a large one of an older version", "DIRC\x00\x00\x00\x02", errTooLarge, "`" + rewriteIndex + "`"},
+		{"a large one of an older version", "DIRC\x00\x00\x00\x02", errTooLarge, "`" + gitignore.RewriteIndex + "`"},
 		{"a large one of the newest version", "DIRC\x00\x00\x00\x04", errTooLarge, ""},
 		{"another error", "", errReferences, ""},
 	} {

@@ -39,7 +39,9 @@ type Work struct {
 	// because some file systems take a part of their path for .git (RefusedName).
 	// Of Changes, WorkChange.TooLarge are too large to be shown.
 	Large []WorkChange
-	dir   *scratch.Dir
+	// Unshown is work that is there or may be there, and that no change shows, if it was asked for.
+	Unshown []UnshownWork
+	dir     *scratch.Dir
 	// shared has the base, if it was asked for.
 	shared edits.Shared
 	// head is the commit that was copied in; empty if there is none. tip is that of the sandbox
@@ -66,6 +68,10 @@ type Work struct {
 	left   []edits.Left
 }
 
+// UnshownWork is part of a sentence about work that no change shows, and a sentence that says how to
+// see or keep it.
+type UnshownWork struct{ What, Advice string }
+
 // Copied returns the commit that was copied in, on top of which commits come home. It is empty if
 // there was none.
 func (w *Work) Copied() string { return w.head }
@@ -87,6 +93,9 @@ type WorkOptions struct {
 	Lines bool
 	// FromStart compares with what was copied in, also what was brought back since.
 	FromStart bool
+	// Removal gets what the removal of the sandbox would lose and no change shows: Unshown, and for
+	// NewCommits the repositories in ignored folders.
+	Removal bool
 	// folder compares with what was brought to the folder, and not to a branch.
 	folder bool
 }
@@ -182,7 +191,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
 	var named, lost []string
-	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines}
+	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -345,6 +354,8 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			}
 		case *agboxv1.CompareWorkspaceResponse_Repository:
 			w.nested = append(w.nested, item.Repository)
+		case *agboxv1.CompareWorkspaceResponse_Unshown:
+			w.Unshown = append(w.Unshown, UnshownWork{item.Unshown.GetWhat(), item.Unshown.GetAdvice()})
 		case *agboxv1.CompareWorkspaceResponse_Before:
 			err = s.add(s.before, item.Before)
 		case *agboxv1.CompareWorkspaceResponse_After:

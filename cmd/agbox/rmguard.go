@@ -37,6 +37,8 @@ type loss struct {
 	marked string
 	// nested are the repositories below the top of the workspace that have commits or a stash.
 	nested []string
+	// unshown is part of a sentence about work that no change shows, and how sentences about it.
+	unshown, how string
 	// large is set if some are too large for "agbox apply", and refused if git refuses the names of some.
 	large, refused bool
 	// commands is part of a sentence about running commands besides the main command.
@@ -44,12 +46,12 @@ type loss struct {
 }
 
 func (l loss) none() bool {
-	return l.work == "" && l.commits == "" && l.stash == "" && l.marked == "" && l.commands == ""
+	return l.work == "" && l.unshown == "" && l.commits == "" && l.stash == "" && l.marked == "" && l.commands == ""
 }
 
 // String is the end of a sentence.
 func (l loss) String() string {
-	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.commits, l.stash, l.marked, l.commands}, func(s string) bool { return s == "" }), " and ")
+	return strings.Join(slices.DeleteFunc([]string{l.work + l.hidden, l.unshown, l.commits, l.stash, l.marked, l.commands}, func(s string) bool { return s == "" }), " and ")
 }
 
 // home is the beginning of a sentence about what is known not to be brought home; empty if that
@@ -104,6 +106,9 @@ func (l loss) advice(sandbox string) string {
 	case l.refused:
 		s = append(s, "It says how files come whose names git refuses.")
 	}
+	if l.how != "" {
+		s = append(s, l.how)
+	}
 	if l.marked != "" {
 		s = append(s, fmt.Sprintf("`agbox apply %s --abort` puts the files back as they were.", sandbox))
 	}
@@ -155,7 +160,7 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 	}
 	look, cancel := context.WithTimeout(ctx, guardWithin)
 	defer cancel()
-	w, err := c.Work(look, h.GetSandboxId(), client.WorkOptions{NamesOnly: true})
+	w, err := c.Work(look, h.GetSandboxId(), client.WorkOptions{NamesOnly: true, Removal: true})
 	var failure *client.Error
 	switch {
 	case ctx.Err() != nil:
@@ -180,6 +185,11 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		}
 		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"
 	}
+	var unshown, how []string
+	for _, one := range w.Unshown {
+		unshown, how = append(unshown, printable(one.What)), append(how, printable(one.Advice))
+	}
+	l.unshown, l.how = strings.Join(unshown, " and "), strings.Join(how, " ")
 	if names, err := w.Unresolved(look, h.GetSandboxId()); err == nil && len(names) > 0 { // a folder that is gone has none
 		for i := range names {
 			names[i] = printable(names[i])

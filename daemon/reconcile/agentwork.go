@@ -117,7 +117,7 @@ func (l *Loop) compared(ctx context.Context, a ledger.Agent, failures int) workL
 	}
 	left.used = sb.LastUse
 	still := sb.State == machine.Stopped || sb.State == machine.Failed
-	work, err := l.unbrought(ctx, sb, still)
+	work, advice, err := l.unbrought(ctx, sb, still)
 	switch {
 	case err != nil:
 		left.failures = failures + 1
@@ -126,14 +126,14 @@ func (l *Loop) compared(ctx context.Context, a ledger.Agent, failures int) workL
 		l.log.Debug("a workspace cannot be compared", "agent_id", a.ID, "sandbox_id", a.SandboxID, "error", err, "cause", fault.Cause(err))
 	case work != "":
 		left.again, left.still = l.now().Add(workAgain), still
-		left.why = fmt.Sprintf("Its sandbox is kept, with %s that were not brought home: `agbox diff %s` shows changed files, `agbox apply %[2]s` brings the work, and `agbox rm %[2]s` removes the sandbox.", work, a.SandboxID)
+		left.why = fmt.Sprintf("Its sandbox is kept, with work that was not brought home: %s. %s `agbox rm %s` removes the sandbox.", work, advice, a.SandboxID)
 	}
 	return left
 }
 
-// unbrought returns which work a sandbox has that was not brought home. A panic, for example over
+// unbrought returns which work a sandbox has that was not brought home, and how that comes. A panic, for example over
 // what a hostile sandbox says, is an error, as in a round.
-func (l *Loop) unbrought(ctx context.Context, sb ledger.Sandbox, still bool) (work string, err error) {
+func (l *Loop) unbrought(ctx context.Context, sb ledger.Sandbox, still bool) (work, advice string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.log.Error("a comparison panicked; it is repeated", "sandbox_id", sb.ID, "error", fmt.Sprintf("%v\n%s", r, debug.Stack()))

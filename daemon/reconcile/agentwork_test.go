@@ -21,11 +21,11 @@ type scriptedReview struct {
 	panics        bool
 }
 
-func (r *scriptedReview) Unbrought(context.Context, string, func(context.Context, string) (io.ReadCloser, error)) (string, error) {
+func (r *scriptedReview) Unbrought(context.Context, string, func(context.Context, string) (io.ReadCloser, error)) (string, string, error) {
 	if r.panics {
 		panic("a defect")
 	}
-	return r.work, r.err
+	return r.work, "`agbox apply` brings it.", r.err
 }
 
 func (r *scriptedReview) Advanced(string) string { return r.version }
@@ -100,7 +100,7 @@ func TestWorkThatIsLeftIsComparedAgain(t *testing.T) {
 	compareNow(loop, w)
 	known("compared", agent.WorkLeft, false)
 	known("again", agent.WorkLeft, false)
-	if why := loop.kept(w); !strings.Contains(why, "with changed files that") {
+	if why := loop.kept(w); !strings.Contains(why, "changed files. `agbox apply` brings it. `agbox rm a` removes the sandbox.") {
 		t.Errorf("it is kept: %q", why)
 	}
 	review.version = "next"

@@ -137,9 +137,10 @@ type Files interface {
 
 // Review compares workspaces with what was copied into them.
 type Review interface {
-	// Unbrought says which work in the workspace of a sandbox was not brought home; empty is none.
+	// Unbrought says which work in the workspace of a sandbox was not brought home, and in sentences how
+	// it comes; empty is none.
 	// open reads files of one that does not run, and is nil for others.
-	Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work string, err error)
+	Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work, advice string, err error)
 	// Advanced changes when work was brought home. It is cheap.
 	Advanced(sandboxID string) string
 }

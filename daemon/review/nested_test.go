@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -45,13 +46,29 @@ func TestNestedRepositoriesAreSentOnceAndInBounds(t *testing.T) {
 
 func TestNestedRepositoriesOfAStoppedSandboxAreSent(t *testing.T) {
 	c, got := noted(t)
-	err := c.review.CompareStopped(t.Context(), "s", c.base, Options{NamesOnly: true}, packed(t,
+	open := packed(t,
 		entry{name: "workspace/.git/"}, entry{name: "workspace/.git/x/.git/"}, entry{name: "workspace/.gitignore", content: "lib\nout\n"},
 		entry{name: "workspace/lib/"}, entry{name: "workspace/lib/.git/"}, entry{name: "workspace/lib/.git/HEAD", content: "ref: x"},
 		entry{name: "workspace/out/"}, entry{name: "workspace/out/x/"}, entry{name: "workspace/out/x/.git/"},
 		entry{name: "workspace/sub/"}, entry{name: "workspace/sub/.git", content: "gitdir: x"},
-	), c.send)
-	if want := []string{"lib false", "sub true"}; err != nil || !slices.Equal(*got, want) {
-		t.Errorf("%v, %q were sent, want %q", err, *got, want)
+	)
+	for removal, want := range map[bool][]string{false: {"lib false", "sub true"}, true: {"lib false", "out/x false", "sub true"}} {
+		*got = nil
+		if err := c.review.CompareStopped(t.Context(), "s", c.base, Options{NamesOnly: true, Removal: removal}, open, c.send); err != nil || !slices.Equal(*got, want) {
+			t.Errorf("%v, %q were sent, want %q", err, *got, want)
+		}
+	}
+}
+
+func TestFoldersThatWereNotSearchedAreNamedOnce(t *testing.T) {
+	c, _ := noted(t)
+	var said []string
+	c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
+		said = append(said, m.GetUnshown().GetWhat())
+		return nil
+	}
+	err := errors.Join(c.unsearched("cache/x"), c.unsearched("deps/\x1b"), c.unsearched("more"))
+	if err != nil || len(said) != 1 || !strings.Contains(said[0], `in or behind "deps/\x1b"`) {
+		t.Errorf("%q, %v", said, err)
 	}
 }

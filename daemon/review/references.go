@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/internal/gitignore"
 )
 
@@ -26,8 +27,57 @@ type references struct {
 	home map[string]bool
 	// seen are the files and folders that were looked at, which work trees share.
 	seen map[string]bool
-	// work is what was found.
-	work string
+	base *bases.Base
+	// current is the branch that HEAD of the workspace names; empty if it names a commit.
+	current string
+	// dir is the folder that is looked at, below the top of the workspace.
+	dir string
+	// work is what was found, and advice how it comes home.
+	work, advice string
+}
+
+// top looks at what HEAD of the workspace names. What was brought to the folder is home only while
+// HEAD is there: of another commit of the sandbox the folder may have got other files since.
+func (s *references) top(ctx context.Context) error {
+	own, common, err := s.folders(ctx, s.base.GetTarget())
+	if err != nil || own == "" {
+		return err
+	}
+	head, _, err := s.text(ctx, own+"/HEAD", maxRef)
+	if name, is := strings.CutPrefix(head, "ref:"); is {
+		s.current = strings.TrimSpace(name)
+	}
+	brought := s.base.GetBrought()
+	if err != nil || brought == "" || len(s.base.GetExcludePatterns()) > 0 { // files of the commit may not have come
+		return err
+	}
+	if s.base.GetBroughtBy() == "" {
+		if tip, err := s.resolve(ctx, head, common); tip != brought || err != nil {
+			return err
+		}
+	}
+	s.home[brought] = true
+	return nil
+}
+
+// resolve returns the commit of a HEAD with this text; empty if it has none, or none that agbox reads.
+// common is the folder of the references.
+func (s *references) resolve(ctx context.Context, head, common string) (string, error) {
+	commit, err := gitignore.HeadCommit(func(name string) (text string, err error) {
+		switch name {
+		case "HEAD":
+			return head, nil
+		case "packed-refs":
+			text, _, err = s.text(ctx, common+"/"+name, maxReferences)
+		default:
+			text, _, err = s.text(ctx, common+"/"+name, maxRef)
+		}
+		return text, err
+	})
+	if errors.Is(err, gitignore.ErrReferences) {
+		return "", nil
+	}
+	return commit, err
 }
 
 // of looks at the repository of a folder. It returns errUnbrought if a reference names what is
@@ -59,7 +109,7 @@ func (s *references) of(ctx context.Context, dir string) error {
 // several may share. They are empty if there is no repository.
 func (s *references) folders(ctx context.Context, dir string) (own, common string, err error) {
 	own = dir + "/.git"
-	file, is, err := s.text(ctx, own)
+	file, is, err := s.text(ctx, own, maxRef)
 	if err != nil || !is {
 		return own, own, err
 	}
@@ -68,7 +118,7 @@ func (s *references) folders(ctx context.Context, dir string) (own, common strin
 		return "", "", nil // git does not take it for a repository
 	}
 	own = below(dir, strings.TrimSpace(name))
-	shared, is, err := s.text(ctx, own+"/commondir")
+	shared, is, err := s.text(ctx, own+"/commondir", maxRef)
 	if err != nil || !is {
 		return own, own, err
 	}
@@ -83,27 +133,36 @@ func below(dir, name string) string {
 	return path.Join(dir, name)
 }
 
-// text returns the text of a small file. It reports whether there is such a file.
-func (s *references) text(ctx context.Context, name string) (text string, is bool, err error) {
+// text returns the text of a file of at most so many bytes, without space around it. It reports
+// whether there is such a file.
+func (s *references) text(ctx context.Context, name string, most int64) (text string, is bool, err error) {
+	text, at, err := s.raw(ctx, name, most)
+	return strings.TrimSpace(text), !at.IsZero(), err
+}
+
+// raw returns the content of a file of at most so many bytes, and its time, which is zero if there is
+// no such file.
+func (s *references) raw(ctx context.Context, name string, most int64) (text string, at time.Time, err error) {
 	err = s.each(ctx, name, func(h *tar.Header, content io.Reader) error {
-		if is = h.Typeflag == tar.TypeReg && h.Name == path.Base(name); is {
-			text, err = s.small(content)
+		if h.Typeflag == tar.TypeReg && h.Name == path.Base(name) {
+			at = h.ModTime
+			text, err = s.bounded(content, most)
 		}
 		if err == nil {
 			err = io.EOF // nothing else is wanted
 		}
 		return err
 	})
-	return text, is, err
+	return text, at, err
 }
 
-// small reads a file with one line.
-func (s *references) small(content io.Reader) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(content, maxRef+1))
-	if err == nil && len(text) > maxRef {
+// bounded reads a file of at most so many bytes.
+func (s *references) bounded(content io.Reader, most int64) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(content, most+1))
+	if err == nil && int64(len(text)) > most {
 		err = s.unread()
 	}
-	return strings.TrimSpace(string(text)), err
+	return string(text), err
 }
 
 // each calls f with each entry of a file or folder until it fails; io.EOF is the end.
@@ -141,12 +200,13 @@ func (s *references) file(h *tar.Header, content io.Reader) error {
 	if h.Name == "packed-refs" {
 		return s.packed(content)
 	}
-	text, err := s.small(content)
+	text, err := s.bounded(content, maxRef)
+	text = strings.TrimSpace(text)
 	switch {
 	case err != nil:
 		return err
 	case gitignore.IsCommit(text):
-		return s.commit(text)
+		return s.commit(text, h.Name)
 	}
 	// A repository that keeps its references in tables has refs/heads/.invalid in HEAD.
 	if name, symbolic := strings.CutPrefix(text, "ref:"); !symbolic || strings.Contains(name, "/.") {
@@ -166,7 +226,7 @@ func (s *references) packed(content io.Reader) error {
 		if !gitignore.IsCommit(commit) || fetched(name) {
 			continue
 		}
-		if err := s.commit(commit); err != nil {
+		if err := s.commit(commit, name); err != nil {
 			return err
 		}
 	}
@@ -178,15 +238,32 @@ func fetched(name string) bool {
 	return strings.HasPrefix(name, "refs/remotes/") || strings.HasPrefix(name, "refs/prefetch/")
 }
 
-func (s *references) commit(commit string) error {
+func (s *references) commit(commit, name string) error {
 	if s.home[commit] {
 		return nil
 	}
 	s.work = fmt.Sprintf("commits (up to %.12s)", commit)
+	switch {
+	case s.dir == "" && name == "refs/stash":
+		s.advice = fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`.", s.sandboxID)
+	case s.dir == "" && (name == "HEAD" || name == s.current) && s.base.GetHead() != "":
+		s.advice = fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits. Without --branch their files come, and so nothing of an empty commit.", s.sandboxID)
+	default:
+		s.advice = s.bundle()
+	}
 	return errUnbrought
 }
 
+// bundle says how all commits of a repository come.
+func (s *references) bundle() string {
+	words := "git"
+	if s.dir != "" {
+		words = "git -C " + shellWord(s.dir)
+	}
+	return fmt.Sprintf("`agbox exec %s -- %s bundle create /tmp/all --all` and `agbox cp %[1]s:/tmp/all FILE` put them into a FILE from which git fetches.", s.sandboxID, words)
+}
+
 func (s *references) unread() error {
-	s.work = "references of git (too many or in a form that agbox does not read)"
+	s.work, s.advice = "references of git (too many or in a form that agbox does not read)", s.bundle()
 	return errUnbrought
 }

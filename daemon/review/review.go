@@ -43,6 +43,8 @@ const (
 	maxTotal   = 4 << 30
 	maxChanges = 200_000
 	maxNames   = 64 << 20
+	// maxSearched is how many entries of folders are searched for repositories in ignored folders.
+	maxSearched = 1_000_000
 )
 
 // Transfers makes transfers from sandboxes.
@@ -68,6 +70,8 @@ type Options struct {
 	NamesOnly, Stat bool
 	// Once sends each content once.
 	Once bool
+	// Removal looks for what a removal would lose and no difference shows.
+	Removal bool
 	// total replaces maxTotal in tests.
 	total uint64
 }
@@ -133,7 +137,17 @@ func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base
 	if err := c.readLater(ctx); err != nil {
 		return err
 	}
-	return c.missing(ctx)
+	if err := c.missing(ctx); err != nil || !o.Removal {
+		return err
+	}
+	if err := c.untold(); err != nil {
+		return err
+	}
+	nothing := func(string, *tar.Header, io.Reader) error { return nil }
+	if err := c.scan(ctx, &guestv1.WorkScan{RepositoriesWithin: maxSearched, ChangedSince: math.MaxInt64}, nothing); err != nil {
+		return err
+	}
+	return c.workTrees(ctx, nil)
 }
 
 // comparison is one run of Compare. One goroutine uses it.
@@ -147,6 +161,8 @@ type comparison struct {
 	seen map[string]bool
 	// inIndex are files of the base that git tracks in the workspace.
 	inIndex map[string]bool
+	// partIndex is why an index that was written after the copy is not read as a whole, or nil.
+	partIndex error
 	// twins has the sizes and times that several files of the base have.
 	twins map[stamp]bool
 	// later are files whose content must be read apart.
@@ -155,6 +171,10 @@ type comparison struct {
 	// repositories are those that were sent, and copied the folders of the base; nil before it
 	// is asked for.
 	repositories, copied map[string]bool
+	// ignoredTrees are those in ignored folders that keep their repository elsewhere.
+	ignoredTrees []string
+	// unsearchedSaid is set once it was said that not all was searched for repositories.
+	unsearchedSaid bool
 	// names is the number of bytes of the paths of new files.
 	names int
 	// sent has the digests of the contents that were sent, and total is their size.
@@ -202,6 +222,12 @@ func (c *comparison) scan(ctx context.Context, scan *guestv1.WorkScan, each func
 			return in.explain(err)
 		}
 		path := strings.TrimSuffix(strings.TrimPrefix(h.Name, "./"), "/")
+		if _, more := h.PAXRecords[archive.UnsearchedRecord]; more && scan.GetRepositoriesWithin() > 0 {
+			if err := c.unsearched(path); err != nil {
+				return err
+			}
+			continue
+		}
 		if dir, is := gitignore.Repository(path); is {
 			if err := c.repository(dir, h, scan.GetChangedSince() == math.MaxInt64); err != nil {
 				return err

@@ -45,7 +45,10 @@ func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bas
 			}
 		}
 	}
-	return nil
+	if err := c.untold(); err != nil {
+		return err
+	}
+	return c.workTrees(ctx, open)
 }
 
 // stopped is a comparison with the archive of a container that does not run.

@@ -4,8 +4,10 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -19,11 +21,14 @@ import (
 // What git tracks in a workspace is work although a .gitignore names it, as for git itself.
 
 // index is where git says what it tracks, and maxIndex the maximum size of that file in bytes. A
-// larger one counts as none.
+// larger one is not read.
 const (
 	index    = ".git/index"
 	maxIndex = 64 << 20
 )
+
+// errLargeIndex is the error for an index that is not read.
+var errLargeIndex = fmt.Errorf("it is no file of at most %d MiB", maxIndex>>20)
 
 // tracked returns what git tracks in the workspace of a running sandbox.
 func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
@@ -65,7 +70,11 @@ func (s *stopped) trackedIn(ctx context.Context) (all map[string]bool, err error
 
 // indexed returns the paths that an index names and the base does not have, and notes the others.
 func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool, error) {
+	changed := !h.ModTime.Before(time.Unix(0, c.base.GetCopiedAt()).Truncate(time.Second)) // the engine's archives have whole seconds
 	if h.Typeflag != tar.TypeReg || sizeOf(h) > maxIndex {
+		if changed {
+			c.partIndex = errLargeIndex
+		}
 		return nil, nil
 	}
 	text, err := io.ReadAll(io.LimitReader(content, maxIndex))
@@ -80,7 +89,10 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	}
 	all := make(map[string]bool)
 	c.inIndex = make(map[string]bool)
-	paths, _ := gitignore.Tracked(text, max(20, len(c.base.GetHead())/2))
+	paths, err := gitignore.Tracked(text, max(20, len(c.base.GetHead())/2))
+	if changed {
+		c.partIndex = err
+	}
 	for _, path := range paths {
 		if c.base.File(path) != nil {
 			c.inIndex[path] = true
@@ -89,6 +101,18 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 		}
 	}
 	return all, nil
+}
+
+// untold says that there may be work which only an index names that was not read as a whole.
+func (c *comparison) untold() error {
+	if c.partIndex == nil || !c.o.Removal {
+		return nil
+	}
+	advice := fmt.Sprintf("`agbox exec %s -- git ls-files -ci --exclude-standard` shows them.", c.sandboxID)
+	if remedy := gitignore.Remedy(c.partIndex); remedy != "" {
+		advice = fmt.Sprintf("In %s of the sandbox, `%s` writes an index that can be read.", c.base.GetTarget(), remedy)
+	}
+	return c.unshown(fmt.Sprintf("any ignored files that git tracks, because its index cannot be read (%v)", c.partIndex), advice)
 }
 
 // addTracked compares what git tracks and the first scan has not shown.

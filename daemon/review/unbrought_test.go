@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/internal/gitignore"
 	"github.com/agbox/agbox/internal/paths"
 )
 
@@ -27,7 +30,7 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 	)
 	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
 	before := map[string]string{"file": "old", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": head + "\n", ".git/refs/heads/other": other + "\n",
-		".git/packed-refs": tag + " refs/tags/v1\n^" + made + "\n", "own/.git/refs/heads/main": nested + "\n"}
+		".git/packed-refs": tag + " refs/tags/v1\n^" + made + "\n", "own/.git/refs/heads/main": nested + "\n", ".gitignore": "ign\n"}
 	for name, content := range before {
 		name = filepath.Join(source, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -39,6 +42,7 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 	}
 	record(t, source, install.GuestBase("s"))
 	r := New(nil, install)
+	const untold = "any ignored files that git tracks, because its index cannot be read (%v)"
 	const unread = "references of git (too many or in a form that agbox does not read)"
 	for _, row := range []struct {
 		name  string
@@ -59,6 +63,11 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 		{"what was fetched", map[string]string{".git/refs/remotes/origin/main": made, ".git/packed-refs": made + " refs/remotes/origin/x\n"}, ""},
 		{"a nested repository", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib"}, ""},
 		{"a commit of a nested repository", map[string]string{"lib/.git": "/", "lib/.git/refs/tags/v1": made}, "commits (up to 333333333333)"},
+		{"a commit of a new repository in an ignored folder", map[string]string{"ign": "/", "ign/m/.git": "/", "ign/m/.git/HEAD": "ref: refs/heads/main", "ign/m/.git/refs/heads/main": made}, "commits (up to 333333333333)"},
+		{"an ignored file", map[string]string{"ign": "/", "ign/file": "new"}, ""},
+		{"an index that has the rest elsewhere", map[string]string{".git/index": "DIRC\x00\x00\x00\x02\x00\x00\x00\x00link"}, fmt.Sprintf(untold, gitignore.ErrSplit)},
+		{"an index that has all", map[string]string{".git/index": "DIRC\x00\x00\x00\x02\x00\x00\x00\x00"}, ""},
+		{"an index that is no file", map[string]string{".git/index": "-> else"}, fmt.Sprintf(untold, errLargeIndex)},
 		{"a commit of a submodule", map[string]string{"lib/.git": "gitdir: ../.git/modules/lib\n", ".git/modules/lib/HEAD": made}, "commits (up to 333333333333)"},
 		{"a detached commit of a work tree", map[string]string{"lib/.git": "gitdir: /workspace/.git/worktrees/lib", ".git/worktrees/lib/commondir": "../..", ".git/worktrees/lib/HEAD": made}, "commits (up to 333333333333)"},
 		{"references of a work tree", map[string]string{"lib/.git": "gitdir: /else/lib", "/else/lib/commondir": "../shared", "/else/shared/packed-refs": made + " refs/tags/v1"}, "commits (up to 333333333333)"},
@@ -74,7 +83,7 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 		{"no reference", map[string]string{".git/refs/heads/odd": "ref: refs/heads/main\n"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			work, err := r.Unbrought(t.Context(), "s", withFiles(t, before, row.after))
+			work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, before, row.after))
 			if err != nil || work != row.want {
 				t.Errorf("%q, %v; want %q", work, err, row.want)
 			}
@@ -84,10 +93,10 @@ func TestUnbroughtWorkIsFilesAndNewCommits(t *testing.T) {
 	for i := range maxRepositories {
 		many[fmt.Sprintf("%d/.git", i)] = "/"
 	}
-	if work, err := r.Unbrought(t.Context(), "s", withFiles(t, before, many)); work != unread || err != nil {
+	if work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, before, many)); work != unread || err != nil {
 		t.Errorf("with many repositories: %q, %v", work, err)
 	}
-	if work, err := r.Unbrought(t.Context(), "without", withFiles(t, before, map[string]string{"file": "new"})); work != "" || err != nil {
+	if work, _, err := r.Unbrought(t.Context(), "without", withFiles(t, before, map[string]string{"file": "new"})); work != "" || err != nil {
 		t.Errorf("without a copied workspace: %q, %v", work, err)
 	}
 }
@@ -103,12 +112,12 @@ func TestAllCommitsAreWorkIfNoneWasCopied(t *testing.T) {
 		"":                             {".git/HEAD": "ref: refs/heads/main"},
 		"commits (up to 333333333333)": {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": made},
 	} {
-		if work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, after)); err != nil || work != want {
+		if work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, after)); err != nil || work != want {
 			t.Errorf("%v: %q, %v; want %q", after, work, err, want)
 		}
 	}
 	after := map[string]string{".git": "gitdir: /else", "/else/HEAD": made}
-	if work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, after)); err != nil || work != "commits (up to 333333333333)" {
+	if work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, after)); err != nil || work != "commits (up to 333333333333)" {
 		t.Errorf("a repository elsewhere: %q, %v", work, err)
 	}
 }
@@ -129,7 +138,7 @@ func TestWhatWasBroughtIsNoProofIfFilesDidNotCome(t *testing.T) {
 		if err := a.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, map[string]string{".git/HEAD": later, ".git/refs/heads/b": later}))
+		work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, map[string]string{".git/HEAD": later, ".git/refs/heads/b": later}))
 		if err != nil || work != want {
 			t.Errorf("without %q: %q, %v; want %q", excludes, work, err, want)
 		}
@@ -165,7 +174,7 @@ func TestWhatWentToABranchIsHomeOnceTheBranchHasMoved(t *testing.T) {
 		if err := a.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if work, err := r.Unbrought(t.Context(), "s", withFiles(t, before, after)); err != nil || work != row.want {
+		if work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, before, after)); err != nil || work != row.want {
 			t.Errorf("%q, %v; want %q", work, err, row.want)
 		}
 	}
@@ -179,7 +188,7 @@ func TestAConflictIsHomeOnceAClientHasFoundItResolved(t *testing.T) {
 	r := New(nil, install)
 	unbrought := func(want string) (advanced string) {
 		t.Helper()
-		if work, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, nil)); err != nil || work != want {
+		if work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, nil, nil)); err != nil || work != want {
 			t.Errorf("%q, %v; want %q", work, err, want)
 		}
 		return r.Advanced("s")
@@ -212,8 +221,15 @@ func withFiles(t *testing.T, before, after map[string]string) Archive {
 	return func(_ context.Context, path string) (io.ReadCloser, error) {
 		var out bytes.Buffer
 		w, found := tar.NewWriter(&out), false
+		if path == "/workspace" {
+			found = true
+			if err := w.WriteHeader(&tar.Header{Name: "workspace/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+				t.Error(err)
+			}
+		}
 		for at, files := range []map[string]string{before, after} {
-			for name, content := range files {
+			for _, name := range slices.Sorted(maps.Keys(files)) {
+				content := files[name]
 				full := name
 				if !filepath.IsAbs(name) {
 					full = "/workspace/" + name
@@ -244,5 +260,81 @@ func withFiles(t *testing.T, before, after map[string]string) Archive {
 			return nil, fmt.Errorf("no %s: %w", path, errdefs.ErrNotFound)
 		}
 		return io.NopCloser(&out), w.Close()
+	}
+}
+
+// TestWhatWasBroughtToTheFolderIsHomeWhileHeadIsThere: the folder gets what HEAD has, so it loses
+// the files of a commit that HEAD has left.
+func TestWhatWasBroughtToTheFolderIsHomeWhileHeadIsThere(t *testing.T) {
+	const head, made = "1111111111111111111111111111111111111111", "3333333333333333333333333333333333333333"
+	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
+	before := map[string]string{".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": head}
+	if err := os.MkdirAll(filepath.Join(source, ".git/refs/heads"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range before {
+		if err := os.WriteFile(filepath.Join(source, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(t, source, install.GuestBase("s"))
+	r := New(nil, install)
+	a, err := r.Begin(t.Context(), "s", nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Brought(made)
+	if err := a.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, want string
+		after      map[string]string
+	}{
+		{"HEAD is there", "", map[string]string{".git/refs/heads/main": made, ".git/refs/heads/side": made}},
+		{"HEAD is there, detached", "", map[string]string{".git/HEAD": made}},
+		{"HEAD is there, packed", "", map[string]string{".git/HEAD": "ref: refs/heads/side", ".git/packed-refs": made + " refs/heads/side"}},
+		{"HEAD has left it", "commits (up to 333333333333)", map[string]string{".git/refs/heads/side": made}},
+		{"HEAD is gone", "commits (up to 333333333333)", map[string]string{".git/HEAD": "ref: refs/heads/new", ".git/refs/heads/side": made}},
+	} {
+		if work, _, err := r.Unbrought(t.Context(), "s", withFiles(t, before, row.after)); err != nil || work != row.want {
+			t.Errorf("%s: %q, %v; want %q", row.name, work, err, row.want)
+		}
+	}
+}
+
+// TestWorkThatIsLeftNamesHowItComesHome: "agbox apply" does not bring all of it.
+func TestWorkThatIsLeftNamesHowItComesHome(t *testing.T) {
+	const head, made = "1111111111111111111111111111111111111111", "3333333333333333333333333333333333333333"
+	install, source := paths.Install{Data: t.TempDir()}, t.TempDir()
+	before := map[string]string{".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": head, ".gitignore": "ign"}
+	for name, content := range before {
+		name = filepath.Join(source, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(t, source, install.GuestBase("s"))
+	for _, row := range []struct {
+		want  string
+		after map[string]string
+	}{
+		{"`agbox apply s` brings them.", map[string]string{"file": "new"}},
+		{"`agbox apply s --branch NAME` brings the commits.", map[string]string{".git/refs/heads/main": made}},
+		{"`agbox apply s --branch NAME` brings the commits.", map[string]string{".git/HEAD": made}},
+		{"`agbox apply s --branch NAME` brings the commits.", map[string]string{".git/packed-refs": made + " refs/heads/main"}},
+		{"`agbox exec s -- git bundle create", map[string]string{".git/refs/heads/side": made}},
+		{"`agbox exec s -- git bundle create", map[string]string{".git/refs/tags/v1": made}},
+		{"`agbox exec s -- git stash pop`", map[string]string{".git/refs/stash": made}},
+		{"`agbox exec s -- git -C ign/m bundle create", map[string]string{"ign/m/.git": "/", "ign/m/.git/refs/stash": made}},
+		{`git -C 'ign/$(x)'\''?' bundle create`, map[string]string{"ign/$(x)'\x1b/.git": "/", "ign/$(x)'\x1b/.git/HEAD": made}},
+		{"`rm .git/index && git reset -q`", map[string]string{".git/index": "DIRC"}},
+	} {
+		if _, advice, err := New(nil, install).Unbrought(t.Context(), "s", withFiles(t, before, row.after)); err != nil || !strings.Contains(advice, row.want) {
+			t.Errorf("with %v: %q, %v; want %q", row.after, advice, err, row.want)
+		}
 	}
 }

@@ -25,7 +25,7 @@ func TestTheSandboxOfAnEndedAgentStaysUntilItsWorkIsHome(t *testing.T) {
 		t.Helper()
 		harness.Eventually(t, "it is said "+why, func() bool {
 			a, err := in.Client(t).GetAgent(harness.Bounded(t), busy.GetAgentId())
-			return err == nil && strings.HasPrefix(a.GetDegraded(), `Its sandbox is kept, with changed files ("task") that were not brought home`)
+			return err == nil && strings.HasPrefix(a.GetDegraded(), `Its sandbox is kept, with work that was not brought home: changed files ("task"). `)
 		})
 		in.Agbox(t, "inspect", box).Want(t, 0)
 	}
@@ -88,7 +88,8 @@ func TestTheSandboxOfAnEndedAgentStaysUntilAConflictIsResolved(t *testing.T) {
 	in.Must(t, "daemon", "start")
 	harness.Eventually(t, "it is said", func() bool {
 		a, err := in.Client(t).GetAgent(harness.Bounded(t), busy.GetAgentId())
-		return err == nil && strings.HasPrefix(a.GetDegraded(), "Its sandbox is kept, with unresolved conflicts (1) that were not brought home")
+		return err == nil && strings.HasPrefix(a.GetDegraded(), "Its sandbox is kept, with work that was not brought home: unresolved conflicts (1). ") &&
+			strings.Contains(a.GetDegraded(), "--abort puts the files back") && strings.HasSuffix(a.GetDegraded(), "`agbox rm "+box+"` removes the sandbox.")
 	})
 	in.Must(t, "apply", box, "--abort")
 	if err := in.Client(t).WaitDeleted(harness.Bounded(t), box); err != nil {

@@ -199,7 +199,6 @@ func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
 	git(t, root, "add", "-A")
 	git(t, root, "commit", "-q", "-m", "submodule")
 	in.Create(t, "same", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
-	inside(t, in, "same", "set -e; cd /workspace; mkdir cache; git init -q cache/x; git -C cache/x commit -q --allow-empty -m ignored")
 	in.Must(t, "rm", "same")
 
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
@@ -232,6 +231,75 @@ func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
 	inside(t, in, "demo", "cd /workspace; rm lib/.git; i=0; while [ $i -le 256 ]; do mkdir -p many/$i/.git; i=$((i+1)); done")
 	asks(t, in, "demo", "which could not be read (The workspace has more than 256 nested repositories of git).")
 	inside(t, in, "demo", "rm -r /workspace/many")
+	in.Must(t, "rm", "demo")
+}
+
+// What a sandbox makes in ignored folders is in no difference.
+func TestRepositoriesAndWorkTreesInIgnoredFoldersAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "repositories and work trees in ignored folders")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", ".gitignore": "ign\ntrees\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "set -e; cd /workspace; mkdir -p ign/deep; echo 1 > ign/file; git worktree add -q -b side trees/x; cd trees/x; echo 2 > a; git commit -qam two")
+	commits := "commits of 1 other branch (side up to " + inside(t, in, "demo", "cd /workspace; printf %.12s $(git rev-parse side)") + ")"
+	const (
+		nested = "commits or stashes of 1 nested repository (ign/deep/m)"
+		tree   = `what is not committed in the ignored work tree "trees/x"`
+	)
+	for _, one := range []struct{ script, want string }{
+		{":", "would lose " + commits + ". "},
+		{"git init -q ign/deep/m; git -C ign/deep/m commit -q --allow-empty -m one", "would lose " + commits + " and " + nested + ". "},
+		{"rm -r ign/deep/m; echo 3 > trees/x/a", "would lose " + tree + " and " + commits + ". "},
+		{"cd trees/x; git add a", "would lose " + tree + " and " + commits + ". "},
+		{"cd trees/x; git commit -qm three; git reset -q --hard HEAD~1; echo 4 > ../../ign/x; git switch -q --detach; git branch -qf side main", "would lose commits or stashes of 1 nested repository (trees/x). "},
+		{"cd trees/x; git switch -q side; echo 5 > new", "would lose " + tree + ". `agbox exec "},
+	} {
+		inside(t, in, "demo", "set -e; cd /workspace; "+one.script)
+		asks(t, in, "demo", one.want)
+		in.Must(t, "stop", "demo")
+		asks(t, in, "demo", one.want)
+		in.Must(t, "start", "demo")
+	}
+	inside(t, in, "demo", "rm /workspace/trees/x/new")
+	in.Must(t, "rm", "demo")
+}
+
+// Of an index that is not read as a whole, agbox does not know which ignored files git tracks.
+func TestAnIndexThatIsNotReadIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "ignored files that only a split index names")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", ".gitignore": "ign\n"})
+	git(t, root, "update-index", "--split-index")
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	in.Create(t, "same", harness.ImageDebian, "--workspace", root)
+	in.Must(t, "rm", "same") // it was so before
+	inside(t, in, "demo", "set -e; cd /workspace; mkdir ign; echo 1 > ign/x; git update-index --split-index; git add -f ign/x")
+	const remedy = "git config core.splitIndex false && git update-index --no-split-index --index-version 4"
+	const want = "would lose any ignored files that git tracks, because its index cannot be read (it is split). In /workspace of the sandbox, " + remedy + "` writes an index that can be read."
+	asks(t, in, "demo", want)
+	in.Must(t, "stop", "demo")
+	asks(t, in, "demo", want)
+	in.Must(t, "start", "demo")
+	inside(t, in, "demo", "cd /workspace; "+remedy)
+	asks(t, in, "demo", "would lose 1 changed file (ign/x). ")
+}
+
+// The folder gets what HEAD has: it loses the files of a commit that HEAD has left.
+func TestWhatLeftTheFolderAgainIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "commits whose files left the folder again")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "set -e; cd /workspace; git switch -qc side; echo 1 > made; git add made; git commit -qm made")
+	in.Must(t, "apply", "demo")
+	inside(t, in, "demo", "cd /workspace; git switch -q main")
+	in.Must(t, "apply", "demo")
+	asks(t, in, "demo", "would lose commits of 1 other branch (side up to ")
+	inside(t, in, "demo", "cd /workspace; git switch -q side")
+	in.Must(t, "apply", "demo")
 	in.Must(t, "rm", "demo")
 }
 

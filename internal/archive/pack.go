@@ -86,6 +86,9 @@ func (r recorded) Write(data []byte) (int, error) {
 // SizeRecord is the PAX record with the size of a file that is packed without its content.
 const SizeRecord = "AGBOX.size"
 
+// UnsearchedRecord is the PAX record of a folder that was not searched to its end for repositories.
+const UnsearchedRecord = "AGBOX.unsearched"
+
 // Owner is a user id and a group id.
 type Owner struct{ UID, GID int }
 

@@ -1995,7 +1995,10 @@ type CompareWorkspaceRequest struct {
 	// WORK_BASE_FOLDER.
 	LostCommits []string `protobuf:"bytes,8,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
 	// Send only the first message, and compare nothing.
-	BaseOnly      bool `protobuf:"varint,9,opt,name=base_only,json=baseOnly,proto3" json:"base_only,omitempty"`
+	BaseOnly bool `protobuf:"varint,9,opt,name=base_only,json=baseOnly,proto3" json:"base_only,omitempty"`
+	// Send also what the removal of the sandbox would lose and no difference shows: repositories in
+	// ignored folders, and unshown.
+	Removal       bool `protobuf:"varint,10,opt,name=removal,proto3" json:"removal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2093,6 +2096,13 @@ func (x *CompareWorkspaceRequest) GetBaseOnly() bool {
 	return false
 }
 
+func (x *CompareWorkspaceRequest) GetRemoval() bool {
+	if x != nil {
+		return x.Removal
+	}
+	return false
+}
+
 type CompareWorkspaceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Item:
@@ -2103,6 +2113,7 @@ type CompareWorkspaceResponse struct {
 	//	*CompareWorkspaceResponse_After
 	//	*CompareWorkspaceResponse_BaseFile
 	//	*CompareWorkspaceResponse_Repository
+	//	*CompareWorkspaceResponse_Unshown
 	Item          isCompareWorkspaceResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2199,6 +2210,15 @@ func (x *CompareWorkspaceResponse) GetRepository() *WorkspaceRepository {
 	return nil
 }
 
+func (x *CompareWorkspaceResponse) GetUnshown() *UnshownWork {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Unshown); ok {
+			return x.Unshown
+		}
+	}
+	return nil
+}
+
 type isCompareWorkspaceResponse_Item interface {
 	isCompareWorkspaceResponse_Item()
 }
@@ -2229,8 +2249,14 @@ type CompareWorkspaceResponse_BaseFile struct {
 
 type CompareWorkspaceResponse_Repository struct {
 	// A repository of git below the top of the workspace. The daemon sends the first 257 of those
-	// that are not ignored or of which files were copied in.
+	// that are not ignored or of which files were copied in, and of all others if the request has
+	// removal.
 	Repository *WorkspaceRepository `protobuf:"bytes,6,opt,name=repository,proto3,oneof"`
+}
+
+type CompareWorkspaceResponse_Unshown struct {
+	// Only if the request has removal.
+	Unshown *UnshownWork `protobuf:"bytes,7,opt,name=unshown,proto3,oneof"`
 }
 
 func (*CompareWorkspaceResponse_Base) isCompareWorkspaceResponse_Item() {}
@@ -2245,6 +2271,63 @@ func (*CompareWorkspaceResponse_BaseFile) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_Repository) isCompareWorkspaceResponse_Item() {}
 
+func (*CompareWorkspaceResponse_Unshown) isCompareWorkspaceResponse_Item() {}
+
+// UnshownWork is work that a workspace has or may have, and that no difference shows.
+type UnshownWork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Part of a sentence. Names of the sandbox in it are quoted.
+	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	// A sentence that says how to see or keep it.
+	Advice        string `protobuf:"bytes,2,opt,name=advice,proto3" json:"advice,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnshownWork) Reset() {
+	*x = UnshownWork{}
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnshownWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnshownWork) ProtoMessage() {}
+
+func (x *UnshownWork) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnshownWork.ProtoReflect.Descriptor instead.
+func (*UnshownWork) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *UnshownWork) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *UnshownWork) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
 // WorkspaceRepository is a repository of git in a folder below the top of a workspace.
 type WorkspaceRepository struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2258,7 +2341,7 @@ type WorkspaceRepository struct {
 
 func (x *WorkspaceRepository) Reset() {
 	*x = WorkspaceRepository{}
-	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2353,7 @@ func (x *WorkspaceRepository) String() string {
 func (*WorkspaceRepository) ProtoMessage() {}
 
 func (x *WorkspaceRepository) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2366,7 @@ func (x *WorkspaceRepository) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRepository.ProtoReflect.Descriptor instead.
 func (*WorkspaceRepository) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WorkspaceRepository) GetPath() []byte {
@@ -2326,7 +2409,7 @@ type WorkspaceBase struct {
 
 func (x *WorkspaceBase) Reset() {
 	*x = WorkspaceBase{}
-	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2421,7 @@ func (x *WorkspaceBase) String() string {
 func (*WorkspaceBase) ProtoMessage() {}
 
 func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2434,7 @@ func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceBase.ProtoReflect.Descriptor instead.
 func (*WorkspaceBase) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WorkspaceBase) GetSource() string {
@@ -2433,7 +2516,7 @@ type WorkspaceDifference struct {
 
 func (x *WorkspaceDifference) Reset() {
 	*x = WorkspaceDifference{}
-	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2528,7 @@ func (x *WorkspaceDifference) String() string {
 func (*WorkspaceDifference) ProtoMessage() {}
 
 func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2541,7 @@ func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceDifference.ProtoReflect.Descriptor instead.
 func (*WorkspaceDifference) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WorkspaceDifference) GetPath() []byte {
@@ -2538,7 +2621,7 @@ type WorkspaceFile struct {
 
 func (x *WorkspaceFile) Reset() {
 	*x = WorkspaceFile{}
-	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2633,7 @@ func (x *WorkspaceFile) String() string {
 func (*WorkspaceFile) ProtoMessage() {}
 
 func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2646,7 @@ func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceFile.ProtoReflect.Descriptor instead.
 func (*WorkspaceFile) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WorkspaceFile) GetLink() bool {
@@ -2622,7 +2705,7 @@ type AdvanceBaseRequest struct {
 
 func (x *AdvanceBaseRequest) Reset() {
 	*x = AdvanceBaseRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2717,7 @@ func (x *AdvanceBaseRequest) String() string {
 func (*AdvanceBaseRequest) ProtoMessage() {}
 
 func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2730,7 @@ func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseRequest.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AdvanceBaseRequest) GetItem() isAdvanceBaseRequest_Item {
@@ -2735,7 +2818,7 @@ type AdvanceBaseOpen struct {
 
 func (x *AdvanceBaseOpen) Reset() {
 	*x = AdvanceBaseOpen{}
-	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2830,7 @@ func (x *AdvanceBaseOpen) String() string {
 func (*AdvanceBaseOpen) ProtoMessage() {}
 
 func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2843,7 @@ func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseOpen.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseOpen) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AdvanceBaseOpen) GetSandboxId() string {
@@ -2825,7 +2908,7 @@ type AdvancedFile struct {
 
 func (x *AdvancedFile) Reset() {
 	*x = AdvancedFile{}
-	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2920,7 @@ func (x *AdvancedFile) String() string {
 func (*AdvancedFile) ProtoMessage() {}
 
 func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2933,7 @@ func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancedFile.ProtoReflect.Descriptor instead.
 func (*AdvancedFile) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AdvancedFile) GetPath() []byte {
@@ -2875,7 +2958,7 @@ type AdvanceBaseResponse struct {
 
 func (x *AdvanceBaseResponse) Reset() {
 	*x = AdvanceBaseResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +2970,7 @@ func (x *AdvanceBaseResponse) String() string {
 func (*AdvanceBaseResponse) ProtoMessage() {}
 
 func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +2983,7 @@ func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseResponse.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
 }
 
 type ListUncoveredRequest struct {
@@ -2912,7 +2995,7 @@ type ListUncoveredRequest struct {
 
 func (x *ListUncoveredRequest) Reset() {
 	*x = ListUncoveredRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +3007,7 @@ func (x *ListUncoveredRequest) String() string {
 func (*ListUncoveredRequest) ProtoMessage() {}
 
 func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3020,7 @@ func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredRequest.ProtoReflect.Descriptor instead.
 func (*ListUncoveredRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListUncoveredRequest) GetSandboxId() string {
@@ -2959,7 +3042,7 @@ type ListUncoveredResponse struct {
 
 func (x *ListUncoveredResponse) Reset() {
 	*x = ListUncoveredResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[35]
+	mi := &file_agbox_v1_files_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3054,7 @@ func (x *ListUncoveredResponse) String() string {
 func (*ListUncoveredResponse) ProtoMessage() {}
 
 func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[35]
+	mi := &file_agbox_v1_files_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3067,7 @@ func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredResponse.ProtoReflect.Descriptor instead.
 func (*ListUncoveredResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListUncoveredResponse) GetPaths() [][]byte {
@@ -3142,7 +3225,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xf3\x02\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\x8d\x03\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3154,7 +3237,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\rcontents_once\x18\x06 \x01(\bR\fcontentsOnce\x12\x12\n" +
 	"\x04stat\x18\a \x01(\bR\x04stat\x122\n" +
 	"\flost_commits\x18\b \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x12\x1b\n" +
-	"\tbase_only\x18\t \x01(\bR\bbaseOnly\"\xbc\x02\n" +
+	"\tbase_only\x18\t \x01(\bR\bbaseOnly\x12\x18\n" +
+	"\aremoval\x18\n" +
+	" \x01(\bR\aremoval\"\xef\x02\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3165,8 +3250,12 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\tbase_file\x18\x05 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\bbaseFile\x12?\n" +
 	"\n" +
 	"repository\x18\x06 \x01(\v2\x1d.agbox.v1.WorkspaceRepositoryH\x00R\n" +
-	"repositoryB\x06\n" +
-	"\x04item\"=\n" +
+	"repository\x121\n" +
+	"\aunshown\x18\a \x01(\v2\x15.agbox.v1.UnshownWorkH\x00R\aunshownB\x06\n" +
+	"\x04item\"9\n" +
+	"\vUnshownWork\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x16\n" +
+	"\x06advice\x18\x02 \x01(\tR\x06advice\"=\n" +
 	"\x13WorkspaceRepository\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\bR\x04file\"\xf8\x01\n" +
@@ -3276,7 +3365,7 @@ func file_agbox_v1_files_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_agbox_v1_files_proto_goTypes = []any{
 	(FileType)(0),                    // 0: agbox.v1.FileType
 	(FileChangeKind)(0),              // 1: agbox.v1.FileChangeKind
@@ -3308,21 +3397,22 @@ var file_agbox_v1_files_proto_goTypes = []any{
 	(*CopyInResponse)(nil),           // 27: agbox.v1.CopyInResponse
 	(*CompareWorkspaceRequest)(nil),  // 28: agbox.v1.CompareWorkspaceRequest
 	(*CompareWorkspaceResponse)(nil), // 29: agbox.v1.CompareWorkspaceResponse
-	(*WorkspaceRepository)(nil),      // 30: agbox.v1.WorkspaceRepository
-	(*WorkspaceBase)(nil),            // 31: agbox.v1.WorkspaceBase
-	(*WorkspaceDifference)(nil),      // 32: agbox.v1.WorkspaceDifference
-	(*WorkspaceFile)(nil),            // 33: agbox.v1.WorkspaceFile
-	(*AdvanceBaseRequest)(nil),       // 34: agbox.v1.AdvanceBaseRequest
-	(*AdvanceBaseOpen)(nil),          // 35: agbox.v1.AdvanceBaseOpen
-	(*AdvancedFile)(nil),             // 36: agbox.v1.AdvancedFile
-	(*AdvanceBaseResponse)(nil),      // 37: agbox.v1.AdvanceBaseResponse
-	(*ListUncoveredRequest)(nil),     // 38: agbox.v1.ListUncoveredRequest
-	(*ListUncoveredResponse)(nil),    // 39: agbox.v1.ListUncoveredResponse
-	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
+	(*UnshownWork)(nil),              // 30: agbox.v1.UnshownWork
+	(*WorkspaceRepository)(nil),      // 31: agbox.v1.WorkspaceRepository
+	(*WorkspaceBase)(nil),            // 32: agbox.v1.WorkspaceBase
+	(*WorkspaceDifference)(nil),      // 33: agbox.v1.WorkspaceDifference
+	(*WorkspaceFile)(nil),            // 34: agbox.v1.WorkspaceFile
+	(*AdvanceBaseRequest)(nil),       // 35: agbox.v1.AdvanceBaseRequest
+	(*AdvanceBaseOpen)(nil),          // 36: agbox.v1.AdvanceBaseOpen
+	(*AdvancedFile)(nil),             // 37: agbox.v1.AdvancedFile
+	(*AdvanceBaseResponse)(nil),      // 38: agbox.v1.AdvanceBaseResponse
+	(*ListUncoveredRequest)(nil),     // 39: agbox.v1.ListUncoveredRequest
+	(*ListUncoveredResponse)(nil),    // 40: agbox.v1.ListUncoveredResponse
+	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
 }
 var file_agbox_v1_files_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.FileInfo.type:type_name -> agbox.v1.FileType
-	40, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	41, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	4,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
 	4,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
 	4,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
@@ -3333,46 +3423,47 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	26, // 9: agbox.v1.CopyInRequest.open:type_name -> agbox.v1.CopyInOpen
 	2,  // 10: agbox.v1.CopyInOpen.special:type_name -> agbox.v1.SpecialFiles
 	3,  // 11: agbox.v1.CompareWorkspaceRequest.against:type_name -> agbox.v1.WorkBase
-	31, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
-	32, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
-	36, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
-	30, // 15: agbox.v1.CompareWorkspaceResponse.repository:type_name -> agbox.v1.WorkspaceRepository
-	33, // 16: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
-	33, // 17: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
-	35, // 18: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
-	36, // 19: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
-	33, // 20: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
-	5,  // 21: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	7,  // 22: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	9,  // 23: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	11, // 24: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	14, // 25: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	16, // 26: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	18, // 27: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	20, // 28: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	23, // 29: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	25, // 30: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	28, // 31: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
-	34, // 32: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
-	38, // 33: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
-	6,  // 34: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	8,  // 35: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	10, // 36: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	13, // 37: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	15, // 38: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	17, // 39: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	19, // 40: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	21, // 41: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	24, // 42: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	27, // 43: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	29, // 44: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
-	37, // 45: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
-	39, // 46: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
-	34, // [34:47] is the sub-list for method output_type
-	21, // [21:34] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	32, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
+	33, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
+	37, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
+	31, // 15: agbox.v1.CompareWorkspaceResponse.repository:type_name -> agbox.v1.WorkspaceRepository
+	30, // 16: agbox.v1.CompareWorkspaceResponse.unshown:type_name -> agbox.v1.UnshownWork
+	34, // 17: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	34, // 18: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	36, // 19: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	37, // 20: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	34, // 21: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	5,  // 22: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	7,  // 23: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	9,  // 24: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	11, // 25: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	14, // 26: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	16, // 27: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	18, // 28: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	20, // 29: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	23, // 30: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	25, // 31: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	28, // 32: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	35, // 33: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	39, // 34: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	6,  // 35: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	8,  // 36: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	10, // 37: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	13, // 38: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	15, // 39: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	17, // 40: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	19, // 41: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	21, // 42: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	24, // 43: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	27, // 44: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	29, // 45: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	38, // 46: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	40, // 47: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	35, // [35:48] is the sub-list for method output_type
+	22, // [22:35] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
@@ -3406,8 +3497,9 @@ func file_agbox_v1_files_proto_init() {
 		(*CompareWorkspaceResponse_After)(nil),
 		(*CompareWorkspaceResponse_BaseFile)(nil),
 		(*CompareWorkspaceResponse_Repository)(nil),
+		(*CompareWorkspaceResponse_Unshown)(nil),
 	}
-	file_agbox_v1_files_proto_msgTypes[30].OneofWrappers = []any{
+	file_agbox_v1_files_proto_msgTypes[31].OneofWrappers = []any{
 		(*AdvanceBaseRequest_Open)(nil),
 		(*AdvanceBaseRequest_File)(nil),
 		(*AdvanceBaseRequest_Data)(nil),
@@ -3419,7 +3511,7 @@ func file_agbox_v1_files_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

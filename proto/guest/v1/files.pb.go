@@ -968,9 +968,13 @@ type WorkScan struct {
 	// Files that changed at this time or later have content, in nanoseconds since 1970.
 	ChangedSince int64 `protobuf:"varint,3,opt,name=changed_since,json=changedSince,proto3" json:"changed_since,omitempty"`
 	// Files of more bytes have no content either. 0 is no limit.
-	MaxSize       uint64 `protobuf:"varint,4,opt,name=max_size,json=maxSize,proto3" json:"max_size,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxSize uint64 `protobuf:"varint,4,opt,name=max_size,json=maxSize,proto3" json:"max_size,omitempty"`
+	// If not 0, pack only that there are entries .git below the top, also in ignored folders, and look
+	// at so many entries of folders. A folder with the record AGBOX.unsearched is one that has more.
+	// Other file systems are not searched.
+	RepositoriesWithin uint64 `protobuf:"varint,5,opt,name=repositories_within,json=repositoriesWithin,proto3" json:"repositories_within,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *WorkScan) Reset() {
@@ -1027,6 +1031,13 @@ func (x *WorkScan) GetChangedSince() int64 {
 func (x *WorkScan) GetMaxSize() uint64 {
 	if x != nil {
 		return x.MaxSize
+	}
+	return 0
+}
+
+func (x *WorkScan) GetRepositoriesWithin() uint64 {
+	if x != nil {
+		return x.RepositoriesWithin
 	}
 	return 0
 }
@@ -1472,12 +1483,13 @@ const file_guest_v1_files_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\fR\x04name\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12&\n" +
-	"\x04work\x18\x04 \x01(\v2\x12.guest.v1.WorkScanR\x04work\"\x93\x01\n" +
+	"\x04work\x18\x04 \x01(\v2\x12.guest.v1.WorkScanR\x04work\"\xc4\x01\n" +
 	"\bWorkScan\x12\x1c\n" +
 	"\tgitignore\x18\x01 \x01(\bR\tgitignore\x12)\n" +
 	"\x10exclude_patterns\x18\x02 \x03(\tR\x0fexcludePatterns\x12#\n" +
 	"\rchanged_since\x18\x03 \x01(\x03R\fchangedSince\x12\x19\n" +
-	"\bmax_size\x18\x04 \x01(\x04R\amaxSize\"|\n" +
+	"\bmax_size\x18\x04 \x01(\x04R\amaxSize\x12/\n" +
+	"\x13repositories_within\x18\x05 \x01(\x04R\x12repositoriesWithin\"|\n" +
 	"\n" +
 	"InTransfer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +

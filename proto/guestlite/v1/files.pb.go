@@ -703,6 +703,10 @@ type WorkScan struct {
 	ChangedSince int64 `protobuf:"varint,3,opt,name=changed_since,json=changedSince,proto3" json:"changedSince,omitempty"`
 	// Files of more bytes have no content either. 0 is no limit.
 	MaxSize uint64 `protobuf:"varint,4,opt,name=max_size,json=maxSize,proto3" json:"maxSize,omitempty"`
+	// If not 0, pack only that there are entries .git below the top, also in ignored folders, and look
+	// at so many entries of folders. A folder with the record AGBOX.unsearched is one that has more.
+	// Other file systems are not searched.
+	RepositoriesWithin uint64 `protobuf:"varint,5,opt,name=repositories_within,json=repositoriesWithin,proto3" json:"repositoriesWithin,omitempty"`
 }
 
 func (x *WorkScan) Reset() {
@@ -735,6 +739,13 @@ func (x *WorkScan) GetChangedSince() int64 {
 func (x *WorkScan) GetMaxSize() uint64 {
 	if x != nil {
 		return x.MaxSize
+	}
+	return 0
+}
+
+func (x *WorkScan) GetRepositoriesWithin() uint64 {
+	if x != nil {
+		return x.RepositoriesWithin
 	}
 	return 0
 }
@@ -1231,6 +1242,7 @@ func (m *WorkScan) CloneVT() *WorkScan {
 	r.Gitignore = m.Gitignore
 	r.ChangedSince = m.ChangedSince
 	r.MaxSize = m.MaxSize
+	r.RepositoriesWithin = m.RepositoriesWithin
 	if rhs := m.ExcludePatterns; rhs != nil {
 		r.ExcludePatterns = slices.Clone(rhs)
 	}
@@ -2067,6 +2079,11 @@ func (m *WorkScan) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RepositoriesWithin != 0 {
+		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.RepositoriesWithin))
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.MaxSize != 0 {
 		i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(m.MaxSize))
 		i--
@@ -2758,6 +2775,9 @@ func (m *WorkScan) SizeVT() (n int) {
 	}
 	if m.MaxSize != 0 {
 		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.MaxSize))
+	}
+	if m.RepositoriesWithin != 0 {
+		n += 1 + protobuf_go_lite.SizeOfVarint(uint64(m.RepositoriesWithin))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4122,6 +4142,15 @@ func (m *WorkScan) UnmarshalVT(dAtA []byte) error {
 			}
 			m.MaxSize = 0
 			m.MaxSize, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RepositoriesWithin", wireType)
+			}
+			m.RepositoriesWithin = 0
+			m.RepositoriesWithin, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
 			if err != nil {
 				return err
 			}

@@ -72,7 +72,11 @@ func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (
 	out := bufio.NewWriterSize(metered{pipe, moved}, wire.MaxChunk)
 	options := archive.PackOptions{Name: p.name, Do: p.actor.do, Filter: kernelFiles{}}
 	err := scanWork(p.GetWork(), &options)
-	if err == nil {
+	switch most := p.GetWork().GetRepositoriesWithin(); {
+	case err != nil:
+	case most > 0 && p.base == "":
+		err = packRepositories(ctx, p.actor, out, p.dir, most)
+	default:
 		err = archive.Pack(ctx, out, p.dir, p.base, options)
 	}
 	if err == nil {
