@@ -85,6 +85,9 @@ type AppliedWork struct {
 	Encodings []string
 	// Submodules are the changed files that are on no branch, because they are inside submodules.
 	Submodules []string
+	// AtHome are the files that ApplyWork or Sync brought to the folder before, and that are not on
+	// Branch.
+	AtHome []string
 	// NoBranch is set if Branch does not exist and was not made, because all work is on none.
 	NoBranch bool
 	// Commits are those that the sandbox made, the oldest first, and Links the symbolic links in
@@ -242,6 +245,15 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	if history == nil {
 		w.Changes = edits.Renames(w.Changes)
+	}
+	if history == nil && o.Branch != "" && len(w.Changes) == 0 { // only then: it compares once more
+		all, err := c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true, FromStart: true}, false)
+		if err != nil {
+			w.Close()
+			return nil, nil, err
+		}
+		w.atHome = w.broughtHome(all)
+		all.Close()
 	}
 	return w, history, nil
 }

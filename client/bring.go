@@ -46,7 +46,7 @@ func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (
 	maps.DeleteFunc(w.untracked, func(name string, _ *WorkFile) bool {
 		return len(edits.Select([]WorkChange{{Path: name}}, paths)) == 0
 	})
-	return done, false, b.toBranch(ctx, w, history, changes, &done)
+	return done, false, b.toBranch(ctx, w, history, changes, paths, &done)
 }
 
 // toFolder merges the work into the folder, as far as it is in paths.
@@ -68,7 +68,7 @@ func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *
 }
 
 // toBranch commits changes, and with a history the commits of the sandbox, on a branch.
-func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History, changes []WorkChange, done *AppliedWork) error {
+func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History, changes []WorkChange, paths []string, done *AppliedWork) error {
 	if history != nil {
 		for _, c := range w.Large {
 			history.Apart[c.Path] = true
@@ -78,7 +78,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
 		Folder: w.Source, Branch: b.o.Branch, Message: b.o.Message, Label: b.label, Check: b.o.Check, Filters: b.o.Filters, History: history,
-		Untracked: w.untracked, Copied: w.head, Untrack: w.tip != "",
+		Untracked: w.untracked, Copied: w.head, Untrack: w.tip != "", AtHome: edits.Select(w.atHome, paths),
 		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
 		Note: func(out edits.Committed) error {
 			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
@@ -94,7 +94,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	})
 	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Unfit, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Unfit, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
-	done.Encodings, done.has = out.Encodings, out.Has
+	done.Encodings, done.AtHome, done.has = out.Encodings, out.AtHome, out.Has
 	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
 }

@@ -184,6 +184,7 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 		return err
 	}
 	defer all.Close()
+	w.atHome = w.broughtHome(all)
 	h.Copy, h.Apart = all.shared.Files, make(map[string]bool)
 	if excluded, err := gitignore.NewTree(w.shared.Excludes, false); err == nil {
 		h.Excluded = excluded.Excludes
@@ -207,6 +208,21 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 		delete(h.Apart, c.Path)
 	}
 	return nil
+}
+
+// broughtHome returns the changes since the copy that are not in w, because they came home before. all
+// is the comparison with the copy.
+func (w *Work) broughtHome(all *Work) (home []WorkChange) {
+	pending := make(map[string]bool)
+	for _, c := range slices.Concat(w.Changes, w.Large) {
+		pending[c.Path] = true
+	}
+	for _, c := range all.Changes {
+		if !pending[c.Path] && edits.Same(w.shared.Files[c.Path], c.After) {
+			home = append(home, c)
+		}
+	}
+	return home
 }
 
 // untracked returns the files that a workspace has as they were copied in, or changed, and that its

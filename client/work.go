@@ -60,6 +60,8 @@ type Work struct {
 	lostTip string
 	// untracked are the files of the base that git does not track in the sandbox, if that was asked for.
 	untracked map[string]*edits.File
+	// atHome are changes that came home before, if that was asked for.
+	atHome []WorkChange
 	// nested are the repositories below the top of the workspace.
 	nested []*agboxv1.WorkspaceRepository
 	// landed are changes that Sync has made and the base does not have yet, and left is what

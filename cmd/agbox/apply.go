@@ -213,7 +213,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)
-	case len(done.Outcomes)+len(done.Resolved)+len(done.Outside)+len(done.Refused)+len(done.Unfit)+len(done.Submodules)+len(done.Commits)+len(done.Large) == 0 && !left:
+	case len(done.Outcomes)+len(done.Resolved)+len(done.AtHome)+len(done.Outside)+len(done.Refused)+len(done.Unfit)+len(done.Submodules)+len(done.Commits)+len(done.Large) == 0 && !left:
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
@@ -248,6 +248,9 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 			bring = shellWords(names)
 		}
 		a.say("Not on the branch, because a submodule has them: %s. `agbox apply %s %s` brings them to the folder.", printable(some(names)), sandbox, printable(bring))
+	}
+	if len(done.AtHome) > 0 {
+		a.say("Not on the branch, because the folder has it already: %s. Commit it there, then merge that commit into the branch.", outsides(done.AtHome))
 	}
 	if done.NoBranch {
 		a.say("No branch was made: nothing of the work can be on it.")

@@ -223,6 +223,31 @@ func TestWhatIsCommittedWithOtherEndsOfLinesIsOnTheBranch(t *testing.T) {
 	harness.WantSame(t, "what is left", in.Must(t, "diff", "demo", "--name-only"), "x.none")
 }
 
+// What the folder has already does not come to a branch again: it is named, and the message says how
+// the branch gets it.
+func TestWhatTheFolderHasAlreadyAndTheBranchHasNotIsNamed(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "work that the folder has already")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n", "c": "1\n"})
+	const line = "agbox: Not on the branch, because the folder has it already: b. Commit it there, then merge that commit into the branch.\n"
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "echo 2 > /workspace/b")
+	in.Must(t, "apply", "demo")
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0).WantOutput(t, "", line)
+	inside(t, in, "demo", "cd /workspace; echo 2 > a; git commit -qm second a; echo 2 > c")
+	r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	if !strings.Contains(r.Stderr, line) {
+		t.Errorf("it says %q", r.Stderr)
+	}
+	git(t, root, "commit", "-q", "-a", "-m", "what came first")
+	git(t, root, "worktree", "add", "-q", "../desk", "fix")
+	git(t, filepath.Join(root, "../desk"), "merge", "-q", "--no-edit", "main")
+	git(t, root, "worktree", "remove", "../desk")
+	harness.WantSame(t, "the branch", git(t, root, "show", "fix:a", "fix:b", "fix:c"), "2\n2\n2")
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")
+}
+
 // The version that the branch had before went to the folder last.
 func TestAnOlderVersionOnABranchIsAConflict(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,8 @@ type BranchOptions struct {
 	Untracked map[string]*File
 	Copied    string
 	Untrack   bool
+	// AtHome are changes that came home before, so that they are not among the others.
+	AtHome []Change
 	// History has the commits of the sandbox, which are brought as they are; nil makes one
 	// commit.
 	History *History
@@ -55,6 +57,9 @@ type Committed struct {
 	Encodings []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
+	// AtHome are the files that came to the folder before, which still has them so, and the branch
+	// has not.
+	AtHome []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
 	// changes already, or for a check. Has is then the one that has them, and Tip what the branch
 	// was before; empty if it did not exist.
@@ -107,8 +112,8 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	if !clean {
 		return out, b.inFolder(o.Folder, changes, out.Outcomes)
 	}
-	if o.Check {
-		return out, nil
+	if out.AtHome, err = b.notOn(o.AtHome, decisions); err != nil || o.Check {
+		return out, err
 	}
 	moves := news || len(out.Commits) > 0
 	if news || b.second != "" {

@@ -74,8 +74,8 @@ func (b *branch) place(h *History, dir, name string, f *File) (bool, error) {
 	if f.TooLarge || f.Size > maxPlaced {
 		return false, nil
 	}
-	content, err := contentIn(b.top, name, f)
-	if content == nil && h.Read != nil {
+	content, err := contentIn(filepath.Join(b.top, b.prefix), name, f)
+	if content == nil && h != nil && h.Read != nil {
 		content, err = h.Read(name, maxPlaced)
 	}
 	if err != nil || !f.Is(content) {
