@@ -26,11 +26,6 @@ const maxNested = 256
 
 var isReference = regexp.MustCompile(`^refs/[^\x00-\x20]+$`).MatchString
 
-// fetched reports whether git keeps under a name what it has from another repository.
-func fetched(name string) bool {
-	return strings.HasPrefix(name, "refs/remotes/") || strings.HasPrefix(name, "refs/prefetch/")
-}
-
 // known returns what the folder's repositories have, of which one may be nested as in the sandbox.
 // Of the stash they have also what they have not removed yet: references name only the newest entry.
 func (w *Work) known(ctx context.Context, all []BranchCommit) (map[string]bool, error) {
@@ -87,15 +82,14 @@ func (c *Client) nestedCommits(ctx context.Context, sandboxID, target string, n 
 	common := own
 	if n.GetFile() {
 		text, err := c.readGit(ctx, sandboxID, own, maxHead)
-		name, is := strings.CutPrefix(text, "gitdir:")
-		if !is || err != nil {
+		if err == nil {
+			own, common, err = gitignore.WorkTree(path.Dir(own), text, func(name string) (string, error) {
+				return c.readGit(ctx, sandboxID, name, maxHead)
+			})
+		}
+		if own == "" || err != nil {
 			return nil, cmp.Or(err, error(errReferences))
 		}
-		own = below(path.Dir(own), strings.TrimSpace(name))
-		if text, err = c.readGit(ctx, sandboxID, own+"/commondir", maxHead); err != nil {
-			return nil, err
-		}
-		common = below(own, text)
 	}
 	refs, known := read[common]
 	if !known {
@@ -114,14 +108,6 @@ func (c *Client) nestedCommits(ctx context.Context, sandboxID, target string, n 
 		err = errReferences
 	}
 	return append([]BranchCommit{{Commit: tip}}, all...), cmp.Or(failed, err)
-}
-
-// below returns the path of what a file of git in a folder of a sandbox names.
-func below(dir, name string) string {
-	if path.IsAbs(name) {
-		return path.Clean(name)
-	}
-	return path.Join(dir, name)
 }
 
 // references returns the texts of the references in a folder .git of a sandbox, except of what was
@@ -143,14 +129,14 @@ func (c *Client) references(ctx context.Context, sandboxID, dir string) (map[str
 		}
 		text, failed := io.ReadAll(io.LimitReader(files, maxHead))
 		switch {
-		case h.Typeflag == tar.TypeSymlink && !fetched(h.Name):
+		case h.Typeflag == tar.TypeSymlink && !gitignore.Fetched(h.Name):
 			delete(all, h.Name)
 			err = errReferences
 		case failed == nil && h.Typeflag == tar.TypeReg && isReference(h.Name):
 			all[h.Name] = strings.TrimSpace(string(text))
 		}
 	}
-	maps.DeleteFunc(all, func(name, _ string) bool { return fetched(name) || !isReference(name) })
+	maps.DeleteFunc(all, func(name, _ string) bool { return gitignore.Fetched(name) || !isReference(name) })
 	return all, err
 }
 

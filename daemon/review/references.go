@@ -93,7 +93,7 @@ func (s *references) of(ctx context.Context, dir string) error {
 		}
 		s.seen[name] = true
 		err := s.each(ctx, name, func(h *tar.Header, content io.Reader) error {
-			if h.Typeflag == tar.TypeDir || h.ModTime.Before(s.copied) || fetched(h.Name) || strings.HasSuffix(h.Name, ".lock") {
+			if h.Typeflag == tar.TypeDir || h.ModTime.Before(s.copied) || gitignore.Fetched(h.Name) || strings.HasSuffix(h.Name, ".lock") {
 				return nil
 			}
 			return s.file(h, content)
@@ -113,24 +113,10 @@ func (s *references) folders(ctx context.Context, dir string) (own, common strin
 	if err != nil || !is {
 		return own, own, err
 	}
-	name, is := strings.CutPrefix(file, "gitdir:")
-	if !is {
-		return "", "", nil // git does not take it for a repository
-	}
-	own = below(dir, strings.TrimSpace(name))
-	shared, is, err := s.text(ctx, own+"/commondir", maxRef)
-	if err != nil || !is {
-		return own, own, err
-	}
-	return own, below(own, shared), nil
-}
-
-// below returns the path of what a file of git in a folder names.
-func below(dir, name string) string {
-	if path.IsAbs(name) {
-		return path.Clean(name)
-	}
-	return path.Join(dir, name)
+	return gitignore.WorkTree(dir, file, func(name string) (string, error) {
+		text, _, err := s.text(ctx, name, maxRef)
+		return text, err
+	})
 }
 
 // text returns the text of a file of at most so many bytes, without space around it. It reports
@@ -223,7 +209,7 @@ func (s *references) packed(content io.Reader) error {
 	}
 	for line := range strings.Lines(string(text)) {
 		commit, name, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !gitignore.IsCommit(commit) || fetched(name) {
+		if !gitignore.IsCommit(commit) || gitignore.Fetched(name) {
 			continue
 		}
 		if err := s.commit(commit, name); err != nil {
@@ -231,11 +217,6 @@ func (s *references) packed(content io.Reader) error {
 		}
 	}
 	return nil
-}
-
-// fetched reports whether git keeps under a name what it has from another repository.
-func fetched(name string) bool {
-	return strings.HasPrefix(name, "refs/remotes/") || strings.HasPrefix(name, "refs/prefetch/")
 }
 
 func (s *references) commit(commit, name string) error {

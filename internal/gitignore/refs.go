@@ -2,6 +2,7 @@ package gitignore
 
 import (
 	"errors"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -59,4 +60,34 @@ func Packed(text string) map[string]string {
 func Repository(path string) (dir string, is bool) {
 	dir, is = strings.CutSuffix(path, "/.git")
 	return dir, is && !Inside(dir)
+}
+
+// Fetched reports whether git keeps under the name of a reference what it has from another
+// repository.
+func Fetched(name string) bool {
+	return strings.HasPrefix(name, "refs/remotes/") || strings.HasPrefix(name, "refs/prefetch/")
+}
+
+// WorkTree returns the folder that git keeps for a work tree whose .git is a file with this text, and
+// that of its references, which several may share. They are empty if git does not take it for a
+// repository. dir is the work tree. read returns the text of a file, or "" if there is none.
+func WorkTree(dir, text string, read func(name string) (string, error)) (own, common string, err error) {
+	name, is := strings.CutPrefix(text, "gitdir:")
+	if !is {
+		return "", "", nil
+	}
+	own = below(dir, strings.TrimSpace(name))
+	shared, err := read(own + "/commondir")
+	if shared == "" || err != nil {
+		return own, own, err
+	}
+	return own, below(own, strings.TrimSpace(shared)), nil
+}
+
+// below returns the path of what a file of git in a folder names.
+func below(dir, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(dir, name)
 }

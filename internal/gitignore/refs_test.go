@@ -41,3 +41,19 @@ func TestHeadNamesACommit(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFoldersOfAWorkTree(t *testing.T) {
+	files := map[string]string{"/w/.git/worktrees/x/commondir": "../..", "/abs/x/commondir": "/else/"}
+	read := func(name string) (string, error) { return files[name], nil }
+	for text, want := range map[string][2]string{
+		"gitdir: ../.git/worktrees/x": {"/w/.git/worktrees/x", "/w/.git"},
+		"gitdir: /abs/x/":             {"/abs/x", "/else"},
+		"gitdir: ../.git/modules/x":   {"/w/.git/modules/x", "/w/.git/modules/x"},
+		"else":                        {},
+		"":                            {},
+	} {
+		if own, common, err := WorkTree("/w/x", text, read); own != want[0] || common != want[1] || err != nil {
+			t.Errorf("%q: %s, %s, %v", text, own, common, err)
+		}
+	}
+}
