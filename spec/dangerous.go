@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/agbox/agbox/spec/document"
 )
 
 // danger is a path of the host that a sandbox may see only with allow_dangerous_mounts.
@@ -243,7 +245,7 @@ func (r *resolver) source(doing, source string, writable bool, path ...any) {
 // Refusal is the sentence about a source that must not leave the host: doing is a word
 // such as "Mounting", why the answer of DangerousSource.
 func Refusal(doing, source, why string) string {
-	return fmt.Sprintf("%s %s is refused, because %s: name something else, or give the flag --allow-dangerous-mounts if you mean it.", doing, source, why)
+	return document.Quoting("%s %s is refused, because %s: name something else, or give the flag --allow-dangerous-mounts if you mean it.", doing, source, why)
 }
 
 // endless refuses to copy what has no end, or is no file at all. It reports whether it did.

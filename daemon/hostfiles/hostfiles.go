@@ -26,6 +26,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // Checker knows what must not leave the host.
@@ -302,5 +303,5 @@ func Self() string {
 }
 
 func refusal(format string, args ...any) *fault.Error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE, format, args...)
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE, "%s", document.Quoting(format, args...))
 }

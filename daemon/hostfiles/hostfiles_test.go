@@ -20,6 +20,7 @@ import (
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // host is a small host: a home with keys, a project, and agbox's own folder.
@@ -166,6 +167,23 @@ func TestSourcesOfMountsAreRefusedByAnyName(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.source, err, tc.says)
 		case fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_PATH_UNUSABLE:
 			t.Errorf("%s: reason %v", tc.source, fault.ReasonOf(err))
+		}
+	}
+}
+
+// What to do stands behind the path, which a file may make as long as itself.
+func TestARefusalOfALongPathSaysWhatToDo(t *testing.T) {
+	h := newHost(t)
+	for _, source := range []string{h.path(strings.Repeat("long/", 100)), h.path(strings.Repeat("long/", 10_000)), h.path("people/me/.ssh/" + strings.Repeat("./", 500) + "id")} {
+		_, err := h.held(source, ReadOnly, false)
+		if err == nil || len(err.Error()) > 700 || !strings.Contains(err.Error(), ": make it first, or name another path.") && !strings.Contains(err.Error(), ": name ") {
+			t.Errorf("%.40s of %d bytes: %v", source, len(source), err)
+			continue
+		}
+		var report document.Report
+		report.Problem(&document.Origin{}, "%s", strings.TrimSuffix(err.Error(), "."))
+		if got := report.Problems[0].GetMessage(); got != err.Error() {
+			t.Errorf("the problem is %q, want %q", got, err)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func braced(inside string, values Lookup, depth int) (out string, unset []string
 		if set {
 			return value, nil, nil
 		}
-		return "", nil, fmt.Errorf("the variable %s is not set (%.200s): set it in your environment", name, word)
+		return "", nil, fmt.Errorf("the variable %.80s is not set (%.200s): set it in your environment", name, word)
 	}
 	return "", nil, fmt.Errorf("the text has ${%.80s with another operator than -, + and ?: write ${NAME} or ${NAME:-default}", name)
 }

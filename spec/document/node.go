@@ -151,13 +151,19 @@ func (r *Report) Spoiled(o *Origin) bool { return o.Path != "" && r.spoiled[o.Fi
 // maxPart is how many characters of a text, such as a name in the file, a message has.
 const maxPart = 400
 
-func problem(o *Origin, format string, args ...any) *agboxv1.SpecProblem {
+// Quoting formats a message, and shortens the texts in it, which files may have made as long as
+// themselves. The format "%s" stands for a whole sentence, which was made by Quoting or the like.
+func Quoting(format string, args ...any) string {
 	for i, arg := range args {
-		if text, ok := arg.(string); ok {
+		if text, ok := arg.(string); ok && format != "%s" {
 			args[i] = cut(text, maxPart)
 		}
 	}
-	message := fmt.Sprintf(format, args...)
+	return fmt.Sprintf(format, args...)
+}
+
+func problem(o *Origin, format string, args ...any) *agboxv1.SpecProblem {
+	message := Quoting(format, args...)
 	if !strings.HasSuffix(message, ".") {
 		message += "."
 	}
