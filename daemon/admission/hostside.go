@@ -95,7 +95,8 @@ func (p projected) dispensable(item projections.Item, envs map[string]string) bo
 	return item.Dispensable(envs) || p.published && item.PublishedOptional
 }
 
-// project adds the projections of one tool.
+// project adds the projections of one tool. It is where a credential that is a file or a socket
+// enters a sandbox, as ledger.Reveal is for a variable: docs/security.md lists such places.
 func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool projected) {
 	at, withoutCredentials := []any{"builtin_tools", tool.index}, tool.withoutCredentials
 	for _, found := range host.Find(tool.Tool) {

@@ -56,6 +56,9 @@ func (l *Ledger) makeKey(ctx context.Context, id string) error {
 
 // Reveal returns the sandbox with the secret values in its spec. Only a call of the
 // engine may get them. The error is a fault SECRETS_UNREADABLE.
+//
+// This is where a secret variable of a sandbox enters it. docs/security.md lists the other places
+// where a credential does, which a gate that keeps them outside changes, too.
 func (l *Ledger) Reveal(ctx context.Context, sb Sandbox) (Sandbox, error) {
 	err := l.store.View(ctx, func(tx *store.Tx) error {
 		values, err := tx.SandboxSecrets(sb.ID)

@@ -126,6 +126,8 @@ func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 	}
 }
 
+// startRequest is what the supervisor gets. It is where a secret variable of a command enters a
+// sandbox: docs/security.md lists such places.
 func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *guestv1.StartRequest {
 	out := &guestv1.StartRequest{
 		ExecId:  req.GetExecId(),
