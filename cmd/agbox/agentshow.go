@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -242,9 +243,9 @@ func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, id
 		if err != nil {
 			return err
 		}
-		if begun := ev.GetBegun(); begun != nil {
+		if ev.GetBegun() != nil {
 			printed = ev.GetIncarnation()
-			if err := o.print(ctx, c, p, begun.GetExecId()); err != nil {
+			if err := o.print(ctx, c, p, ev); err != nil {
 				return err
 			}
 		}
@@ -258,9 +259,14 @@ func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, id
 	return nil
 }
 
-// print prints the log of one incarnation, which may not have been started yet.
-func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPrinter, execID string) error {
+// print prints the log of one incarnation. begun comes before its command is started.
+func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPrinter, begun *agboxv1.AgentEvent) error {
+	execID := begun.GetBegun().GetExecId()
 	e, err := c.GetExec(ctx, execID)
+	if o.follow && errors.Is(err, client.ErrNotFound) {
+		awaitStart(ctx, c, begun)
+		e, err = c.GetExec(ctx, execID)
+	}
 	if errors.Is(err, client.ErrNotFound) {
 		return nil // its sandbox was lost before it was started, or its log was deleted
 	}
@@ -276,6 +282,27 @@ func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPr
 		}
 	}
 	return nil
+}
+
+// awaitStart waits until the command of an incarnation is started, or the incarnation has ended.
+func awaitStart(ctx context.Context, c *client.Client, begun *agboxv1.AgentEvent) {
+	ctx, over := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer over()
+	watching.Go(func() {
+		defer over()
+		for ev, err := range c.WatchAgents(ctx, begun.GetAgentId(), begun.GetPosition()) {
+			if err != nil || ev.GetEnd() != nil {
+				return
+			}
+		}
+	})
+	for ev, err := range c.Events(ctx, begun.GetBegun().GetSandboxId(), 0) {
+		if err != nil || ev.GetExec().GetExecId() == begun.GetBegun().GetExecId() {
+			return
+		}
+	}
 }
 
 func (a *app) agentWaitCommand() *cobra.Command {

@@ -103,3 +103,11 @@ func TestAJournalIsFollowedAcrossAKillOfTheDaemon(t *testing.T) {
 	}
 	in.Agbox(t, "agent", "journal", "-f", "-n", "1", id).Want(t, 2)
 }
+
+// TestTheOutputOfAnAgentIsFollowedFromBeforeItsStart: an incarnation begins before its command does.
+func TestTheOutputOfAnAgentIsFollowedFromBeforeItsStart(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Must(t, "agent", "spawn", "fixer", "--image", harness.ImageBusybox, "--", "sh", "-c", "echo one; agbox-agent done complete; echo two")
+	in.Agbox(t, "agent", "logs", "-f", "fixer").Want(t, 0).WantOutput(t, "one\ntwo\n", "")
+}
