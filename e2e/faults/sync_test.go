@@ -1,6 +1,9 @@
 package faults
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,20 +14,30 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// pushedFiles is how many files a round of a pusher changes.
-const pushedFiles = 40
-
-// pusher is a folder that only its user changes, in rounds, while agbox sync brings that to
-// the sandbox.
+// pusher is a folder that only its user changes, so many files in each round, while agbox sync
+// brings that to the sandbox.
 type pusher struct {
-	in  *harness.Install
-	dir string
+	in    *harness.Install
+	dir   string
+	files int
+}
+
+// newPusher makes a folder and a sandbox with a copy of it.
+func newPusher(t *testing.T, w *witness, files int) pusher {
+	t.Helper()
+	p := pusher{w.in, filepath.Join(w.in.Home, "project"), files}
+	if err := os.Mkdir(p.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.edit(t, 0)
+	w.box(t, "demo", "--workspace", p.dir)
+	return p
 }
 
 // edit makes the user's changes of a round: contents, types, additions and removals.
 func (p pusher) edit(t *testing.T, round int) {
 	t.Helper()
-	for n := range pushedFiles {
+	for n := range p.files {
 		name := filepath.Join(p.dir, fmt.Sprintf("f%02d", n))
 		text := fmt.Sprintf("round %d\n", round)
 		if err := os.RemoveAll(name); err != nil {
@@ -52,7 +65,7 @@ func (p pusher) inStep(t *testing.T, when string) {
 		t.Fatalf("%s: sync ended with %d: %s%s", when, r.Code, r.Stdout, r.Stderr)
 	}
 	var want strings.Builder
-	for n := range pushedFiles {
+	for n := range p.files {
 		name := fmt.Sprintf("f%02d", n)
 		text, err := os.ReadFile(filepath.Join(p.dir, name))
 		if to, link := os.Readlink(filepath.Join(p.dir, name)); link == nil {
@@ -72,12 +85,7 @@ func TestASyncThatLosesItsClientOrDaemonMakesNoConflicts(t *testing.T) {
 	t.Parallel()
 	row := Row(t, 61, "SIGKILL of \"agbox sync\", and of the daemon, while files are pushed", 0)
 	w := newWitness(t, harness.New(t))
-	p := pusher{w.in, filepath.Join(w.in.Home, "project")}
-	if err := os.Mkdir(p.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p.edit(t, 0)
-	w.box(t, "demo", "--workspace", p.dir)
+	p := newPusher(t, w, 40)
 	round, kills := 0, 0
 	for _, at := range []string{"f00", "f05", "f17", "f30"} {
 		for _, victim := range []string{"agbox sync", "agboxd"} {
@@ -101,5 +109,64 @@ func TestASyncThatLosesItsClientOrDaemonMakesNoConflicts(t *testing.T) {
 		}
 	}
 	row.Ran(kills)
+	w.check(t)
+}
+
+// A call that may run only once is not repeated over a kill of the daemon: the next round of the
+// same sync finds out what became of it, and so it is no conflict.
+func TestKillAtManyBoundariesOfASync(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 61, "SIGKILL of the daemon at many boundaries of \"agbox sync\"", 0)
+	w := newWitness(t, harness.New(t))
+	p := newPusher(t, w, 8)
+	kills, calls := sweep(t, w, operation{
+		name:    "sync",
+		step:    5, // of about 90, at several seconds each
+		prepare: func(t *testing.T, n int) { p.edit(t, n) },
+		run: func(ctx context.Context, _ int) error {
+			var stdout, stderr bytes.Buffer
+			cmd := w.in.Command(ctx, "agbox", "sync", "demo")
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Run(); err != nil || strings.Contains(stdout.String(), "!!") {
+				return fmt.Errorf("stdout %q, stderr %q: %w", &stdout, &stderr, err)
+			}
+			return nil
+		},
+		verify: func(t *testing.T, k kill) {
+			p.inStep(t, fmt.Sprintf("after a kill at boundary %d, before %q", k.n, k.before))
+		},
+	})
+	row.Ran(kills)
+	row.Note("sync: before %s", calls)
+	w.check(t)
+}
+
+// The sync ends with an error if its daemon does not come back, and the next one knows only from
+// the disk what was pushed.
+func TestASyncThatLosesItsDaemonForGoodRemembersWhatItHasPushed(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 61, "SIGKILL of the daemon before the base has what \"agbox sync\" has pushed, and no other daemon", 1)
+	w := newWitness(t, harness.New(t))
+	p := newPusher(t, w, 8)
+	p.edit(t, 1)
+	tr := traceAndKill(t, w.in.Status(t).PID, 1, filepath.Join(w.in.Home, "data", "guest", w.in.SandboxID(t, "demo"), "base"))
+	settings := filepath.Join(w.in.Home, "config", "agboxd.yaml")
+	err := errors.Join(os.MkdirAll(filepath.Dir(settings), 0o755), os.WriteFile(settings, []byte("resync: never\n"), 0o600))
+	if err != nil { // else the next daemon does not start
+		t.Fatal(err)
+	}
+	if r := w.in.Agbox(t, "sync", "demo"); r.Code == 0 || !strings.Contains(r.Stdout, "-> ") {
+		t.Errorf("the sync without a daemon ended with %d: %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	if call := tr.killed(); call == "" {
+		t.Fatal("the daemon was not killed")
+	}
+	if err := os.Remove(settings); err != nil {
+		t.Fatal(err)
+	}
+	w.in.Must(t, "daemon", "start")
+	p.edit(t, 2)
+	row.Ran(1)
+	p.inStep(t, "with another daemon")
 	w.check(t)
 }
