@@ -283,10 +283,7 @@ func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOption
 	if open.Commit == "" && len(open.MovedCommits) == 0 {
 		return nil
 	}
-	if err := c.advanceTo(ctx, open, nil); !errors.Is(err, ErrNotFound) { // else the sandbox has gone, and all is home
-		return err
-	}
-	return nil
+	return c.advanceTo(ctx, open, nil)
 }
 
 // allCame reports whether nothing of the commits of the sandbox is left in it.
@@ -343,8 +340,9 @@ func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edit
 	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID}, files)
 }
 
+// advanceTo changes the base of a sandbox. One that is removed meanwhile has no base, and needs none.
 func (c *Client) advanceTo(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {
-	return c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := api.AdvanceBase(ctx)
@@ -357,6 +355,24 @@ func (c *Client) advanceTo(ctx context.Context, open *agboxv1.AdvanceBaseOpen, f
 		_, err = stream.CloseAndRecv()
 		return true, err
 	})
+	if err == nil || !c.isRemoved(ctx, open.GetSandboxId()) {
+		return err
+	}
+	install, err := paths.FromEnv()
+	if err == nil { // what was noted about it after its removal
+		err = os.RemoveAll(install.Records(open.GetSandboxId()))
+	}
+	return err
+}
+
+// isRemoved reports whether a sandbox is removed or being removed.
+func (c *Client) isRemoved(ctx context.Context, id string) bool {
+	out, err := c.GetSandbox(ctx, id)
+	switch out.GetSandbox().GetState() {
+	case agboxv1.SandboxState_SANDBOX_STATE_DELETING, agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+		return true
+	}
+	return errors.Is(err, ErrNotFound)
 }
 
 // sendBase sends files. io.EOF means that the daemon has ended the call.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -53,14 +52,9 @@ func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (
 func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *AppliedWork) (again bool, err error) {
 	out, err := edits.Apply(ctx, w.Changes, edits.ApplyOptions{
 		Folder: w.Source, Data: b.data, Sandbox: b.id, Label: b.label, Check: b.o.Check, NoMerge: b.o.NoMerge,
-		Advance: func(of string, files []edits.AdvancedFile) error {
-			err := b.c.advanceBase(ctx, of, files)
-			if of != b.id && errors.Is(err, ErrNotFound) {
-				return nil // an earlier call was killed, and its sandbox is gone
-			}
-			return err
-		},
-		Paths: paths, Without: without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
+		// That of an earlier call that was killed may be another sandbox.
+		Advance: func(of string, files []edits.AdvancedFile) error { return b.c.advanceBase(ctx, of, files) },
+		Paths:   paths, Without: without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
 	})
 	done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
 	done.Resolved, done.Resumed = out.Resolved, out.Finished

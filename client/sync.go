@@ -288,15 +288,9 @@ func (r *syncRound) clash(path, why string) {
 	r.tell(SyncedFile{Path: path, Conflict: why})
 }
 
-// advance makes files the base of a sandbox.
+// advance makes files the base of a sandbox: of another one if an earlier call was killed.
 func (s *syncing) advance(ctx context.Context) func(string, []edits.AdvancedFile) error {
-	return func(of string, files []edits.AdvancedFile) error {
-		err := s.c.advanceBase(ctx, of, files)
-		if of != s.id && errors.Is(err, ErrNotFound) {
-			return nil // an earlier call was killed, and its sandbox is gone
-		}
-		return err
-	}
+	return func(of string, files []edits.AdvancedFile) error { return s.c.advanceBase(ctx, of, files) }
 }
 
 func (s *syncing) tell(one SyncedFile) {

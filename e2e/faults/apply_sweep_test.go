@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // files are the files of a folder by path. A link begins with "l:", an executable with "x:".
@@ -243,6 +244,35 @@ func (r *rivals) survived(t *testing.T, when string, ours files) {
 	if strings.Count(next.Stdout, "U c  (conflict") != 1 || next.Code != 1 {
 		t.Errorf("%s: the next apply ended with %d and shows %q", when, next.Code, next.Stdout)
 	}
+}
+
+// The next apply to the folder ends that work, whatever it brings itself.
+func TestAnApplyThatWasKilledEndsAlthoughItsSandboxIsGone(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 61, "SIGKILL of \"agbox apply\", then the removal of its sandbox", 1)
+	r := newRivals(t)
+	r.change(t)
+	for n := 1; len(r.kept(t, "*/stage/journal")) == 0; n += 8 {
+		if applyUnder(t, r.w, n, 1) == "" {
+			t.Fatal("no kill leaves a journal")
+		}
+	}
+	row.Ran(1)
+	demo := r.w.in.SandboxID(t, "demo")
+	r.w.in.Must(t, "rm", "-f", demo)
+	r.w.holds(demo, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+	r.w.box(t, "other", "--workspace", r.dir)
+	next := r.w.in.Agbox(t, "apply", "other")
+	if next.Code != 1 || !strings.Contains(next.Stderr, "Its work is complete now.") {
+		t.Errorf("the next apply ended with %d: %s%s", next.Code, next.Stdout, next.Stderr)
+	}
+	if where := filesIn(t, r.dir).differs(r.after()); where != "" {
+		t.Errorf("the folder is not complete: %s", where)
+	}
+	if left := r.kept(t, "*"); len(left) > 0 {
+		t.Errorf("%s is left", left)
+	}
+	r.w.check(t)
 }
 
 // What the branch has is brought, also if the process is killed then: what the user removes there
