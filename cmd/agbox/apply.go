@@ -217,6 +217,8 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
+	case o.Branch != "" && !o.Check && len(done.Outcomes) > 0:
+		a.say("Branch %s has the work already.", o.Branch)
 	}
 	if left || len(done.Large) > 0 || done.NoBranch {
 		return exitStatus(codeFailure)
