@@ -78,12 +78,9 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
 				return slices.Contains(out.Left(), f.Path)
 			})
-			if len(files) == 0 {
-				return nil
-			}
-			return b.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{
+			return b.advanceBranch(ctx, &agboxv1.AdvanceBaseOpen{
 				SandboxId: b.id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)],
-			}, files)
+			}, files, out.Untracked)
 		},
 	})
 	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Unfit, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Unfit, out.Submodules
@@ -91,4 +88,27 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	done.Encodings, done.AtHome, done.has = out.Encodings, out.AtHome, out.Has
 	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
+}
+
+// maxUntracked is how many files of a call of AdvanceBase may be untracked.
+const maxUntracked = 500
+
+// advanceBranch notes which files went to a branch, and which it loses because git does not track them
+// in the sandbox.
+func (b *bringing) advanceBranch(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile, untracked []string) error {
+	if len(files) > 0 {
+		if err := b.c.advanceTo(ctx, open, files); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(untracked, maxUntracked) {
+		open.Untracked = nil
+		for _, name := range some {
+			open.Untracked = append(open.Untracked, []byte(name))
+		}
+		if err := b.c.advanceTo(ctx, open, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -118,6 +118,11 @@ func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work
 	if all > 0 && len(w.Changes)+len(w.Large) == 0 {
 		w.brought = cmp.Or(w.brought, w.lostTip) // amended, rebased or merged as one commit: the folder has it all
 	}
+	for i := range w.Changes {
+		if one := &w.Changes[i]; one.Retracked {
+			one.Before = nil // as on the branch
+		}
+	}
 	w.Changes = edits.Renames(w.Changes)
 	return w, nil
 }
@@ -346,7 +351,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			d := item.Difference
 			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
 			change.Lines = linecount.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
-			change.Tracked = d.GetTracked()
+			change.Tracked, change.Retracked = d.GetTracked(), d.GetRetracked()
 			w.Changes = append(w.Changes, change)
 			if d.GetLost() {
 				w.again[change.Path] = true

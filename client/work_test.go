@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/scratch"
@@ -145,6 +147,44 @@ func TestAPullThatWouldMergeBringsNoCommits(t *testing.T) {
 	}
 	if !w.allCame(ApplyOptions{}, would) || !w.allCame(ApplyOptions{NoMerge: true}, AppliedWork{Outcomes: would.Outcomes[:1]}) {
 		t.Error("all was brought, and the commits do not count as such")
+	}
+}
+
+// A file that a branch lost, because git did not track it, is a new one in what a person sees. A branch
+// may have either version.
+func TestAFileThatGitTracksAgainIsNewAndHasItsVersionBefore(t *testing.T) {
+	file := &agboxv1.WorkspaceFile{Size: 1, Sha256: []byte("1")}
+	again := difference("f", file, file)
+	again.GetDifference().Retracked = true
+	c, _ := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse {
+		return []*agboxv1.CompareWorkspaceResponse{again}
+	})
+	for what, get := range map[string]func() (*Work, error){
+		"new": func() (*Work, error) { return c.Work(t.Context(), "s", WorkOptions{NamesOnly: true}) },
+		"had": func() (*Work, error) { return c.compare(t.Context(), "s", WorkOptions{NamesOnly: true}, true) },
+	} {
+		w, err := get()
+		if err != nil || len(w.Changes) != 1 || !w.Changes[0].Retracked || w.Changes[0].After == nil || (w.Changes[0].Before == nil) != (what == "new") {
+			t.Errorf("%s: %v: %+v", what, err, w)
+		}
+	}
+}
+
+// What branches lost, because git does not track it, is said in requests of a bounded size.
+func TestARequestNamesABoundedNumberOfUntrackedFiles(t *testing.T) {
+	open := &agboxv1.AdvanceBaseOpen{SandboxId: "s"}
+	for range maxUntracked + 1 {
+		open.Untracked = append(open.Untracked, bytes.Repeat([]byte("f"), 4095))
+	}
+	rules, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules.Validate(open) == nil {
+		t.Errorf("more than %d untracked files may be named", maxUntracked)
+	}
+	if open.Untracked = open.Untracked[:maxUntracked]; rules.Validate(open) != nil || proto.Size(open) > 4<<20 {
+		t.Errorf("%v, with %d bytes", rules.Validate(open), proto.Size(open))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
@@ -97,6 +98,17 @@ func (a *Advance) Moved(commits []string) { a.moved = append(a.moved, commits...
 func (a *Advance) Remove(path string) {
 	a.finishFile()
 	a.set(&storev1.BaseFile{Path: []byte(path)})
+}
+
+// Untrack notes files that a branch lost, because git does not track them in the workspace.
+func (a *Advance) Untrack(paths [][]byte) {
+	for _, path := range paths {
+		f := cmp.Or(there(a.branched[string(path)], a.lost), a.files[string(path)])
+		if f = proto.CloneOf(f); f.GetMode() != 0 {
+			f.Untracked = true
+			a.set(f)
+		}
+	}
 }
 
 // set makes a file what the base has; mode 0 is no file.

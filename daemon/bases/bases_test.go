@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -344,6 +345,73 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 	}
 	bring("seven", "a", "six")
 	want("seven six two", []string{"seven"}, "by six", "a")
+}
+
+// That a branch lost a file, because git does not track it in the workspace, counts as long as its
+// commit is there, and until the file goes to a branch or to the folder.
+func TestABaseKnowsWhatABranchLostBecauseGitDoesNotTrackIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "1", "b": "1", "c": "1"}), dir)
+	advance := func(by string, change func(*Advance)) {
+		t.Helper()
+		a, err := Begin(t.Context(), dir, by != "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.By(by, "", nil)
+		change(a)
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(path, text string) func(*Advance) {
+		return func(a *Advance) {
+			a.Replace(path, false, false)
+			a.Content([]byte(text))
+		}
+	}
+	untrack := func(names ...string) func(*Advance) {
+		return func(a *Advance) {
+			for _, name := range names {
+				a.Untrack([][]byte{[]byte(name)})
+			}
+		}
+	}
+	want := func(want string, lost ...string) {
+		t.Helper()
+		b, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, lost...)
+		got := ""
+		for _, f := range b.GetFiles() {
+			var text bytes.Buffer
+			if err := b.Content(f, &text); err != nil {
+				t.Fatal(err)
+			}
+			got += fmt.Sprintf("%s=%s%s ", f.GetPath(), &text, map[bool]string{true: "!"}[f.GetUntracked()])
+		}
+		if got = strings.TrimSpace(got); got != want {
+			t.Errorf("with %v lost, the base has %q, want %q", lost, got, want)
+		}
+	}
+	advance("one", put("b", "2"))
+	for range 2 { // a call that is repeated
+		advance("two", untrack("a", "b", "none"))
+		want("a=1! b=2! c=1")
+		want("a=1 b=2 c=1", "two")
+		want("a=1 b=1 c=1", "two", "one")
+	}
+	advance("three", func(a *Advance) { a.Remove("c") })
+	advance("three", untrack("c"))
+	want("a=1! b=2!")
+	advance("three", put("a", "3"))
+	want("a=3 b=2!")
+	want("a=1! b=2! c=1", "three")
+	advance("", put("b", "4"))
+	want("a=3 b=4")
 }
 
 // A commit counts once a client says that a branch has moved to it, and as long as it matters.

@@ -136,17 +136,17 @@ func (c *comparison) gone(path string) error { return c.compare(path, nil, nil) 
 // compare sends a difference with its contents, if it is one.
 func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content func(io.Writer) error) error {
 	f := c.base.File(path)
-	before := baseFile(f)
-	if equal(before, after) {
+	before, retracked := baseFile(f), after != nil && c.retracked(path)
+	if equal(before, after) && !retracked {
 		return nil
 	}
-	if other, ok := c.base.Folder(path); ok && equal(baseFile(other), after) {
+	if other, ok := c.base.Folder(path); ok && !retracked && equal(baseFile(other), after) {
 		return nil // it is home in the folder
 	}
 	if c.changes++; c.changes > maxChanges {
 		return c.tooMany()
 	}
-	d := &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: after, Lost: c.base.Lost(path), Tracked: c.inIndex[path]}
+	d := &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: after, Lost: c.base.Lost(path), Tracked: c.inIndex[path], Retracked: retracked}
 	old := func(w io.Writer) error {
 		if before.GetLink() {
 			_, err := w.Write(f.GetLink())
@@ -155,9 +155,13 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 		return c.base.Content(f, w)
 	}
 	if c.o.Stat {
+		if retracked {
+			d.Before = nil // all of its lines are new there
+		}
 		if err := count(d, old, content); err != nil {
 			return err
 		}
+		d.Before = before
 	}
 	names := c.o.NamesOnly || c.o.Stat
 	if !names {

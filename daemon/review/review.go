@@ -330,7 +330,7 @@ func (c *comparison) found(path string, h *tar.Header, content io.Reader) error 
 // untouched reports whether a file that did not change is the one of the base.
 func (c *comparison) untouched(path, size string, h *tar.Header) bool {
 	f := c.base.File(path)
-	if f == nil {
+	if f == nil || c.retracked(path) {
 		return false
 	}
 	n, err := strconv.ParseUint(size, 10, 64)

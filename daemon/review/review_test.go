@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -360,6 +361,55 @@ func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 			if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE || !strings.Contains(err.Error(), want) {
 				t.Errorf("without a base: %v; want %q", err, want)
 			}
+		}
+	}
+}
+
+// What a branch lost, because git did not track it, is a difference once git tracks it, also if it has
+// not changed and the folder has the same.
+func TestWhatGitTracksAgainIsADifference(t *testing.T) {
+	for _, stat := range []bool{false, true} {
+		c, got := compared(t, map[string]string{"again": "1", "not": "12", "other": "123", "gone": "1234"})
+		install := c.review.paths
+		a, err := bases.Begin(t.Context(), install.GuestBase("s"), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Untrack([][]byte{[]byte("again"), []byte("not"), []byte("gone")})
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if c.base, err = c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.base.Close)
+		c.inIndex = map[string]bool{"again": true, "other": true, "gone": true}
+		c.o.Stat, c.o.Once = stat, true
+		var last *agboxv1.WorkspaceDifference
+		send := c.send
+		c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
+			if d := m.GetDifference(); d.GetRetracked() {
+				last = d
+			}
+			return send(m)
+		}
+		for i, name := range []string{"again", "not", "other"} {
+			if err := c.found(name, bare(i+1, modified), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(c.later, []string{"again"}) {
+			t.Errorf("read apart are %q", c.later)
+		}
+		if err := errors.Join(c.file("again", &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, strings.NewReader("1")), c.gone("gone")); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"again": "-1", "gone": "-1234"} // the content of both sides is sent once
+		if stat {
+			want = map[string]string{"again": "", "gone": ""}
+		}
+		if !maps.Equal(got, want) || last == nil || last.GetBefore() == nil || last.GetAfter() == nil || stat && last.GetAdded() != 1 {
+			t.Errorf("with stat %v: the differences are %q, and %v", stat, got, last)
 		}
 	}
 }

@@ -115,6 +115,11 @@ func (c *comparison) untold() error {
 	return c.unshown(fmt.Sprintf("any ignored files that git tracks, because its index cannot be read (%v)", c.partIndex), advice)
 }
 
+// retracked reports whether git tracks a file that a branch lost because git did not track it.
+func (c *comparison) retracked(path string) bool {
+	return c.inIndex[path] && c.base.File(path).GetUntracked()
+}
+
 // addTracked compares what git tracks and the first scan has not shown.
 func (c *comparison) addTracked(ctx context.Context, tracked map[string]bool, excludes []string) error {
 	left := 0

@@ -138,6 +138,9 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 		a.Brought(commit)
 	}
 	a.Moved(open.GetMovedCommits())
+	if open.GetBranch() {
+		a.Untrack(open.GetUntracked())
+	}
 	if err := advance(a, stream.Recv); err != nil {
 		a.Discard()
 		return err

@@ -316,3 +316,28 @@ func TestWhatASandboxStopsTrackingIsNotOnItsBranch(t *testing.T) {
 		t.Errorf("rm ended with %d: %s", r.Code, r.Stderr)
 	}
 }
+
+// A branch that has lost a file gets it again once the sandbox tracks it again, changed or not, and it
+// is work until then.
+func TestWhatASandboxTracksAgainIsOnItsBranchAgain(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "a file is tracked again")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "same": "s\n", "changed": "c\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	want := "c\n"
+	for _, branch := range []string{"w", "of-stopped"} {
+		inside(t, in, "demo", "cd /workspace; git rm -q --cached same changed; printf 'same\\nchanged\\n' > .git/info/exclude; git commit -qm less")
+		in.Agbox(t, "apply", "demo", "--branch", branch, "--squash").Want(t, 0)
+		harness.WantSame(t, "without them", git(t, root, "ls-tree", "-r", "--name-only", branch), "a")
+		in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+		inside(t, in, "demo", "cd /workspace; echo more >> changed; git add -f same changed; git commit -qm more")
+		if want += "more\n"; branch == "of-stopped" {
+			in.Must(t, "stop", "demo")
+		}
+		harness.WantSame(t, "the work", in.Must(t, "diff", "demo", "--name-only"), "changed\nsame")
+		in.Agbox(t, "apply", "demo", "--branch", branch, "--squash").Want(t, 0)
+		harness.WantSame(t, "with them", git(t, root, "show", branch+":changed", branch+":same"), want+"s")
+		in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+	}
+}

@@ -60,6 +60,8 @@ type Committed struct {
 	// AtHome are the files that came to the folder before, which still has them so, and the branch
 	// has not.
 	AtHome []string
+	// Untracked are files that the branch loses, because git does not track them in the sandbox.
+	Untracked []string
 	// Commit is the new commit. It is empty if there are conflicts, if the branch has all
 	// changes already, or for a check. Has is then the one that has them, and Tip what the branch
 	// was before; empty if it did not exist.
@@ -233,7 +235,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	}
 	changes, out.Unfit = leave(changes, o.History, func(name string) bool { return b.unfit[name] })
 	out.Encodings = slices.Sorted(maps.Keys(b.unknown))
-	history, changes, err := b.modesOfGit(o.History, changes)
+	history, changes, err := b.modesOfGit(o.History, changes, o.Copied)
 	if err != nil {
 		return nil, err
 	}
@@ -244,13 +246,15 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	}
 	m := &merger{ctx: b.own.ctx, ours: b, dir: b.own.dir, label: o.Label}
 	decisions, err := m.plan(changes)
-	if err == nil && b.exact {
-		return b.exactly(history, decisions)
-	}
-	if err == nil && o.Untrack && (o.History == nil || out.Rewritten) {
+	switch {
+	case err == nil && b.exact:
+		decisions, err = b.exactly(history, decisions)
+	case err == nil && o.Untrack && (o.History == nil || out.Rewritten):
 		err = b.untrack(o, had)
 	}
-	return append(decisions, b.unsure...), err
+	decisions = append(decisions, b.unsure...)
+	out.Untracked = b.loses(had, decisions)
+	return decisions, err
 }
 
 // branch is the tree that work is merged into.

@@ -74,10 +74,7 @@ func (w *twigs) rename(before, after tree) {
 func (w *twigs) justified(l look, out Committed) {
 	w.t.Helper()
 	for _, one := range out.Outcomes {
-		switch {
-		case w.takenOut[one.Path] && l.inside[one.Path] != "":
-			continue // it is tracked again, and nothing says whether the user has removed it
-		case l.stopped[one.Path] && len(w.form.work) > 1:
+		if l.stopped[one.Path] && len(w.form.work) > 1 {
 			continue // git writes another file than the sandbox of what came to the branch
 		}
 		if one.Conflict() && !w.users(one.Path) && (one.From == "" || !w.users(one.From)) {
@@ -93,7 +90,7 @@ func (w *twigs) wanted(l look, name string) (text string, known bool) {
 		return l.first[name], true
 	case l.stopped[name]:
 		return "", !w.again[name] // a commit has removed it; a second time, it may be the user who has it again
-	case slices.Contains(l.out.Outside, name), w.takenOut[name]:
+	case slices.Contains(l.out.Outside, name):
 		return "", false
 	case l.ignored[name]:
 		return "", l.before[name] == ""
@@ -118,11 +115,6 @@ func (w *twigs) checkFiles(l look) {
 	for name := range names {
 		if l.inside[name] == "" && !l.stopped[name] && l.after[name] != "" {
 			delete(w.tracked, name) // it has come as a new file
-		}
-		if l.after[name] != "" {
-			delete(w.takenOut, name)
-		} else if l.stopped[name] && l.before[name] != "" {
-			w.takenOut[name] = true
 		}
 		if w.users(name) {
 			continue

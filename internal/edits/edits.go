@@ -72,6 +72,9 @@ type Change struct {
 	From string
 	// Tracked is set if git tracks the file in the sandbox, and it was there before.
 	Tracked bool
+	// Retracked is set if a branch has lost the file, because git did not track it in the sandbox,
+	// and git does now: a branch may have no file or that of Before, which may be equal to After.
+	Retracked bool
 	// Lines are those that changed, if they were asked for instead of the contents.
 	Lines linecount.Lines
 	// dir has the contents.

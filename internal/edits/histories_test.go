@@ -140,9 +140,10 @@ type twigs struct {
 	tracked, modesInside map[string]bool
 	origins              map[string][]string
 	leftOut              string
-	// takenOut are the files that a branch has lost because git stopped tracking them inside, absent those
-	// that a commit of the sandbox has removed, and again those that a later one has again.
-	takenOut, absent, again map[string]bool
+	// lost are the files of which the base notes that a branch has lost them because git stopped tracking
+	// them inside, absent those that a commit of the sandbox has removed, and again those that a later one
+	// has again.
+	lost, absent, again map[string]bool
 	// touched are the files that the user has changed, and mine the lines that the sandbox never had.
 	touched, mine map[string]bool
 	// open are the files of the last conflict, and last is one that the sandbox has changed last.
@@ -156,7 +157,7 @@ type twigs struct {
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
 	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), origins: make(map[string][]string)}
-	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.takenOut, &w.absent, &w.again} {
+	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.lost, &w.absent, &w.again} {
 		*one = make(map[string]bool)
 	}
 	files := tree{".gitignore": "*.o\n"}
@@ -578,7 +579,7 @@ func (w *twigs) bring(squash bool) {
 	ignored := func(name string) bool { return slices.Contains(unseen, name) }
 	now := maps.Clone(work)
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) && w.base[name] == "" })
-	all := differences(w.t, w.base, now)
+	all := w.in.retracked(differences(w.t, w.base, now), w.base, w.lost)
 	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox", Filters: w.form.repository != nil && w.r.IntN(2) > 0}
 	o.Untracked, o.Copied, o.Untrack = w.in.untracked(w.base), w.copied, w.in.tipOf("main") != w.copied
 	if squash || w.in.tipOf("main") == w.copied {
@@ -657,7 +658,7 @@ func (w *twigs) bring(squash bool) {
 	}
 	made, first := make(map[string]bool), w.files(w.home, w.copied) // in new files, such as one that is called otherwise now
 	for name, text := range work {
-		if w.base[name] == "" || first[name] == "" {
+		if w.base[name] == "" || first[name] == "" || l.commits && w.again[name] { // git merges what a commit has again as new
 			maps.Copy(made, linesOf(tree{name: text}))
 		}
 	}
@@ -666,13 +667,17 @@ func (w *twigs) bring(squash bool) {
 			if slices.Contains(out.Outside, name) {
 				continue
 			}
+			delete(w.lost, name)
 			if delete(w.base, name); work[name] != "" && name == c.Path {
 				w.base[name] = work[name]
 			}
 		}
 	}
+	for _, name := range out.Untracked {
+		w.lost[name] = true
+	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return l.stopped[name] || w.takenOut[name] || slices.Contains(out.Outside, name)
+		return l.stopped[name] || slices.Contains(out.Outside, name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {

@@ -107,9 +107,9 @@ func (m *merger) decide(c Change) ([]decision, error) {
 func (m *merger) three(d *decision) error {
 	base, theirs := d.Before, d.After
 	switch {
-	case Same(d.old, theirs):
+	case Same(d.old, theirs), Same(base, theirs) && d.old != nil:
 		d.Kind = Already
-	case Same(d.old, base):
+	case Same(d.old, base), d.old == nil && d.Retracked:
 		d.Kind = Written
 		if theirs == nil {
 			d.Kind = Removed

@@ -9,8 +9,8 @@ import (
 
 // modesOfGit gives the versions of a workspace the modes that git has of them, if core.fileMode is
 // false: then git takes no mode from the folder that was copied. A mode that the sandbox has changed
-// since stays.
-func (b *branch) modesOfGit(h *History, changes []Change) (*History, []Change, error) {
+// since stays. first is the commit that was copied in.
+func (b *branch) modesOfGit(h *History, changes []Change, first string) (*History, []Change, error) {
 	if set, is := b.settings["core.filemode"]; !is || !slices.Contains([]string{"", "0", "false", "no", "off"}, strings.ToLower(set)) {
 		return h, changes, nil
 	}
@@ -21,8 +21,12 @@ func (b *branch) modesOfGit(h *History, changes []Change) (*History, []Change, e
 			return nil, nil, err
 		}
 	}
+	lost, err := b.retracked(changes, first)
+	if err != nil {
+		return nil, nil, err
+	}
 	of := func(name string, f *File) *File {
-		for _, e := range []treeEntry{b.joins[name].tip, b.entries[name], copied[name].was} {
+		for _, e := range []treeEntry{b.joins[name].tip, b.entries[name], copied[name].was, lost[name]} {
 			if f != nil && !f.Link && (e.mode == "100644" || e.mode == "100755") {
 				out := *f
 				out.Executable = e.mode == "100755"

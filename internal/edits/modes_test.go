@@ -90,3 +90,26 @@ func TestModesThatGitDoesNotLookAtAddNoCommit(t *testing.T) {
 		t.Errorf("executable are %q", got)
 	}
 }
+
+// Nor do those of a file that a branch has lost and git tracks again in the sandbox.
+func TestModesThatGitDoesNotLookAtDoNotComeWithWhatItTracksAgain(t *testing.T) {
+	for _, squash := range []bool{false, true} {
+		g, base := modeless(t)
+		copied, in := g.head(), g.inside()
+		lost := make(map[string]bool)
+		for _, script := range []string{"git rm -q --cached a c", "git add a c; git update-index --chmod=+x c"} {
+			in.shell("git reset -q --soft " + copied + "; " + script + "; git commit -q --allow-empty -m one")
+			changes, o := g.fromInside(in, copied, base, "", squash)
+			out, err := Commit(t.Context(), in.retracked(changes, base, lost), o)
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%v: %+v", err, out.Outcomes)
+			}
+			for _, name := range out.Untracked {
+				lost[name] = true
+			}
+		}
+		if got := g.executables("fix"); len(lost) != 2 || got != "c" {
+			t.Errorf("with --squash %v: %v are lost, and executable are %q", squash, lost, got)
+		}
+	}
+}

@@ -76,3 +76,51 @@ func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 	}
 	return err
 }
+
+// loses returns the files that the branch has, or the copied commit if there is none yet, and loses
+// because git has stopped tracking them in the sandbox.
+func (b *branch) loses(had map[string]treeEntry, decisions []decision) (names []string) {
+	removed := make(map[string]bool)
+	for _, d := range decisions {
+		removed[d.Path] = d.Kind == Removed
+	}
+	for name := range b.stopped {
+		was := had[name]
+		if b.exact && b.tip != "" {
+			was = b.joins[name].was
+		}
+		if removed[name] || b.exact && was.object != "" && b.entries[name].object == "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// retracked returns what a commit has of the files that a branch has lost and git tracks again in the
+// sandbox.
+func (b *branch) retracked(changes []Change, commit string) (map[string]treeEntry, error) {
+	var names []string
+	for _, c := range changes {
+		if c.Retracked {
+			names = append(names, b.prefix+c.Path)
+		}
+	}
+	if len(names) == 0 || commit == "" {
+		return nil, nil
+	}
+	if has, err := b.commitOf(commit); has == "" || err != nil {
+		return nil, nil //nolint:nilerr // the user's repository has another history now
+	}
+	all := make(map[string]treeEntry)
+	for some := range slices.Chunk(names, 250) {
+		out, err := b.own.run(nil, append([]string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--"}, some...)...)
+		if err != nil {
+			return nil, err
+		}
+		for name, e := range treeEntries(out) {
+			all[strings.TrimPrefix(name, b.prefix)] = e
+		}
+	}
+	return all, nil
+}

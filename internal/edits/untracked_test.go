@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -48,6 +49,77 @@ func (g repository) untracked(base tree) map[string]*File {
 		}
 	}
 	return all
+}
+
+// retracked adds to changes, as a comparison does, the files that a branch has lost because git did not
+// track them in the work tree, and that git tracks now.
+func (g repository) retracked(all []Change, base tree, lost map[string]bool) []Change {
+	g.t.Helper()
+	work, dir := load(g.t, g.dir), g.t.TempDir()
+	tracked := strings.Split(g.must("", "ls-files", "-z"), "\x00")
+	for name := range lost {
+		if work[name] == "" || base[name] == "" || !slices.Contains(tracked, name) {
+			continue
+		}
+		all = slices.DeleteFunc(all, func(c Change) bool { return c.Path == name })
+		c := NewChange(dir, name, version(base[name]), version(work[name]))
+		c.Retracked = true
+		for at, text := range map[string]string{c.BeforeFile(): base[name], c.AfterFile(): work[name]} {
+			if err := os.WriteFile(at, []byte(content(text)), 0o600); err != nil {
+				g.t.Fatal(err)
+			}
+		}
+		all = append(all, c)
+	}
+	Sort(all)
+	return all
+}
+
+// A branch that has lost a file has it again once git tracks it in the sandbox again, changed or not.
+// What the user has in its place meanwhile is the user's.
+func TestWhatGitTracksAgainIsOnTheBranchAgain(t *testing.T) {
+	const ignore = "echo f >.gitignore; git add .gitignore; "
+	for _, row := range []struct{ ends, inside, users, commits, squash string }{
+		{"", "", "", "1", "1"}, {ignore, "", "own", "1", "1"}, {"", "", "f", "!", "9"},
+		{ignore, "echo 2 >f; ", "", "2", "2"}, {"", "echo 2 >f; ", "own", "2", "2"}, {"", "echo 2 >f; ", "f", "!", "!"},
+	} {
+		for _, squash := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
+			t.Run(fmt.Sprint(row, squash), func(t *testing.T) {
+				g := repo(t, tree{"f": "1\n", "a": "a\n"})
+				copied, in := g.head(), g.inside()
+				base, lost := load(t, in.dir), make(map[string]bool)
+				bring := func(squash bool) Committed {
+					t.Helper()
+					changes, o := g.fromInside(in, copied, base, "", squash)
+					out, err := Commit(t.Context(), in.retracked(changes, base, lost), o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return out
+				}
+				in.shell(row.ends + "git rm -q --cached f; git commit -q -m one")
+				if out := bring(squash[0]); !slices.Equal(out.Untracked, []string{"f"}) || g.files("fix")["f"] != "" {
+					t.Fatalf("the branch has lost %q, and has %q", out.Untracked, g.files("fix"))
+				}
+				lost["f"] = true
+				if row.users != "" {
+					g.onNewBranch("fix", row.users, "9")
+				}
+				in.shell(row.inside + "git add -f f; git commit -q -m two")
+				out := bring(squash[1])
+				got, want := strings.TrimSpace(g.files("fix")["f"]), row.squash
+				if (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+					got = "!"
+				}
+				if squash == [2]bool{} { // git merges commits of both
+					want = row.commits
+				}
+				if got != want {
+					t.Errorf("the branch has %q, want %q: %+v", got, want, out.Outcomes)
+				}
+			})
+		}
+	}
 }
 
 // Where a file is at home, and what the sandbox does with it, says what a branch has of it: with the

@@ -2509,7 +2509,10 @@ type WorkspaceDifference struct {
 	// It went to a branch by one of lost_commits.
 	Lost bool `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
 	// The index of the repository in the workspace names the file, and the base has it.
-	Tracked       bool `protobuf:"varint,8,opt,name=tracked,proto3" json:"tracked,omitempty"`
+	Tracked bool `protobuf:"varint,8,opt,name=tracked,proto3" json:"tracked,omitempty"`
+	// The branch to which it went last lost it, because git did not track it in the workspace, and now
+	// git does: before is what the base has, and may be equal to after.
+	Retracked     bool `protobuf:"varint,9,opt,name=retracked,proto3" json:"retracked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2596,6 +2599,13 @@ func (x *WorkspaceDifference) GetLost() bool {
 func (x *WorkspaceDifference) GetTracked() bool {
 	if x != nil {
 		return x.Tracked
+	}
+	return false
+}
+
+func (x *WorkspaceDifference) GetRetracked() bool {
+	if x != nil {
+		return x.Retracked
 	}
 	return false
 }
@@ -2811,7 +2821,10 @@ type AdvanceBaseOpen struct {
 	LostCommits []string `protobuf:"bytes,6,rep,name=lost_commits,json=lostCommits,proto3" json:"lost_commits,omitempty"`
 	// Commits of branch_commit, of this call or of earlier ones, to which a branch has moved. Until a
 	// call says so, the daemon itself takes what went by them for work that was not brought home.
-	MovedCommits  []string `protobuf:"bytes,7,rep,name=moved_commits,json=movedCommits,proto3" json:"moved_commits,omitempty"`
+	MovedCommits []string `protobuf:"bytes,7,rep,name=moved_commits,json=movedCommits,proto3" json:"moved_commits,omitempty"`
+	// Files that the branch lost, because git does not track them in the workspace. Their versions
+	// in the base stay. A caller that has more makes several calls.
+	Untracked     [][]byte `protobuf:"bytes,8,rep,name=untracked,proto3" json:"untracked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2891,6 +2904,13 @@ func (x *AdvanceBaseOpen) GetLostCommits() []string {
 func (x *AdvanceBaseOpen) GetMovedCommits() []string {
 	if x != nil {
 		return x.MovedCommits
+	}
+	return nil
+}
+
+func (x *AdvanceBaseOpen) GetUntracked() [][]byte {
+	if x != nil {
+		return x.Untracked
 	}
 	return nil
 }
@@ -3268,7 +3288,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\abrought\x18\x06 \x01(\tR\abrought\x12%\n" +
 	"\x0ebranch_commits\x18\a \x03(\tR\rbranchCommits\x12\x1d\n" +
 	"\n" +
-	"brought_by\x18\b \x01(\tR\tbroughtBy\"\xff\x01\n" +
+	"brought_by\x18\b \x01(\tR\tbroughtBy\"\x9d\x02\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
@@ -3277,7 +3297,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\aremoved\x18\x05 \x01(\x04R\aremoved\x12\x16\n" +
 	"\x06binary\x18\x06 \x01(\bR\x06binary\x12\x12\n" +
 	"\x04lost\x18\a \x01(\bR\x04lost\x12\x18\n" +
-	"\atracked\x18\b \x01(\bR\atracked\"\xa8\x01\n" +
+	"\atracked\x18\b \x01(\bR\atracked\x12\x1c\n" +
+	"\tretracked\x18\t \x01(\bR\tretracked\"\xa8\x01\n" +
 	"\rWorkspaceFile\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\bR\x04link\x12\x1e\n" +
 	"\n" +
@@ -3291,7 +3312,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xd4\x02\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\x86\x03\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
@@ -3301,7 +3322,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\n" +
 	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x122\n" +
 	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x124\n" +
-	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\"[\n" +
+	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\x120\n" +
+	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\"[\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +

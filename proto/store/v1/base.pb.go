@@ -210,7 +210,10 @@ type BaseFile struct {
 	Commits []string `protobuf:"bytes,8,rep,name=commits,proto3" json:"commits,omitempty"`
 	// What went to a branch before, which counts if one of commits is lost: the branch may not have
 	// moved. It has none itself.
-	Before        *BaseFile `protobuf:"bytes,9,opt,name=before,proto3" json:"before,omitempty"`
+	Before *BaseFile `protobuf:"bytes,9,opt,name=before,proto3" json:"before,omitempty"`
+	// The branch does not have the file: it lost it because git did not track it in the workspace.
+	// If git tracks it there again, it is work also if it has not changed.
+	Untracked     bool `protobuf:"varint,10,opt,name=untracked,proto3" json:"untracked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -308,6 +311,13 @@ func (x *BaseFile) GetBefore() *BaseFile {
 	return nil
 }
 
+func (x *BaseFile) GetUntracked() bool {
+	if x != nil {
+		return x.Untracked
+	}
+	return false
+}
+
 // BaseBlock is a piece of the contents, compressed by itself.
 type BaseBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -393,7 +403,7 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
 	"brought_by\x18\f \x01(\tR\tbroughtBy\x12\x14\n" +
 	"\x05moved\x18\r \x03(\tR\x05moved\x12\x12\n" +
-	"\x04home\x18\x0e \x03(\tR\x04home\"\xec\x01\n" +
+	"\x04home\x18\x0e \x03(\tR\x04home\"\x8a\x02\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -403,7 +413,9 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\x06offset\x18\x06 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04link\x18\a \x01(\fR\x04link\x12\x18\n" +
 	"\acommits\x18\b \x03(\tR\acommits\x12*\n" +
-	"\x06before\x18\t \x01(\v2\x12.store.v1.BaseFileR\x06before\"O\n" +
+	"\x06before\x18\t \x01(\v2\x12.store.v1.BaseFileR\x06before\x12\x1c\n" +
+	"\tuntracked\x18\n" +
+	" \x01(\bR\tuntracked\"O\n" +
 	"\tBaseBlock\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\rR\x06length\x12\x12\n" +
