@@ -137,6 +137,10 @@ func (m *merger) contents(d *decision) error {
 		return nil
 	}
 	d.new, d.Kind = &merged, Merged
+	if Same(d.old, &merged) || d.Before != nil && d.Before.Sum == d.After.Sum && d.old.Executable == merged.Executable {
+		d.Kind = Already // with the mode of the other side
+		return nil
+	}
 	if d.Before != nil && d.Before.Sum == d.old.Sum || d.old.Sum == d.After.Sum {
 		return nil
 	}

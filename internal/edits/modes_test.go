@@ -113,3 +113,16 @@ func TestModesThatGitDoesNotLookAtDoNotComeWithWhatItTracksAgain(t *testing.T) {
 		}
 	}
 }
+
+// What one side has of a file in the mode of the other one is no change.
+func TestTheModeOfTheOtherSideIsNoChange(t *testing.T) {
+	for _, row := range []struct{ ours, theirs string }{{"x:2\n", "2\n"}, {"x:9\n", "x:1\n"}} {
+		g := repo(t, tree{"f": "1\n"})
+		base := load(t, g.dir)
+		g.mustBranch(base, tree{"f": row.ours})
+		tip := g.tipOf("fix")
+		if out := g.mustBranch(base, tree{"f": row.theirs}); out.Commit != "" || g.tipOf("fix") != tip {
+			t.Errorf("%q is on the branch, and %q makes a commit: %+v", row.ours, row.theirs, out.Outcomes)
+		}
+	}
+}
