@@ -62,6 +62,8 @@ type Work struct {
 	untracked map[string]*edits.File
 	// atHome are changes that came home before, if that was asked for.
 	atHome []WorkChange
+	// lostFiles are the files of the base that a branch has lost, because git did not track them there.
+	lostFiles map[string]bool
 	// nested are the repositories below the top of the workspace.
 	nested []*agboxv1.WorkspaceRepository
 	// landed are changes that Sync has made and the base does not have yet, and left is what
@@ -346,7 +348,10 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			w.from(item.Base)
 			begun()
 		case *agboxv1.CompareWorkspaceResponse_BaseFile:
-			w.shared.Files[string(item.BaseFile.GetPath())] = workFile(item.BaseFile.GetFile())
+			path := string(item.BaseFile.GetPath())
+			if w.shared.Files[path] = workFile(item.BaseFile.GetFile()); item.BaseFile.GetUntracked() {
+				w.lostFiles[path] = true
+			}
 		case *agboxv1.CompareWorkspaceResponse_Difference:
 			d := item.Difference
 			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
@@ -378,6 +383,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
 	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
+	w.lostFiles = make(map[string]bool)
 	if slices.Contains(w.lost, w.broughtBy) {
 		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
 	}

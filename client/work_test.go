@@ -156,15 +156,17 @@ func TestAFileThatGitTracksAgainIsNewAndHasItsVersionBefore(t *testing.T) {
 	file := &agboxv1.WorkspaceFile{Size: 1, Sha256: []byte("1")}
 	again := difference("f", file, file)
 	again.GetDifference().Retracked = true
+	had := baseFile("f")
+	had.GetBaseFile().Untracked = true
 	c, _ := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse {
-		return []*agboxv1.CompareWorkspaceResponse{again}
+		return []*agboxv1.CompareWorkspaceResponse{had, baseFile("g"), again}
 	})
 	for what, get := range map[string]func() (*Work, error){
 		"new": func() (*Work, error) { return c.Work(t.Context(), "s", WorkOptions{NamesOnly: true}) },
 		"had": func() (*Work, error) { return c.compare(t.Context(), "s", WorkOptions{NamesOnly: true}, true) },
 	} {
 		w, err := get()
-		if err != nil || len(w.Changes) != 1 || !w.Changes[0].Retracked || w.Changes[0].After == nil || (w.Changes[0].Before == nil) != (what == "new") {
+		if err != nil || len(w.Changes) != 1 || len(w.lostFiles) != 1 || !w.lostFiles["f"] || !w.Changes[0].Retracked || w.Changes[0].After == nil || (w.Changes[0].Before == nil) != (what == "new") {
 			t.Errorf("%s: %v: %+v", what, err, w)
 		}
 	}

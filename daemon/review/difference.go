@@ -254,7 +254,7 @@ func (s pieces) Write(p []byte) (int, error) {
 func Files(base *bases.Base, send func(*agboxv1.CompareWorkspaceResponse) error) error {
 	for _, f := range base.GetFiles() {
 		err := send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{
-			BaseFile: &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f)},
+			BaseFile: &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f), Untracked: f.GetUntracked()},
 		}})
 		if err != nil {
 			return err

@@ -383,6 +383,16 @@ func TestWhatGitTracksAgainIsADifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.base.Close)
+		var lost []string
+		err = Files(c.base, func(m *agboxv1.CompareWorkspaceResponse) error {
+			if f := m.GetBaseFile(); f.GetUntracked() {
+				lost = append(lost, string(f.GetPath()))
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(lost, []string{"again", "gone", "not"}) {
+			t.Errorf("lost are %q: %v", lost, err)
+		}
 		c.inIndex = map[string]bool{"again": true, "other": true, "gone": true}
 		c.o.Stat, c.o.Once = stat, true
 		var last *agboxv1.WorkspaceDifference

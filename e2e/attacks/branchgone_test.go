@@ -325,19 +325,24 @@ func TestWhatASandboxTracksAgainIsOnItsBranchAgain(t *testing.T) {
 	in := harness.New(t)
 	root := committed(t, in, map[string]string{"a": "1\n", "same": "s\n", "changed": "c\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo n > new; git add new; git commit -qm new")
+	in.Agbox(t, "apply", "demo", "--branch", "w", "--squash").Want(t, 0)
 	want := "c\n"
-	for _, branch := range []string{"w", "of-stopped"} {
-		inside(t, in, "demo", "cd /workspace; git rm -q --cached same changed; printf 'same\\nchanged\\n' > .git/info/exclude; git commit -qm less")
-		in.Agbox(t, "apply", "demo", "--branch", branch, "--squash").Want(t, 0)
+	for _, flags := range [][]string{{"w"}, {"of-stopped", "--squash"}} {
+		branch := flags[0]
+		inside(t, in, "demo", "cd /workspace; git rm -q --cached --ignore-unmatch same changed new; printf 'same\\nchanged\\n' > .git/info/exclude; git commit -qm less")
+		in.Agbox(t, append([]string{"apply", "demo", "--branch"}, flags...)...).Want(t, 0)
 		harness.WantSame(t, "without them", git(t, root, "ls-tree", "-r", "--name-only", branch), "a")
-		in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
+		inside(t, in, "demo", "echo more >> /workspace/new")
+		if r := in.Agbox(t, "apply", "demo", "--branch", branch).Want(t, 0); !strings.Contains(r.Stderr, "git does not track them: new.") {
+			t.Errorf("apply says not what is on no branch: %s", r.Stderr)
+		}
 		inside(t, in, "demo", "cd /workspace; echo more >> changed; git add -f same changed; git commit -qm more")
 		if want += "more\n"; branch == "of-stopped" {
 			in.Must(t, "stop", "demo")
 		}
-		harness.WantSame(t, "the work", in.Must(t, "diff", "demo", "--name-only"), "changed\nsame")
+		harness.WantSame(t, "the work", in.Must(t, "diff", "demo", "--name-only"), "changed\nnew\nsame")
 		in.Agbox(t, "apply", "demo", "--branch", branch, "--squash").Want(t, 0)
 		harness.WantSame(t, "with them", git(t, root, "show", branch+":changed", branch+":same"), want+"s")
-		in.Agbox(t, "diff", "demo", "--exit-code").Want(t, 0)
 	}
 }

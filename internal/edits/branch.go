@@ -35,8 +35,10 @@ type BranchOptions struct {
 	// there, with their versions in the base. Copied is the commit that was copied in. Their changes stay out of the branch
 	// if it has them, and if Untrack is set, one commit of all removes them from the branch.
 	Untracked map[string]*File
-	Copied    string
-	Untrack   bool
+	// Lost are those that a branch has lost before (Committed.Untracked).
+	Lost    map[string]bool
+	Copied  string
+	Untrack bool
 	// AtHome are changes that came home before, so that they are not among the others.
 	AtHome []Change
 	// History has the commits of the sandbox, which are brought as they are; nil makes one
@@ -273,6 +275,8 @@ type branch struct {
 	// the files of which the branch has one of them, and the sandbox's commit what was before.
 	made  map[string]map[treeEntry]bool
 	older []string
+	// tips are what the sandbox's commit has of them.
+	tips map[string]treeEntry
 	// home is what History.Home has returned, and unsure are decisions that a person must make.
 	home   map[string]*File
 	unsure []decision

@@ -582,6 +582,7 @@ func (w *twigs) bring(squash bool) {
 	all := w.in.retracked(differences(w.t, w.base, now), w.base, w.lost)
 	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox", Filters: w.form.repository != nil && w.r.IntN(2) > 0}
 	o.Untracked, o.Copied, o.Untrack = w.in.untracked(w.base), w.copied, w.in.tipOf("main") != w.copied
+	o.Lost = w.lost
 	if squash || w.in.tipOf("main") == w.copied {
 		all = Renames(all)
 	} else {

@@ -51,6 +51,7 @@ func (b *branch) takenBack(h *History, below string) error {
 		return err
 	}
 	b.older = slices.DeleteFunc(names, func(name string) bool { return b.had[name] == nil || b.had[name][tips[name]] })
+	b.tips = tips
 	return nil
 }
 
@@ -301,6 +302,10 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 			return err
 		}
 		last := h.Base[name]
+		if err == nil && b.stopped[name] && b.tips[name].object == "" { // one of its versions, which --squash has brought
+			b.unsure = append(b.unsure, decision{Outcome: Outcome{Change: Change{Path: name, Before: file}, Kind: Removed}, old: file})
+			continue
+		}
 		if err != nil || known[name] || h.Apart[name] || Same(file, last) {
 			continue
 		}

@@ -18,6 +18,11 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 			b.stopped[name] = true
 		}
 	}
+	for name := range o.Untracked { // what it has committed since, and what a branch has lost by that before
+		if b.made[name] != nil || o.Lost[name] {
+			b.stopped[name] = true
+		}
+	}
 	if o.Copied == b.parent {
 		had = maps.Clone(b.entries)
 	} else {
@@ -41,8 +46,8 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 	return had, nil
 }
 
-// untrack decides that the branch has no more what git has stopped tracking in the sandbox. What it
-// has again since, the user wants.
+// untrack decides that the branch has no more what git has stopped tracking in the sandbox. What it has
+// lost by that before, and has again since, the user wants.
 func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 	var there []Change
 	var changed []checkout
@@ -70,7 +75,7 @@ func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 		if !same[c.Path] && slices.ContainsFunc(changed, func(one checkout) bool { return one.name == c.Path }) {
 			d.Kind, d.Why = Refused, "git does not track it any more in the sandbox, and the branch has changed it"
 		}
-		if !again[c.Path] {
+		if !again[c.Path] || !o.Lost[c.Path] {
 			b.unsure = append(b.unsure, d)
 		}
 	}

@@ -122,6 +122,55 @@ func TestWhatGitTracksAgainIsOnTheBranchAgain(t *testing.T) {
 	}
 }
 
+// What git has stopped tracking stays off the branch also if the branch has it from --squash, if what the
+// sandbox has changed in it since is all that is new, and if git ignores it at home. In a step that begins
+// with "s:", the work comes with --squash.
+func TestWhatCameAndIsNoLongerTrackedIsNotOnTheBranch(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		steps   []string
+		outside bool
+	}{
+		{"new", []string{"s:echo 1 >new; git add new; git commit -q -m one", "git rm -q --cached new; git commit -q -m two; echo 2 >new"}, true},
+		{"new", []string{"echo 1 >new", "git add new; git commit -q -m one", "git rm -q --cached new; git commit -q -m two", "echo 2 >new"}, true},
+		{"a", []string{"rm a", "echo 1 >a", "s:git rm -q --cached a; git commit -q -m one"}, false},
+		{"kept.o", []string{"git add -f kept.o; git commit -q -m one", "git rm -q kept.o; git commit -q -m two"}, false},
+	} {
+		t.Run(row.steps[0], func(t *testing.T) {
+			g := repo(t, tree{"a": "a\n", ".gitignore": "*.o\n"})
+			tree{"kept.o": "o\n"}.write(t, g.dir)
+			copied, in := g.head(), g.inside()
+			base, lost := load(t, in.dir), make(map[string]bool)
+			first := version("o\n")
+			for i, step := range row.steps {
+				script, squash := strings.CutPrefix(step, "s:")
+				in.shell(script)
+				changes, o := g.fromInside(in, copied, base, "", squash)
+				if o.Lost = lost; o.History != nil {
+					o.History.Copy = map[string]*File{"a": version("a\n"), ".gitignore": version("*.o\n"), "kept.o": first}
+				}
+				out, err := Commit(t.Context(), in.retracked(changes, base, lost), o)
+				if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+					t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+				}
+				for _, name := range out.Untracked {
+					lost[name] = true
+				}
+				for _, c := range changes {
+					if delete(base, c.Path); slices.Contains(out.Outside, c.Path) {
+						base[c.Path] = "1\n"
+					} else if c.After != nil {
+						base[c.Path] = load(t, in.dir)[c.Path]
+					}
+				}
+				if last := i == len(row.steps)-1; last && (g.files("fix")[row.name] != "" || slices.Contains(out.Outside, row.name) != row.outside) {
+					t.Errorf("the branch has %q, and outside are %q", g.files("fix"), out.Outside)
+				}
+			}
+		})
+	}
+}
+
 // Where a file is at home, and what the sandbox does with it, says what a branch has of it: with the
 // commits, with --squash, and on a branch that has others. "!" is a conflict, and "-" no file.
 func TestABranchHasOfAFileWhatItsSandboxTracks(t *testing.T) {
@@ -226,10 +275,15 @@ func TestWhatGitHasStoppedTrackingIsRemovedOnce(t *testing.T) {
 		copied, in := g.commit("second", tree{"b": "b\n"}), g.inside()
 		base := load(t, in.dir)
 		in.shell("git rm -q --cached f; git commit -q " + map[bool]string{false: "-m one", true: "--amend -m one"}[rewritten])
+		lost := make(map[string]bool)
 		bring := func(what string, want tree) {
 			t.Helper()
 			changes, o := g.fromInside(in, copied, base, "", !rewritten)
+			o.Lost = lost
 			out, err := Commit(t.Context(), changes, o)
+			for _, name := range out.Untracked {
+				lost[name] = true
+			}
 			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 || out.Rewritten != rewritten {
 				t.Fatalf("%s: %v: %+v", what, err, out)
 			}

@@ -2921,7 +2921,10 @@ type AdvancedFile struct {
 	// Relative to the workspace.
 	Path []byte `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Unset: the base no longer has the file.
-	File          *WorkspaceFile `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	File *WorkspaceFile `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// In a comparison: the branch to which the file went last lost it, because git did not track it in
+	// the workspace.
+	Untracked     bool `protobuf:"varint,3,opt,name=untracked,proto3" json:"untracked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2968,6 +2971,13 @@ func (x *AdvancedFile) GetFile() *WorkspaceFile {
 		return x.File
 	}
 	return nil
+}
+
+func (x *AdvancedFile) GetUntracked() bool {
+	if x != nil {
+		return x.Untracked
+	}
+	return false
 }
 
 type AdvanceBaseResponse struct {
@@ -3323,11 +3333,12 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x122\n" +
 	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x124\n" +
 	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\x120\n" +
-	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\"[\n" +
+	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\"y\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
-	"\x04file\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x04file\"\x15\n" +
+	"\x04file\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x04file\x12\x1c\n" +
+	"\tuntracked\x18\x03 \x01(\bR\tuntracked\"\x15\n" +
 	"\x13AdvanceBaseResponse\"`\n" +
 	"\x14ListUncoveredRequest\x12H\n" +
 	"\n" +
