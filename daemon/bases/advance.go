@@ -25,10 +25,15 @@ type Advance struct {
 	index *storev1.WorkspaceBase
 	// branch is set if the files go to a branch, by a commit on top of tip. lost are earlier
 	// commits that the host's repository does not have any more.
-	branch                 bool
-	by, tip                string
-	lost                   map[string]bool
-	files, first, branched map[string]*storev1.BaseFile
+	branch          bool
+	by, tip         string
+	lost            map[string]bool
+	first, branched map[string]*storev1.BaseFile
+	// stored are the files of the base as they are stored, until files has read them. An error of
+	// that ends Commit.
+	stored []byte
+	loaded map[string]*storev1.BaseFile
+	failed error
 	// moved is what Moved has noted, and changed is set if all else is not as it was.
 	moved   []string
 	changed bool
@@ -61,12 +66,11 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 	if err := lock(ctx, pack); err != nil {
 		return nil, err
 	}
-	b, err := Open(dir)
+	b, stored, err := apart(dir)
 	if err != nil {
 		return nil, err
 	}
-	b.Close()
-	a := &Advance{dir: dir, pack: pack, index: b.WorkspaceBase, files: b.byPath, first: byPath(b.GetFirst()), branched: byPath(b.GetBranched()), sum: sha256.New()}
+	a := &Advance{dir: dir, pack: pack, index: b, stored: stored, first: byPath(b.GetFirst()), branched: byPath(b.GetBranched()), sum: sha256.New()}
 	offset, written := uint64(0), uint64(0)
 	for _, one := range b.GetBlocks() {
 		offset, written = max(offset, one.GetOffset()+uint64(one.GetLength())), written+uint64(one.GetSize())
@@ -103,7 +107,7 @@ func (a *Advance) Remove(path string) {
 // Untrack notes files that a branch lost, because git does not track them in the workspace.
 func (a *Advance) Untrack(paths [][]byte) {
 	for _, path := range paths {
-		f := cmp.Or(there(a.branched[string(path)], a.lost), a.files[string(path)])
+		f := cmp.Or(there(a.branched[string(path)], a.lost), a.files()[string(path)])
 		if f = proto.CloneOf(f); f.GetMode() != 0 {
 			f.Untracked = true
 			a.set(f)
@@ -130,10 +134,20 @@ func (a *Advance) set(f *storev1.BaseFile) {
 		return
 	}
 	if a.first[path] == nil {
-		a.first[path] = cmp.Or(a.files[path], &storev1.BaseFile{Path: f.GetPath()})
+		a.first[path] = cmp.Or(a.files()[path], &storev1.BaseFile{Path: f.GetPath()})
 	}
 	delete(a.branched, path)
-	overlay(a.files, []*storev1.BaseFile{f})
+	overlay(a.files(), []*storev1.BaseFile{f})
+}
+
+// files returns the files of the base. What goes to a branch needs none of them.
+func (a *Advance) files() map[string]*storev1.BaseFile {
+	if a.loaded == nil {
+		base := new(storev1.WorkspaceBase)
+		a.failed = unreadable(proto.Unmarshal(a.stored, base))
+		a.loaded, a.stored = byPath(base.GetFiles()), nil
+	}
+	return a.loaded
 }
 
 // Replace puts a file into the base. Content follows: that of a link is its target.
@@ -186,14 +200,14 @@ func (a *Advance) Commit() error {
 	a.finishFile()
 	defer a.pack.Close() // synced by close
 	blocks, err := a.out.close()
-	if err != nil {
+	if err = cmp.Or(err, a.failed); err != nil {
 		return err
 	}
 	if a.changed {
 		a.index.Blocks = append(a.index.Blocks, blocks...)
-		a.index.Files, a.index.First, a.index.Branched = sorted(a.files), sorted(a.first), sorted(a.branched)
+		a.index.Files, a.index.First, a.index.Branched = sorted(a.loaded), sorted(a.first), sorted(a.branched)
 	}
-	in := setOf(branchCommits(a.index))
+	in := setOf(BranchCommits(a.index))
 	moved := slices.Concat(a.index.GetMoved(), a.moved)
 	slices.Sort(moved)
 	moved = slices.DeleteFunc(slices.Compact(moved), func(c string) bool { return !in[c] })
@@ -201,7 +215,7 @@ func (a *Advance) Commit() error {
 		return nil
 	}
 	a.index.Moved = moved
-	return write(a.dir, a.index)
+	return write(a.dir, a.index, a.stored)
 }
 
 // Discard leaves the base as it was.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -69,27 +70,22 @@ type Base struct {
 // Open opens the base in a folder. It returns ErrNone if there is none. A Base is not safe
 // for concurrent use.
 func Open(dir string) (*Base, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, indexName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNone
-	}
-	if err != nil {
-		return nil, err
-	}
 	plain, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxIndex))
 	if err != nil {
 		return nil, err
 	}
 	b := &Base{WorkspaceBase: new(storev1.WorkspaceBase), held: -1, plain: plain}
-	if raw, err = plain.DecodeAll(raw, nil); err == nil {
-		err = proto.Unmarshal(raw, b.WorkspaceBase)
+	raw, err := read(dir, plain)
+	if err == nil {
+		err = unreadable(proto.Unmarshal(raw, b.WorkspaceBase))
 	}
 	if err == nil {
 		b.pack, err = os.Open(filepath.Join(dir, packName))
+		err = unreadable(err)
 	}
 	if err != nil {
 		plain.Close()
-		return nil, fmt.Errorf("the base of the workspace cannot be read: %w", err)
+		return nil, err
 	}
 	b.byPath = byPath(b.GetFiles())
 	at := uint64(0)
@@ -98,6 +94,64 @@ func Open(dir string) (*Base, error) {
 		at += uint64(one.GetSize())
 	}
 	return b, nil
+}
+
+// Summary returns the base in a folder without its files, which are most of it. It returns ErrNone
+// if there is none.
+func Summary(dir string) (*storev1.WorkspaceBase, error) {
+	b, _, err := apart(dir)
+	return b, err
+}
+
+// apart is Summary, with the files as they are stored.
+func apart(dir string) (b *storev1.WorkspaceBase, files []byte, err error) {
+	plain, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxIndex))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer plain.Close()
+	raw, err := read(dir, plain)
+	if err != nil {
+		return nil, nil, err
+	}
+	var rest []byte
+	for len(raw) > 0 {
+		number, _, n := protowire.ConsumeField(raw)
+		if n < 0 {
+			return nil, nil, unreadable(protowire.ParseError(n))
+		}
+		if number == filesNumber {
+			files = append(files, raw[:n]...)
+		} else {
+			rest = append(rest, raw[:n]...)
+		}
+		raw = raw[n:]
+	}
+	b = new(storev1.WorkspaceBase)
+	return b, files, unreadable(proto.Unmarshal(rest, b))
+}
+
+// filesNumber is the number of the files in a WorkspaceBase.
+const filesNumber = 6
+
+// read returns the index in a folder. It returns ErrNone if there is none.
+func read(dir string, plain *zstd.Decoder) ([]byte, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, indexName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err = plain.DecodeAll(raw, nil)
+	return raw, unreadable(err)
+}
+
+func unreadable(err error) error {
+	if err != nil {
+		err = fmt.Errorf("the base of the workspace cannot be read: %w", err)
+	}
+	return err
 }
 
 // Version tells the base in a folder from the one that replaces it; empty is none.
@@ -190,7 +244,7 @@ func (b *Base) Folder(path string) (f *storev1.BaseFile, ok bool) {
 func (b *Base) Lost(path string) bool { return b.lost[path] }
 
 // BranchCommits returns the commits by which work went to branches, sorted.
-func (b *Base) BranchCommits() []string { return branchCommits(b.WorkspaceBase) }
+func (b *Base) BranchCommits() []string { return BranchCommits(b.WorkspaceBase) }
 
 // Unmoved returns those of BranchCommits of which it is not known that a branch has moved to them.
 func (b *Base) Unmoved() []string {
@@ -198,7 +252,8 @@ func (b *Base) Unmoved() []string {
 	return slices.DeleteFunc(b.BranchCommits(), func(c string) bool { return moved[c] })
 }
 
-func branchCommits(b *storev1.WorkspaceBase) []string {
+// BranchCommits returns the commits by which work went to branches, sorted.
+func BranchCommits(b *storev1.WorkspaceBase) []string {
 	var all []string
 	if by := b.GetBroughtBy(); by != "" {
 		all = append(all, by)
@@ -257,10 +312,10 @@ func (b *Base) load(n int) error {
 	return nil
 }
 
-// write replaces the index of a base, which then is complete.
-func write(dir string, base *storev1.WorkspaceBase) error {
+// write replaces the index of a base, which then is complete. files are files as they are stored.
+func write(dir string, base *storev1.WorkspaceBase, files []byte) error {
 	slices.SortFunc(base.Files, func(a, b *storev1.BaseFile) int { return bytes.Compare(a.GetPath(), b.GetPath()) })
-	raw, err := proto.Marshal(base)
+	raw, err := proto.MarshalOptions{}.MarshalAppend(files, base)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"google.golang.org/protobuf/proto"
 	"io"
 	"maps"
 	"os"
@@ -412,6 +413,43 @@ func TestABaseKnowsWhatABranchLostBecauseGitDoesNotTrackIt(t *testing.T) {
 	want("a=1! b=2! c=1", "three")
 	advance("", put("b", "4"))
 	want("a=3 b=4")
+}
+
+// The files of a base are most of it, and few calls need them.
+func TestTheSummaryOfABaseIsAllButItsFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	if _, err := Summary(dir); !errors.Is(err, ErrNone) {
+		t.Errorf("without a base: %v", err)
+	}
+	record(t, folder(t, map[string]string{"a": "1", "b": "1", ".git/HEAD": strings.Repeat("1", 40)}), dir)
+	for _, branch := range []bool{true, false} {
+		a, err := Begin(t.Context(), dir, branch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.loaded != nil {
+			t.Error("the files are read before anybody needs them")
+		}
+		a.By(strings.Repeat("2", 40), "", nil)
+		a.Replace("a", false, false)
+		a.Content([]byte("2"))
+		if (a.loaded == nil) != branch {
+			t.Errorf("for a branch %t: the files are read: %t", branch, a.loaded != nil)
+		}
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		got, err := Summary(dir)
+		if b.Files = nil; err != nil || !proto.Equal(got, b.WorkspaceBase) {
+			t.Errorf("%v, %v; want %v", got, err, b.WorkspaceBase)
+		}
+	}
+	same(t, contents(t, dir), map[string]string{"a": "2", "b": "1"})
 }
 
 // A commit counts once a client says that a branch has moved to it, and as long as it matters.

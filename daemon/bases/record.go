@@ -118,7 +118,7 @@ func (r *Recorder) Finish(about About) error {
 	b := r.base
 	b.Source, b.Target, b.ExcludePatterns, b.CopiedAt, b.Foreign, b.Blocks = about.Source, about.Target, about.Excludes, about.CopiedAt, about.Foreign, blocks
 	b.Head, b.Home = r.refs.head(), r.refs.all()
-	if err := write(r.dir, b); err != nil {
+	if err := write(r.dir, b, nil); err != nil {
 		return fmt.Errorf("the base of the workspace could not be written: %w", err)
 	}
 	return nil

@@ -86,6 +86,12 @@ func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agbox
 	return base, noBase(sandboxID, from, err)
 }
 
+// Summary returns the base of a sandbox without its files. Its errors are fault.Errors.
+func (r *Review) Summary(sandboxID string, from *agboxv1.DerivedSpec) (*storev1.WorkspaceBase, error) {
+	base, err := bases.Summary(r.paths.GuestBase(sandboxID))
+	return base, noBase(sandboxID, from, err)
+}
+
 // Begin begins to advance the base of a sandbox, or what went to a branch. Its errors are
 // fault.Errors, or that of ctx.
 func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.DerivedSpec, branch bool) (*bases.Advance, error) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 
 	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -28,22 +29,25 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	r := review.New(f.files, f.paths)
+	if req.GetBaseOnly() {
+		base, err := r.Summary(sb.ID, f.copiedFrom(sb))
+		if err != nil {
+			return err
+		}
+		return stream.Send(about(base))
+	}
 	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), req.GetLostCommits()...)
 	if err != nil {
 		return err
 	}
 	defer base.Close()
-	err = stream.Send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{
-		Base: &agboxv1.WorkspaceBase{Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(), Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: base.BranchCommits(), BroughtBy: base.GetBroughtBy()},
-	}})
-	if err != nil || req.GetBaseOnly() {
+	if err := stream.Send(about(base.WorkspaceBase)); err != nil {
 		return err
 	}
 	if req.GetWithBase() {
-		err = review.Files(base, stream.Send)
-	}
-	if err != nil {
-		return err
+		if err := review.Files(base, stream.Send); err != nil {
+			return err
+		}
 	}
 	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval()}
 	if !atRest(sb) {
@@ -54,6 +58,14 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	return orStopped(ctx, r.CompareStopped(ctx, sb.ID, base, o, func(ctx context.Context, path string) (io.ReadCloser, error) {
 		return f.loop.Archive(ctx, sb, path)
 	}, stream.Send))
+}
+
+// about is the first message of a comparison.
+func about(base *storev1.WorkspaceBase) *agboxv1.CompareWorkspaceResponse {
+	return &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{
+		Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(),
+		Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: bases.BranchCommits(base), BroughtBy: base.GetBroughtBy(),
+	}}}
 }
 
 // orAtRest returns err, or one after which clients try again if it means that a sandbox has ended
