@@ -249,6 +249,22 @@ func archiveOf(t *testing.T, text string) []byte {
 	return raw.Bytes()
 }
 
+// A daemon sends the files of a base one by one, or many at a time.
+func TestTheFilesOfABaseComeInAnyParts(t *testing.T) {
+	c, asked := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse {
+		part := &agboxv1.AdvancedFiles{Files: []*agboxv1.AdvancedFile{baseFile("b").GetBaseFile(), baseFile("c").GetBaseFile()}}
+		return []*agboxv1.CompareWorkspaceResponse{baseFile("a"), {Item: &agboxv1.CompareWorkspaceResponse_BaseFiles{BaseFiles: part}}}
+	})
+	w, err := c.compare(t.Context(), "s", WorkOptions{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if got := slices.Sorted(maps.Keys(w.shared.Files)); !slices.Equal(got, []string{"a", "b", "c"}) || w.shared.Files["c"].Size != 1 || !(*asked)[0].GetBaseInParts() {
+		t.Errorf("the base has %q; asked %v", got, *asked)
+	}
+}
+
 // Commits of the sandbox matter only where they or all work come.
 func TestOnlyACallThatBringsCommitsOrAllWorkAsksForThem(t *testing.T) {
 	c, asked := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse { return nil })

@@ -200,7 +200,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
 	var named, lost []string
-	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal}
+	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -327,6 +327,15 @@ func loadPushes(sandboxID string) (*edits.Pushes, error) {
 // storing is what fails if the disk is full.
 const storing = "Storing the sandbox's changes in a temporary folder"
 
+// baseFile adds a file of the base.
+func (w *Work) baseFile(f *agboxv1.AdvancedFile) {
+	path := string(f.GetPath())
+	w.shared.Files[path] = workFile(f.GetFile())
+	if f.GetUntracked() {
+		w.lostFiles[path] = true
+	}
+}
+
 // receive stores what a comparison finds. It calls begun after its first message.
 func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool, begun func()) (err error) {
 	s := &workStore{dir: w.dir}
@@ -348,9 +357,10 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			w.from(item.Base)
 			begun()
 		case *agboxv1.CompareWorkspaceResponse_BaseFile:
-			path := string(item.BaseFile.GetPath())
-			if w.shared.Files[path] = workFile(item.BaseFile.GetFile()); item.BaseFile.GetUntracked() {
-				w.lostFiles[path] = true
+			w.baseFile(item.BaseFile)
+		case *agboxv1.CompareWorkspaceResponse_BaseFiles:
+			for _, f := range item.BaseFiles.GetFiles() {
+				w.baseFile(f)
 			}
 		case *agboxv1.CompareWorkspaceResponse_Difference:
 			d := item.Difference

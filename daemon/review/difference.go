@@ -250,15 +250,31 @@ func (s pieces) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Files sends all files of a base.
-func Files(base *bases.Base, send func(*agboxv1.CompareWorkspaceResponse) error) error {
-	for _, f := range base.GetFiles() {
-		err := send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{
-			BaseFile: &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f), Untracked: f.GetUntracked()},
-		}})
-		if err != nil {
+// partSize is how many files of a base are sent at a time.
+const partSize = 500
+
+// Files sends all files of a base, one by one or in parts.
+func Files(base *bases.Base, inParts bool, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+	if !inParts {
+		for _, f := range base.GetFiles() {
+			if err := send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: fileOf(f)}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for some := range slices.Chunk(base.GetFiles(), partSize) {
+		part := new(agboxv1.AdvancedFiles)
+		for _, f := range some {
+			part.Files = append(part.Files, fileOf(f))
+		}
+		if err := send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFiles{BaseFiles: part}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func fileOf(f *storev1.BaseFile) *agboxv1.AdvancedFile {
+	return &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f), Untracked: f.GetUntracked()}
 }

@@ -115,6 +115,27 @@ func TestOnlyDifferencesAreSentWithTheirContents(t *testing.T) {
 	}
 }
 
+func TestTheFilesOfABaseAreSentOneByOneOrInParts(t *testing.T) {
+	files := make(map[string]string)
+	for i := range partSize + 1 {
+		files[strconv.Itoa(i)] = "1"
+	}
+	c, _ := compared(t, files)
+	for inParts, want := range map[bool]int{false: partSize + 1, true: 2} {
+		messages, got := 0, make(map[string]bool)
+		err := Files(c.base, inParts, func(m *agboxv1.CompareWorkspaceResponse) error {
+			messages++
+			for _, f := range append(m.GetBaseFiles().GetFiles(), m.GetBaseFile()) {
+				got[string(f.GetPath())] = true
+			}
+			return nil
+		})
+		if delete(got, ""); err != nil || messages != want || len(got) != len(files) {
+			t.Errorf("in parts %t: %d messages with %d files, %v", inParts, messages, len(got), err)
+		}
+	}
+}
+
 func TestNamesOnlySendsNoContents(t *testing.T) {
 	c, got := compared(t, map[string]string{"a": "old"})
 	c.o.NamesOnly = true
@@ -384,7 +405,7 @@ func TestWhatGitTracksAgainIsADifference(t *testing.T) {
 		}
 		t.Cleanup(c.base.Close)
 		var lost []string
-		err = Files(c.base, func(m *agboxv1.CompareWorkspaceResponse) error {
+		err = Files(c.base, false, func(m *agboxv1.CompareWorkspaceResponse) error {
 			if f := m.GetBaseFile(); f.GetUntracked() {
 				lost = append(lost, string(f.GetPath()))
 			}

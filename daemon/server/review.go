@@ -45,7 +45,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	if req.GetWithBase() {
-		if err := review.Files(base, stream.Send); err != nil {
+		if err := review.Files(base, req.GetBaseInParts(), stream.Send); err != nil {
 			return err
 		}
 	}

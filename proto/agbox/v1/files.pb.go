@@ -1998,7 +1998,9 @@ type CompareWorkspaceRequest struct {
 	BaseOnly bool `protobuf:"varint,9,opt,name=base_only,json=baseOnly,proto3" json:"base_only,omitempty"`
 	// Send also what the removal of the sandbox would lose and no difference shows: repositories in
 	// ignored folders, and unshown.
-	Removal       bool `protobuf:"varint,10,opt,name=removal,proto3" json:"removal,omitempty"`
+	Removal bool `protobuf:"varint,10,opt,name=removal,proto3" json:"removal,omitempty"`
+	// With with_base, send the files of the base many at a time: base_files instead of base_file.
+	BaseInParts   bool `protobuf:"varint,11,opt,name=base_in_parts,json=baseInParts,proto3" json:"base_in_parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2103,6 +2105,13 @@ func (x *CompareWorkspaceRequest) GetRemoval() bool {
 	return false
 }
 
+func (x *CompareWorkspaceRequest) GetBaseInParts() bool {
+	if x != nil {
+		return x.BaseInParts
+	}
+	return false
+}
+
 type CompareWorkspaceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Item:
@@ -2114,6 +2123,7 @@ type CompareWorkspaceResponse struct {
 	//	*CompareWorkspaceResponse_BaseFile
 	//	*CompareWorkspaceResponse_Repository
 	//	*CompareWorkspaceResponse_Unshown
+	//	*CompareWorkspaceResponse_BaseFiles
 	Item          isCompareWorkspaceResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2219,6 +2229,15 @@ func (x *CompareWorkspaceResponse) GetUnshown() *UnshownWork {
 	return nil
 }
 
+func (x *CompareWorkspaceResponse) GetBaseFiles() *AdvancedFiles {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_BaseFiles); ok {
+			return x.BaseFiles
+		}
+	}
+	return nil
+}
+
 type isCompareWorkspaceResponse_Item interface {
 	isCompareWorkspaceResponse_Item()
 }
@@ -2259,6 +2278,11 @@ type CompareWorkspaceResponse_Unshown struct {
 	Unshown *UnshownWork `protobuf:"bytes,7,opt,name=unshown,proto3,oneof"`
 }
 
+type CompareWorkspaceResponse_BaseFiles struct {
+	// Files of the base, if the request has base_in_parts. All of them come before the differences.
+	BaseFiles *AdvancedFiles `protobuf:"bytes,8,opt,name=base_files,json=baseFiles,proto3,oneof"`
+}
+
 func (*CompareWorkspaceResponse_Base) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_Difference) isCompareWorkspaceResponse_Item() {}
@@ -2272,6 +2296,8 @@ func (*CompareWorkspaceResponse_BaseFile) isCompareWorkspaceResponse_Item() {}
 func (*CompareWorkspaceResponse_Repository) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_Unshown) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_BaseFiles) isCompareWorkspaceResponse_Item() {}
 
 // UnshownWork is work that a workspace has or may have, and that no difference shows.
 type UnshownWork struct {
@@ -2980,6 +3006,51 @@ func (x *AdvancedFile) GetUntracked() bool {
 	return false
 }
 
+// AdvancedFiles are files of a base.
+type AdvancedFiles struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         []*AdvancedFile        `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdvancedFiles) Reset() {
+	*x = AdvancedFiles{}
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdvancedFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdvancedFiles) ProtoMessage() {}
+
+func (x *AdvancedFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdvancedFiles.ProtoReflect.Descriptor instead.
+func (*AdvancedFiles) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AdvancedFiles) GetFiles() []*AdvancedFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
 type AdvanceBaseResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2988,7 +3059,7 @@ type AdvanceBaseResponse struct {
 
 func (x *AdvanceBaseResponse) Reset() {
 	*x = AdvanceBaseResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3071,7 @@ func (x *AdvanceBaseResponse) String() string {
 func (*AdvanceBaseResponse) ProtoMessage() {}
 
 func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3084,7 @@ func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseResponse.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
 }
 
 type ListUncoveredRequest struct {
@@ -3025,7 +3096,7 @@ type ListUncoveredRequest struct {
 
 func (x *ListUncoveredRequest) Reset() {
 	*x = ListUncoveredRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[35]
+	mi := &file_agbox_v1_files_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3108,7 @@ func (x *ListUncoveredRequest) String() string {
 func (*ListUncoveredRequest) ProtoMessage() {}
 
 func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[35]
+	mi := &file_agbox_v1_files_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3121,7 @@ func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredRequest.ProtoReflect.Descriptor instead.
 func (*ListUncoveredRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListUncoveredRequest) GetSandboxId() string {
@@ -3072,7 +3143,7 @@ type ListUncoveredResponse struct {
 
 func (x *ListUncoveredResponse) Reset() {
 	*x = ListUncoveredResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[36]
+	mi := &file_agbox_v1_files_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3155,7 @@ func (x *ListUncoveredResponse) String() string {
 func (*ListUncoveredResponse) ProtoMessage() {}
 
 func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[36]
+	mi := &file_agbox_v1_files_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3168,7 @@ func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredResponse.ProtoReflect.Descriptor instead.
 func (*ListUncoveredResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListUncoveredResponse) GetPaths() [][]byte {
@@ -3255,7 +3326,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\x8d\x03\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xb1\x03\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3269,7 +3340,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\flost_commits\x18\b \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x12\x1b\n" +
 	"\tbase_only\x18\t \x01(\bR\bbaseOnly\x12\x18\n" +
 	"\aremoval\x18\n" +
-	" \x01(\bR\aremoval\"\xef\x02\n" +
+	" \x01(\bR\aremoval\x12\"\n" +
+	"\rbase_in_parts\x18\v \x01(\bR\vbaseInParts\"\xa9\x03\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3281,7 +3353,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\n" +
 	"repository\x18\x06 \x01(\v2\x1d.agbox.v1.WorkspaceRepositoryH\x00R\n" +
 	"repository\x121\n" +
-	"\aunshown\x18\a \x01(\v2\x15.agbox.v1.UnshownWorkH\x00R\aunshownB\x06\n" +
+	"\aunshown\x18\a \x01(\v2\x15.agbox.v1.UnshownWorkH\x00R\aunshown\x128\n" +
+	"\n" +
+	"base_files\x18\b \x01(\v2\x17.agbox.v1.AdvancedFilesH\x00R\tbaseFilesB\x06\n" +
 	"\x04item\"9\n" +
 	"\vUnshownWork\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x16\n" +
@@ -3338,7 +3412,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
 	"\x04file\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x04file\x12\x1c\n" +
-	"\tuntracked\x18\x03 \x01(\bR\tuntracked\"\x15\n" +
+	"\tuntracked\x18\x03 \x01(\bR\tuntracked\"=\n" +
+	"\rAdvancedFiles\x12,\n" +
+	"\x05files\x18\x01 \x03(\v2\x16.agbox.v1.AdvancedFileR\x05files\"\x15\n" +
 	"\x13AdvanceBaseResponse\"`\n" +
 	"\x14ListUncoveredRequest\x12H\n" +
 	"\n" +
@@ -3398,7 +3474,7 @@ func file_agbox_v1_files_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agbox_v1_files_proto_goTypes = []any{
 	(FileType)(0),                    // 0: agbox.v1.FileType
 	(FileChangeKind)(0),              // 1: agbox.v1.FileChangeKind
@@ -3438,14 +3514,15 @@ var file_agbox_v1_files_proto_goTypes = []any{
 	(*AdvanceBaseRequest)(nil),       // 35: agbox.v1.AdvanceBaseRequest
 	(*AdvanceBaseOpen)(nil),          // 36: agbox.v1.AdvanceBaseOpen
 	(*AdvancedFile)(nil),             // 37: agbox.v1.AdvancedFile
-	(*AdvanceBaseResponse)(nil),      // 38: agbox.v1.AdvanceBaseResponse
-	(*ListUncoveredRequest)(nil),     // 39: agbox.v1.ListUncoveredRequest
-	(*ListUncoveredResponse)(nil),    // 40: agbox.v1.ListUncoveredResponse
-	(*timestamppb.Timestamp)(nil),    // 41: google.protobuf.Timestamp
+	(*AdvancedFiles)(nil),            // 38: agbox.v1.AdvancedFiles
+	(*AdvanceBaseResponse)(nil),      // 39: agbox.v1.AdvanceBaseResponse
+	(*ListUncoveredRequest)(nil),     // 40: agbox.v1.ListUncoveredRequest
+	(*ListUncoveredResponse)(nil),    // 41: agbox.v1.ListUncoveredResponse
+	(*timestamppb.Timestamp)(nil),    // 42: google.protobuf.Timestamp
 }
 var file_agbox_v1_files_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.FileInfo.type:type_name -> agbox.v1.FileType
-	41, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	42, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	4,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
 	4,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
 	4,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
@@ -3461,42 +3538,44 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	37, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
 	31, // 15: agbox.v1.CompareWorkspaceResponse.repository:type_name -> agbox.v1.WorkspaceRepository
 	30, // 16: agbox.v1.CompareWorkspaceResponse.unshown:type_name -> agbox.v1.UnshownWork
-	34, // 17: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
-	34, // 18: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
-	36, // 19: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
-	37, // 20: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
-	34, // 21: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
-	5,  // 22: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	7,  // 23: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	9,  // 24: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	11, // 25: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	14, // 26: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	16, // 27: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	18, // 28: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	20, // 29: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	23, // 30: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	25, // 31: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	28, // 32: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
-	35, // 33: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
-	39, // 34: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
-	6,  // 35: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	8,  // 36: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	10, // 37: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	13, // 38: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	15, // 39: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	17, // 40: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	19, // 41: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	21, // 42: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	24, // 43: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	27, // 44: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	29, // 45: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
-	38, // 46: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
-	40, // 47: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
-	35, // [35:48] is the sub-list for method output_type
-	22, // [22:35] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	38, // 17: agbox.v1.CompareWorkspaceResponse.base_files:type_name -> agbox.v1.AdvancedFiles
+	34, // 18: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	34, // 19: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	36, // 20: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	37, // 21: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	34, // 22: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	37, // 23: agbox.v1.AdvancedFiles.files:type_name -> agbox.v1.AdvancedFile
+	5,  // 24: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	7,  // 25: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	9,  // 26: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	11, // 27: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	14, // 28: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	16, // 29: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	18, // 30: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	20, // 31: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	23, // 32: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	25, // 33: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	28, // 34: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	35, // 35: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	40, // 36: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	6,  // 37: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	8,  // 38: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	10, // 39: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	13, // 40: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	15, // 41: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	17, // 42: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	19, // 43: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	21, // 44: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	24, // 45: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	27, // 46: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	29, // 47: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	39, // 48: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	41, // 49: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	37, // [37:50] is the sub-list for method output_type
+	24, // [24:37] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
@@ -3531,6 +3610,7 @@ func file_agbox_v1_files_proto_init() {
 		(*CompareWorkspaceResponse_BaseFile)(nil),
 		(*CompareWorkspaceResponse_Repository)(nil),
 		(*CompareWorkspaceResponse_Unshown)(nil),
+		(*CompareWorkspaceResponse_BaseFiles)(nil),
 	}
 	file_agbox_v1_files_proto_msgTypes[31].OneofWrappers = []any{
 		(*AdvanceBaseRequest_Open)(nil),
@@ -3544,7 +3624,7 @@ func file_agbox_v1_files_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
