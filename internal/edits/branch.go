@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path"
@@ -375,7 +376,7 @@ func (b *branch) remember(out []byte) {
 		}
 		if name, below := strings.CutPrefix(name, b.prefix); below {
 			b.entries[name] = e
-			for _, dir := range above(name) {
+			for dir := path.Dir(name); dir != "." && !b.folders[dir]; dir = path.Dir(dir) {
 				b.folders[dir] = true
 			}
 		}
@@ -383,15 +384,15 @@ func (b *branch) remember(out []byte) {
 }
 
 // treeEntries returns the entries that git ls-tree prints, by path in the tree.
-func treeEntries(out []byte) map[string]treeEntry {
-	all := make(map[string]treeEntry)
-	for entry := range strings.SplitSeq(string(out), "\x00") {
-		meta, name, ok := strings.Cut(entry, "\t")
-		if words := strings.Fields(meta); ok && len(words) == 3 {
-			all[name] = treeEntry{words[0], words[2]}
+func treeEntries(out []byte) iter.Seq2[string, treeEntry] {
+	return func(yield func(string, treeEntry) bool) {
+		for entry := range strings.SplitSeq(string(out), "\x00") {
+			meta, name, ok := strings.Cut(entry, "\t")
+			if words := strings.Fields(meta); ok && len(words) == 3 && !yield(name, treeEntry{words[0], words[2]}) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // find finds the branch. It refuses one that stands for another one, which may be checked out, and

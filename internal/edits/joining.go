@@ -44,7 +44,7 @@ func (b *branch) takenBack(h *History, below string) error {
 		if err != nil {
 			return err
 		}
-		maps.Copy(tips, treeEntries(out))
+		maps.Insert(tips, treeEntries(out))
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return tips[name] == b.entries[name] })
 	if err := b.versions(below, names); err != nil {
