@@ -25,6 +25,23 @@ type look struct {
 	out     Committed
 }
 
+// committed reports whether commits come that have a file as the workspace has it.
+func (l look) committed(name string) bool {
+	return l.commits && plain(l.inside[name]) == plain(l.work[name])
+}
+
+// drop notes the files that an edit of the user removes from the branch.
+func (w *twigs) drop(before, after tree) {
+	for name := range before {
+		if after[name] == "" {
+			w.dropped[name] = true
+		}
+	}
+	for name := range after {
+		delete(w.dropped, name)
+	}
+}
+
 // users reports whether the user has changed a file, or one that the sandbox has renamed to it.
 func (w *twigs) users(name string) bool {
 	seen := make(map[string]bool)
@@ -74,8 +91,11 @@ func (w *twigs) rename(before, after tree) {
 func (w *twigs) justified(l look, out Committed) {
 	w.t.Helper()
 	for _, one := range out.Outcomes {
-		if l.stopped[one.Path] && len(w.form.work) > 1 {
+		switch {
+		case l.stopped[one.Path] && len(w.form.work) > 1:
 			continue // git writes another file than the sandbox of what came to the branch
+		case w.landed[one.Path]:
+			continue // the branch has an older version of the sandbox, or the user's
 		}
 		if one.Conflict() && !w.users(one.Path) && (one.From == "" || !w.users(one.From)) {
 			w.t.Errorf("there is a conflict, and only the sandbox has changed the file: %+v", one)
@@ -89,8 +109,10 @@ func (w *twigs) wanted(l look, name string) (text string, known bool) {
 	case w.leftOut != "" && strings.HasPrefix(name, w.leftOut):
 		return l.first[name], true
 	case l.stopped[name]:
-		return "", !w.again[name] // a commit has removed it; a second time, it may be the user who has it again
-	case slices.Contains(l.out.Outside, name):
+		// A commit has removed it; a second time, it may be the user who has it again. Without the commits,
+		// nothing says that git had tracked it.
+		return "", !w.again[name] && (l.commits || l.first[name] != "")
+	case slices.Contains(l.out.Outside, name), w.landed[name] && !l.committed(name):
 		return "", false
 	case l.ignored[name]:
 		return "", l.before[name] == ""
@@ -123,13 +145,21 @@ func (w *twigs) checkFiles(l look) {
 		if got := l.after[name]; known && plain(got) != plain(want) {
 			w.t.Errorf("the branch has of %s %q, which only the sandbox has changed, and not %q", name, got, want)
 		}
-		if known && want != "" && !w.form.modes && strings.HasPrefix(l.work[name], "x:") != slices.Contains(l.areExecutable, name) {
+		if known && want != "" && !w.form.modes && !w.landed[name] && strings.HasPrefix(l.work[name], "x:") != slices.Contains(l.areExecutable, name) {
 			w.t.Errorf("the branch has another mode of %s, which only the sandbox has changed", name)
 		}
 	}
 	for name := range l.before {
 		if l.after[name] != "" && !w.modesInside[name] && slices.Contains(l.wereExecutable, name) != slices.Contains(l.areExecutable, name) {
 			w.t.Errorf("the branch has another mode of %s than before, which the sandbox has not changed", name)
+		}
+	}
+	for name := range w.dropped {
+		if l.after[name] != "" && w.base[name] != "" && !w.lost[name] && !(l.commits && l.first[name] == "") { // git merges what only commits of the sandbox have as new
+			w.t.Errorf("the branch has %s again, which the user has removed", name)
+		}
+		if l.after[name] != "" {
+			delete(w.dropped, name)
 		}
 	}
 	is := linesOf(l.after)

@@ -102,7 +102,7 @@ func TestNothingOfEitherSideIsLostOnABranch(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { playBranch(t, uint64(seed), counts) })
 	}
 	t.Logf("%d histories: %v", n-first, counts)
-	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "untrack", "chmod", "resolve", "branch", "merge"} {
+	for _, what := range []string{"bring", "squash", "conflict", "commit", "amend", "force", "untrack", "chmod", "resolve", "branch", "merge", "rename", "drop", "apart", "land", "only"} {
 		if n-first >= 20 && counts[what] < (n-first)/10 {
 			t.Errorf("the histories have too little of %q", what)
 		}
@@ -127,9 +127,14 @@ type twigs struct {
 	home, desk, in repository
 	copied         string
 	// commits has the files of commits that were read.
-	commits     map[string]tree
-	start, base tree
-	next        int
+	commits map[string]tree
+	// start is what was copied, base what went to the branch or to the folder since, folder what to the
+	// folder, and landed the files of which that is so and the branch may have an earlier version.
+	start, base, folder tree
+	landed              map[string]bool
+	// dropped are the files that the user has removed from the branch.
+	dropped map[string]bool
+	next    int
 	// alone means that only the sandbox edits.
 	alone bool
 	// madeAnew are files of the copy that the sandbox has removed once.
@@ -157,7 +162,7 @@ type twigs struct {
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
 	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), origins: make(map[string][]string)}
-	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.lost, &w.absent, &w.again} {
+	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.landed, &w.dropped, &w.lost, &w.absent, &w.again} {
 		*one = make(map[string]bool)
 	}
 	files := tree{".gitignore": "*.o\n"}
@@ -182,7 +187,7 @@ func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 		w.leftOut = "d/"
 	}
 	w.start = w.load(w.in)
-	w.base = maps.Clone(w.start)
+	w.base, w.folder = maps.Clone(w.start), maps.Clone(w.start)
 	w.touch(w.load(w.home), w.files(w.home, w.copied), plain) // what is not committed
 	w.note()
 	cut(w.cutInside, files, w.start) // a commit of the sandbox has what was not committed, too
@@ -346,9 +351,11 @@ func (w *twigs) rewrite(g repository, to tree) {
 
 func (w *twigs) act() {
 	w.t.Helper()
-	switch n := w.r.IntN(21); {
+	switch n := w.r.IntN(26); {
 	case len(w.open) > 0 && n < 7:
 		w.onBranch()
+	case n > 20:
+		w.meet(n - 21)
 	case n < 5:
 		before := w.load(w.in)
 		after := w.change(before, "s")
@@ -364,21 +371,7 @@ func (w *twigs) act() {
 			name := names[w.r.IntN(len(names))]
 			after[name] = w.start[name]
 		}
-		w.rewrite(w.in, after)
-		cut(w.cutInside, before, after)
-		w.rename(before, after)
-		for _, name := range slices.Sorted(maps.Keys(before)) {
-			if after[name] != before[name] {
-				w.last = name
-			}
-		}
-		w.chmod(w.in, w.modesInside)
-		for name := range w.start {
-			if after[name] == "" {
-				w.madeAnew[name] = true
-			}
-		}
-		w.say("edit", "inside: %s", changed(before, after))
+		w.inside(before, after)
 	case n < 9:
 		args := []string{"add", "-A"}
 		if w.r.IntN(3) == 0 {
@@ -394,14 +387,7 @@ func (w *twigs) act() {
 			w.in.must("", "add", "--renormalize", ".")
 			w.say("renormalize", "")
 		}
-		commit := []string{"commit", "-q", "--allow-empty", "-m", "inside"}
-		if w.r.IntN(2) == 0 && w.in.tipOf("main") != w.copied {
-			commit = append(commit, "--amend")
-			w.say("amend", "")
-		}
-		w.in.must("", commit...)
-		w.note()
-		w.say("commit", "inside")
+		w.commit(w.r.IntN(2) == 0)
 	case n < 10:
 		w.untrack()
 	case n < 14:
@@ -420,15 +406,51 @@ func (w *twigs) act() {
 	}
 }
 
+// inside makes the files of the sandbox others.
+func (w *twigs) inside(before, after tree) {
+	w.t.Helper()
+	w.rewrite(w.in, after)
+	cut(w.cutInside, before, after)
+	w.rename(before, after)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if after[name] != before[name] {
+			w.last = name
+		}
+	}
+	w.chmod(w.in, w.modesInside)
+	for name := range w.start {
+		if after[name] == "" {
+			w.madeAnew[name] = true
+		}
+	}
+	w.say("edit", "inside: %s", changed(before, after))
+}
+
+// commit has the sandbox commit what it has added.
+func (w *twigs) commit(amend bool) {
+	w.t.Helper()
+	commit := []string{"commit", "-q", "--allow-empty", "-m", "inside"}
+	if amend && w.in.tipOf("main") != w.copied {
+		commit = append(commit, "--amend")
+		w.say("amend", "")
+	}
+	w.in.must("", commit...)
+	w.note()
+	w.say("commit", "inside")
+}
+
 // untrack has the sandbox keep a file that git does not track any more.
 func (w *twigs) untrack() {
 	w.t.Helper()
 	work, tracked := w.load(w.in), w.files(w.in, w.in.tipOf("main"))
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(work)), func(name string) bool { return strings.HasPrefix(name, ".git") || tracked[name] == "" })
-	if len(names) == 0 {
-		return
+	if len(names) > 0 {
+		w.untrackOne(work, names[w.r.IntN(len(names))])
 	}
-	name := names[w.r.IntN(len(names))]
+}
+
+func (w *twigs) untrackOne(work tree, name string) {
+	w.t.Helper()
 	w.in.must("", "rm", "-q", "-f", "--cached", name)
 	if w.r.IntN(2) == 0 {
 		tree{".gitignore": work[".gitignore"] + "/" + name + "\n"}.write(w.t, w.in.dir)
@@ -517,16 +539,7 @@ func (w *twigs) onBranch() {
 	if !w.exists() && len(w.open) == 0 && w.r.IntN(3) > 0 {
 		return
 	}
-	w.alone = false
-	w.desk.must("", "checkout", "-q", "-f", "--detach", w.tip())
-	before := w.load(w.desk)
-	if w.r.IntN(4) == 0 {
-		if _, err := w.desk.git("", "merge", "-q", "-m", "merge", "main"); err != nil {
-			w.desk.must("", "reset", "-q", "--hard")
-			return
-		}
-		w.say("merge", "")
-	} else {
+	w.userEdits(w.r.IntN(4) == 0, func(before tree) tree {
 		after := w.change(before, "u")
 		if len(w.open) > 0 { // the sandbox's version, by hand
 			after = maps.Clone(before)
@@ -537,13 +550,31 @@ func (w *twigs) onBranch() {
 			}
 			w.say("resolve", "%q", w.open)
 		}
-		w.onDesk(before, after)
+		return after
+	})
+}
+
+// userEdits has the user edit the branch, or merge main into it.
+func (w *twigs) userEdits(merge bool, edit func(before tree) tree) {
+	w.t.Helper()
+	w.alone = false
+	w.desk.must("", "checkout", "-q", "-f", "--detach", w.tip())
+	before := w.load(w.desk)
+	if merge {
+		if _, err := w.desk.git("", "merge", "-q", "-m", "merge", "main"); err != nil {
+			w.desk.must("", "reset", "-q", "--hard")
+			return
+		}
+		w.say("merge", "")
+	} else {
+		w.onDesk(before, edit(before))
 		w.desk.must("", "add", "-A")
 		w.desk.must("", "commit", "-q", "--allow-empty", "-m", "user")
 	}
 	after := w.load(w.desk)
 	w.moves("fix")
 	cut(w.cutHome, before, after)
+	w.drop(before, after)
 	w.say("branch", "%s", changed(before, after))
 }
 
@@ -592,7 +623,7 @@ func (w *twigs) bring(squash bool) {
 		for name, text := range w.start {
 			o.History.Copy[name] = version(text)
 		}
-		o.History.Home = func() (map[string]*File, error) { return o.History.Copy, nil } // nothing comes to the folder
+		o.History.Home = func() (map[string]*File, error) { return w.in.history(w.copied, w.folder).Base, nil }
 		for name := range work {
 			o.History.Apart[name] = w.base[name] == "" && !slices.ContainsFunc(all, func(c Change) bool { return c.Path == name })
 		}
@@ -678,7 +709,7 @@ func (w *twigs) bring(squash bool) {
 		w.lost[name] = true
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return l.stopped[name] || slices.Contains(out.Outside, name)
+		return l.stopped[name] || slices.Contains(out.Outside, name) || w.landed[name] && !l.committed(name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
@@ -698,10 +729,15 @@ func (w *twigs) bring(squash bool) {
 		if l.stopped[name] {
 			maps.Copy(stopped, linesOf(tree{name: before[name]}))
 		}
+		if l.stopped[name] || l.ignored[name] { // it has them there now
+			maps.Copy(stopped, linesOf(tree{name: work[name]}))
+		}
 	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.tipOf("main") != w.copied {
-		committed = linesOf(inside) // also what was not committed when it was copied, but for what was taken back to that
+		here := maps.Clone(inside)
+		maps.DeleteFunc(here, func(name, _ string) bool { return work[name] == "" })
+		committed = linesOf(here) // also what was not committed when it was copied, but for what was taken back to that
 		for name, text := range work {
 			if w.start[name] == text && plain(inside[name]) != plain(text) {
 				for line := range linesOf(tree{name: text}) {
@@ -739,6 +775,7 @@ func (w *twigs) bring(squash bool) {
 			}
 		}
 	}
+	maps.DeleteFunc(w.landed, func(name string, _ bool) bool { return plain(after[name]) == plain(work[name]) })
 	for line := range linesOf(now) {
 		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] {
 			w.t.Errorf("the branch does not get %q", line)
