@@ -215,6 +215,11 @@ func (l *Ledger) Undone() []Place {
 	return l.agents.places(l.agents.index.undone, living...)
 }
 
+// UndoneIn returns those of Undone in one sandbox.
+func (l *Ledger) UndoneIn(sandboxID string) []Place {
+	return l.agents.places(l.agents.index.undone, sandboxID)
+}
+
 // Living returns the agents that have not ended, oldest first, without init.
 func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, atWork, idle) }
 

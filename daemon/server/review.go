@@ -160,6 +160,9 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if err := a.Commit(); err != nil {
 		return err
 	}
+	for _, ended := range f.ledger.UndoneIn(sb.ID) { // its sandbox was kept for work that has come home now
+		f.loop.EnqueueAgent(ended.ID)
+	}
 	return stream.SendAndClose(&agboxv1.AdvanceBaseResponse{})
 }
 
