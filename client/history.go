@@ -270,6 +270,9 @@ func (c *Client) unreadIndex(ctx context.Context, sandboxID string, w *Work, err
 	if remedy != "" {
 		remedy = fmt.Sprintf("In %s of the sandbox, `%s` writes one that can be read. ", w.Target, remedy)
 	}
+	if errors.Is(err, gitignore.ErrDamaged) {
+		remedy += "Git then tracks what its last commit has, also what it had stopped tracking. "
+	}
 	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
 		"The index of git in the sandbox cannot be read (%v), so a branch could get files that git does not track there. %s`agbox apply` without --branch brings the work to the folder.", err, remedy)}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -144,7 +145,7 @@ func (w *Work) leaveCopies(ctx context.Context) error {
 // folderThere is the error if the folder that was copied in is not there.
 func (w *Work) folderThere(ctx context.Context) error {
 	_, err := within(ctx, func() (fs.FileInfo, error) { return os.Stat(w.Source) })
-	if !errors.Is(err, fs.ErrNotExist) {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return ctx.Err()
 	}
 	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
