@@ -43,6 +43,9 @@ func (b *branch) notOn(changes []Change, decisions []decision) ([]string, error)
 		return nil, err
 	}
 	same, err := b.storedAs(dir, b.parent, objects)
+	if status(err) > 0 {
+		err = nil // too many filters fail: then more are named
+	}
 	var names []string
 	for _, c := range inside {
 		if !same[b.prefix+c.Path] {

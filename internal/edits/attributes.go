@@ -36,7 +36,9 @@ func (b *branch) storeByNew(with *git, changes []Change, paths []string, stored 
 	same := slices.DeleteFunc(slices.Clone(paths), func(name string) bool { return before[name] != after[name] })
 	anew, err := b.stored(&fresh, listed(same))
 	if status(err) > 0 {
-		anew, _, err = b.storedApart(&fresh, same)
+		if anew, _, err = b.storedApart(&fresh, same, err); status(err) > 0 {
+			err = nil
+		}
 	}
 	for _, name := range same {
 		if anew[name] != "" {

@@ -290,8 +290,9 @@ type branch struct {
 	// exact is set if parent is the sandbox's commit.
 	exact bool
 	// anew are the files that the sandbox's commits only store in another way, and unread those of
-	// which that is not known, because nobody has the version of the workspace.
-	anew, unread map[string]bool
+	// which that is not known, with what hinders it.
+	anew   map[string]bool
+	unread map[string]string
 	// copied is the commit that was copied in if commits of the sandbox come, and first is git with
 	// its attributes, once that was needed.
 	copied string

@@ -278,7 +278,7 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 	var unfit map[string]string
 	if status(err) > 0 {
 		failed := err
-		if stored, unfit, err = b.storedApart(&with, paths); err == nil && len(stored)+len(unfit) < len(paths) {
+		if stored, unfit, err = b.storedApart(&with, paths, err); err == nil && len(stored)+len(unfit) < len(paths) {
 			err = failed // a filter, without which the branch would get what that hides
 		}
 	}

@@ -439,7 +439,7 @@ func (b *branch) turnedBack(h *History, all map[string]twoEntries, later map[str
 	maps.DeleteFunc(back, func(name string, _ *decision) bool { return same[name] || untried[name] })
 	for _, name := range slices.Sorted(maps.Keys(b.unread)) {
 		if back[name] != nil && err == nil {
-			err = &HistoryError{fmt.Errorf("they have %q otherwise than the workspace, which cannot be read: it is too large, or the sandbox is not running; if so, start it", name)}
+			err = &HistoryError{fmt.Errorf("they have %q otherwise than the workspace, which %s", name, b.unread[name])}
 		}
 	}
 	return back, err

@@ -256,6 +256,9 @@ func (b *branch) stoppedAs(h *History, asked []checkout, same, untried map[strin
 		}
 	}
 	stored, err := b.storedAs(dir, b.parent, objects)
+	if status(err) > 0 {
+		err = nil // too many filters fail: then more are conflicts
+	}
 	maps.Copy(same, stored)
 	return err
 }

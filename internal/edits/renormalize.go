@@ -18,7 +18,7 @@ const maxPlaced = 64 << 20
 // committed, and git stores that as the tip has it, under its attributes. all are the files that
 // commits have changed, and known those that the workspace has changed since.
 func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string]twoEntries) error {
-	b.anew, b.unread = make(map[string]bool), make(map[string]bool)
+	b.anew, b.unread = make(map[string]bool), make(map[string]string)
 	dir := filepath.Join(b.own.dir, "anew")
 	tips, copies := make(map[string]string), make(map[string]string)
 	for _, differing := range all {
@@ -36,6 +36,7 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 					tips[name], copies[name] = two.tip.object, two.tip.object
 				}
 			case was.Sum == now.Sum && two.was.object != two.tip.object:
+				delete(b.unread, name)
 				tips[name], err = two.tip.object, b.objects.write(two.was.object, filepath.Join(dir, name))
 			}
 			if err != nil {
@@ -43,15 +44,24 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 			}
 		}
 	}
-	maps.DeleteFunc(b.unread, func(name string, _ bool) bool { return tips[name] != "" })
 	same, err := b.storedAs(dir, h.Tip, tips)
 	if err != nil {
 		return err
 	}
 	maps.Copy(b.anew, same)
 	maps.DeleteFunc(copies, func(name, _ string) bool { return same[name] })
-	// The git of the sandbox may convert ends of lines by settings of its own.
-	same, err = b.storedAs(dir, h.Tip, copies, "GIT_CONFIG_PARAMETERS='core.autocrlf=input'")
+	// The git of the sandbox may convert ends of lines by settings of its own. A filter that fails here
+	// must not pass for one that stores a file as it is.
+	settings := "'core.autocrlf=input'"
+	for name := range b.cleans {
+		settings += " 'filter." + strings.ReplaceAll(name, "'", `'\''`) + ".required'='true'"
+	}
+	same, err = b.storedAs(dir, h.Tip, copies, "GIT_CONFIG_PARAMETERS="+settings)
+	for name := range copies {
+		if _, known := same[name]; !known {
+			b.unread[name] = "git cannot store here as its attributes say: a filter fails or is not known, or it does not have its encoding"
+		}
+	}
 	maps.Copy(b.anew, same)
 	return err
 }
@@ -63,8 +73,9 @@ func (b *branch) copiedAnew(h *History, dir, name string, e treeEntry) (placed b
 	if err != nil || tip.Sum == h.Base[name].Sum {
 		return false, err
 	}
-	placed, err = b.place(h, dir, name, h.Base[name])
-	b.unread[name] = !placed
+	if placed, err = b.place(h, dir, name, h.Base[name]); !placed {
+		b.unread[name] = "cannot be read: it is too large, or the sandbox is not running; if so, start it; or it is being written; if so, call this again"
+	}
 	return placed, err
 }
 
@@ -98,8 +109,8 @@ func contentIn(dir, name string, f *File) ([]byte, error) {
 	return in.read(name)
 }
 
-// storedAs returns the files in a folder that git stores as the objects, under the attributes of a
-// commit. settings are more variables.
+// storedAs reports which files in a folder git stores as the objects, under the attributes of a
+// commit. It leaves out those that git does not store here as these say. settings are more variables.
 func (b *branch) storedAs(dir, commit string, objects map[string]string, settings ...string) (map[string]bool, error) {
 	same := make(map[string]bool)
 	if len(objects) == 0 {
@@ -113,10 +124,27 @@ func (b *branch) storedAs(dir, commit string, objects map[string]string, setting
 	names := slices.Collect(maps.Keys(objects))
 	stored, err := b.stored(&with, listed(names))
 	if status(err) > 0 { // a filter cannot store one
-		stored, _, err = b.storedApart(&with, names)
+		if stored, _, err = b.storedApart(&with, names, err); status(err) > 0 {
+			err = &HistoryError{err}
+		}
 	}
+	var others []string
 	for name, object := range objects {
-		same[name] = stored[name] == object
+		if is, ok := stored[name]; ok {
+			same[name] = is == object
+		}
+		if !same[name] {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 || err != nil {
+		return same, err
+	}
+	filters, err := with.filters(listed(others))
+	for name, filter := range filters {
+		if !slices.Contains([]string{"unspecified", "unset", "set"}, filter) && !b.cleans[filter] {
+			delete(same, name)
+		}
 	}
 	return same, err
 }
@@ -127,8 +155,9 @@ const maxApart = 100
 
 // storedApart is stored for each filter and encoding apart. It leaves out the files of filters that
 // fail, and those that do not have the encoding of their attributes: these are unfit, with the name
-// of an encoding that git does not know. Beyond maxApart it leaves out more, which are not unfit.
-func (b *branch) storedApart(with *git, names []string) (all, unfit map[string]string, err error) {
+// of an encoding that git does not know. Beyond maxApart it leaves out more, and returns the error of
+// git: failed is that for all of them.
+func (b *branch) storedApart(with *git, names []string, failed error) (all, unfit map[string]string, err error) {
 	attributes, err := with.attributes(listed(names), "working-tree-encoding", "filter")
 	if err != nil {
 		return nil, nil, err
@@ -140,15 +169,16 @@ func (b *branch) storedApart(with *git, names []string) (all, unfit map[string]s
 	}
 	all, unfit = make(map[string]string), make(map[string]string)
 	if len(alike) > maxApart {
-		return all, unfit, nil
+		return all, unfit, failed
 	}
+	var beyond error
 	unknown := make(map[string][]string)
 	for key, some := range alike {
 		stored, err := b.stored(with, listed(some))
 		if status(err) > 0 && key[0] != "unspecified" && (key[1] == "unspecified" || key[1] == "unset") { // no filter has failed
-			known, failed := b.knows(key[0])
-			if failed != nil {
-				return nil, nil, failed
+			known, unable := b.knows(key[0])
+			if unable != nil {
+				return nil, nil, unable
 			}
 			if !known {
 				unknown[key[0]] = append(unknown[key[0]], some...)
@@ -156,6 +186,8 @@ func (b *branch) storedApart(with *git, names []string) (all, unfit map[string]s
 			}
 			if some, err = with.fitting(some, unfit); err == nil {
 				stored, err = b.stored(with, listed(some))
+			} else if status(err) > 0 {
+				beyond = failed
 			}
 		}
 		if status(err) > 0 {
@@ -173,7 +205,7 @@ func (b *branch) storedApart(with *git, names []string) (all, unfit map[string]s
 			unfit[name] = encoding
 		}
 	}
-	return all, unfit, nil
+	return all, unfit, beyond
 }
 
 // fitting returns the files that git can store, and notes the others: it ends at the first one that

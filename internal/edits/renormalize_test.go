@@ -2,6 +2,7 @@ package edits
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -106,6 +107,46 @@ func TestWhatWasNotCommittedAndCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
+// Nor is it known if git cannot store that version here as the commit has it: the filter has no command
+// here, or fails, or there are too many to try each.
+func TestWhatWasNotCommittedAndCannotBeStoredIsAnError(t *testing.T) {
+	many, inside := strings.Builder{}, []string{"-c", "filter.f.clean=tr a-z A-Z"}
+	for i := range maxApart + 1 {
+		fmt.Fprintf(&many, "f%d text filter=f%d\n", i, i)
+	}
+	for name, c := range map[string]struct{ attributes, settings string }{
+		"no command":                {"", "\tsmudge = cat\n"},
+		"not known":                 {"", ""},
+		"a command that fails":      {"", "\tclean = false\n"},
+		"one that must not fail":    {"", "\tclean = false\n\trequired\n"},
+		"beside too many of others": {many.String(), "\tclean = false\n\trequired\n"},
+	} {
+		for _, others := range []bool{false, true} {
+			attributes := "*.bin filter=f\n" + c.attributes
+			files, base := tree{".gitattributes": attributes, "a.bin": "old\n"}, tree{".gitattributes": attributes, "a.bin": "mine\n"}
+			if c.attributes != "" {
+				for i := range maxApart + 1 {
+					files[fmt.Sprint("f", i)], base[fmt.Sprint("f", i)] = "1\n", "1\r\nmine\n"
+				}
+			}
+			g := repo(t, files)
+			base.write(t, g.dir)
+			settingsOfUser(t, "[filter \"f\"]\n"+c.settings)
+			copied, in := g.head(), g.inside()
+			if others { // the branch has commits of its own
+				g.onNewBranch(copied, "own", "o")
+			}
+			in.must("", append(inside, "commit", "-q", "-a", "-m", "inside")...)
+			h := in.history(copied, base)
+			h.Copy = h.Base
+			out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+			if !errors.As(err, new(*HistoryError)) || !strings.Contains(err.Error(), "a.bin") {
+				t.Errorf("%s, %t: %v: %+v: the branch has %q", name, others, err, out.Outcomes, g.files("fix")["a.bin"])
+			}
+		}
+	}
+}
+
 // What the sandbox has taken back to what was not committed is no other way to store it.
 func TestWhatWasNotCommittedAndIsTakenBackIsNotStoredAnew(t *testing.T) {
 	g := repo(t, tree{"a": "1\n"})
@@ -141,4 +182,40 @@ func TestAFilterThatFailsTakesNoOtherFileBack(t *testing.T) {
 	got := g.files("fix")
 	delete(got, ".gitattributes")
 	wantTree(t, "the branch", got, tree{"a": "1\n2\n", "b": "1\n", "c.bin": "binary\n", "d.txt": "D\n"})
+}
+
+// Beyond a number of filters and encodings, or of files without theirs, agbox does not try each: then it
+// takes nothing back either.
+func TestFilesOfVeryManyEncodingsAreNotTakenBack(t *testing.T) {
+	for _, unfit := range []bool{false, true} {
+		base, attributes := tree{"a": "1\r\n", "0bad": "x\r\n"}, "* text\n0bad working-tree-encoding=none\n"
+		if unfit {
+			attributes = "* text\n[0-9]* working-tree-encoding=UTF-16\n"
+		}
+		for i := range maxApart + 1 {
+			base[fmt.Sprint(i)] = "1\r\n"
+			if !unfit {
+				attributes += fmt.Sprintf("%d filter=f%d\n", i, i)
+			}
+		}
+		if unfit {
+			base["99utf"] = utf16("1\r\n")
+		}
+		g := repo(t, base)
+		copied, in := g.head(), g.inside()
+		in.commit("inside", tree{".gitattributes": "* text\n"})
+		in.must("", "add", "--renormalize", ".")
+		if unfit {
+			in.must("", "update-index", "--cacheinfo", "100644,"+strings.TrimSpace(in.must("1\n", "hash-object", "-w", "--stdin"))+",99utf")
+		}
+		in.must("", "commit", "-q", "--allow-empty", "-m", "inside")
+		tree{".gitattributes": attributes}.write(t, in.dir)
+		in.must("", "commit", "-q", "-m", "attributes", ".gitattributes")
+		h := in.history(copied, base)
+		h.Copy = h.Base
+		out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+		if !errors.As(err, new(*HistoryError)) {
+			t.Errorf("%t: %v: %+v: the branch has %q", unfit, err, len(out.Outcomes), g.files("fix"))
+		}
+	}
 }

@@ -29,6 +29,8 @@ type target struct {
 	// only the target's own settings define as they are.
 	settings map[string]string
 	filters  []string
+	// cleans are the filters that the settings of own have a command for, to store files.
+	cleans map[string]bool
 	// lfs is the folder in which git-lfs keeps contents.
 	lfs string
 }
@@ -129,6 +131,12 @@ func (t *target) configure(out []byte, allFilters bool) {
 		}
 	}
 	slices.Sort(t.filters)
+	t.cleans = make(map[string]bool)
+	for key, value := range all {
+		if name, isFilter := filterOf(key); isFilter && value != "" && slices.Contains([]string{"clean", "process"}, key[strings.LastIndexByte(key, '.')+1:]) {
+			t.cleans[name] = true
+		}
+	}
 	// git-lfs keeps the contents of large files there.
 	storage := cmp.Or(t.settings["lfs.storage"], "lfs")
 	if !filepath.IsAbs(storage) {
