@@ -89,6 +89,37 @@ func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
 	}
 }
 
+// The old name of one is not left out if a commit has removed it, nor are both if a commit has renamed the
+// file as it is.
+func TestAFileThatACommitRenamesToOneWithoutItsEncodingComes(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		for script, unfit := range map[string][]string{
+			"git rm -q old.txt; git commit -q -m one; echo moved >name.u": {"name.u"},
+			"git mv old.txt name.u; git commit -q -m one":                 nil,
+		} {
+			base := tree{".gitattributes": "*.u working-tree-encoding=UTF-16\n", "old.txt": "moved\n"}
+			g := repo(t, base)
+			copied, in := g.head(), g.inside()
+			want := tree{".gitattributes": base[".gitattributes"]}
+			if own { // the branch has commits of its own
+				g.onNewBranch(copied, "own", "o")
+				want["own"] = "o\n"
+			}
+			in.shell(script)
+			if unfit == nil {
+				want["name.u"] = "moved\n"
+			}
+			o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: in.history(copied, base)}
+			o.History.Copy = o.History.Base
+			out, err := Commit(t.Context(), changes(t, base, load(t, in.dir)), o)
+			if err != nil || !slices.Equal(out.Unfit, unfit) {
+				t.Fatalf("%s, %t: %v: %q are left out", script, own, err, out.Unfit)
+			}
+			wantTree(t, script, g.files("fix"), want)
+		}
+	}
+}
+
 // Each file without its encoding needs a process of git, and so does each encoding: of too many, git's
 // error is told.
 func TestVeryManyFilesWithoutTheirEncodingAreAnError(t *testing.T) {

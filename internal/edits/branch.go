@@ -232,7 +232,8 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 		return nil, err
 	}
 	for _, c := range moves {
-		if b.unfit[c.Path] {
+		two, differs := b.joins[c.From]
+		if b.unfit[c.Path] && b.entries[c.From].object != "" && (!differs || two.tip.object != "") {
 			b.unfit[c.From] = true // the branch keeps it where it was
 		}
 	}

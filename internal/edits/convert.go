@@ -290,11 +290,13 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 			return err
 		}
 		b.unfit, b.unknown = make(map[string]bool), make(map[string]bool)
-		for name, encoding := range unfit {
-			if stored[name] != "" {
-				continue // by new attributes
+		for n, full := range paths {
+			name := strings.TrimPrefix(full, b.prefix)
+			encoding, is := unfit[full]
+			if !is || stored[full] != "" || plain[n] == b.entries[name].object || plain[n] == b.joins[name].tip.object {
+				continue // it is stored by new attributes, or a commit has it as it is
 			}
-			if b.unfit[strings.TrimPrefix(name, b.prefix)] = true; encoding != "" {
+			if b.unfit[name] = true; encoding != "" {
 				b.unknown[encoding] = true
 			}
 		}
