@@ -159,6 +159,18 @@ func TestAnEncodingThatGitDoesNotKnowIsNamed(t *testing.T) {
 	wantTree(t, "the branch", got, tree{"a.u": "a\n", "l.l": "é\n", "d.md": "d\n"})
 }
 
+// A filter without a command is none that fails.
+func TestAFilterWithoutACommandBesideAnEncodingKeepsNoOtherOut(t *testing.T) {
+	for _, filter := range []string{" -filter", " filter", " filter=unknown", " filter=f"} {
+		g := repo(t, tree{".gitattributes": "*.u working-tree-encoding=UTF-16" + filter + "\n"})
+		settingsOfUser(t, "[filter \"f\"]\n\tsmudge = cat\n")
+		out, err := g.onBranch(tree{}, tree{"a.u": "bad\n", "b": "b\n"}, BranchOptions{})
+		if err != nil || !slices.Equal(out.Unfit, []string{"a.u"}) || g.files("fix")["b"] != "b\n" {
+			t.Errorf("%q: %v: %q are left out of %q", filter, err, out.Unfit, g.files("fix"))
+		}
+	}
+}
+
 // A filter that fails is an error, also of a file that has an encoding.
 func TestAFilterThatFailsBesideAnEncodingIsAnError(t *testing.T) {
 	g := repo(t, tree{".gitattributes": "*.txt working-tree-encoding=UTF-16 filter=lost\n"})

@@ -175,7 +175,7 @@ func (b *branch) storedApart(with *git, names []string, failed error) (all, unfi
 	unknown := make(map[string][]string)
 	for key, some := range alike {
 		stored, err := b.stored(with, listed(some))
-		if status(err) > 0 && key[0] != "unspecified" && (key[1] == "unspecified" || key[1] == "unset") { // no filter has failed
+		if status(err) > 0 && key[0] != "unspecified" && !b.cleans[key[1]] { // no filter has failed
 			known, unable := b.knows(key[0])
 			if unable != nil {
 				return nil, nil, unable
