@@ -3,6 +3,8 @@ package edits
 import (
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +159,25 @@ func TestAnEncodingThatGitDoesNotKnowIsNamed(t *testing.T) {
 	got := g.files("fix")
 	delete(got, ".gitattributes")
 	wantTree(t, "the branch", got, tree{"a.u": "a\n", "l.l": "é\n", "d.md": "d\n"})
+}
+
+// A git that is killed says nothing about files and encodings.
+func TestAKilledGitLeavesNoFileOut(t *testing.T) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, killed := range []string{"update-index --verbose", "hash-object -w --stdin --path"} {
+		g := repo(t, tree{".gitattributes": "*.u working-tree-encoding=UTF-16\n"})
+		bin, before := t.TempDir(), os.Getenv("PATH")
+		tree{"git": "x:#!/bin/sh\ncase \"$*\" in *'" + killed + "'*) kill -9 $$ ;; esac\nexec '" + git + "' \"$@\"\n"}.write(t, bin)
+		t.Setenv("PATH", bin+":"+before)
+		out, err := g.onBranch(tree{}, tree{"a.u": utf16("a\n"), "bad.u": "bad\n"}, BranchOptions{})
+		t.Setenv("PATH", before)
+		if err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Errorf("%s: %v: %q are left out, and the encodings %q", killed, err, out.Unfit, out.Encodings)
+		}
+	}
 }
 
 // A filter without a command is none that fails.

@@ -231,7 +231,7 @@ func (e *gitError) Error() string {
 // Unwrap returns how it ended.
 func (e *gitError) Unwrap() error { return e.exit }
 
-// status is the exit code in an error of git, 0 for other errors.
+// status is the exit code in an error of git, -1 if a signal has ended it, and 0 for other errors.
 func status(err error) int {
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return exit.ExitCode()

@@ -213,7 +213,7 @@ func (b *branch) storedApart(with *git, names []string, failed error) (all, unfi
 func (g *git) fitting(names []string, unfit map[string]string) (fit []string, err error) {
 	for len(names) > 0 {
 		out, err := g.asUser().run(strings.NewReader(listed(names)), "update-index", "--verbose", "--add", "--replace", "-z", "--stdin")
-		if err != nil && (status(err) == 0 || len(unfit) >= maxApart) {
+		if err != nil && (status(err) <= 0 || len(unfit) >= maxApart) {
 			return nil, err
 		}
 		n, said := 0, string(out)
@@ -246,7 +246,7 @@ func (b *branch) knows(encoding string) (bool, error) {
 	}
 	for _, text := range []string{"a\n", "\x00\x00\x00\x00", "\xff\xfe\x00\x00"} { // of one byte, of two or four, and with their order
 		_, err := g.run(strings.NewReader(text), "hash-object", "-w", "--stdin", "--path=a")
-		if status(err) == 0 {
+		if status(err) <= 0 {
 			return err == nil, err
 		}
 	}
