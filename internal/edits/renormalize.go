@@ -1,7 +1,9 @@
 package edits
 
 import (
+	"crypto/sha256"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"path"
@@ -80,33 +82,54 @@ func (b *branch) copiedAnew(h *History, dir, name string, e treeEntry) (placed b
 }
 
 // place writes a version of a file of the workspace into a folder: the user's folder may still have
-// it. It reports false if nobody has it any more, or if it is too large.
+// it. It reports false if nobody has it any more, or if only the workspace has it and it is too large.
 func (b *branch) place(h *History, dir, name string, f *File) (bool, error) {
-	if f.TooLarge || f.Size > maxPlaced {
+	if f.TooLarge {
 		return false, nil
 	}
-	content, err := contentIn(filepath.Join(b.top, b.prefix), name, f)
-	if content == nil && h != nil && h.Read != nil {
-		content, err = h.Read(name, maxPlaced)
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return false, err
 	}
+	placed, err := copyOf(filepath.Join(b.top, b.prefix), name, f, file)
+	if placed || err != nil || h == nil || h.Read == nil || f.Size > maxPlaced {
+		return placed, err
+	}
+	content, err := h.Read(name, maxPlaced)
 	if err != nil || !f.Is(content) {
 		return false, err
 	}
-	file := filepath.Join(dir, name)
-	return true, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, content, 0o600))
+	return true, os.WriteFile(file, content, 0o600)
 }
 
-// contentIn returns the content of a file in a folder if that is a version; nil if it is not.
-func contentIn(dir, name string, f *File) ([]byte, error) {
+// copyOf copies a file in a folder to a new file if it is a version.
+func copyOf(dir, name string, f *File, to string) (is bool, err error) {
 	in, err := openFolder(dir)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	defer in.close()
 	if there, err := in.state(name); err != nil || there == nil || there.Link || there.Sum != f.Sum {
-		return nil, nil //nolint:nilerr // the folder has something else there
+		return false, nil //nolint:nilerr // the folder has something else there
 	}
-	return in.read(name)
+	sum := sha256.New()
+	err = in.within(name, false, func(at int, base string) error {
+		from, err := openRegular(at, base)
+		if err != nil {
+			return err
+		}
+		defer from.Close() // only read
+		file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.MultiWriter(file, sum), from)
+		return errors.Join(err, file.Close())
+	})
+	if is = [sha256.Size]byte(sum.Sum(nil)) == f.Sum; !is && err == nil { // it changes
+		err = os.Remove(to)
+	}
+	return is, err
 }
 
 // storedAs reports which files in a folder git stores as the objects, under the attributes of a

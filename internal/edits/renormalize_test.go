@@ -107,6 +107,21 @@ func TestWhatWasNotCommittedAndCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
+// What the folder still has may have any size.
+func TestALargeFileThatTheFolderHasIsComparedAsGitStoresIt(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	base := tree{"a": strings.Repeat("0123456789abcd\r\n", maxPlaced/16) + "mine\n"}
+	base.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	in.commit("inside", tree{".gitattributes": "* text\n"})
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	out, err := Commit(t.Context(), differences(t, base, load(t, in.dir)), BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if err != nil || out.Commit != h.Tip {
+		t.Errorf("%v: the branch has %s, not the sandbox's %s", err, out.Commit, h.Tip)
+	}
+}
+
 // Nor is it known if git cannot store that version here as the commit has it: the filter has no command
 // here, or fails, or there are too many to try each.
 func TestWhatWasNotCommittedAndCannotBeStoredIsAnError(t *testing.T) {
