@@ -71,7 +71,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 		history.Agree = w.agreeToCommits(ctx, b.o, changes, done)
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
-		Folder: w.Source, Branch: b.o.Branch, Message: b.o.Message, Label: b.label, Check: b.o.Check, Filters: b.o.Filters, History: history,
+		Folder: w.Source, Branch: b.o.Branch, Message: b.o.Message, Label: b.label, Check: b.o.Check, Filters: b.o.Filters, History: history, Read: b.c.history(ctx, b.id, w).Read,
 		Untracked: w.untracked, Lost: w.lostFiles, Copied: w.head, Untrack: w.tip != "", AtHome: edits.Select(w.atHome, paths),
 		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
 		Note: func(out edits.Committed) error {

@@ -43,8 +43,9 @@ type BranchOptions struct {
 	// AtHome are changes that came home before, so that they are not among the others.
 	AtHome []Change
 	// History has the commits of the sandbox, which are brought as they are; nil makes one
-	// commit.
+	// commit. Read is History.Read then.
 	History *History
+	Read    func(name string, most int64) ([]byte, error)
 }
 
 // Committed is the result of Commit.

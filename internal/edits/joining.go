@@ -247,19 +247,21 @@ func (b *branch) stoppedAs(h *History, asked []checkout, same, untried map[strin
 		if !b.stopped[c.name] || same[c.name] || untried[c.name] || c.file.Link || c.entry.mode != c.file.Mode() {
 			continue
 		}
-		placed, err := b.place(h, dir, c.name, c.file)
+		placed, err := b.place(h, filepath.Join(dir, b.prefix), c.name, c.file)
 		if err != nil {
 			return err
 		}
 		if placed {
-			objects[c.name] = c.entry.object
+			objects[b.prefix+c.name] = c.entry.object
 		}
 	}
 	stored, err := b.storedAs(dir, b.parent, objects)
 	if status(err) > 0 {
 		err = nil // too many filters fail: then more are conflicts
 	}
-	maps.Copy(same, stored)
+	for name, is := range stored {
+		same[strings.TrimPrefix(name, b.prefix)] = is
+	}
 	return err
 }
 

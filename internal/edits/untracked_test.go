@@ -304,7 +304,7 @@ func TestWhatCameFromTheSandboxIsNoConflictWithItsRemoval(t *testing.T) {
 		"ends of lines, mixed":    {"* text\n", "1\n3\n", "2\r\n3\n"},
 		"a filter without a back": {"f filter=case\n", "A\n", "bC\n"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		play := func(t *testing.T, squash bool) {
 			g := repo(t, tree{"f": c.first, "a": "a\n", ".gitattributes": c.attributes})
 			settingsOfUser(t, upperCase)
 			copied, in := g.head(), g.inside()
@@ -313,14 +313,19 @@ func TestWhatCameFromTheSandboxIsNoConflictWithItsRemoval(t *testing.T) {
 			now := load(t, in.dir)
 			g.mustBranch(base, now)
 			in.shell("git rm -q --cached f; git commit -q -m one")
-			changes, o := g.fromInside(in, copied, now, "", false)
-			o.History.Copy = in.history(copied, base).Base
+			changes, o := g.fromInside(in, copied, now, "", squash)
+			if o.Read = in.history(copied, base).Read; !squash {
+				o.History.Copy = in.history(copied, base).Base
+			}
 			out, err := Commit(t.Context(), changes, o)
 			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 				t.Fatalf("%v: %+v", err, out.Outcomes)
 			}
 			wantTree(t, "the branch", g.files("fix"), tree{"a": "a\n", ".gitattributes": c.attributes})
-		})
+		}
+		for _, squash := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, squash), func(t *testing.T) { play(t, squash) })
+		}
 	}
 }
 
