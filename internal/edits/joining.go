@@ -94,9 +94,19 @@ func (b *branch) hadBefore(changes []*Change) (map[string]bool, error) {
 	objects, err := b.own.blobs(files)
 	had := make(map[string]bool)
 	for i, object := range objects {
-		had[known[i].Path] = b.had[known[i].Path][treeEntry{known[i].Before.Mode(), object}]
+		had[known[i].Path] = b.hasHad(known[i].Path, treeEntry{known[i].Before.Mode(), object})
 	}
 	return had, err
+}
+
+// hasHad reports whether the branch had a version of a file. If the sandbox's commits have not changed
+// its mode, the branch had it with the mode that the user has given the file there.
+func (b *branch) hasHad(name string, e treeEntry) bool {
+	had := b.had[name]
+	if e.mode != "120000" && e.mode == b.joins[name].was.mode {
+		return had[treeEntry{"100644", e.object}] || had[treeEntry{"100755", e.object}]
+	}
+	return had[e]
 }
 
 // joining changes the bases of the sandbox's changes to what the commit below both sides has, as
@@ -272,7 +282,7 @@ func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) 
 	if to == was || b.entries[name] == to {
 		return nil, nil
 	}
-	if b.had[name][to] {
+	if b.hasHad(name, to) {
 		if Same(h.Base[name], h.Copy[name]) {
 			return nil, nil
 		}

@@ -136,6 +136,40 @@ func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
 	}
 }
 
+// What came is still the sandbox's version if it has the mode that the user had given the file.
+func TestACommitTurnsNothingBackInAFileOfAnotherMode(t *testing.T) {
+	const first, came = "1\n2\n3\n4\n5\n", "1\ntheirs\n2\n3\n4\n5\n"
+	for what, modes := range map[string][2]string{"made executable": {"", "x:"}, "made plain": {"x:", ""}} {
+		for _, more := range []bool{false, true} {
+			his, mine := modes[0], modes[1]
+			base, work := tree{"a": his + first}, tree{"a": his + came}
+			g := repo(t, base)
+			copied, in := g.head(), g.inside()
+			user := func(text string) {
+				g.must("", "checkout", "-q", "-B", "fix", g.tipOrHead())
+				g.commit("mine", tree{"a": mine + text})
+				g.must("", "checkout", "-q", "main")
+			}
+			user(first)
+			g.mustBranch(base, work)
+			user(first)
+			in.commit("one", work)
+			want := first
+			if more {
+				tree{"a": his + "1\ntheirs\n2\n3\n4\nfive\n"}.write(t, in.dir)
+				want = "1\n2\n3\n4\nfive\n"
+			}
+			if out, err := g.bringHistory(in, copied, work); err != nil || len(out.Commits) == 0 {
+				t.Fatalf("%s, more %v: %v: %+v", what, more, err, out)
+			}
+			wantTree(t, "the branch, "+what, g.files("fix"), tree{"a": want})
+			if got := g.executables("fix") != ""; got != (mine == "x:") {
+				t.Errorf("%s, more %v: the file is executable on the branch: %v", what, more, got)
+			}
+		}
+	}
+}
+
 // The user's own commits may change any number of files.
 func TestABranchOfVeryManyFilesIsJoined(t *testing.T) {
 	base := tree{"a": "a\n"}
