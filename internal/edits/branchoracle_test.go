@@ -82,6 +82,9 @@ func (w *twigs) rename(before, after tree) {
 		for name, was := range before {
 			if to != name && before[to] == "" && plain(was) == plain(text) {
 				w.origins[to] = append(w.origins[to], name)
+				if w.landed[name] {
+					w.landed[to] = true // --squash renames what the branch has
+				}
 			}
 		}
 	}

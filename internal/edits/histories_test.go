@@ -539,9 +539,10 @@ func (w *twigs) onBranch() {
 	if !w.exists() && len(w.open) == 0 && w.r.IntN(3) > 0 {
 		return
 	}
+	resolves, had := len(w.open) > 0, maps.Clone(w.cutHome)
 	w.userEdits(w.r.IntN(4) == 0, func(before tree) tree {
 		after := w.change(before, "u")
-		if len(w.open) > 0 { // the sandbox's version, by hand
+		if resolves { // the sandbox's version, by hand
 			after = maps.Clone(before)
 			for _, name := range w.open {
 				if delete(after, name); w.load(w.in)[name] != "" {
@@ -551,6 +552,9 @@ func (w *twigs) onBranch() {
 			w.say("resolve", "%q", w.open)
 		}
 		return after
+	})
+	maps.DeleteFunc(w.cutHome, func(line string, _ bool) bool { // the sandbox has, and may bring it back
+		return resolves && w.cutInside[line] && !had[line]
 	})
 }
 
