@@ -285,7 +285,8 @@ type branch struct {
 	unsure []decision
 	// stopped are the files that git has stopped tracking in the sandbox, and that it still has.
 	// came are those of them that commits change, and that the branch has as they were brought.
-	stopped, came map[string]bool
+	// lost are those that a branch has lost by that.
+	stopped, came, lost map[string]bool
 	// unfit are the files whose version of the workspace does not have the encoding of its attributes.
 	// unknown are the encodings of these that git does not know.
 	unfit, unknown map[string]bool

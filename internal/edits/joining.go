@@ -282,7 +282,8 @@ func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) 
 	if to == was || b.entries[name] == to {
 		return nil, nil
 	}
-	if b.hasHad(name, to) {
+	loses := to.object == "" && b.came[name] && !b.lost[name]
+	if b.hasHad(name, to) && !loses {
 		if Same(h.Base[name], h.Copy[name]) {
 			return nil, nil
 		}

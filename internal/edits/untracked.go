@@ -9,7 +9,7 @@ import (
 // untracked finds the files that git has stopped tracking in the sandbox. It returns what the copied
 // commit has of them.
 func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error) {
-	b.stopped, had = make(map[string]bool), make(map[string]treeEntry)
+	b.stopped, b.lost, had = make(map[string]bool), o.Lost, make(map[string]treeEntry)
 	if len(o.Untracked) == 0 || o.Copied == "" {
 		return had, nil
 	}

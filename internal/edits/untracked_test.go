@@ -329,6 +329,54 @@ func TestWhatCameFromTheSandboxIsNoConflictWithItsRemoval(t *testing.T) {
 	}
 }
 
+// A branch loses what git stops tracking also if it had lost and got the file before, by a commit that
+// the sandbox has amended since. What the user has there again stays.
+func TestABranchLosesAFileAgainThatItHasGotAgain(t *testing.T) {
+	for _, users := range []bool{false, true} {
+		g := repo(t, tree{"a": "a\n"})
+		copied, in := g.head(), g.inside()
+		base, lost := load(t, in.dir), make(map[string]bool)
+		bring := func() {
+			t.Helper()
+			changes, o := g.fromInside(in, copied, base, "", false)
+			o.Lost = lost
+			out, err := Commit(t.Context(), in.retracked(changes, base, lost), o)
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%v: %+v", err, out.Outcomes)
+			}
+			base, lost = load(t, in.dir), make(map[string]bool)
+			for _, name := range out.Untracked {
+				lost[name] = true
+			}
+		}
+		in.shell("echo 1 >n; git add n; git commit -q -m one")
+		bring()
+		in.shell("git rm -q --cached n; git commit -q -m two")
+		bring()
+		if !lost["n"] || g.files("fix")["n"] != "" {
+			t.Fatalf("the branch has %q", g.files("fix"))
+		}
+		want := ""
+		if users {
+			g.must("", "checkout", "-q", "fix")
+			g.commit("mine", tree{"n": "1\n"})
+			g.must("", "checkout", "-q", "main")
+			want = "1\n"
+		} else {
+			in.shell("echo 2 >n; git add n; git commit -q --amend -m two")
+			bring()
+			if lost["n"] || g.files("fix")["n"] != "2\n" {
+				t.Fatalf("the branch has %q", g.files("fix"))
+			}
+		}
+		in.shell("git rm -q --cached --ignore-unmatch n; echo b >b; git add b; git commit -q --amend -m two")
+		bring()
+		if got := g.files("fix"); got["n"] != want || got["b"] != "b\n" {
+			t.Errorf("the user has it again %v: the branch has %q", users, got)
+		}
+	}
+}
+
 // onNewBranch makes the branch fix with a commit above another one, which has another version of a file.
 func (g repository) onNewBranch(from, name, text string) {
 	g.t.Helper()
