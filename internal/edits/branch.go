@@ -240,12 +240,11 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	}
 	changes, out.Unfit = leave(changes, o.History, func(name string) bool { return b.unfit[name] })
 	out.Encodings = slices.Sorted(maps.Keys(b.unknown))
-	history, changes, err := b.modesOfGit(o.History, changes, o.Copied)
-	if err != nil {
+	if o, changes, err = b.modesOfGit(o, changes); err != nil {
 		return nil, err
 	}
 	if b.second != "" {
-		if changes, err = b.joining(history, changes); err != nil {
+		if changes, err = b.joining(o.History, changes); err != nil {
 			return nil, err
 		}
 	}
@@ -253,7 +252,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 	decisions, err := m.plan(changes)
 	switch {
 	case err == nil && b.exact:
-		decisions, err = b.exactly(history, decisions)
+		decisions, err = b.exactly(o.History, decisions)
 	case err == nil && o.Untrack && (o.History == nil || out.Rewritten):
 		err = b.untrack(o, had)
 	}

@@ -9,21 +9,22 @@ import (
 
 // modesOfGit gives the versions of a workspace the modes that git has of them, if core.fileMode is
 // false: then git takes no mode from the folder that was copied. A mode that the sandbox has changed
-// since stays. first is the commit that was copied in.
-func (b *branch) modesOfGit(h *History, changes []Change, first string) (*History, []Change, error) {
+// since stays.
+func (b *branch) modesOfGit(o BranchOptions, changes []Change) (BranchOptions, []Change, error) {
 	if set, is := b.settings["core.filemode"]; !is || !slices.Contains([]string{"", "0", "false", "no", "off"}, strings.ToLower(set)) {
-		return h, changes, nil
+		return o, changes, nil
 	}
+	h := o.History
 	var copied map[string]twoEntries
 	if b.exact || b.second != "" {
 		var err error
 		if copied, err = b.differing(h.Copied, h.Tip); err != nil {
-			return nil, nil, err
+			return o, nil, err
 		}
 	}
-	lost, err := b.retracked(changes, first)
+	lost, err := b.retracked(changes, o.Copied)
 	if err != nil {
-		return nil, nil, err
+		return o, nil, err
 	}
 	of := func(name string, f *File) *File {
 		for _, e := range []treeEntry{b.joins[name].tip, b.entries[name], copied[name].was, lost[name]} {
@@ -44,8 +45,12 @@ func (b *branch) modesOfGit(h *History, changes []Change, first string) (*Histor
 		}
 		c.Before = of(name, c.Before)
 	}
+	o.Untracked = maps.Clone(o.Untracked)
+	for name, f := range o.Untracked {
+		o.Untracked[name] = of(name, f)
+	}
 	if copied == nil {
-		return h, changes, nil
+		return o, changes, nil
 	}
 	all := func(files map[string]*File) map[string]*File {
 		files = maps.Clone(files)
@@ -64,5 +69,6 @@ func (b *branch) modesOfGit(h *History, changes []Change, first string) (*Histor
 			return all(home), err
 		}
 	}
-	return &with, changes, nil
+	o.History = &with
+	return o, changes, nil
 }

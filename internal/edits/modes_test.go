@@ -114,6 +114,20 @@ func TestModesThatGitDoesNotLookAtDoNotComeWithWhatItTracksAgain(t *testing.T) {
 	}
 }
 
+// Nor are they a change by the branch of a file that came and that git has stopped tracking since.
+func TestModesThatGitDoesNotLookAtKeepNoFileThatGitStoppedTracking(t *testing.T) {
+	g, base := modeless(t)
+	copied, in := g.head(), g.inside()
+	tree{"a": "x:1\n2\nthree\n"}.write(t, in.dir)
+	g.mustBranch(base, load(t, in.dir))
+	in.shell("git rm -q --cached a; git commit -q -m one")
+	changes, o := g.fromInside(in, copied, load(t, in.dir), "", true)
+	out, err := Commit(t.Context(), changes, o)
+	if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 || g.files("fix")["a"] != "" {
+		t.Errorf("%v: %+v, and the branch has %q", err, out.Outcomes, g.files("fix"))
+	}
+}
+
 // What one side has of a file in the mode of the other one is no change.
 func TestTheModeOfTheOtherSideIsNoChange(t *testing.T) {
 	for _, row := range []struct{ ours, theirs string }{{"x:2\n", "2\n"}, {"x:9\n", "x:1\n"}} {
