@@ -107,7 +107,10 @@ func (a *Advance) Remove(path string) {
 // Untrack notes files that a branch lost, because git does not track them in the workspace.
 func (a *Advance) Untrack(paths [][]byte) {
 	for _, path := range paths {
-		f := cmp.Or(there(a.branched[string(path)], a.lost), a.files()[string(path)])
+		f := there(a.branched[string(path)], a.lost)
+		if f == nil {
+			f = a.files()[string(path)]
+		}
 		if f = proto.CloneOf(f); f.GetMode() != 0 {
 			f.Untracked = true
 			a.set(f)
@@ -205,8 +208,9 @@ func (a *Advance) Commit() error {
 	}
 	if a.changed {
 		a.index.Blocks = append(a.index.Blocks, blocks...)
-		a.index.Files, a.index.First, a.index.Branched = sorted(a.loaded), sorted(a.first), sorted(a.branched)
+		a.index.First, a.index.Branched = sorted(a.first), sorted(a.branched)
 	}
+	a.index.Files = sorted(a.loaded) // once they are read, the index does not have them as they are stored
 	in := setOf(BranchCommits(a.index))
 	moved := slices.Concat(a.index.GetMoved(), a.moved)
 	slices.Sort(moved)

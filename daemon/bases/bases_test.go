@@ -452,6 +452,27 @@ func TestTheSummaryOfABaseIsAllButItsFiles(t *testing.T) {
 	same(t, contents(t, dir), map[string]string{"a": "2", "b": "1"})
 }
 
+// A call may look at the files and change none.
+func TestABaseKeepsItsFilesIfOnlyItsCommitsChange(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "1", "b": "1"}), dir)
+	for _, change := range []func(*Advance){
+		func(a *Advance) { a.Replace("a", false, false); a.Content([]byte("2")) },
+		func(a *Advance) { a.Moved([]string{"one"}); a.Untrack([][]byte{[]byte("none")}) },
+	} {
+		a, err := Begin(t.Context(), dir, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.By("one", "", nil)
+		change(a)
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, contents(t, dir), map[string]string{"a": "1", "b": "1"}) // of the folder
+}
+
 // A commit counts once a client says that a branch has moved to it, and as long as it matters.
 func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
