@@ -140,7 +140,7 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 	if equal(before, after) && !retracked {
 		return nil
 	}
-	if other, ok := c.base.Folder(path); ok && !retracked && equal(baseFile(other), after) {
+	if other, ok := c.base.Folder(path); ok && (!retracked || c.o.Removal) && equal(baseFile(other), after) {
 		return nil // it is home in the folder
 	}
 	if c.changes++; c.changes > maxChanges {

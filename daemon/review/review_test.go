@@ -442,6 +442,11 @@ func TestWhatGitTracksAgainIsADifference(t *testing.T) {
 		if !maps.Equal(got, want) || last == nil || last.GetBefore() == nil || last.GetAfter() == nil || stat && last.GetAdded() != 1 {
 			t.Errorf("with stat %v: the differences are %q, and %v", stat, got, last)
 		}
+		clear(got)
+		c.o.Removal = true // loses nothing that the folder has
+		if err := c.file("again", &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, strings.NewReader("1")); err != nil || len(got) > 0 {
+			t.Errorf("for a removal: %q, %v", got, err)
+		}
 	}
 }
 
