@@ -31,7 +31,7 @@ func (a *app) rmCommand() *cobra.Command {
 sandbox has changed its workspace and that was not brought back by "agbox apply" or
 "agbox pull", if its HEAD, another branch, a tag or its stash has commits that were not brought
 and that the folder's repository does not have, also in a repository below the top of the
-workspace, if a work tree of git in an ignored folder has what is not committed, or if commands
+workspace, if git has worked in a work tree in an ignored folder there, or if commands
 run in it, agbox rm asks on a terminal and refuses elsewhere, unless -f is given. The main
 command does not count, nor do new files that are ignored. It does the same if a sandbox may
 have left, in a folder that it mounts writable, what git takes for a repository: git executes its

@@ -3,10 +3,14 @@ package review
 import (
 	"archive/tar"
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"path"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -32,6 +36,51 @@ func (c *comparison) repository(dir string, h *tar.Header, ignored bool) error {
 	return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Repository{
 		Repository: &agboxv1.WorkspaceRepository{Path: []byte(dir), File: h.Typeflag != tar.TypeDir},
 	}})
+}
+
+// workTrees says which work trees of git in ignored folders may have what is not committed: those
+// whose index git has written since the copy. What is committed there is in the references of the
+// workspace, and the rest is in ignored files only. open is nil if the sandbox runs.
+func (c *comparison) workTrees(ctx context.Context, open Archive) error {
+	var used []string
+	for _, dir := range c.ignoredTrees {
+		is, err := c.usedTree(ctx, dir, open)
+		if err != nil {
+			return err
+		}
+		if is {
+			used = append(used, dir)
+		}
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("what may not be committed in the ignored work tree %q", used[0])
+	if len(used) > 1 {
+		what += fmt.Sprintf(" and %d more", len(used)-1)
+	}
+	return c.unshown(what, fmt.Sprintf("`agbox exec %[1]s -- git -C %[2]s status` shows it, and `agbox exec %[1]s -- git worktree remove %[2]s` ends a work tree that has nothing.", c.sandboxID, shellWord(used[0])))
+}
+
+// usedTree reports whether a folder is a work tree of another repository, in which git has worked
+// since the copy. It is, too, if that cannot be told.
+func (c *comparison) usedTree(ctx context.Context, dir string, open Archive) (used bool, err error) {
+	s := &references{review: c.review, sandboxID: c.sandboxID, open: open, left: maxReferences}
+	own, common, err := s.folders(ctx, path.Join(c.base.GetTarget(), dir))
+	if err == nil && own != common {
+		copied := time.Unix(0, c.base.GetCopiedAt()).Truncate(time.Second) // the engine's archives have whole seconds
+		_, used, err = s.text(ctx, own+"/HEAD", maxRef)
+		if used && err == nil {
+			err = s.first(ctx, own+"/index", func(h *tar.Header, _ io.Reader) error {
+				used = !h.ModTime.Before(copied)
+				return nil
+			})
+		}
+	}
+	if errors.Is(err, errUnbrought) {
+		return true, nil
+	}
+	return used, err
 }
 
 // unsearched says, once, that a folder was not searched to its end for repositories.

@@ -122,24 +122,24 @@ func (s *references) folders(ctx context.Context, dir string) (own, common strin
 // text returns the text of a file of at most so many bytes, without space around it. It reports
 // whether there is such a file.
 func (s *references) text(ctx context.Context, name string, most int64) (text string, is bool, err error) {
-	text, at, err := s.raw(ctx, name, most)
-	return strings.TrimSpace(text), !at.IsZero(), err
-}
-
-// raw returns the content of a file of at most so many bytes, and its time, which is zero if there is
-// no such file.
-func (s *references) raw(ctx context.Context, name string, most int64) (text string, at time.Time, err error) {
-	err = s.each(ctx, name, func(h *tar.Header, content io.Reader) error {
-		if h.Typeflag == tar.TypeReg && h.Name == path.Base(name) {
-			at = h.ModTime
-			text, err = s.bounded(content, most)
-		}
-		if err == nil {
-			err = io.EOF // nothing else is wanted
-		}
+	err = s.first(ctx, name, func(_ *tar.Header, content io.Reader) error {
+		is = true
+		text, err = s.bounded(content, most)
 		return err
 	})
-	return text, at, err
+	return strings.TrimSpace(text), is, err
+}
+
+// first calls f with a file, if it is there.
+func (s *references) first(ctx context.Context, name string, f func(h *tar.Header, content io.Reader) error) error {
+	return s.each(ctx, name, func(h *tar.Header, content io.Reader) error {
+		if h.Typeflag == tar.TypeReg && h.Name == path.Base(name) {
+			if err := f(h, content); err != nil {
+				return err
+			}
+		}
+		return io.EOF // nothing else is wanted
+	})
 }
 
 // bounded reads a file of at most so many bytes.

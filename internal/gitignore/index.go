@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Why an index does not name all paths: it is no index of versions 2 to 4, it has the rest
@@ -18,10 +17,10 @@ var (
 )
 
 // RewriteIndex is the command that writes an index that is split or of an older version, which is
-// larger, in a form that ReadIndex reads. Without the setting the next command of git splits it again.
+// larger, in a form that Tracked reads. Without the setting the next command of git splits it again.
 const RewriteIndex = "git config core.splitIndex false && git update-index --no-split-index --index-version 4"
 
-// Remedy returns the command that helps against an error of ReadIndex; empty if none does.
+// Remedy returns the command that helps against an error of Tracked; empty if none does.
 func Remedy(err error) string {
 	switch {
 	case errors.Is(err, ErrSplit):
@@ -35,41 +34,11 @@ func Remedy(err error) string {
 }
 
 // Tracked returns the paths that an index of git names: what is tracked although patterns name it.
-// hash is the size of the names of objects in bytes. The error says why these are not all, as that of
-// ReadIndex.
-func Tracked(index []byte, hash int) (paths []string, err error) {
-	_, err = ReadIndex(index, hash, func(e IndexEntry) {
-		if e.File() {
-			paths = append(paths, e.Path)
-		}
-	})
-	return paths, err
-}
-
-// IndexEntry is what an index of git says about a path.
-type IndexEntry struct {
-	Path string
-	// Mode is as in a tree of git. Stage is 0 unless a merge has a conflict there.
-	Mode  uint32
-	Stage int
-	// Size is that of the file in the work tree, in bytes modulo 1<<32, and Modified its time, when
-	// git compared them last. Object is the name of its content.
-	Size     uint32
-	Modified time.Time
-	Object   []byte
-	// Absent is set if the work tree does not have the file, as a sparse one.
-	Absent bool
-}
-
-// File reports whether the entry is a file or a symbolic link, and not a submodule or a folder.
-func (e IndexEntry) File() bool { return e.Mode>>12 == 0o10 || e.Mode>>12 == 0o12 }
-
-// ReadIndex calls each with the entries of an index of git. An index is as hostile as all files of a
+// hash is the size of the names of objects in bytes. An index is as hostile as all files of a
 // workspace: what cannot be read ends the list, and so does more than maxTracked bytes of paths,
-// because paths can share their beginnings. The error says why these are not all. tree is the name of
-// the tree that git last found to have the same; empty if something was added since.
-func ReadIndex(index []byte, hash int, each func(IndexEntry)) (tree []byte, err error) {
-	const head, stat, extended, absent = 12, 40, 0x4000, 0x4000
+// because paths can share their beginnings. The error says why these are not all.
+func Tracked(index []byte, hash int) (paths []string, err error) {
+	const head, stat, extended = 12, 40, 0x4000
 	if len(index) < head || string(index[:4]) != "DIRC" {
 		return nil, ErrDamaged
 	}
@@ -82,41 +51,35 @@ func ReadIndex(index []byte, hash int, each func(IndexEntry)) (tree []byte, err 
 	for ; count > 0; count-- {
 		at := stat + hash + 2
 		if len(rest) < at {
-			return nil, ErrDamaged
+			return paths, ErrDamaged
 		}
-		flags := binary.BigEndian.Uint16(rest[at-2:])
-		e := IndexEntry{
-			Mode: binary.BigEndian.Uint32(rest[24:]), Stage: int(flags >> 12 & 3), Size: binary.BigEndian.Uint32(rest[36:]), Object: rest[stat : stat+hash],
-			Modified: time.Unix(int64(binary.BigEndian.Uint32(rest[8:])), int64(binary.BigEndian.Uint32(rest[12:]))),
-		}
-		if flags&extended != 0 {
-			if at += 2; len(rest) < at {
-				return nil, ErrDamaged
-			}
-			e.Absent = binary.BigEndian.Uint16(rest[at-2:])&absent != 0
+		mode := binary.BigEndian.Uint32(rest[24:])
+		if binary.BigEndian.Uint16(rest[at-2:])&extended != 0 {
+			at += 2
 		}
 		kept := 0
 		if version == 4 { // the path shares its beginning with the one before
-			cut, n := varint(rest[at:])
+			cut, n := varint(rest[min(at, len(rest)):])
 			if n == 0 || cut > uint64(len(last)) {
-				return nil, ErrDamaged
+				return paths, ErrDamaged
 			}
 			at, kept = at+n, len(last)-int(cut)
 		}
-		end := bytes.IndexByte(rest[at:], 0)
+		end := bytes.IndexByte(rest[min(at, len(rest)):], 0)
 		if end < 0 {
-			return nil, ErrDamaged
+			return paths, ErrDamaged
 		}
 		last = last[:kept] + string(rest[at:at+end])
 		if total += len(last); total > maxTracked {
-			return nil, ErrPaths
+			return paths, ErrPaths
 		}
 		if len(last) > maxPath {
-			return nil, ErrDamaged
+			return paths, ErrDamaged
 		}
-		e.Path = last
-		each(e)
-		folders = folders || e.Mode>>12 == 0o4
+		if mode>>12 == 0o10 || mode>>12 == 0o12 { // a file or a link
+			paths = append(paths, last)
+		}
+		folders = folders || mode>>12 == 0o4
 		size := at + end + 1
 		if version < 4 {
 			size = (at + end + 8) &^ 7
@@ -125,32 +88,11 @@ func ReadIndex(index []byte, hash int, each func(IndexEntry)) (tree []byte, err 
 	}
 	switch {
 	case bytes.HasPrefix(rest, []byte("link")):
-		return nil, ErrSplit
+		return paths, ErrSplit
 	case folders:
-		return nil, ErrSparse
+		return paths, ErrSparse
 	}
-	return treeOf(rest, hash), nil
-}
-
-// treeOf returns the tree that the extensions of an index name.
-func treeOf(rest []byte, hash int) []byte {
-	for len(rest) > 8+hash {
-		name, size := string(rest[:4]), int64(binary.BigEndian.Uint32(rest[4:]))
-		rest = rest[8:]
-		if size > int64(len(rest)) {
-			return nil
-		}
-		if name == "TREE" { // of the top: its path, which is empty, how many entries and trees it has, and its name
-			_, top, _ := bytes.Cut(rest[:size], []byte{0})
-			counts, top, _ := bytes.Cut(top, []byte{'\n'})
-			if len(counts) == 0 || counts[0] == '-' || len(top) < hash {
-				return nil
-			}
-			return top[:hash]
-		}
-		rest = rest[size:]
-	}
-	return nil
+	return paths, nil
 }
 
 const (
