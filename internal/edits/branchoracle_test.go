@@ -95,8 +95,8 @@ func (w *twigs) justified(l look, out Committed) {
 	w.t.Helper()
 	for _, one := range out.Outcomes {
 		switch {
-		case l.stopped[one.Path] && len(w.form.work) > 1:
-			continue // git writes another file than the sandbox of what came to the branch
+		case l.stopped[one.Path] && (len(w.form.work) > 1 || w.form.later == allCase):
+			continue // git writes another file than the sandbox of what came to the branch, or by a filter that the copied commit did not have
 		case w.landed[one.Path]:
 			continue // the branch has an older version of the sandbox, or the user's
 		}
@@ -158,7 +158,7 @@ func (w *twigs) checkFiles(l look) {
 		}
 	}
 	for name := range w.dropped {
-		if l.after[name] != "" && w.base[name] != "" && !w.lost[name] && !(l.commits && l.first[name] == "") { // git merges what only commits of the sandbox have as new
+		if l.after[name] != "" && w.base[name] != "" && !w.lost[name] && !(l.commits && (l.first[name] == "" || w.again[name])) { // git merges what only commits of the sandbox have, or have again, as new
 			w.t.Errorf("the branch has %s again, which the user has removed", name)
 		}
 		if l.after[name] != "" {

@@ -717,7 +717,7 @@ func (w *twigs) bring(squash bool) {
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
-		if first[name] == "" && work[name] == w.start[name] {
+		if first[name] == "" && work[name] == w.start[name] || l.commits && w.landed[name] { // or the folder has what came after the commit
 			maps.Copy(forced, linesOf(tree{name: text}))
 		}
 	}
@@ -736,6 +736,9 @@ func (w *twigs) bring(squash bool) {
 		if l.stopped[name] || l.ignored[name] { // it has them there now
 			maps.Copy(stopped, linesOf(tree{name: work[name]}))
 		}
+	}
+	for name := range w.landed { // nor does the branch have what was renamed and then went to the folder
+		maps.Copy(stopped, linesOf(tree{name: work[name]}))
 	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.tipOf("main") != w.copied {
@@ -779,7 +782,9 @@ func (w *twigs) bring(squash bool) {
 			}
 		}
 	}
-	maps.DeleteFunc(w.landed, func(name string, _ bool) bool { return plain(after[name]) == plain(work[name]) })
+	maps.DeleteFunc(w.landed, func(name string, _ bool) bool {
+		return plain(after[name]) == plain(work[name]) && (w.form.modes || strings.HasPrefix(work[name], "x:") == slices.Contains(l.areExecutable, name))
+	})
 	for line := range linesOf(now) {
 		if (strings.HasPrefix(line, "s") || committed[line]) && !is[line] && !w.cutHome[line] {
 			w.t.Errorf("the branch does not get %q", line)
