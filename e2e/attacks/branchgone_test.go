@@ -173,7 +173,7 @@ func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
 	git(t, root, "branch", "-q", "-D", "w")
 	write(t, in, "project", map[string]string{"a": "1\n"}) // so that the work is pending
 	in.Agbox(t, "apply", "demo", "--branch", "w2").Want(t, 0).WantOutput(t, "",
-		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\n")
+		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\nagbox: Branch w2 has the work already.\n")
 }
 
 // A file that moves across what a branch cannot have leaves the other half as work.
