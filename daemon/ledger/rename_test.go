@@ -63,11 +63,13 @@ func TestANameThatIsTakenAndASandboxThatGoesAreRefused(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
 	_, err = l.Rename(t.Context(), "bb", "aa") // the id of another one
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
-	rename(t, l, "bb", "bb") // its own
-	for id, name := range map[string]string{"first": "", "third": "aa"} {
-		_, err = l.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Name: name})
+	rename(t, l, "bb", "bb")                       // its own
+	for _, name := range []string{"aa", "first"} { // an id that is a name, of one that has it too
+		_, err = l.Create(t.Context(), "first", &agboxv1.CreateSpec{Image: "img", Name: name})
 		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
 	}
+	create(t, l, "first", "") // clients that do not know names choose any id
+	gone(t, l, "first")
 	_, err = l.Rename(t.Context(), "nosuch", "third")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	if _, err := l.RequestDelete(t.Context(), "aa"); err != nil {

@@ -41,10 +41,6 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 	if err := t.nameFree(id, spec.GetName()); err != nil {
 		return err
 	}
-	if owner := t.nameOwner(id); owner != "" {
-		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
-			"The id %q is the name of sandbox %s; choose another id, or leave it out.", id, owner).With("sandbox_id", owner).With("name", id)
-	}
 	if err := t.tx.ReserveSandbox(id, t.l.now()); err != nil {
 		return err
 	}
@@ -69,9 +65,10 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 }
 
 // nameFree refuses a name for a sandbox that another living one has as its name or its id: of a
-// text that means two nobody knows which is meant. An empty name is free.
+// text that means two nobody knows which is meant. An empty name is free. An id may be a name: clients of
+// the published contract do not know names, and a text means an id first.
 func (t *txn) nameFree(id, name string) error {
-	if name == "" || name == id {
+	if name == "" {
 		return nil
 	}
 	if owner := t.nameOwner(name); owner != "" && owner != id {
@@ -79,7 +76,7 @@ func (t *txn) nameFree(id, name string) error {
 			"Sandbox %s already has the name %q; choose another name or remove it.", owner, name).
 			With("sandbox_id", owner).With("name", name)
 	}
-	if other, ok := t.l.sandboxIn(t.tx, name); ok && other.Exists() && !other.Over() {
+	if other, ok := t.l.sandboxIn(t.tx, name); ok && name != id && other.Exists() && !other.Over() {
 		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
 			"%q is the id of another sandbox; choose another name.", name).With("sandbox_id", name).With("name", name)
 	}

@@ -259,7 +259,7 @@ func endsNothingElse(t *testing.T, w *world) {
 	w.in.Must(t, "agent", "attach", "robot-1")
 	twice("DeleteAgent", fields{"agent_id": "robot-1"}, codes.OK, codes.NotFound)
 	twice("KillAgent", fields{"agent_id": "robot-1"}, codes.NotFound, codes.NotFound)
-	w.in.Must(t, "create", "job-2x", "--id", "job-3", "--image", harness.ImageBusybox)
+	w.in.Must(t, "create", "job-2", "--id", "job-3", "--image", harness.ImageBusybox)
 	w.in.Must(t, "create", "other", "--id", "job-2", "--image", harness.ImageBusybox)
 	w.call(t, "StopSandbox", fields{"sandbox_id": "job-2"})
 	w.await(t, "job-2", "SANDBOX_STATE_STOPPED")
