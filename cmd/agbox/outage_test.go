@@ -73,6 +73,8 @@ func TestAnIncompleteLineIsShownAgainWithoutQuestions(t *testing.T) {
 		"old\x1b[H\x1b[2Jnew":                   "new",
 		"$ vi\x1b[?1049hscreen":                 "$ vi",
 		"\a\x0e$ ":                              "$ ",
+		"$ half\x1b":                            "$ half\x1b",
+		"$ half\x1b[1;":                         "$ half\x1b[1;",
 		"10 %\r20 %":                            "10 %\r20 %",
 		strings.Repeat("x", longestLine) + "\r": "\r",
 		"a\r" + strings.Repeat("x", longestLine-2) + "y":                        "\r" + strings.Repeat("x", longestLine-2) + "y",

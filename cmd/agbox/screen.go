@@ -178,12 +178,13 @@ func (s *screen) moved() {
 	}
 }
 
-// lineAgain is the output that shows the incomplete line again on an empty line.
+// lineAgain is the output that shows the incomplete line again on an empty line, with the beginning
+// of a sequence that a message has cut: its end comes next.
 func (s *screen) lineAgain() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.midLine = len(s.line) > 0
-	return string(s.line)
+	return string(s.line) + string(s.sequence)
 }
 
 // endLine reports whether the cursor is behind text, and takes it that the caller begins a
