@@ -15,8 +15,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// guardWithin bounds the look at what a removal would lose. A frozen sandbox does not answer.
-const guardWithin = 10 * time.Second
+// guardWithin bounds the look at what a removal would lose. A frozen sandbox does not answer; one on a
+// busy machine, with some repositories to read, has answered after 10 seconds.
+const guardWithin = 30 * time.Second
 
 // namedLosses is how many files, commands and agents are named.
 const namedLosses = 5
