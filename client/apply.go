@@ -106,8 +106,10 @@ type AppliedWork struct {
 	// Large are changes that were not brought because they are too large. The folder counts as
 	// having one of more than edits.MaxContent when a later call finds an equal file there.
 	Large []WorkChange
-	// has is the commit that has the changes on Branch.
-	has string
+	// has is the commit that has the changes on Branch, and hasTip is set if the sandbox's commits are
+	// below it as they are, also if an earlier call that was killed has brought them.
+	has    string
+	hasTip bool
 	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
 	// those that were left out.
 	Executable []Executable
@@ -291,8 +293,8 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
 		return false // nothing was brought
 	}
-	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && (len(done.Commits) == 0 || done.Rewritten) {
-		return false // one commit of all does not have them, and those of the sandbox did not come
+	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.hasTip {
+		return false // one commit of all does not have them
 	}
 	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }

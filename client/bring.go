@@ -85,7 +85,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	})
 	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Unfit, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Unfit, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
-	done.Encodings, done.AtHome, done.has = out.Encodings, out.AtHome, out.Has
+	done.Encodings, done.AtHome, done.has, done.hasTip = out.Encodings, out.AtHome, out.Has, out.HasTip
 	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
 }

@@ -323,7 +323,6 @@ func TestWhatWasBroughtToTheFolderIsNoNewCommitWhileHeadIsThere(t *testing.T) {
 
 // One commit of all leaves out files that the sandbox may have committed.
 func TestWorkThatABranchLeavesOutHasNotAllCome(t *testing.T) {
-	commits := []SandboxCommit{{}}
 	for _, one := range []struct {
 		done AppliedWork
 		want bool
@@ -333,8 +332,7 @@ func TestWorkThatABranchLeavesOutHasNotAllCome(t *testing.T) {
 		{AppliedWork{Refused: []string{"a"}}, false},
 		{AppliedWork{Unfit: []string{"a"}}, false},
 		{AppliedWork{Submodules: []string{"a"}}, false},
-		{AppliedWork{Unfit: []string{"a"}, Commits: commits}, true},
-		{AppliedWork{Unfit: []string{"a"}, Commits: commits, Rewritten: true}, false},
+		{AppliedWork{Unfit: []string{"a"}, hasTip: true}, true},
 	} {
 		if got := (&Work{tip: "tip"}).allCame(ApplyOptions{Branch: "fix"}, one.done); got != one.want {
 			t.Errorf("%+v: all came: %t", one.done, got)

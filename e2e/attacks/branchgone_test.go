@@ -2,11 +2,16 @@ package attacks
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // committed makes a repository with a commit of files.
@@ -156,6 +161,57 @@ func TestCommitsOfABranchThatIsGoneArePendingAgain(t *testing.T) {
 	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
 	harness.WantSame(t, "the branch again", git(t, root, "rev-parse", "w"), was)
 	in.Must(t, "rm", "demo")
+}
+
+// A call that was killed after the branch had moved has noted which work it brought, and not that all
+// commits came. The next one notes that, although it brings nothing.
+func TestCommitsThatAKilledCallHasBroughtCountAsBrought(t *testing.T) {
+	t.Parallel()
+	Row(t, 132, "a call is killed once the branch has moved")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", ".gitattributes": "*.u working-tree-encoding=UTF-16\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 > a; git commit -qam second; echo bad > b.u")
+	program, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := write(t, in, "bin", map[string]string{"git": "#!/bin/sh\n'" + program + "' \"$@\" || exit\ncase \" $* \" in *' update-ref '*) kill -9 $PPID ;; esac\n"})
+	if err := os.Chmod(filepath.Join(bin, "git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := in.Command(harness.Bounded(t), "agbox", "apply", "demo", "--branch", "w")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":/usr/local/bin:/usr/bin:/bin")
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != -1 {
+		t.Fatalf("apply was not killed: %v: %s", err, out)
+	}
+	harness.WantSame(t, "the branch", git(t, root, "log", "--format=%s", "w"), "second\nfirst")
+	r := in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	if !strings.Contains(r.Stderr, "(working-tree-encoding): b.u. ") {
+		t.Errorf("the next call says %q", r.Stderr)
+	}
+	harness.WantSame(t, "up to which commit all came", brought(t, in, "demo"), git(t, root, "rev-parse", "w"))
+}
+
+// brought returns up to which commit of a sandbox all came home.
+func brought(t *testing.T, in *harness.Install, sandbox string) string {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+in.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := agboxv1.NewFileServiceClient(conn).CompareWorkspace(harness.Bounded(t), &agboxv1.CompareWorkspaceRequest{
+		SandboxId: in.SandboxID(t, sandbox), BaseOnly: true, NamesOnly: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return first.GetBase().GetBrought()
 }
 
 // A branch that was merged and deleted has left its work in HEAD: nothing was refused to a branch.

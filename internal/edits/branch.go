@@ -73,6 +73,8 @@ type Committed struct {
 	// Commits are those of the sandbox, the oldest first, and Links the symbolic links in them.
 	Commits []SandboxCommit
 	Links   []Link
+	// HasTip is set if the branch has the sandbox's commits as they are, or will have them by Commit.
+	HasTip bool
 	// LFS are the files of which Commits have versions whose content git-lfs has inside only.
 	LFS []string
 	// Rewritten is set if there is a History, and the commit that was copied in is not in it, or

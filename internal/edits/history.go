@@ -73,6 +73,7 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	}
 	if b.tip != "" {
 		if has, err := b.isAbove(b.tip, h.Tip); has && err == nil {
+			out.HasTip = true
 			return nil
 		}
 	}
@@ -89,7 +90,7 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	if err == nil {
 		err = h.Agree(changes)
 	}
-	out.Commits, out.Links = all, links
+	out.Commits, out.Links, out.HasTip = all, links, true
 	if err != nil {
 		return err
 	}
