@@ -566,7 +566,20 @@ func (b *branch) commit(decisions []decision, o BranchOptions) (string, error) {
 	}
 	out, err := b.own.run(strings.NewReader(o.Message+"\n"), args...)
 	if err != nil {
-		return "", err
+		return "", b.unknownUser(err)
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// errUnknownUser is the error if git has no author for a commit.
+var errUnknownUser = errors.New("git does not know who the author of the commit is: `git config --global user.name NAME` and `git config --global user.email ADDRESS` set it, then run this command again")
+
+// unknownUser returns errUnknownUser instead of the failure of a commit if git has no author or committer.
+func (b *branch) unknownUser(failed error) error {
+	for _, who := range []string{"GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"} {
+		if _, err := b.own.run(nil, "var", who); errors.As(err, new(*gitError)) && status(err) > 0 {
+			return errUnknownUser
+		}
+	}
+	return failed
 }

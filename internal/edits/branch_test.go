@@ -765,3 +765,22 @@ func TestAFileThatIsBackWithWhatWasNotCommittedStays(t *testing.T) {
 	}
 	wantTree(t, "the branch", g.files("fix"), tree{"a": "1\n2\n", "b": "changed\n"})
 }
+
+// Git's own text about an unknown author names commands among advice; one sentence says what to do.
+func TestACommitNeedsAnAuthor(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"}, "user.useConfigOnly=true")
+	before := g.must("", "rev-parse", "--all")
+	for _, unset := range []string{"user.email", "user.name"} {
+		g.must("", "config", "--unset", unset)
+		out, err := g.onBranch(tree{}, tree{"b": "2\n"}, BranchOptions{Note: func(Committed) error {
+			t.Error("it is noted as brought")
+			return nil
+		}})
+		if !errors.Is(err, errUnknownUser) || out.Commit != "" {
+			t.Errorf("without %s: %v, commit %q", unset, err, out.Commit)
+		}
+	}
+	if after := g.must("", "rev-parse", "--all"); after != before {
+		t.Errorf("the references are %q, want %q", after, before)
+	}
+}
