@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"unicode"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -149,7 +151,17 @@ func (w *Work) folderThere(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
-		"The folder %s, which was copied in, is not there. If it was moved, move it back, or make a link to it: `ln -s NEWPLACE %[1]s`. `agbox cp` copies files of the sandbox to any folder.", w.Source)}
+		"The folder %s, which was copied in, is not there. If it was moved, move it back, or make a link to it: `ln -s NEWPLACE %s`. `agbox cp` copies files of the sandbox to any folder.", w.Source, shellWord(w.Source))}
+}
+
+// shellWord quotes a path for a shell if it must be.
+func shellWord(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./=:,+@%", r)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 // Unresolved returns the files of the folder with markers of conflicts, which ApplyWork with Abort

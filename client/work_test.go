@@ -261,3 +261,13 @@ func TestACommitThatNobodyLookedForHasNotMoved(t *testing.T) {
 		t.Errorf("of %q a reference names %q, and none %q", w.branchCommits, w.named, w.lost)
 	}
 }
+
+// A person copies the command.
+func TestTheCommandThatLinksAMovedFolderIsQuoted(t *testing.T) {
+	for source, word := range map[string]string{"/not/there": "/not/there", "/not/Ann's $(new) project": `'/not/Ann'\''s $(new) project'`} {
+		err := (&Work{Source: source}).folderThere(t.Context())
+		if want := "`ln -s NEWPLACE " + word + "`"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
+	}
+}
