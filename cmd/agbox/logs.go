@@ -45,8 +45,8 @@ whose output is kept, one after the other.
 TIME is a duration before now (10m, 1h30m, 2d), a local date or time
 (2026-05-04, 2026-05-04T15:04), or RFC 3339 (2026-05-04T15:04:05Z).
 
-With --service it shows the output of a service of the sandbox. The engine keeps the
-last 10 MiB of it. Of the other flags, only -f and -n can be used.
+With --service it shows the output of a service of SANDBOX, or of the sandbox of this
+folder. The engine keeps the last 10 MiB of it. Of the other flags, only -f and -n can be used.
 
 The exit code is 3 if the output of the command was removed.
 
@@ -58,7 +58,7 @@ command has exec_id and end.`,
 		Example: `  agbox logs -f -n 20 job
   agbox logs --since 10m --stderr -t job
   agbox logs -f --sandbox demo
-  agbox logs -n 50 --sandbox demo --service db`,
+  agbox logs -n 50 demo --service db`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.sandbox != "" {
 				return arguments(0, 0, "")(cmd, args)
@@ -73,13 +73,16 @@ command has exec_id and end.`,
 					return err
 				}
 			}
+			if o.service != "" && o.sandbox == "" {
+				o.sandbox, args = args[0], nil
+			}
 			return o.run(ctx, a, c, strings.Join(args, ""), cmd.Flags().Changed("tail"))
 		}),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new output until the command has ended")
 	f.StringVar(&o.sandbox, "sandbox", "", "show all commands of `SANDBOX`")
-	f.StringVar(&o.service, "service", "", "with --sandbox, show the output of the service `NAME`")
+	f.StringVar(&o.service, "service", "", "show the output of the service `NAME` of the sandbox")
 	f.StringVar(&o.since, "since", "", "show output written at or after `TIME`")
 	f.StringVar(&o.until, "until", "", "show output written before `TIME`; with -f, end at that time")
 	f.StringVarP(&o.tail, "tail", "n", "", "begin with the last `N` lines, or all; with --sandbox, of each command")
@@ -180,10 +183,8 @@ func (o *logsOptions) runSandbox(ctx context.Context, a *app, c *client.Client, 
 }
 
 func (o *logsOptions) runService(ctx context.Context, a *app, c *client.Client, part client.LogOptions) error {
-	switch {
-	case o.sandbox == "":
-		return usagef("--service needs --sandbox, which names the sandbox of the service.")
-	case o.since != "", o.until != "", o.stdout, o.stderr, o.print != (logsStyle{}), o.format != formatText, part.TailLines != nil && *part.TailLines == 0:
+	tailless := part.TailLines != nil && *part.TailLines == 0
+	if o.since != "" || o.until != "" || o.stdout || o.stderr || o.print != (logsStyle{}) || o.format != formatText || tailless {
 		return usagef("With --service, the only other flags allowed are -f and -n with 1 or more.")
 	}
 	in := &agboxv1.ServiceLogsRequest{SandboxId: o.sandbox, Service: o.service, Follow: o.follow}

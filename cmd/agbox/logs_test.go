@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -268,5 +270,22 @@ func TestTimesOfLogsAreDurationsDatesOrRFC3339(t *testing.T) {
 		if _, err := timeFlag("since", bad, now); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
+	}
+}
+
+func (d *scripted) ServiceLogs(in *agboxv1.ServiceLogsRequest, out grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]) error {
+	return out.Send(&agboxv1.ServiceLogsResponse{Data: []byte(in.GetService() + " of " + in.GetSandboxId() + "\n")})
+}
+
+func TestASandboxNeedsNoFlagForTheLogsOfItsService(t *testing.T) {
+	_, socket := serveScripted(t)
+	_, id, _ := agbox(t, socket, "create", "demo", "--image", "good")
+	for _, args := range [][]string{{"logs", "demo", "--service", "db"}, {"logs", "--sandbox", "demo", "--service", "db"}} {
+		if code, out, errs := agbox(t, socket, args...); code != 0 || out != "db of "+id {
+			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out, errs)
+		}
+	}
+	if code, _, errs := agbox(t, socket, "logs", "other", "--service", "db"); code != 3 || !strings.Contains(errs, "no sandbox other") {
+		t.Errorf("no sandbox: code %d, stderr %q", code, errs)
 	}
 }
