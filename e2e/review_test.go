@@ -188,6 +188,9 @@ func TestTheBaseOutlivesTheDaemonAndGoesWithTheSandbox(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(folders[0])); !os.IsNotExist(err) {
 		t.Errorf("the base is left: %v", err)
 	}
+	for _, command := range []string{"diff", "apply"} {
+		in.Agbox(t, command, id).Want(t, 4).WantOutput(t, "", "agbox: Sandbox demo is deleted, and its workspace with it: there is nothing to compare.\n")
+	}
 }
 
 // gitIn runs git in a folder.

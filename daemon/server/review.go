@@ -28,6 +28,10 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	if err != nil {
 		return err
 	}
+	if sb.Over() {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE,
+			"Sandbox %s is deleted, and its workspace with it: there is nothing to compare.", sb.Called())
+	}
 	r := review.New(f.files, f.paths)
 	if req.GetBaseOnly() {
 		base, err := r.Summary(sb.ID, f.copiedFrom(sb))
