@@ -479,7 +479,7 @@ func TestWhatIsExcludedFromTheCopyIsNotTracked(t *testing.T) {
 	}
 	// With --all they do not count, also if they are unusable: the error advises it.
 	c.base.ExcludePatterns = []string{strings.Repeat("x", gitignore.MaxPattern+1)}
-	for all, want := range map[bool]string{false: "compare with --all", true: "<nil>"} {
+	for all, want := range map[bool]string{false: "do without them: `agbox diff --all`", true: "<nil>"} {
 		c.o.All, c.inIndex = all, nil
 		_, err := c.indexed(&tar.Header{Typeflag: tar.TypeReg, Size: int64(len(index))}, bytes.NewReader(index))
 		if said := fmt.Sprint(err); !strings.Contains(said, want) || c.inIndex["copied"] != all {

@@ -228,5 +228,5 @@ func unusable(err error) error {
 		return err
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST,
-		"The workspace cannot be compared, because patterns of ignored files cannot be used (%v): compare with --all.", err)
+		"The workspace cannot be compared, because patterns of ignored files cannot be used (%v): correct them in the sandbox, or do without them: `agbox diff --all`, `agbox apply --all`.", err)
 }

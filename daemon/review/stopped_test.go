@@ -93,7 +93,7 @@ func TestAStoppedSandboxIsComparedByAnArchive(t *testing.T) {
 		t.Errorf("without a workspace: %v, %q", err, got)
 	}
 	all = []entry{{name: "workspace/.gitignore", content: strings.Repeat("#", gitignore.MaxFile+1)}}
-	if _, err := compare(Options{}); err == nil || !strings.Contains(err.Error(), "compare with --all") {
+	if _, err := compare(Options{}); err == nil || !strings.Contains(err.Error(), "do without them: `agbox diff --all`") {
 		t.Errorf("patterns that are too large: %v", err)
 	}
 }
