@@ -248,7 +248,7 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	if history == nil {
 		w.Changes = edits.Renames(w.Changes)
 	}
-	if history == nil && o.Branch != "" && len(w.Changes) == 0 { // only then: it compares once more
+	if history == nil && o.Branch != "" {
 		all, err := c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true, FromStart: true}, false)
 		if err != nil {
 			w.Close()

@@ -291,8 +291,13 @@ func TestWhatTheFolderHasAlreadyAndTheBranchHasNotIsNamed(t *testing.T) {
 	inside(t, in, "demo", "echo 2 > /workspace/b")
 	in.Must(t, "apply", "demo")
 	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0).WantOutput(t, "", line)
+	inside(t, in, "demo", "echo 1 > /workspace/d")
+	r := in.Agbox(t, "apply", "demo", "--branch", "other").Want(t, 0)
+	if !strings.Contains(r.Stderr, line) {
+		t.Errorf("beside other work, it says %q", r.Stderr)
+	}
 	inside(t, in, "demo", "cd /workspace; echo 2 > a; git commit -qm second a; echo 2 > c")
-	r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	r = in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
 	if !strings.Contains(r.Stderr, line) {
 		t.Errorf("it says %q", r.Stderr)
 	}
