@@ -89,12 +89,13 @@ var (
 	markdownLink = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
 	htmlComment  = regexp.MustCompile(`(?s)^<!--.*?-->`)
 	cellBorder   = regexp.MustCompile(`(^|[^\\])\|`)
+	marks        = strings.NewReplacer("**", "", "`", "", "\\|", "|")
 )
 
 // plainText removes the marks of Markdown from a line.
 func plainText(line string) string {
 	line = markdownLink.ReplaceAllString(line, "$1 ($2)")
-	return strings.NewReplacer("**", "", "`", "", "\\|", "|").Replace(line)
+	return marks.Replace(line)
 }
 
 // tableRow writes a row: the first cell, those in the middle in brackets, and the last
