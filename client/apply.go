@@ -223,9 +223,15 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
-	w, err = c.compare(ctx, id, WorkOptions{All: o.All, folder: o.Branch == ""}, o.Branch != "")
-	if err != nil {
+	what := WorkOptions{All: o.All, folder: o.Branch == "", branch: o.Branch != "" && !commits}
+	if w, err = c.compare(ctx, id, what, commits); err != nil {
 		return nil, nil, err
+	}
+	if what.branch && !w.indexed && w.head != "" { // the index cannot be read, or the daemon is an older one
+		w.Close()
+		if w, err = c.compare(ctx, id, what, true); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err = w.folderThere(ctx); err != nil {
 		w.Close()
@@ -247,15 +253,6 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	if history == nil {
 		w.Changes = edits.Renames(w.Changes)
-	}
-	if history == nil && o.Branch != "" {
-		all, err := c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true, FromStart: true}, false)
-		if err != nil {
-			w.Close()
-			return nil, nil, err
-		}
-		w.atHome = w.broughtHome(all)
-		all.Close()
 	}
 	return w, history, nil
 }

@@ -231,6 +231,14 @@ func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[
 	if w.head == "" {
 		return nil, nil
 	}
+	if w.indexed {
+		for _, change := range slices.Concat(w.Changes, w.Large) {
+			if change.After == nil {
+				delete(w.untracked, change.Path)
+			}
+		}
+		return w.untracked, nil
+	}
 	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
 	if isNoFile(err) {
 		return nil, nil

@@ -62,7 +62,9 @@ type Work struct {
 	again   map[string]bool
 	lostTip string
 	// untracked are the files of the base that git does not track in the sandbox, if that was asked for.
+	// indexed is set if the daemon has said which these are.
 	untracked map[string]*edits.File
+	indexed   bool
 	// atHome are changes that came home before, if that was asked for.
 	atHome []WorkChange
 	// lostFiles are the files of the base that a branch has lost, because git did not track them there.
@@ -105,6 +107,9 @@ type WorkOptions struct {
 	Removal bool
 	// folder compares with what was brought to the folder, and not to a branch.
 	folder bool
+	// branch gets what only a branch needs: what came home before, and what the index of git does not
+	// name.
+	branch bool
 }
 
 // Work returns what a sandbox, which may be stopped, has changed in its workspace since it was
@@ -213,7 +218,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
 	var named, lost []string
-	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true}
+	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true, Home: o.branch, Index: o.branch}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -259,6 +264,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		return nil, err
 	}
 	edits.Sort(w.Changes)
+	edits.Sort(w.atHome)
 	w.split()
 	if o.FromStart {
 		return w, nil
@@ -387,6 +393,14 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			if !namesOnly {
 				err = localError(storing, s.begin(change))
 			}
+		case *agboxv1.CompareWorkspaceResponse_Index:
+			for _, f := range item.Index.GetUnnamed() {
+				w.untracked[string(f.GetPath())] = workFile(f.GetFile())
+			}
+			w.indexed = item.Index.GetComplete()
+		case *agboxv1.CompareWorkspaceResponse_Home:
+			d := item.Home
+			w.atHome = append(w.atHome, edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter())))
 		case *agboxv1.CompareWorkspaceResponse_Repository:
 			w.nested = append(w.nested, item.Repository)
 		case *agboxv1.CompareWorkspaceResponse_Unshown:
@@ -406,7 +420,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
 	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
-	w.lostFiles = make(map[string]bool)
+	w.lostFiles, w.untracked = make(map[string]bool), make(map[string]*edits.File)
 	if slices.Contains(w.lost, w.broughtBy) {
 		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
 	}

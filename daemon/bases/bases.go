@@ -58,7 +58,9 @@ type Base struct {
 	folder map[string]*storev1.BaseFile
 	// lost has the files that went to a branch by a commit that is lost.
 	lost map[string]bool
-	pack *os.File
+	// copied has what was copied in of the files that were brought home since; nil is none.
+	copied map[string]*storev1.BaseFile
+	pack   *os.File
 	// starts has the position of each block in the contents.
 	starts []uint64
 	// block is the decompressed block with the number held.
@@ -180,11 +182,27 @@ func (b *Base) Show(against agboxv1.WorkBase, lost ...string) {
 				brought = append(brought, last)
 			}
 		}
-		overlay(b.byPath, brought)
+		b.copied = maps.Clone(b.folder)
+		b.overlay(brought)
 	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
-		overlay(b.byPath, b.GetFirst())
+		b.overlay(b.GetFirst())
+		return
 	}
-	b.Files = sorted(b.byPath)
+	if b.copied == nil {
+		b.copied = make(map[string]*storev1.BaseFile)
+	}
+	for _, f := range b.GetFirst() {
+		if b.copied[string(f.GetPath())] = f; f.GetMode() == 0 {
+			b.copied[string(f.GetPath())] = nil
+		}
+	}
+}
+
+// overlay puts files over those of the base.
+func (b *Base) overlay(over []*storev1.BaseFile) {
+	if overlay(b.byPath, over); len(over) > 0 { // else they are sorted
+		b.Files = sorted(b.byPath)
+	}
 }
 
 // there returns what went to a branch last by commits of which none is lost; nil is nothing.
@@ -239,6 +257,9 @@ func (b *Base) Folder(path string) (f *storev1.BaseFile, ok bool) {
 	f, ok = b.folder[path]
 	return f, ok
 }
+
+// Copied returns what was copied in of the files that were brought home since: nil if there was none.
+func (b *Base) Copied() map[string]*storev1.BaseFile { return b.copied }
 
 // Lost reports whether a file went to a branch by a commit that is lost.
 func (b *Base) Lost(path string) bool { return b.lost[path] }

@@ -138,6 +138,7 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 	f := c.base.File(path)
 	before, retracked := baseFile(f), after != nil && c.retracked(path)
 	if equal(before, after) && !retracked {
+		c.isHome(path, after)
 		return nil
 	}
 	if other, ok := c.base.Folder(path); ok && (!retracked || c.o.Removal) && equal(baseFile(other), after) {
@@ -180,6 +181,29 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 	return c.contents(after, content, func(p []byte) error {
 		return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_After{After: p}})
 	})
+}
+
+// isHome notes a file that came home before, if it did.
+func (c *comparison) isHome(path string, file *agboxv1.WorkspaceFile) {
+	copied, ok := c.base.Copied()[path]
+	if before := baseFile(copied); c.o.Home && ok && !equal(before, file) {
+		c.home = append(c.home, &agboxv1.WorkspaceDifference{Path: []byte(path), Before: before, After: file})
+	}
+}
+
+// sendHome sends what came home before.
+func (c *comparison) sendHome() error {
+	for path := range c.removed {
+		if !c.seen[path] {
+			c.isHome(path, nil)
+		}
+	}
+	for _, d := range c.home {
+		if err := c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Home{Home: d}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bound marks a difference whose contents would be more than one comparison may send.
@@ -252,6 +276,19 @@ func (s pieces) Write(p []byte) (int, error) {
 
 // partSize is how many files of a base are sent at a time.
 const partSize = 500
+
+// Lost sends the files of a base that a branch has lost.
+func Lost(base *bases.Base, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+	for _, f := range base.GetBranched() {
+		if f = base.File(string(f.GetPath())); !f.GetUntracked() {
+			continue
+		}
+		if err := send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: fileOf(f)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Files sends all files of a base, one by one or in parts.
 func Files(base *bases.Base, inParts bool, send func(*agboxv1.CompareWorkspaceResponse) error) error {

@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -72,6 +73,10 @@ type Options struct {
 	Once bool
 	// Removal looks for what a removal would lose and no difference shows.
 	Removal bool
+	// Home sends what came home before.
+	Home bool
+	// Index sends which files of the base the index of the workspace's repository does not name.
+	Index bool
 	// total replaces maxTotal in tests.
 	total uint64
 }
@@ -125,7 +130,7 @@ func noBase(sandboxID string, from *agboxv1.DerivedSpec, err error) error {
 
 // Compare sends each difference between the workspace of a sandbox and its base.
 func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) error {
-	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool)}
+	c := r.comparison(sandboxID, base, o, send)
 	scan := &guestv1.WorkScan{Gitignore: !o.All, ChangedSince: base.GetCopiedAt() - int64(settled), MaxSize: maxFile}
 	if !o.All {
 		scan.ExcludePatterns = base.GetExcludePatterns()
@@ -143,7 +148,10 @@ func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base
 	if err := c.readLater(ctx); err != nil {
 		return err
 	}
-	if err := c.missing(ctx); err != nil || !o.Removal {
+	if err := c.missing(ctx); err != nil {
+		return err
+	}
+	if err := c.sendHome(); err != nil || !o.Removal {
 		return err
 	}
 	if err := c.untold(); err != nil {
@@ -174,6 +182,10 @@ type comparison struct {
 	// later are files whose content must be read apart.
 	later   []string
 	changes int
+	// home is what came home before, and removed are files that were removed at home and that no scan
+	// has shown.
+	home    []*agboxv1.WorkspaceDifference
+	removed map[string]bool
 	// repositories are those that were sent, and copied the folders of the base; nil before it
 	// is asked for.
 	repositories, copied map[string]bool
@@ -186,6 +198,18 @@ type comparison struct {
 	// sent has the digests of the contents that were sent, and total is their size.
 	sent  map[string]bool
 	total uint64
+}
+
+func (r *Review) comparison(sandboxID string, base *bases.Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) *comparison {
+	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool), removed: make(map[string]bool)}
+	if o.Home {
+		for path, copied := range base.Copied() {
+			if copied != nil && base.File(path) == nil && !c.foreign(path) {
+				c.removed[path] = true
+			}
+		}
+	}
+	return c
 }
 
 // stamp is by what a file is recognized that has not changed since it was copied. A folder
@@ -392,12 +416,14 @@ func (c *comparison) missing(ctx context.Context) error {
 			left[path] = f
 		}
 	}
-	if len(left) == 0 {
+	maps.DeleteFunc(c.removed, func(path string, _ bool) bool { return c.seen[path] })
+	if len(left) == 0 && len(c.removed) == 0 {
 		return nil
 	}
 	if !c.o.All {
 		since := c.base.GetCopiedAt() - int64(settled)
 		err := c.scan(ctx, &guestv1.WorkScan{ChangedSince: math.MaxInt64}, func(path string, h *tar.Header, _ io.Reader) error {
+			delete(c.removed, path) // it is there, and ignored
 			if left[path] == nil {
 				return nil
 			}

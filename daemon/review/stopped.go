@@ -28,7 +28,7 @@ type Archive func(ctx context.Context, path string) (io.ReadCloser, error)
 // CompareStopped is Compare for a sandbox that does not run. It reads all files, and starts
 // nothing.
 func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bases.Base, o Options, open Archive, send func(*agboxv1.CompareWorkspaceResponse) error) error {
-	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool)}
+	c := r.comparison(sandboxID, base, o, send)
 	s := &stopped{comparison: c, open: open}
 	if err := s.compare(ctx); err != nil {
 		return err
@@ -44,6 +44,9 @@ func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bas
 				return err
 			}
 		}
+	}
+	if err := c.sendHome(); err != nil {
+		return err
 	}
 	if err := c.untold(); err != nil {
 		return err
@@ -148,6 +151,9 @@ func (s *stopped) entry(path string, h *tar.Header, content io.Reader) error {
 		return unusable(s.tree.EnterText(path, s.ignored[path]))
 	case folder || path == "" || s.seen[path]:
 		return nil
+	}
+	delete(s.removed, path)
+	switch {
 	case skip && s.base.File(path) == nil && !s.tracked[path], s.copiedUnrecorded(path, h):
 		return nil
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink:

@@ -93,6 +93,7 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	if changed {
 		c.partIndex = err
 	}
+	whole := err == nil
 	for _, path := range paths {
 		if c.base.File(path) != nil {
 			c.inIndex[path] = true
@@ -100,7 +101,32 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 			all[path] = true
 		}
 	}
+	if c.o.Index && whole {
+		return all, c.sendIndex()
+	}
 	return all, nil
+}
+
+// sendIndex sends the files of the base that the index does not name.
+func (c *comparison) sendIndex() error {
+	part := new(agboxv1.WorkspaceIndex)
+	flush := func() error {
+		err := c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: part}})
+		part = new(agboxv1.WorkspaceIndex)
+		return err
+	}
+	for _, f := range c.base.GetFiles() {
+		if c.inIndex[string(f.GetPath())] {
+			continue
+		}
+		if part.Unnamed = append(part.Unnamed, fileOf(f)); len(part.GetUnnamed()) == partSize {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	part.Complete = true
+	return flush()
 }
 
 // untold says that there may be work which only an index names that was not read as a whole.

@@ -48,12 +48,16 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	if err := stream.Send(about(base.WorkspaceBase)); err != nil {
 		return err
 	}
-	if req.GetWithBase() {
-		if err := review.Files(base, req.GetBaseInParts(), stream.Send); err != nil {
-			return err
-		}
+	switch {
+	case req.GetWithBase():
+		err = review.Files(base, req.GetBaseInParts(), stream.Send)
+	case req.GetIndex():
+		err = review.Lost(base, stream.Send)
 	}
-	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval()}
+	if err != nil {
+		return err
+	}
+	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval(), Home: req.GetHome(), Index: req.GetIndex()}
 	if !atRest(sb) {
 		return f.orAtRest(ctx, sb.ID, orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send)))
 	}

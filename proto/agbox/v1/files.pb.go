@@ -2000,7 +2000,11 @@ type CompareWorkspaceRequest struct {
 	// ignored folders, and unshown.
 	Removal bool `protobuf:"varint,10,opt,name=removal,proto3" json:"removal,omitempty"`
 	// With with_base, send the files of the base many at a time: base_files instead of base_file.
-	BaseInParts   bool `protobuf:"varint,11,opt,name=base_in_parts,json=baseInParts,proto3" json:"base_in_parts,omitempty"`
+	BaseInParts bool `protobuf:"varint,11,opt,name=base_in_parts,json=baseInParts,proto3" json:"base_in_parts,omitempty"`
+	// Send also what came home before: home.
+	Home bool `protobuf:"varint,12,opt,name=home,proto3" json:"home,omitempty"`
+	// Send index. Without with_base, send the files of the base that a branch has lost, too.
+	Index         bool `protobuf:"varint,13,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2112,6 +2116,20 @@ func (x *CompareWorkspaceRequest) GetBaseInParts() bool {
 	return false
 }
 
+func (x *CompareWorkspaceRequest) GetHome() bool {
+	if x != nil {
+		return x.Home
+	}
+	return false
+}
+
+func (x *CompareWorkspaceRequest) GetIndex() bool {
+	if x != nil {
+		return x.Index
+	}
+	return false
+}
+
 type CompareWorkspaceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Item:
@@ -2124,6 +2142,8 @@ type CompareWorkspaceResponse struct {
 	//	*CompareWorkspaceResponse_Repository
 	//	*CompareWorkspaceResponse_Unshown
 	//	*CompareWorkspaceResponse_BaseFiles
+	//	*CompareWorkspaceResponse_Home
+	//	*CompareWorkspaceResponse_Index
 	Item          isCompareWorkspaceResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2238,6 +2258,24 @@ func (x *CompareWorkspaceResponse) GetBaseFiles() *AdvancedFiles {
 	return nil
 }
 
+func (x *CompareWorkspaceResponse) GetHome() *WorkspaceDifference {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Home); ok {
+			return x.Home
+		}
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceResponse) GetIndex() *WorkspaceIndex {
+	if x != nil {
+		if x, ok := x.Item.(*CompareWorkspaceResponse_Index); ok {
+			return x.Index
+		}
+	}
+	return nil
+}
+
 type isCompareWorkspaceResponse_Item interface {
 	isCompareWorkspaceResponse_Item()
 }
@@ -2283,6 +2321,18 @@ type CompareWorkspaceResponse_BaseFiles struct {
 	BaseFiles *AdvancedFiles `protobuf:"bytes,8,opt,name=base_files,json=baseFiles,proto3,oneof"`
 }
 
+type CompareWorkspaceResponse_Home struct {
+	// Only if the request has home, without contents: a file that the workspace has as it was brought
+	// home, and before as it was copied in.
+	Home *WorkspaceDifference `protobuf:"bytes,9,opt,name=home,proto3,oneof"`
+}
+
+type CompareWorkspaceResponse_Index struct {
+	// Only if the request has index, and the index of the repository in the workspace was read as a
+	// whole. It comes before the differences.
+	Index *WorkspaceIndex `protobuf:"bytes,10,opt,name=index,proto3,oneof"`
+}
+
 func (*CompareWorkspaceResponse_Base) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_Difference) isCompareWorkspaceResponse_Item() {}
@@ -2299,6 +2349,65 @@ func (*CompareWorkspaceResponse_Unshown) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_BaseFiles) isCompareWorkspaceResponse_Item() {}
 
+func (*CompareWorkspaceResponse_Home) isCompareWorkspaceResponse_Item() {}
+
+func (*CompareWorkspaceResponse_Index) isCompareWorkspaceResponse_Item() {}
+
+// WorkspaceIndex is a part of what the index of the repository in a workspace says of the base.
+type WorkspaceIndex struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Files of the base that it does not name, at most 500.
+	Unnamed []*AdvancedFile `protobuf:"bytes,1,rep,name=unnamed,proto3" json:"unnamed,omitempty"`
+	// These were all.
+	Complete      bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceIndex) Reset() {
+	*x = WorkspaceIndex{}
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceIndex) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceIndex) ProtoMessage() {}
+
+func (x *WorkspaceIndex) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceIndex.ProtoReflect.Descriptor instead.
+func (*WorkspaceIndex) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WorkspaceIndex) GetUnnamed() []*AdvancedFile {
+	if x != nil {
+		return x.Unnamed
+	}
+	return nil
+}
+
+func (x *WorkspaceIndex) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 // UnshownWork is work that a workspace has or may have, and that no difference shows.
 type UnshownWork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2312,7 +2421,7 @@ type UnshownWork struct {
 
 func (x *UnshownWork) Reset() {
 	*x = UnshownWork{}
-	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2433,7 @@ func (x *UnshownWork) String() string {
 func (*UnshownWork) ProtoMessage() {}
 
 func (x *UnshownWork) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[26]
+	mi := &file_agbox_v1_files_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2446,7 @@ func (x *UnshownWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnshownWork.ProtoReflect.Descriptor instead.
 func (*UnshownWork) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UnshownWork) GetWhat() string {
@@ -2367,7 +2476,7 @@ type WorkspaceRepository struct {
 
 func (x *WorkspaceRepository) Reset() {
 	*x = WorkspaceRepository{}
-	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2488,7 @@ func (x *WorkspaceRepository) String() string {
 func (*WorkspaceRepository) ProtoMessage() {}
 
 func (x *WorkspaceRepository) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[27]
+	mi := &file_agbox_v1_files_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2501,7 @@ func (x *WorkspaceRepository) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRepository.ProtoReflect.Descriptor instead.
 func (*WorkspaceRepository) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WorkspaceRepository) GetPath() []byte {
@@ -2435,7 +2544,7 @@ type WorkspaceBase struct {
 
 func (x *WorkspaceBase) Reset() {
 	*x = WorkspaceBase{}
-	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2556,7 @@ func (x *WorkspaceBase) String() string {
 func (*WorkspaceBase) ProtoMessage() {}
 
 func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[28]
+	mi := &file_agbox_v1_files_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2569,7 @@ func (x *WorkspaceBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceBase.ProtoReflect.Descriptor instead.
 func (*WorkspaceBase) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WorkspaceBase) GetSource() string {
@@ -2545,7 +2654,7 @@ type WorkspaceDifference struct {
 
 func (x *WorkspaceDifference) Reset() {
 	*x = WorkspaceDifference{}
-	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2666,7 @@ func (x *WorkspaceDifference) String() string {
 func (*WorkspaceDifference) ProtoMessage() {}
 
 func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[29]
+	mi := &file_agbox_v1_files_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2679,7 @@ func (x *WorkspaceDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceDifference.ProtoReflect.Descriptor instead.
 func (*WorkspaceDifference) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WorkspaceDifference) GetPath() []byte {
@@ -2657,7 +2766,7 @@ type WorkspaceFile struct {
 
 func (x *WorkspaceFile) Reset() {
 	*x = WorkspaceFile{}
-	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2778,7 @@ func (x *WorkspaceFile) String() string {
 func (*WorkspaceFile) ProtoMessage() {}
 
 func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[30]
+	mi := &file_agbox_v1_files_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2791,7 @@ func (x *WorkspaceFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceFile.ProtoReflect.Descriptor instead.
 func (*WorkspaceFile) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WorkspaceFile) GetLink() bool {
@@ -2741,7 +2850,7 @@ type AdvanceBaseRequest struct {
 
 func (x *AdvanceBaseRequest) Reset() {
 	*x = AdvanceBaseRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2862,7 @@ func (x *AdvanceBaseRequest) String() string {
 func (*AdvanceBaseRequest) ProtoMessage() {}
 
 func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[31]
+	mi := &file_agbox_v1_files_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2875,7 @@ func (x *AdvanceBaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseRequest.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AdvanceBaseRequest) GetItem() isAdvanceBaseRequest_Item {
@@ -2857,7 +2966,7 @@ type AdvanceBaseOpen struct {
 
 func (x *AdvanceBaseOpen) Reset() {
 	*x = AdvanceBaseOpen{}
-	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +2978,7 @@ func (x *AdvanceBaseOpen) String() string {
 func (*AdvanceBaseOpen) ProtoMessage() {}
 
 func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[32]
+	mi := &file_agbox_v1_files_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +2991,7 @@ func (x *AdvanceBaseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseOpen.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseOpen) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AdvanceBaseOpen) GetSandboxId() string {
@@ -2957,7 +3066,7 @@ type AdvancedFile struct {
 
 func (x *AdvancedFile) Reset() {
 	*x = AdvancedFile{}
-	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3078,7 @@ func (x *AdvancedFile) String() string {
 func (*AdvancedFile) ProtoMessage() {}
 
 func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[33]
+	mi := &file_agbox_v1_files_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3091,7 @@ func (x *AdvancedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancedFile.ProtoReflect.Descriptor instead.
 func (*AdvancedFile) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AdvancedFile) GetPath() []byte {
@@ -3016,7 +3125,7 @@ type AdvancedFiles struct {
 
 func (x *AdvancedFiles) Reset() {
 	*x = AdvancedFiles{}
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3137,7 @@ func (x *AdvancedFiles) String() string {
 func (*AdvancedFiles) ProtoMessage() {}
 
 func (x *AdvancedFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[34]
+	mi := &file_agbox_v1_files_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3150,7 @@ func (x *AdvancedFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancedFiles.ProtoReflect.Descriptor instead.
 func (*AdvancedFiles) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AdvancedFiles) GetFiles() []*AdvancedFile {
@@ -3059,7 +3168,7 @@ type AdvanceBaseResponse struct {
 
 func (x *AdvanceBaseResponse) Reset() {
 	*x = AdvanceBaseResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[35]
+	mi := &file_agbox_v1_files_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3180,7 @@ func (x *AdvanceBaseResponse) String() string {
 func (*AdvanceBaseResponse) ProtoMessage() {}
 
 func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[35]
+	mi := &file_agbox_v1_files_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3193,7 @@ func (x *AdvanceBaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceBaseResponse.ProtoReflect.Descriptor instead.
 func (*AdvanceBaseResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{36}
 }
 
 type ListUncoveredRequest struct {
@@ -3096,7 +3205,7 @@ type ListUncoveredRequest struct {
 
 func (x *ListUncoveredRequest) Reset() {
 	*x = ListUncoveredRequest{}
-	mi := &file_agbox_v1_files_proto_msgTypes[36]
+	mi := &file_agbox_v1_files_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3217,7 @@ func (x *ListUncoveredRequest) String() string {
 func (*ListUncoveredRequest) ProtoMessage() {}
 
 func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[36]
+	mi := &file_agbox_v1_files_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3230,7 @@ func (x *ListUncoveredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredRequest.ProtoReflect.Descriptor instead.
 func (*ListUncoveredRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListUncoveredRequest) GetSandboxId() string {
@@ -3143,7 +3252,7 @@ type ListUncoveredResponse struct {
 
 func (x *ListUncoveredResponse) Reset() {
 	*x = ListUncoveredResponse{}
-	mi := &file_agbox_v1_files_proto_msgTypes[37]
+	mi := &file_agbox_v1_files_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3264,7 @@ func (x *ListUncoveredResponse) String() string {
 func (*ListUncoveredResponse) ProtoMessage() {}
 
 func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_files_proto_msgTypes[37]
+	mi := &file_agbox_v1_files_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3277,7 @@ func (x *ListUncoveredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUncoveredResponse.ProtoReflect.Descriptor instead.
 func (*ListUncoveredResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_files_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_files_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListUncoveredResponse) GetPaths() [][]byte {
@@ -3326,7 +3435,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xb1\x03\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xdb\x03\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3341,7 +3450,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\tbase_only\x18\t \x01(\bR\bbaseOnly\x12\x18\n" +
 	"\aremoval\x18\n" +
 	" \x01(\bR\aremoval\x12\"\n" +
-	"\rbase_in_parts\x18\v \x01(\bR\vbaseInParts\"\xa9\x03\n" +
+	"\rbase_in_parts\x18\v \x01(\bR\vbaseInParts\x12\x12\n" +
+	"\x04home\x18\f \x01(\bR\x04home\x12\x14\n" +
+	"\x05index\x18\r \x01(\bR\x05index\"\x90\x04\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3355,8 +3466,14 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"repository\x121\n" +
 	"\aunshown\x18\a \x01(\v2\x15.agbox.v1.UnshownWorkH\x00R\aunshown\x128\n" +
 	"\n" +
-	"base_files\x18\b \x01(\v2\x17.agbox.v1.AdvancedFilesH\x00R\tbaseFilesB\x06\n" +
-	"\x04item\"9\n" +
+	"base_files\x18\b \x01(\v2\x17.agbox.v1.AdvancedFilesH\x00R\tbaseFiles\x123\n" +
+	"\x04home\x18\t \x01(\v2\x1d.agbox.v1.WorkspaceDifferenceH\x00R\x04home\x120\n" +
+	"\x05index\x18\n" +
+	" \x01(\v2\x18.agbox.v1.WorkspaceIndexH\x00R\x05indexB\x06\n" +
+	"\x04item\"^\n" +
+	"\x0eWorkspaceIndex\x120\n" +
+	"\aunnamed\x18\x01 \x03(\v2\x16.agbox.v1.AdvancedFileR\aunnamed\x12\x1a\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"9\n" +
 	"\vUnshownWork\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x16\n" +
 	"\x06advice\x18\x02 \x01(\tR\x06advice\"=\n" +
@@ -3474,7 +3591,7 @@ func file_agbox_v1_files_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_files_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agbox_v1_files_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_agbox_v1_files_proto_goTypes = []any{
 	(FileType)(0),                    // 0: agbox.v1.FileType
 	(FileChangeKind)(0),              // 1: agbox.v1.FileChangeKind
@@ -3506,23 +3623,24 @@ var file_agbox_v1_files_proto_goTypes = []any{
 	(*CopyInResponse)(nil),           // 27: agbox.v1.CopyInResponse
 	(*CompareWorkspaceRequest)(nil),  // 28: agbox.v1.CompareWorkspaceRequest
 	(*CompareWorkspaceResponse)(nil), // 29: agbox.v1.CompareWorkspaceResponse
-	(*UnshownWork)(nil),              // 30: agbox.v1.UnshownWork
-	(*WorkspaceRepository)(nil),      // 31: agbox.v1.WorkspaceRepository
-	(*WorkspaceBase)(nil),            // 32: agbox.v1.WorkspaceBase
-	(*WorkspaceDifference)(nil),      // 33: agbox.v1.WorkspaceDifference
-	(*WorkspaceFile)(nil),            // 34: agbox.v1.WorkspaceFile
-	(*AdvanceBaseRequest)(nil),       // 35: agbox.v1.AdvanceBaseRequest
-	(*AdvanceBaseOpen)(nil),          // 36: agbox.v1.AdvanceBaseOpen
-	(*AdvancedFile)(nil),             // 37: agbox.v1.AdvancedFile
-	(*AdvancedFiles)(nil),            // 38: agbox.v1.AdvancedFiles
-	(*AdvanceBaseResponse)(nil),      // 39: agbox.v1.AdvanceBaseResponse
-	(*ListUncoveredRequest)(nil),     // 40: agbox.v1.ListUncoveredRequest
-	(*ListUncoveredResponse)(nil),    // 41: agbox.v1.ListUncoveredResponse
-	(*timestamppb.Timestamp)(nil),    // 42: google.protobuf.Timestamp
+	(*WorkspaceIndex)(nil),           // 30: agbox.v1.WorkspaceIndex
+	(*UnshownWork)(nil),              // 31: agbox.v1.UnshownWork
+	(*WorkspaceRepository)(nil),      // 32: agbox.v1.WorkspaceRepository
+	(*WorkspaceBase)(nil),            // 33: agbox.v1.WorkspaceBase
+	(*WorkspaceDifference)(nil),      // 34: agbox.v1.WorkspaceDifference
+	(*WorkspaceFile)(nil),            // 35: agbox.v1.WorkspaceFile
+	(*AdvanceBaseRequest)(nil),       // 36: agbox.v1.AdvanceBaseRequest
+	(*AdvanceBaseOpen)(nil),          // 37: agbox.v1.AdvanceBaseOpen
+	(*AdvancedFile)(nil),             // 38: agbox.v1.AdvancedFile
+	(*AdvancedFiles)(nil),            // 39: agbox.v1.AdvancedFiles
+	(*AdvanceBaseResponse)(nil),      // 40: agbox.v1.AdvanceBaseResponse
+	(*ListUncoveredRequest)(nil),     // 41: agbox.v1.ListUncoveredRequest
+	(*ListUncoveredResponse)(nil),    // 42: agbox.v1.ListUncoveredResponse
+	(*timestamppb.Timestamp)(nil),    // 43: google.protobuf.Timestamp
 }
 var file_agbox_v1_files_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.FileInfo.type:type_name -> agbox.v1.FileType
-	42, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	43, // 1: agbox.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	4,  // 2: agbox.v1.StatFileResponse.file:type_name -> agbox.v1.FileInfo
 	4,  // 3: agbox.v1.ListFilesResponse.files:type_name -> agbox.v1.FileInfo
 	4,  // 4: agbox.v1.ReadFileResponse.file:type_name -> agbox.v1.FileInfo
@@ -3533,49 +3651,52 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	26, // 9: agbox.v1.CopyInRequest.open:type_name -> agbox.v1.CopyInOpen
 	2,  // 10: agbox.v1.CopyInOpen.special:type_name -> agbox.v1.SpecialFiles
 	3,  // 11: agbox.v1.CompareWorkspaceRequest.against:type_name -> agbox.v1.WorkBase
-	32, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
-	33, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
-	37, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
-	31, // 15: agbox.v1.CompareWorkspaceResponse.repository:type_name -> agbox.v1.WorkspaceRepository
-	30, // 16: agbox.v1.CompareWorkspaceResponse.unshown:type_name -> agbox.v1.UnshownWork
-	38, // 17: agbox.v1.CompareWorkspaceResponse.base_files:type_name -> agbox.v1.AdvancedFiles
-	34, // 18: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
-	34, // 19: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
-	36, // 20: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
-	37, // 21: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
-	34, // 22: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
-	37, // 23: agbox.v1.AdvancedFiles.files:type_name -> agbox.v1.AdvancedFile
-	5,  // 24: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	7,  // 25: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	9,  // 26: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	11, // 27: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	14, // 28: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	16, // 29: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	18, // 30: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	20, // 31: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	23, // 32: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	25, // 33: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	28, // 34: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
-	35, // 35: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
-	40, // 36: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
-	6,  // 37: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	8,  // 38: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	10, // 39: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	13, // 40: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	15, // 41: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	17, // 42: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	19, // 43: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	21, // 44: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	24, // 45: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	27, // 46: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	29, // 47: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
-	39, // 48: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
-	41, // 49: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
-	37, // [37:50] is the sub-list for method output_type
-	24, // [24:37] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	33, // 12: agbox.v1.CompareWorkspaceResponse.base:type_name -> agbox.v1.WorkspaceBase
+	34, // 13: agbox.v1.CompareWorkspaceResponse.difference:type_name -> agbox.v1.WorkspaceDifference
+	38, // 14: agbox.v1.CompareWorkspaceResponse.base_file:type_name -> agbox.v1.AdvancedFile
+	32, // 15: agbox.v1.CompareWorkspaceResponse.repository:type_name -> agbox.v1.WorkspaceRepository
+	31, // 16: agbox.v1.CompareWorkspaceResponse.unshown:type_name -> agbox.v1.UnshownWork
+	39, // 17: agbox.v1.CompareWorkspaceResponse.base_files:type_name -> agbox.v1.AdvancedFiles
+	34, // 18: agbox.v1.CompareWorkspaceResponse.home:type_name -> agbox.v1.WorkspaceDifference
+	30, // 19: agbox.v1.CompareWorkspaceResponse.index:type_name -> agbox.v1.WorkspaceIndex
+	38, // 20: agbox.v1.WorkspaceIndex.unnamed:type_name -> agbox.v1.AdvancedFile
+	35, // 21: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	35, // 22: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	37, // 23: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	38, // 24: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	35, // 25: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	38, // 26: agbox.v1.AdvancedFiles.files:type_name -> agbox.v1.AdvancedFile
+	5,  // 27: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	7,  // 28: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	9,  // 29: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	11, // 30: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	14, // 31: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	16, // 32: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	18, // 33: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	20, // 34: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	23, // 35: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	25, // 36: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	28, // 37: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	36, // 38: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	41, // 39: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	6,  // 40: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	8,  // 41: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	10, // 42: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	13, // 43: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	15, // 44: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	17, // 45: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	19, // 46: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	21, // 47: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	24, // 48: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	27, // 49: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	29, // 50: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	40, // 51: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	42, // 52: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	40, // [40:53] is the sub-list for method output_type
+	27, // [27:40] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
@@ -3611,8 +3732,10 @@ func file_agbox_v1_files_proto_init() {
 		(*CompareWorkspaceResponse_Repository)(nil),
 		(*CompareWorkspaceResponse_Unshown)(nil),
 		(*CompareWorkspaceResponse_BaseFiles)(nil),
+		(*CompareWorkspaceResponse_Home)(nil),
+		(*CompareWorkspaceResponse_Index)(nil),
 	}
-	file_agbox_v1_files_proto_msgTypes[31].OneofWrappers = []any{
+	file_agbox_v1_files_proto_msgTypes[32].OneofWrappers = []any{
 		(*AdvanceBaseRequest_Open)(nil),
 		(*AdvanceBaseRequest_File)(nil),
 		(*AdvanceBaseRequest_Data)(nil),
@@ -3624,7 +3747,7 @@ func file_agbox_v1_files_proto_init() {
 			FileRegistry:  Files,
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_files_proto_rawDesc), len(file_agbox_v1_files_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
