@@ -18,8 +18,12 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 			b.stopped[name] = true
 		}
 	}
+	ever, err := b.everCommitted(o.History)
+	if err != nil {
+		return nil, err
+	}
 	for name := range o.Untracked { // what it has committed since, and what a branch has lost by that before
-		if b.made[name] != nil || o.Lost[name] {
+		if ever[name] || o.Lost[name] {
 			b.stopped[name] = true
 		}
 	}
@@ -44,6 +48,18 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 		b.stopped[name] = true
 	}
 	return had, nil
+}
+
+// everCommitted returns the paths that the commits of the sandbox change, also those that the branch has.
+func (b *branch) everCommitted(h *History) (map[string]bool, error) {
+	if h == nil || h.Tip == h.Copied || b.prefix != "" {
+		return nil, nil
+	}
+	out, err := b.list("log", "-m", "--root", "--format=", "--name-only", "-z", "--no-renames", h.Tip, "^"+h.Copied)
+	if status(err) > 0 {
+		return nil, nil // they are no commits that can be brought
+	}
+	return b.below(out), err
 }
 
 // untrack decides that the branch has no more what git has stopped tracking in the sandbox. What it has

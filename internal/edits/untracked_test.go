@@ -442,3 +442,36 @@ func TestUntrackedFilesChangeNoAttributesOfABranch(t *testing.T) {
 		t.Errorf("the branch has %q", got)
 	}
 }
+
+// What git has stopped tracking comes to a branch with no later call either, also if all commits came
+// before, and if the branch has the file from --squash with a line of the user.
+func TestWhatIsNoLongerTrackedStaysOutsideInEachCall(t *testing.T) {
+	for _, users := range []string{"", "mine\n1\n"} {
+		g := repo(t, tree{"a": "a\n"})
+		copied, in := g.head(), g.inside()
+		base := load(t, in.dir)
+		for i, step := range []string{
+			"echo 1 >n; git add n; git commit -q -m one", "git rm -q --cached n; echo n >.gitignore; git add .gitignore; git commit -q -m two",
+			"echo 2 >>n", "echo 3 >>n", "echo 4 >>n",
+		} {
+			in.shell(step)
+			changes, o := g.fromInside(in, copied, base, "", i == 0)
+			out, err := Commit(t.Context(), changes, o)
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+			}
+			outside := slices.Contains(out.Outside, "n")
+			if base[".gitignore"] = load(t, in.dir)[".gitignore"]; !outside {
+				base["n"] = load(t, in.dir)["n"]
+			}
+			if i == 0 && users != "" {
+				g.must("", "checkout", "-q", "fix")
+				g.commit("mine", tree{"n": users})
+				g.must("", "checkout", "-q", "main")
+			}
+			if got := g.files("fix")["n"]; i > 0 && got != users || outside != (i > 1) {
+				t.Errorf("%s: the branch has %q, and outside are %q", step, got, out.Outside)
+			}
+		}
+	}
+}
