@@ -60,7 +60,7 @@ func (b *branch) takenBack(h *History, below string) error {
 // these commits are the user's, and may be any number. names are sorted.
 func (b *branch) versions(below string, names []string) error {
 	for some := range slices.Chunk(names, 250) {
-		args := []string{"--literal-pathspecs", "log", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
+		args := []string{"--literal-pathspecs", "log", "-m", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
 		out, err := b.list(append(args, some...)...)
 		if err != nil {
 			return err

@@ -475,3 +475,26 @@ func TestWhatIsNoLongerTrackedStaysOutsideInEachCall(t *testing.T) {
 		}
 	}
 }
+
+// A branch loses also what came to it with a merge of the commits of both sides.
+func TestABranchLosesWhatCameWithAMerge(t *testing.T) {
+	g := repo(t, tree{"a": "a\n"})
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	g.onNewBranch("main", "b", "b")
+	for i, step := range []string{
+		"git commit -q --allow-empty -m one; echo 1 >n",
+		"git add n; git commit -q -m two; git rm -q --cached n; git commit -q -m three",
+	} {
+		in.shell(step)
+		changes, o := g.fromInside(in, copied, base, "", false)
+		out, err := Commit(t.Context(), changes, o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+		}
+		base = load(t, in.dir)
+		if got, want := g.files("fix")["n"], []string{"1\n", ""}[i]; got != want {
+			t.Errorf("%s: the branch has %q", step, got)
+		}
+	}
+}
