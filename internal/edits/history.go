@@ -473,6 +473,8 @@ func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) 
 	case err != nil:
 		return nil, nil, err
 	case f.Sum == now.Sum:
+	case copied && tip != nil && tip.Link == now.Link && tip.Sum == now.Sum && Same(now, h.Copy[name]):
+		was = two.tip // only the mode is as it was copied in
 	case copied && Same(now, h.Copy[name]):
 		unless = &checkout{name, two.tip, now}
 		now = f // what the copy had beside that is stored in another way, or not committed at home

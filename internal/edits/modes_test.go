@@ -140,3 +140,27 @@ func TestTheModeOfTheOtherSideIsNoChange(t *testing.T) {
 		}
 	}
 }
+
+// A commit has a line that was not committed when it was copied, and a mode that the sandbox has taken back
+// since: the line comes.
+func TestAModeThatIsTakenBackLeavesTheLinesOfItsCommit(t *testing.T) {
+	for _, users := range []bool{false, true} { // the branch has a commit of the user
+		g := repo(t, tree{"f": "1\n2\n3\n4\n", "a": "a\n"})
+		copied := g.head()
+		tree{"f": "1\nmine\n3\n4\n"}.write(t, g.dir)
+		in := g.inside()
+		base := load(t, in.dir)
+		in.shell("chmod +x f; git commit -q -a -m one; chmod -x f")
+		if users {
+			g.onNewBranch("main", "b", "b")
+		}
+		changes, o := g.fromInside(in, copied, base, "", false)
+		out, err := Commit(t.Context(), changes, o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out.Outcomes)
+		}
+		if got := g.files("fix")["f"]; got != "1\nmine\n3\n4\n" || strings.Contains(g.executables("fix"), "f") {
+			t.Errorf("the branch has %q, and the executables are %q", got, g.executables("fix"))
+		}
+	}
+}
