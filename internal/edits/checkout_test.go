@@ -21,6 +21,7 @@ func TestWhatWentToBranchesOnlyStaysBehindANewFilter(t *testing.T) {
 		t.Fatalf("the branch has %q", got)
 	}
 	in.commit("one", tree{".gitattributes": work[".gitattributes"], "d.txt": "three\n"})
+	work.write(t, in.dir)
 	h := in.history(copied, work)
 	h.Copy = in.history(copied, first).Base
 	h.Home = func() (map[string]*File, error) { return h.Copy, nil }

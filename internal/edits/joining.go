@@ -228,17 +228,7 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 			said[name] = twoEntries{own.was, two.tip}
 		}
 	}
-	same, untried, err := b.checksOut(asked)
-	if err == nil {
-		err = b.stoppedAs(h, asked, same, untried)
-	}
-	for _, c := range asked {
-		if err == nil && untried[c.name] { // what went to branches only may be on this one
-			var home *File
-			home, err = b.atHome(h, c.name)
-			same[c.name] = !Same(c.file, home)
-		}
-	}
+	same, err := b.holds(h, asked)
 	b.came = make(map[string]bool)
 	maps.DeleteFunc(same, func(name string, is bool) bool {
 		b.came[name] = is && b.stopped[name]
@@ -249,17 +239,21 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 	return ours, said, err
 }
 
-// stoppedAs adds to same the files that git has stopped tracking and stores as the entries, though it
-// does not write them as the workspace has them, such as one with ends of lines of both kinds.
-func (b *branch) stoppedAs(h *History, asked []checkout, same, untried map[string]bool) error {
-	dir, objects := filepath.Join(b.own.dir, "stopped"), make(map[string]string)
+// holds returns the names of the files that are what git writes of their entries, or that it stores as
+// these, such as one with ends of lines of both kinds.
+func (b *branch) holds(h *History, asked []checkout) (map[string]bool, error) {
+	same, _, err := b.checksOut(asked)
+	if err != nil {
+		return nil, err
+	}
+	dir, objects := filepath.Join(b.own.dir, "held"), make(map[string]string)
 	for _, c := range asked {
-		if !b.stopped[c.name] || same[c.name] || untried[c.name] || c.file.Link || c.entry.mode != c.file.Mode() {
+		if same[c.name] || c.file.Link || c.entry.mode != c.file.Mode() {
 			continue
 		}
 		placed, err := b.place(h, filepath.Join(dir, b.prefix), c.name, c.file)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if placed {
 			objects[b.prefix+c.name] = c.entry.object
@@ -272,7 +266,7 @@ func (b *branch) stoppedAs(h *History, asked []checkout, same, untried map[strin
 	for name, is := range stored {
 		same[strings.TrimPrefix(name, b.prefix)] = is
 	}
-	return err
+	return same, err
 }
 
 // brings returns the change of a file to what commits have; nil if the branch has it, or had it
@@ -329,7 +323,7 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 			asked = append(asked, checkout{name, b.entries[name], last})
 		}
 	}
-	same, _, err := b.checksOut(asked)
+	same, err := b.holds(h, asked)
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
 		if err == nil && !same[name] {
 			err = b.keepsOther(h, name, ours[name], "the branch has an older version of the sandbox, which has taken it back")

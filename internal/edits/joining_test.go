@@ -1,6 +1,8 @@
 package edits
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -205,4 +207,68 @@ func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {
 		t.Fatalf("%v: %+v", err, out)
 	}
 	wantTree(t, "the branch", g.files("fix"), tree{"a": "2\n", "dirty": "3\n", "both": "one\n2\n3\n4\nfive\n", ".gitignore": "dist/\n", "own": "o\n", "later": "l\n", "notes": "n\n", "left": "x\n", "dist/x.js": "2\n"})
+}
+
+// A line that was not committed when it was copied is on the branch, or named, once the sandbox commits it,
+// also in a file that --squash has renamed, and that a filter of the sandbox's attributes stores.
+func TestALineOfACommitIsNotLostBehindANewFilter(t *testing.T) {
+	for _, commits := range []bool{false, true} { // the rename is brought as it is committed
+		g := repo(t, tree{"f": "1\n2\n3\n"})
+		settingsOfUser(t, upperCase)
+		copied := g.head()
+		first := tree{"f": "1\nmine\n3\n"}
+		first.write(t, g.dir)
+		in := g.inside()
+		in.config = filepath.Join(os.Getenv("HOME"), ".gitconfig")
+		bring := func(base tree, squash bool) []Outcome {
+			t.Helper()
+			changes, o := g.fromInside(in, copied, base, "", squash)
+			if o.History != nil {
+				o.History.Copy = in.history(copied, first).Base
+			}
+			out, err := Commit(t.Context(), changes, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.Outcomes
+		}
+		g.onNewBranch("main", "f", "'0\n1\n2\n3'")
+		in.shell("echo '* filter=case' >.gitattributes; mv f n")
+		if commits {
+			in.shell("git add -A; git commit -q -m one")
+		}
+		bring(first, true)
+		if got := strings.ToLower(g.files("fix")["n"]); got != "0\n1\n2\n3\n" {
+			t.Fatalf("the branch has %q", got)
+		}
+		in.shell("git add -A; git commit -q --allow-empty -m two")
+		out := bring(load(t, in.dir), false)
+		if got := g.files("fix")["n"]; !strings.Contains(strings.ToLower(got), "mine") && (Applied{Outcomes: out}).Conflicts() == 0 {
+			t.Errorf("committed before %v: the branch has %q, and the outcomes are %+v", commits, got, out)
+		}
+	}
+}
+
+// A file that came with --squash is no conflict with the commit that has it with another mode, if git stores
+// it here with other ends of lines than the sandbox.
+func TestAFileOfBothWaysIsNoConflictIfGitStoresItAsTheBranchHasIt(t *testing.T) {
+	g := repo(t, tree{"a": "a\n"}, "core.autocrlf=input")
+	copied, in := g.head(), g.inside()
+	in.config = "" // it stores the file as it is
+	base := load(t, in.dir)
+	in.commit("one", tree{"n": "1\r\n"})
+	if err := os.Chmod(filepath.Join(in.dir, "n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, squash := range []bool{true, false} {
+		changes, o := g.fromInside(in, copied, base, "", squash)
+		out, err := Commit(t.Context(), changes, o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%v: %+v", err, out.Outcomes)
+		}
+		base = load(t, in.dir)
+		if got := g.files("fix")["n"]; got != "1\n" || g.executables("fix") != "n" {
+			t.Errorf("the branch has %q, and the executables are %q", got, g.executables("fix"))
+		}
+	}
 }

@@ -85,14 +85,11 @@ func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 	if err != nil {
 		return err
 	}
-	same, untried, err := b.checksOut(changed)
-	if err == nil {
-		h := o.History
-		if h == nil {
-			h = &History{Read: o.Read}
-		}
-		err = b.stoppedAs(h, changed, same, untried)
+	h := o.History
+	if h == nil {
+		h = &History{Read: o.Read}
 	}
+	same, err := b.holds(h, changed)
 	for _, c := range there {
 		d := decision{Outcome: Outcome{Change: c, Kind: Removed}, old: c.Before}
 		if !same[c.Path] && slices.ContainsFunc(changed, func(one checkout) bool { return one.name == c.Path }) {
