@@ -259,7 +259,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 		err = b.untrack(o, had)
 	}
 	decisions = append(decisions, b.unsure...)
-	out.Untracked = b.loses(had, decisions)
+	out.Untracked = b.loses(decisions)
 	return decisions, err
 }
 

@@ -102,19 +102,15 @@ func (b *branch) untrack(o BranchOptions, had map[string]treeEntry) error {
 	return err
 }
 
-// loses returns the files that the branch has, or the copied commit if there is none yet, and loses
-// because git has stopped tracking them in the sandbox.
-func (b *branch) loses(had map[string]treeEntry, decisions []decision) (names []string) {
+// loses returns the files that the branch loses because git has stopped tracking them in the sandbox, also
+// if only commits that it gets have had them.
+func (b *branch) loses(decisions []decision) (names []string) {
 	removed := make(map[string]bool)
 	for _, d := range decisions {
 		removed[d.Path] = d.Kind == Removed
 	}
 	for name := range b.stopped {
-		was := had[name]
-		if b.exact && b.tip != "" {
-			was = b.joins[name].was
-		}
-		if removed[name] || b.exact && was.object != "" && b.entries[name].object == "" {
+		if removed[name] || b.exact && b.made[name] != nil && b.entries[name].object == "" {
 			names = append(names, name)
 		}
 	}

@@ -498,3 +498,29 @@ func TestABranchLosesWhatCameWithAMerge(t *testing.T) {
 		}
 	}
 }
+
+// A branch has a file that git tracks again in the sandbox also if only commits between had it before.
+func TestWhatOnlyEarlierCommitsHadComesOnceItIsTrackedAgain(t *testing.T) {
+	g := repo(t, tree{".gitignore": "*.o\n"})
+	tree{"kept.o": "1\n"}.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	base, lost := load(t, in.dir), make(map[string]bool)
+	for i, step := range []string{
+		"git add -f kept.o; git commit -q -m one; git rm -q --cached kept.o; git commit -q --allow-empty -m two",
+		"git add -f kept.o; git commit -q --amend --allow-empty -m two",
+	} {
+		in.shell(step)
+		changes, o := g.fromInside(in, copied, base, "", false)
+		o.Lost = lost
+		out, err := Commit(t.Context(), in.retracked(changes, base, lost), o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+		}
+		for _, name := range out.Untracked {
+			lost[name] = true
+		}
+		if got, want := g.files("fix")["kept.o"], []string{"", "1\n"}[i]; got != want {
+			t.Errorf("%s: the branch has %q", step, got)
+		}
+	}
+}
