@@ -1,7 +1,11 @@
 package edits
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -105,7 +109,7 @@ func (w *twigs) apart() {
 	w.bring(false)
 }
 
-// land brings the work to the folder. What the folder has is not played: the base knows that it is there.
+// land brings the work to the folder.
 func (w *twigs) land() {
 	w.t.Helper()
 	now := w.load(w.in)
@@ -115,6 +119,12 @@ func (w *twigs) land() {
 		}
 		w.landed[c.Path] = true
 		delete(w.lost, c.Path)
+		if err := os.Remove(filepath.Join(w.home.dir, c.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.t.Fatal(err)
+		}
+		if now[c.Path] != "" {
+			tree{c.Path: now[c.Path]}.write(w.t, w.home.dir)
+		}
 		for _, base := range []tree{w.folder, w.base} {
 			if delete(base, c.Path); now[c.Path] != "" {
 				base[c.Path] = now[c.Path]

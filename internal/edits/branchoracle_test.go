@@ -115,7 +115,7 @@ func (w *twigs) wanted(l look, name string) (text string, known bool) {
 		// A commit has removed it; a second time, it may be the user who has it again. Without the commits,
 		// nothing says that git had tracked it.
 		return "", !w.again[name] && (l.commits || l.first[name] != "")
-	case slices.Contains(l.out.Outside, name), w.landed[name] && !l.committed(name):
+	case slices.Contains(l.out.Outside, name), slices.Contains(l.out.AtHome, name), w.landed[name] && !l.committed(name):
 		return "", false
 	case l.ignored[name]:
 		return "", l.before[name] == ""

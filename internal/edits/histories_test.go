@@ -618,6 +618,11 @@ func (w *twigs) bring(squash bool) {
 	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox", Filters: w.form.repository != nil && w.r.IntN(2) > 0}
 	o.Untracked, o.Copied, o.Untrack = w.in.untracked(w.base), w.copied, w.in.tipOf("main") != w.copied
 	o.Lost = w.lost
+	for _, c := range differences(w.t, w.start, now) {
+		if w.base[c.Path] == now[c.Path] {
+			o.AtHome = append(o.AtHome, c)
+		}
+	}
 	if squash || w.in.tipOf("main") == w.copied {
 		all = Renames(all)
 	} else {
@@ -658,7 +663,7 @@ func (w *twigs) bring(squash bool) {
 	if len(out.Commits) > 0 && !existed { // a new branch begins with the commits of the sandbox
 		before, began = w.files(w.home, w.copied), w.copied
 	}
-	w.say(what, "%d commits: %s; conflicts %d, outside %v", len(out.Commits), changed(before, after), (Applied{Outcomes: out.Outcomes}).Conflicts(), out.Outside)
+	w.say(what, "%d commits: %s; conflicts %d, outside %v, at home %v", len(out.Commits), changed(before, after), (Applied{Outcomes: out.Outcomes}).Conflicts(), out.Outside, out.AtHome)
 	if now := w.status(); now != status {
 		w.t.Errorf("the status of the folder was %q and is %q", status, now)
 	}
@@ -713,7 +718,7 @@ func (w *twigs) bring(squash bool) {
 		w.lost[name] = true
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return l.stopped[name] || slices.Contains(out.Outside, name) || w.landed[name] && !l.committed(name)
+		return l.stopped[name] || slices.Contains(out.Outside, name) || w.landed[name] && !l.committed(name) || slices.Contains(out.AtHome, name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
@@ -743,7 +748,7 @@ func (w *twigs) bring(squash bool) {
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.tipOf("main") != w.copied {
 		here := maps.Clone(inside)
-		maps.DeleteFunc(here, func(name, _ string) bool { return work[name] == "" })
+		maps.DeleteFunc(here, func(name, _ string) bool { return work[name] == "" || slices.Contains(out.AtHome, name) })
 		committed = linesOf(here) // also what was not committed when it was copied, but for what was taken back to that
 		for name, text := range work {
 			if w.start[name] == text && plain(inside[name]) != plain(text) {
