@@ -276,7 +276,7 @@ type branch struct {
 	// had are the versions that these files had on the branch since then.
 	had map[string]map[treeEntry]bool
 	// made are the versions that the sandbox's commits have of the files that they change, and older
-	// the files of which the branch has one of them, and the sandbox's commit what was before.
+	// those of which the sandbox's commit has what was before, and the branch something that came since.
 	made  map[string]map[treeEntry]bool
 	older []string
 	// tips are what the sandbox's commit has of them.

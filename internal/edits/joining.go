@@ -30,11 +30,11 @@ func (b *branch) join(h *History) (err error) {
 }
 
 // takenBack finds the files that the sandbox's commits have changed and taken back, of which the
-// branch has a version from in between, and never had the one before again.
+// branch has got a version since, and never had the one before again.
 func (b *branch) takenBack(h *History, below string) error {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(b.made)) {
-		if _, joins := b.joins[name]; !joins && b.made[name][b.entries[name]] {
+		if _, joins := b.joins[name]; !joins && b.entries[name].object != "" {
 			names = append(names, name)
 		}
 	}
@@ -311,12 +311,12 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 		if err != nil && ignoreBlocked(err) != nil {
 			return err
 		}
-		last := h.Base[name]
-		if err == nil && b.stopped[name] && b.tips[name].object == "" { // one of its versions, which --squash has brought
-			b.unsure = append(b.unsure, decision{Outcome: Outcome{Change: Change{Path: name, Before: file}, Kind: Removed}, old: file})
+		last, gone, committed := h.Base[name], b.gone(name), b.made[name][b.entries[name]]
+		if err == nil && gone && (committed || Same(file, last)) { // one of its versions, which --squash has brought
+			b.lose(name, file)
 			continue
 		}
-		if err != nil || known[name] || h.Apart[name] || Same(file, last) {
+		if err != nil || known[name] || h.Apart[name] || Same(file, last) || !gone && !committed {
 			continue
 		}
 		if ours[name] = file; file != nil && last != nil {
@@ -325,11 +325,23 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 	}
 	same, err := b.holds(h, asked)
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
-		if err == nil && !same[name] {
+		switch {
+		case err != nil:
+		case same[name] && b.gone(name):
+			b.lose(name, ours[name])
+		case !same[name] && b.made[name][b.entries[name]]:
 			err = b.keepsOther(h, name, ours[name], "the branch has an older version of the sandbox, which has taken it back")
 		}
 	}
 	return err
+}
+
+// gone reports whether git has stopped tracking a file in the sandbox, and the last commit has it no more.
+func (b *branch) gone(name string) bool { return b.stopped[name] && b.tips[name].object == "" }
+
+// lose decides that the branch loses a file.
+func (b *branch) lose(name string, file *File) {
+	b.unsure = append(b.unsure, decision{Outcome: Outcome{Change: Change{Path: name, Before: file}, Kind: Removed}, old: file})
 }
 
 // keepsOther leaves a file on the branch as it is there: what the workspace has now was there, and

@@ -524,3 +524,24 @@ func TestWhatOnlyEarlierCommitsHadComesOnceItIsTrackedAgain(t *testing.T) {
 		}
 	}
 }
+
+// What came with --squash is off the branch again also if git stores it here with other ends of lines than
+// the commits of the sandbox that had it.
+func TestWhatGitStoresOtherwiseIsNoLongerOnTheBranchEither(t *testing.T) {
+	g := repo(t, tree{"a": "a\n"}, "core.autocrlf=input")
+	copied, in := g.head(), g.inside()
+	in.config = "" // it stores the file as it is
+	base := load(t, in.dir)
+	for i, step := range []string{"printf '1\\r\\n' >n; git -c core.autocrlf=false add n; git commit -q -m one", "git rm -q --cached n; git commit -q -m two"} {
+		in.shell(step)
+		changes, o := g.fromInside(in, copied, base, "", i == 0)
+		out, err := Commit(t.Context(), changes, o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+		}
+		base = load(t, in.dir)
+		if got, want := g.files("fix")["n"], []string{"1\n", ""}[i]; got != want {
+			t.Errorf("%s: the branch has %q", step, got)
+		}
+	}
+}
