@@ -232,6 +232,13 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 		if w, err = c.compare(ctx, id, what, true); err != nil {
 			return nil, nil, err
 		}
+		all, err := c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true, FromStart: true}, false)
+		if err != nil {
+			w.Close()
+			return nil, nil, err
+		}
+		w.atHome = w.broughtHome(all)
+		all.Close()
 	}
 	if err = w.folderThere(ctx); err != nil {
 		w.Close()

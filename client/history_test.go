@@ -283,6 +283,65 @@ func TestOnlyACallThatBringsCommitsOrAllWorkAsksForThem(t *testing.T) {
 	}
 }
 
+// A daemon says in one comparison what came home before and what git does not track. An older one is
+// asked, and so is one that cannot read the index.
+func TestABranchTakesOneComparisonOrThoseOfAnOlderDaemon(t *testing.T) {
+	one, two := &agboxv1.WorkspaceFile{Size: 1}, &agboxv1.WorkspaceFile{Size: 2}
+	for _, older := range []bool{false, true} {
+		t.Setenv("AGBOX_HOME", t.TempDir())
+		comparisons := 0
+		c, _ := serveFiles(t, &fileScript{
+			compare: func(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
+				all := []*agboxv1.CompareWorkspaceResponse{{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{Source: "/", Target: "/workspace", Head: strings.Repeat("1", 40)}}}}
+				if !in.GetBaseOnly() {
+					comparisons++
+				}
+				switch {
+				case in.GetAgainst() == agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
+					all = append(all, difference("home", one, two))
+				case in.GetWithBase():
+					all = append(all, &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: &agboxv1.AdvancedFile{Path: []byte("home"), File: two}}}, baseFile("env"))
+				}
+				if !older && in.GetHome() {
+					all = append(all, &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Home{Home: difference("home", one, two).GetDifference()}})
+				}
+				if !older && in.GetIndex() {
+					unnamed := []*agboxv1.AdvancedFile{{Path: []byte("env"), File: one}, {Path: []byte("gone"), File: one}}
+					all = append(all, difference("gone", one, nil),
+						&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: &agboxv1.WorkspaceIndex{Unnamed: unnamed[:1]}}},
+						&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: &agboxv1.WorkspaceIndex{Unnamed: unnamed[1:], Complete: true}}})
+				}
+				for _, m := range all {
+					if err := out.Send(m); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+			out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+				if strings.HasSuffix(in.GetPath(), "/.git/index") { // it names home
+					e := strings.Repeat("\x00", 24) + "\x00\x00\x81\xa4" + strings.Repeat("\x00", 32) + "\x00\x04home" + strings.Repeat("\x00", 6)
+					return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, "DIRC\x00\x00\x00\x02\x00\x00\x00\x01"+e+strings.Repeat("\x00", 20))})
+				}
+				return reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "none")
+			},
+			stat: isFile,
+		})
+		w, _, err := c.workFor(t.Context(), "s", ApplyOptions{Branch: "fix", Squash: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		want := 1
+		if older {
+			want = 3
+		}
+		if len(w.atHome) != 1 || w.atHome[0].Path != "home" || w.untracked["env"] == nil || len(w.untracked) != 1 || comparisons != want {
+			t.Errorf("older %v: %d comparisons, at home is %v, and untracked are %v", older, comparisons, w.atHome, w.untracked)
+		}
+	}
+}
+
 // What came to the folder may have left it since: the folder follows HEAD.
 func TestWhatWasBroughtToTheFolderIsNoNewCommitWhileHeadIsThere(t *testing.T) {
 	const head, made = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"

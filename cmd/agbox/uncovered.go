@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -15,14 +16,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// maxUncovered is how many files are named.
-const maxUncovered = 10
+// maxUncovered is how many files are named, and uncoveredWithin bounds the look for them: a mount may
+// not answer.
+const (
+	maxUncovered    = 10
+	uncoveredWithin = 10 * time.Second
+)
 
 // tellUncovered names what came into the mounts of a sandbox and has no cover. A command on
 // the host, such as git status, could execute it. It is a word beside a command, so it says
 // nothing if the daemon cannot tell. It returns those that git takes for repositories.
 func (a *app) tellUncovered(ctx context.Context, c *client.Client, id string) (repositories []string) {
-	ctx, cancel := context.WithTimeout(ctx, guardWithin)
+	ctx, cancel := context.WithTimeout(ctx, uncoveredWithin)
 	defer cancel()
 	u, err := c.Uncovered(ctx, id)
 	if err != nil {

@@ -1,8 +1,9 @@
 package review
 
 import (
-	"archive/tar"
+	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -85,42 +86,87 @@ func TestOneComparisonFindsWhatCameHomeBefore(t *testing.T) {
 
 func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 	dir := t.TempDir()
-	for _, args := range [][]string{{"init", "-q", dir}, {"-C", dir, "add", "a"}} {
-		if err := os.WriteFile(filepath.Join(dir, "a"), []byte("1"), 0o600); err != nil {
+	names := make([]string, 0, partSize+3)
+	for i := range partSize + 1 {
+		names = append(names, fmt.Sprintf("many/%d", i))
+	}
+	index := func(names ...string) string {
+		if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+		for _, args := range [][]string{{"init", "-q"}, append([]string{"add"}, names...)} {
+			cmd := exec.Command("git", args...)
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	files := make(map[string]string)
+	for _, name := range append(names, "a", "b") {
+		files[name] = "1"
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("1"), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-	index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b, both, none := index("a", "many"), index("b", "many"), index("a", "b", "many"), index("a")
 	for name, one := range map[string]struct {
-		index string
-		o     Options
-		want  string
+		before, after string
+		o             Options
+		want          string
 	}{
-		"whole":         {string(index), Options{Index: true}, "b c true"},
-		"damaged":       {string(index[:20]), Options{Index: true}, ""},
-		"not asked for": {string(index), Options{}, ""},
+		"whole":                   {a, a, Options{Index: true}, "b/true"},
+		"two parts":               {none, none, Options{Index: true}, strings.Join(slices.Sorted(slices.Values(append(slices.Clone(names), "b"))), "/") + "/true"},
+		"added meanwhile":         {a, both, Options{Index: true}, "b/true"},
+		"taken out meanwhile":     {both, a, Options{Index: true}, "b/true"},
+		"another one meanwhile":   {a, b, Options{Index: true}, "a/b/true"},
+		"damaged":                 {a[:20], a[:20], Options{Index: true}, ""},
+		"damaged meanwhile":       {a, a[:20], Options{Index: true}, ""},
+		"not asked for":           {a, a, Options{}, ""},
+		"a folder in its place":   {"", "", Options{Index: true}, ""},
+		"replaced by a folder":    {a, "", Options{Index: true}, ""},
+		"the folder is one again": {"", a, Options{Index: true}, ""},
 	} {
-		c, _ := compared(t, map[string]string{"a": "1", "b": "1", "c": "1"})
-		got := ""
+		c, _ := compared(t, files)
 		c.o = one.o
+		var got []string
 		c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
 			if i := m.GetIndex(); i != nil {
-				for _, f := range i.GetUnnamed() {
-					got += string(f.GetPath()) + " "
+				if len(i.GetUnnamed()) > partSize {
+					t.Errorf("%s: a part has %d files", name, len(i.GetUnnamed()))
 				}
-				got += fmt.Sprint(i.GetComplete())
+				for _, f := range i.GetUnnamed() {
+					got = append(got, string(f.GetPath()))
+				}
+				if i.GetComplete() {
+					slices.Sort(got)
+					got = append(got, "true")
+				}
 			}
 			return nil
 		}
-		_, err := c.indexed(&tar.Header{Typeflag: tar.TypeReg, Size: int64(len(one.index))}, strings.NewReader(one.index))
-		if err != nil || got != one.want {
-			t.Errorf("%s: %v: %q, want %q", name, err, got, one.want)
+		text := one.before
+		s := &stopped{comparison: c, open: func(context.Context, string) (io.ReadCloser, error) {
+			if text == "" { // each file in it looks like an index
+				return packed(t, entry{name: "workspace/1", content: a}, entry{name: "workspace/2", content: a})(t.Context(), "/workspace")
+			}
+			return packed(t, entry{name: "index", content: text})(t.Context(), "/index")
+		}}
+		_, err := s.trackedIn(t.Context())
+		text = one.after
+		if err == nil {
+			err = c.sendIndex(t.Context(), s.trackedIn)
+		}
+		if text := strings.Join(got, "/"); err != nil || text != one.want {
+			t.Errorf("%s: %v: %q, want %q", name, err, text, one.want)
 		}
 	}
 }

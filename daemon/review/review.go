@@ -151,6 +151,9 @@ func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base
 	if err := c.missing(ctx); err != nil {
 		return err
 	}
+	if err := c.sendIndex(ctx, c.tracked); err != nil {
+		return err
+	}
 	if err := c.sendHome(); err != nil || !o.Removal {
 		return err
 	}
@@ -173,8 +176,10 @@ type comparison struct {
 	send      func(*agboxv1.CompareWorkspaceResponse) error
 	// seen has the paths of files that were compared or are in later.
 	seen map[string]bool
-	// inIndex are files of the base that git tracks in the workspace.
+	// inIndex are files of the base that git tracks in the workspace. whole is set if all of its index
+	// was read.
 	inIndex map[string]bool
+	whole   bool
 	// partIndex is why an index that was written after the copy is not read as a whole, or nil.
 	partIndex error
 	// twins has the sizes and times that several files of the base have.

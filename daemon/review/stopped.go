@@ -45,6 +45,9 @@ func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bas
 			}
 		}
 	}
+	if err := c.sendIndex(ctx, s.trackedIn); err != nil {
+		return err
+	}
 	if err := c.sendHome(); err != nil {
 		return err
 	}

@@ -58,7 +58,10 @@ func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
 
 // trackedIn is tracked for a sandbox that does not run.
 func (s *stopped) trackedIn(ctx context.Context) (all map[string]bool, err error) {
-	err = s.each(ctx, s.base.GetTarget()+"/"+index, func(_ string, h *tar.Header, content io.Reader) error {
+	err = s.each(ctx, s.base.GetTarget()+"/"+index, func(path string, h *tar.Header, content io.Reader) error {
+		if path != "" {
+			return nil // a folder is no index
+		}
 		all, err = s.indexed(h, content)
 		return err
 	})
@@ -93,7 +96,7 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	if changed {
 		c.partIndex = err
 	}
-	whole := err == nil
+	c.whole = err == nil
 	for _, path := range paths {
 		if c.base.File(path) != nil {
 			c.inIndex[path] = true
@@ -101,14 +104,20 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 			all[path] = true
 		}
 	}
-	if c.o.Index && whole {
-		return all, c.sendIndex()
-	}
 	return all, nil
 }
 
-// sendIndex sends the files of the base that the index does not name.
-func (c *comparison) sendIndex() error {
+// sendIndex sends the files of the base that the index does not name, or did not before the files were
+// read: with its new content, a file must not be taken for one that git tracks.
+func (c *comparison) sendIndex(ctx context.Context, read func(context.Context) (map[string]bool, error)) error {
+	if !c.o.Index || !c.whole {
+		return nil
+	}
+	before := c.inIndex
+	c.whole = false
+	if _, err := read(ctx); err != nil || !c.whole {
+		return err
+	}
 	part := new(agboxv1.WorkspaceIndex)
 	flush := func() error {
 		err := c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: part}})
@@ -116,7 +125,7 @@ func (c *comparison) sendIndex() error {
 		return err
 	}
 	for _, f := range c.base.GetFiles() {
-		if c.inIndex[string(f.GetPath())] {
+		if path := string(f.GetPath()); before[path] && c.inIndex[path] {
 			continue
 		}
 		if part.Unnamed = append(part.Unnamed, fileOf(f)); len(part.GetUnnamed()) == partSize {

@@ -2329,7 +2329,7 @@ type CompareWorkspaceResponse_Home struct {
 
 type CompareWorkspaceResponse_Index struct {
 	// Only if the request has index, and the index of the repository in the workspace was read as a
-	// whole. It comes before the differences.
+	// whole, before the files and after them. It comes after the differences.
 	Index *WorkspaceIndex `protobuf:"bytes,10,opt,name=index,proto3,oneof"`
 }
 
@@ -2356,7 +2356,7 @@ func (*CompareWorkspaceResponse_Index) isCompareWorkspaceResponse_Item() {}
 // WorkspaceIndex is a part of what the index of the repository in a workspace says of the base.
 type WorkspaceIndex struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files of the base that it does not name, at most 500.
+	// Files of the base that it does not name, or did not before the files were read; at most 500.
 	Unnamed []*AdvancedFile `protobuf:"bytes,1,rep,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// These were all.
 	Complete      bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
