@@ -34,6 +34,25 @@ func TestWhatWentToBranchesOnlyStaysBehindANewFilter(t *testing.T) {
 	}
 }
 
+// Attributes of the workspace that no commit has choose no filter for what the branch has.
+func TestAttributesThatAreNotCommittedDoNotSayWhatABranchHas(t *testing.T) {
+	first := tree{".gitattributes": "# 0\n", "a": "a\n", "d.txt": "d\n"}
+	g := repo(t, first)
+	settingsOfUser(t, upperCase)
+	copied, in := g.head(), g.inside()
+	g.mustBranch(first, tree{".gitattributes": "# 0\n", "a": "a\n", "d.txt": "THREE\n"}) // the user's
+	in.commit("one", tree{".gitattributes": "# 1\n", "d.txt": "two\n"})
+	work := tree{"a": "a\n", ".gitattributes": "*.txt filter=case\n", "d.txt": "three\n"}
+	work.write(t, in.dir)
+	h := in.history(copied, work)
+	h.Copy = in.history(copied, first).Base
+	h.Home = func() (map[string]*File, error) { return h.Copy, nil }
+	out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() == 0 {
+		t.Errorf("%v: %+v", err, out)
+	}
+}
+
 // With --squash, no filter runs to see what a branch has that only a commit of the sandbox names.
 func TestNoFilterOfTheSandboxRunsForWhatGitHasStoppedTracking(t *testing.T) {
 	g := repo(t, tree{"f": "1\n", "a": "a\n"})

@@ -75,11 +75,11 @@ func scratchRepository(ctx context.Context, dir string, flags ...string) (*git, 
 	return g, err
 }
 
-// maxOutput and maxPaths are the limits of a limited output: bytes, and paths of a list.
-const (
-	maxOutput = 128 << 20
-	maxPaths  = 1_000_000
-)
+// maxOutput and maxPaths are the limits of a limited output: bytes, and paths of a list. Tests set
+// maxPaths.
+const maxOutput = 128 << 20
+
+var maxPaths = 1_000_000
 
 // excess is the error for more than agbox reads of commits of a sandbox.
 type excess struct{ what string }

@@ -309,20 +309,22 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 // none.
 type twoEntries struct{ was, tip treeEntry }
 
-// eachChange calls do with the files that git prints with --raw -z.
+// eachChange calls do with the files that git prints with --raw -z. A merge was what its first parent has.
 func eachChange(out []byte, do func(name string, two twoEntries) error) error {
 	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i += 2 {
-		meta := strings.Fields(strings.TrimLeft(words[i], "\n:"))
-		if len(meta) != 5 {
+		line := strings.TrimLeft(words[i], "\n")
+		text := strings.TrimLeft(line, ":")
+		meta, parents := strings.Fields(text), len(line)-len(text)
+		if parents == 0 || len(meta) != 2*parents+3 {
 			return &HistoryError{fmt.Errorf("git named a change as %q", words[i])}
 		}
 		var two twoEntries
 		if meta[0] != "000000" {
-			two.was = treeEntry{meta[0], meta[2]}
+			two.was = treeEntry{meta[0], meta[parents+1]}
 		}
-		if meta[1] != "000000" {
-			two.tip = treeEntry{meta[1], meta[3]}
+		if meta[parents] != "000000" {
+			two.tip = treeEntry{meta[parents], meta[2*parents+1]}
 		}
 		if err := do(words[i+1], two); err != nil {
 			return err

@@ -55,12 +55,12 @@ func (b *branch) takenBack(h *History, below string) error {
 	return nil
 }
 
-// versions finds the versions that the branch has got of files since the commit below both sides.
-// What came from the sandbox and is otherwise now, the user has changed since. All other files of
-// these commits are the user's, and may be any number. names are sorted.
+// versions finds the versions that the branch has got of files since the commit below both sides, of a merge
+// those that neither side has. What came from the sandbox and is otherwise now, the user has changed since.
+// All other files of these commits are the user's, and may be any number. names are sorted.
 func (b *branch) versions(below string, names []string) error {
 	for some := range slices.Chunk(names, 250) {
-		args := []string{"--literal-pathspecs", "log", "-m", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
+		args := []string{"--literal-pathspecs", "log", "-c", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", b.tip, "^" + below, "--"}
 		out, err := b.list(append(args, some...)...)
 		if err != nil {
 			return err
@@ -248,8 +248,8 @@ func (b *branch) holds(h *History, asked []checkout) (map[string]bool, error) {
 	}
 	dir, objects := filepath.Join(b.own.dir, "held"), make(map[string]string)
 	for _, c := range asked {
-		if same[c.name] || c.file.Link || c.entry.mode != c.file.Mode() {
-			continue
+		if same[c.name] || c.file.Link || c.entry.mode != c.file.Mode() || c.attributes() {
+			continue // attributes of the workspace would choose filters
 		}
 		placed, err := b.place(h, filepath.Join(dir, b.prefix), c.name, c.file)
 		if err != nil {
@@ -311,8 +311,9 @@ func (b *branch) keepsOlder(h *History, known map[string]bool) error {
 		if err != nil && ignoreBlocked(err) != nil {
 			return err
 		}
-		last, gone, committed := h.Base[name], b.gone(name), b.made[name][b.entries[name]]
-		if err == nil && gone && (committed || Same(file, last)) { // one of its versions, which --squash has brought
+		last, committed := h.Base[name], b.made[name][b.entries[name]]
+		gone := b.gone(name) && (committed || !Same(last, h.Copy[name])) // else it is the user's
+		if err == nil && gone && (committed || Same(file, last)) {       // one of its versions, which --squash has brought
 			b.lose(name, file)
 			continue
 		}

@@ -272,3 +272,31 @@ func TestAFileOfBothWaysIsNoConflictIfGitStoresItAsTheBranchHasIt(t *testing.T) 
 		}
 	}
 }
+
+// A merge that brought a commit of the sandbox shows what this has, which is no newer version.
+func TestAnOlderVersionOfTheSandboxIsNamedAfterAMergeToo(t *testing.T) {
+	first, one, two := tree{"a": "a\n"}, tree{"a": "one\n"}, tree{"a": "two\n"}
+	g := repo(t, first)
+	copied, in := g.head(), g.inside()
+	g.onNewBranch("main", "mine", "mine")
+	in.commit("one", one)
+	if _, err := g.bringHistory(in, copied, one); err != nil {
+		t.Fatal(err)
+	}
+	two.write(t, in.dir)
+	if _, err := g.bringHistory(in, copied, one); err != nil {
+		t.Fatal(err)
+	}
+	in.commit("two", two)
+	in.commit("one again", one)
+	h := in.history(copied, one) // which went to the folder
+	h.Copy = in.history(copied, first).Base
+	h.Home = func() (map[string]*File, error) { return h.Base, nil }
+	out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h})
+	if err != nil || len(out.Outcomes) != 1 || out.Outcomes[0].Kind != Refused || out.Commit != "" {
+		t.Errorf("%v: the outcome is %+v", err, out)
+	}
+	if got := g.files("fix")["a"]; got != "two\n" {
+		t.Errorf("the branch has %q", got)
+	}
+}

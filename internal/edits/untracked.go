@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 		return nil, err
 	}
 	for name := range o.Untracked { // what it has committed since, and what a branch has lost by that before
-		if ever[name] || o.Lost[name] {
+		if ever[name] || b.made[name] != nil || o.Lost[name] {
 			b.stopped[name] = true
 		}
 	}
@@ -51,13 +52,14 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 }
 
 // everCommitted returns the paths that the commits of the sandbox change, also those that the branch has.
+// It knows none if they are too many: the branch may have got them in several calls.
 func (b *branch) everCommitted(h *History) (map[string]bool, error) {
 	if h == nil || h.Tip == h.Copied || b.prefix != "" {
 		return nil, nil
 	}
 	out, err := b.list("log", "-m", "--root", "--format=", "--name-only", "-z", "--no-renames", h.Tip, "^"+h.Copied)
-	if status(err) > 0 {
-		return nil, nil // they are no commits that can be brought
+	if failed := new(HistoryError); errors.As(err, &failed) {
+		return nil, nil
 	}
 	return b.below(out), err
 }

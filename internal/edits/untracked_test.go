@@ -532,9 +532,13 @@ func TestWhatGitStoresOtherwiseIsNoLongerOnTheBranchEither(t *testing.T) {
 	copied, in := g.head(), g.inside()
 	in.config = "" // it stores the file as it is
 	base := load(t, in.dir)
+	first := in.history(copied, base).Base
 	for i, step := range []string{"printf '1\\r\\n' >n; git -c core.autocrlf=false add n; git commit -q -m one", "git rm -q --cached n; git commit -q -m two"} {
 		in.shell(step)
 		changes, o := g.fromInside(in, copied, base, "", i == 0)
+		if o.History != nil {
+			o.History.Copy = first
+		}
 		out, err := Commit(t.Context(), changes, o)
 		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
@@ -543,5 +547,47 @@ func TestWhatGitStoresOtherwiseIsNoLongerOnTheBranchEither(t *testing.T) {
 		if got, want := g.files("fix")["n"], []string{"1\n", ""}[i]; got != want {
 			t.Errorf("%s: the branch has %q", step, got)
 		}
+	}
+}
+
+// What the folder had before the sandbox is the user's, also if the sandbox has committed something else
+// there and stopped tracking it.
+func TestABranchKeepsWhatTheUserCommittedOfAFileThatWasCopied(t *testing.T) {
+	g := repo(t, tree{"a": "a\n"})
+	tree{"notes": "mine\n"}.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	if base["notes"] != "mine\n" {
+		t.Fatalf("the copy is %v", base)
+	}
+	g.onNewBranch("main", "notes", "mine")
+	in.shell("echo other >notes; git add notes; git commit -q -m one; git rm -q --cached notes; git commit -q -m two; echo mine >notes")
+	changes, o := g.fromInside(in, copied, base, "", false)
+	out, err := Commit(t.Context(), changes, o)
+	if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+		t.Fatalf("%v: %+v", err, out.Outcomes)
+	}
+	if got := g.files("fix")["notes"]; got != "mine\n" {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
+// The limit of paths is one of each call. What a branch has got by several is no reason to refuse the next.
+func TestMorePathsThanOneCallMayBringComeBySeveral(t *testing.T) {
+	before := maxPaths
+	maxPaths = 150
+	defer func() { maxPaths = before }()
+	g := repo(t, tree{"a": "a\n"})
+	tree{"env": "1\n"}.write(t, g.dir) // git does not track it
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	for _, step := range []string{"1", "2", "3", "4", "5", "6"} {
+		in.shell("for i in $(seq 30); do echo " + step + " >f$i; done; git add f*; git commit -q -m " + step)
+		changes, o := g.fromInside(in, copied, base, "", false)
+		out, err := Commit(t.Context(), changes, o)
+		if err != nil || len(out.Commits) != 1 {
+			t.Fatalf("%s: %v: %+v", step, err, out)
+		}
+		base = load(t, in.dir)
 	}
 }
