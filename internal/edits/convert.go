@@ -30,8 +30,17 @@ func (e *FilterError) Error() string {
 // outside splits changes: of those outside, git has no file to change, because it is ignored or
 // was never added. They were copied in, and stay out of a branch unless the sandbox has added them.
 func (b *branch) outside(changes []Change) (inside []Change, outside []string, err error) {
-	var unknown []Change
+	var all, unknown []Change
 	for _, c := range changes {
+		if c.From != "" && b.lost[c.From] && b.entries[c.From].object == "" { // no renamed file for git
+			gone, added := c.halves()
+			all = append(all, gone, added)
+		} else {
+			all = append(all, c)
+		}
+	}
+	Sort(all)
+	for _, c := range all {
 		name := c.Path
 		if c.From != "" {
 			name = c.From

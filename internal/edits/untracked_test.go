@@ -591,3 +591,26 @@ func TestMorePathsThanOneCallMayBringComeBySeveral(t *testing.T) {
 		base = load(t, in.dir)
 	}
 }
+
+// A file that a sandbox has renamed after a branch lost it, because git did not track it there, is a new
+// one for the branch.
+func TestARenameOfWhatABranchHasLostIsANewFile(t *testing.T) {
+	g := repo(t, tree{"f": "1\n", "a": "a\n"})
+	copied, in := g.head(), g.inside()
+	base, lost := load(t, in.dir), make(map[string]bool)
+	for i, step := range []string{"git rm -q --cached f; git commit -q -m one", "mv f g"} {
+		in.shell(step)
+		changes, o := g.fromInside(in, copied, base, "", i == 1)
+		o.Lost = lost
+		out, err := Commit(t.Context(), changes, o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+		}
+		for _, name := range out.Untracked {
+			lost[name] = true
+		}
+		if got, want := g.files("fix"), []tree{{"a": "a\n"}, {"a": "a\n", "g": "1\n"}}[i]; !maps.Equal(got, want) {
+			t.Errorf("%s: the branch has %q", step, got)
+		}
+	}
+}
