@@ -47,7 +47,7 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		}
 		if b.stopped[name] && c.After != nil {
 			outside = append(outside, name)
-		} else if there, err := b.entry(name); c.Before == nil || c.Retracked || !usable(name) || there.object != "" || b.joins[name] != (twoEntries{}) || err != nil {
+		} else if there, err := b.entry(name); c.Before == nil || c.Retracked || !usable(name) || there.object != "" || b.joins[name] != (twoEntries{}) || c.After == nil && b.made[name] != nil || err != nil {
 			inside = append(inside, c)
 		} else {
 			unknown = append(unknown, c)

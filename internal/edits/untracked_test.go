@@ -647,3 +647,22 @@ func TestANewFileInThePlaceOfARemovedOneIsOutsideInEachCall(t *testing.T) {
 		}
 	}
 }
+
+// A file that the sandbox stops tracking with a commit, and that the folder gets and ignores, does not come
+// back to a branch when the sandbox removes it.
+func TestWhatWentToTheFolderAndIsRemovedIsNotOnTheBranch(t *testing.T) {
+	g := repo(t, tree{"f": "1\n", "a": "a\n"})
+	copied, in := g.head(), g.inside()
+	in.shell("git rm -q --cached f; echo f >.gitignore; git add .gitignore; git commit -q -m one; echo 2 >f")
+	base := load(t, in.dir)
+	base.write(t, g.dir)
+	in.shell("rm f")
+	for range 2 {
+		changes, o := g.fromInside(in, copied, base, "", false)
+		out, err := Commit(t.Context(), changes, o)
+		if got := g.files("fix"); err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 || len(out.Outside) > 0 || got["f"] != "" {
+			t.Errorf("the branch has %q: %v: %+v", got, err, out)
+		}
+		delete(base, "f")
+	}
+}
