@@ -124,7 +124,7 @@ func (c *comparison) sendIndex(ctx context.Context, read func(context.Context) (
 		return err
 	}
 	for _, f := range c.base.GetFiles() {
-		if path := string(f.GetPath()); before[path] && c.inIndex[path] {
+		if before[string(f.GetPath())] && c.inIndex[string(f.GetPath())] {
 			continue
 		}
 		if part.Unnamed = append(part.Unnamed, fileOf(f)); len(part.GetUnnamed()) == partSize {
