@@ -225,40 +225,42 @@ func (w *Work) broughtHome(all *Work) (home []WorkChange) {
 	return home
 }
 
-// untracked returns the files that a workspace has as they were copied in, changed or new, and that its
+// untracked returns the files that a workspace has as they were copied in, or changed, and that its
 // index of git does not name; none if it has no index.
 func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[string]*edits.File, error) {
 	if w.head == "" {
 		return nil, nil
 	}
-	all, names, tracked := w.untracked, []string(nil), make(map[string]bool)
-	if !w.indexed {
-		text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
-		if isNoFile(err) {
-			return nil, nil
+	if w.indexed {
+		for _, change := range slices.Concat(w.Changes, w.Large) {
+			if change.After == nil {
+				delete(w.untracked, change.Path)
+			}
 		}
-		if err == nil {
-			names, err = gitignore.Tracked([]byte(text), len(w.head)/2)
+		return w.untracked, nil
+	}
+	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
+	if isNoFile(err) {
+		return nil, nil
+	}
+	var names []string
+	if err == nil {
+		names, err = gitignore.Tracked([]byte(text), len(w.head)/2)
+	}
+	if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	if err != nil {
+		return nil, c.unreadIndex(ctx, sandboxID, w, err)
+	}
+	all := maps.Clone(w.shared.Files)
+	for _, change := range slices.Concat(w.Changes, w.Large) {
+		if change.After == nil {
+			delete(all, change.Path)
 		}
-		if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
-			return nil, cmp.Or(ctx.Err(), err)
-		}
-		if err != nil {
-			return nil, c.unreadIndex(ctx, sandboxID, w, err)
-		}
-		all = maps.Clone(w.shared.Files)
 	}
 	for _, name := range names {
 		delete(all, name)
-		tracked[name] = true
-	}
-	for _, change := range slices.Concat(w.Changes, w.Large) {
-		switch {
-		case change.After == nil:
-			delete(all, change.Path)
-		case change.Before == nil && !change.Tracked && !tracked[change.Path]:
-			all[change.Path] = change.After
-		}
 	}
 	return all, nil
 }

@@ -100,7 +100,7 @@ func TestAHistoryHasWhatWasCopiedAndWhatTheWorkDoesNotShow(t *testing.T) {
 	}
 }
 
-// What git has stopped tracking in a sandbox is what the workspace has, also anew, and its index does not name.
+// What git has stopped tracking in a sandbox is what the workspace has and its index does not name.
 func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 	index := func(names ...string) []byte {
 		raw := binary.BigEndian.AppendUint32([]byte("DIRC\x00\x00\x00\x02"), uint32(len(names)))
@@ -121,7 +121,7 @@ func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 		want  []string
 	}{
 		{"an index", index("changed", "fresh", "same"), nil, []string{"loose", "stopped"}},
-		{"an index that names nothing", index(), nil, []string{"changed", "fresh", "loose", "same", "stopped"}},
+		{"an index that names nothing", index(), nil, []string{"changed", "loose", "same", "stopped"}},
 		{"no index", nil, reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "none"), nil},
 		{"no folder of git", nil, reject(codes.FailedPrecondition, agboxv1.ErrorReason_NOT_A_DIRECTORY, "none"), nil},
 		{"a damaged one", index("changed", "same")[:90], nil, unread},

@@ -61,7 +61,7 @@ type Work struct {
 	// was if broughtBy is lost.
 	again   map[string]bool
 	lostTip string
-	// untracked are the files that git does not track in the sandbox, if that was asked for.
+	// untracked are the files of the base that git does not track in the sandbox, if that was asked for.
 	// indexed is set if the daemon has said which these are.
 	untracked map[string]*edits.File
 	indexed   bool

@@ -176,7 +176,8 @@ type comparison struct {
 	send      func(*agboxv1.CompareWorkspaceResponse) error
 	// seen has the paths of files that were compared or are in later.
 	seen map[string]bool
-	// inIndex are the files that git tracks in the workspace. whole is set if all of its index was read.
+	// inIndex are files of the base that git tracks in the workspace. whole is set if all of its index
+	// was read.
 	inIndex map[string]bool
 	whole   bool
 	// partIndex is why an index that was written after the copy is not read as a whole, or nil.

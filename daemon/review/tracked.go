@@ -98,8 +98,9 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	}
 	c.whole = err == nil
 	for _, path := range paths {
-		c.inIndex[path] = true
-		if c.base.File(path) == nil && !c.o.All && Valid(path) && !c.foreign(path) && !excluded.Excludes(path) {
+		if c.base.File(path) != nil {
+			c.inIndex[path] = true
+		} else if !c.o.All && Valid(path) && !c.foreign(path) && !excluded.Excludes(path) {
 			all[path] = true
 		}
 	}

@@ -32,9 +32,9 @@ type BranchOptions struct {
 	// Note is called with the result before the branch moves, and if it need not move. Until then
 	// no reference has the commit. If Note fails, the branch stays.
 	Note func(Committed) error
-	// Untracked are files of the workspace that git does not track there, with their versions in the base,
-	// or if they are new, in the workspace. Copied is the commit that was copied in. Their changes stay out
-	// of the branch if git has tracked them, and if Untrack is set, one commit of all removes them from it.
+	// Untracked are files of the base that the workspace still has, and that git does not track
+	// there, with their versions in the base. Copied is the commit that was copied in. Their changes stay out of the branch
+	// if it has them, and if Untrack is set, one commit of all removes them from the branch.
 	Untracked map[string]*File
 	// Lost are those that a branch has lost before (Committed.Untracked).
 	Lost    map[string]bool
@@ -219,7 +219,7 @@ func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]de
 			return nil, err
 		}
 	}
-	had, err := b.untracked(o, changes)
+	had, err := b.untracked(o)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +284,7 @@ type branch struct {
 	// home is what History.Home has returned, and unsure are decisions that a person must make.
 	home   map[string]*File
 	unsure []decision
-	// stopped are the files that git has stopped tracking in the sandbox, and that it still has or has anew.
+	// stopped are the files that git has stopped tracking in the sandbox, and that it still has.
 	// came are those of them that commits change, and that the branch has as they were brought.
 	// lost are those that a branch has lost by that.
 	stopped, came, lost map[string]bool

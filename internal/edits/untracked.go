@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// untracked finds the files that git has stopped tracking in the sandbox, also if they were removed since
-// and are there anew. It returns what the copied commit has of those of the base.
-func (b *branch) untracked(o BranchOptions, changes []Change) (had map[string]treeEntry, err error) {
+// untracked finds the files that git has stopped tracking in the sandbox. It returns what the copied
+// commit has of them.
+func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error) {
 	b.stopped, b.lost, had = make(map[string]bool), o.Lost, make(map[string]treeEntry)
 	if len(o.Untracked) == 0 || o.Copied == "" {
 		return had, nil
@@ -47,11 +47,6 @@ func (b *branch) untracked(o BranchOptions, changes []Change) (had map[string]tr
 	maps.DeleteFunc(had, func(name string, _ treeEntry) bool { return o.Untracked[name] == nil })
 	for name := range had {
 		b.stopped[name] = true
-	}
-	for _, c := range changes {
-		if c.Before == nil || c.From != "" {
-			delete(had, c.Path)
-		}
 	}
 	return had, nil
 }

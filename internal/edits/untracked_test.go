@@ -1,7 +1,6 @@
 package edits
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -23,7 +22,7 @@ func (g repository) fromInside(in repository, copied string, base tree, excluded
 	}
 	now := maps.Clone(work)
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) })
-	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied, Untracked: in.untracked(base, now)}
+	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied, Untracked: in.untracked(base)}
 	all := differences(g.t, base, now)
 	switch o.Untrack = in.head() != copied; {
 	case squash:
@@ -39,15 +38,14 @@ func (g repository) fromInside(in repository, copied string, base tree, excluded
 	return all, o
 }
 
-// untracked returns the files of a work tree that git does not track there, as a base has them, or if they
-// are new, as they are.
-func (g repository) untracked(base, work tree) map[string]*File {
+// untracked returns the files of a base that the work tree has and git does not track there.
+func (g repository) untracked(base tree) map[string]*File {
 	g.t.Helper()
-	all := make(map[string]*File)
+	all, work := make(map[string]*File), load(g.t, g.dir)
 	tracked := strings.Split(g.must("", "ls-files", "-z"), "\x00")
-	for name, text := range work {
-		if !slices.Contains(tracked, name) {
-			all[name] = version(cmp.Or(base[name], text))
+	for name, text := range base {
+		if work[name] != "" && !slices.Contains(tracked, name) {
+			all[name] = version(text)
 		}
 	}
 	return all
@@ -214,7 +212,7 @@ func TestABranchHasOfAFileWhatItsSandboxTracks(t *testing.T) {
 		{"git rm -q f", commit, "-", "1", "!", false},
 		{"mv f to", "git add -A; " + commit, "-", "1", "!", false},
 		{"rm f", "git checkout -q f; " + commit, "1", "1", "!", false},
-		{"rm f", "git add -A; " + commit + "echo 3 >f", "-", "1", "!", true},
+		{"rm f", "git add -A; " + commit + "echo 3 >f", "3", "!", "!", false},
 		{"git sparse-checkout set --no-cone /a", "git rm -q --sparse f; " + commit, "-", "1", "!", false},
 		{"git sparse-checkout set --no-cone /a", "git add -A; " + commit, "1", "1", "2", false},
 		// The copy leaves it out.
@@ -437,7 +435,7 @@ func TestUntrackedFilesChangeNoAttributesOfABranch(t *testing.T) {
 	tree{"a.key": "secret\n", "x.txt": "1\r\n2\r\n"}.write(t, in.dir)
 	changes, o := g.fromInside(in, copied, base, "", false)
 	out, err := Commit(t.Context(), changes, o)
-	if err != nil || len(o.Untracked) == 0 || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+	if err != nil || len(o.Untracked) != 1 || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
 		t.Fatalf("%v: %+v", err, out.Outcomes)
 	}
 	if got := g.files("fix"); got["a.key"] != "SECRET\n" || got["x.txt"] != "1\n2\n" {
@@ -613,37 +611,6 @@ func TestARenameOfWhatABranchHasLostIsANewFile(t *testing.T) {
 		}
 		if got, want := g.files("fix"), []tree{{"a": "a\n"}, {"a": "a\n", "g": "1\n"}}[i]; !maps.Equal(got, want) {
 			t.Errorf("%s: the branch has %q", step, got)
-		}
-	}
-}
-
-// A new file in the place of one that the sandbox has removed with a commit, and that git does not track
-// there, is outside of git in each call, also if it is a renamed one.
-func TestANewFileInThePlaceOfARemovedOneIsOutsideInEachCall(t *testing.T) {
-	for _, squash := range []bool{false, true} {
-		g := repo(t, tree{"f": "1\n", "a": "a\n", "b": "b\n"})
-		copied, in := g.head(), g.inside()
-		base := load(t, in.dir)
-		for i, step := range []string{
-			"git rm -q f; git commit -q -m one", "echo 1 >f", "echo 2 >f", "git commit -q --allow-empty -m two", "mv b f",
-			"git add f", "git commit -q -m three",
-		} {
-			in.shell(step)
-			changes, o := g.fromInside(in, copied, base, "", squash)
-			out, err := Commit(t.Context(), changes, o)
-			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
-				t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
-			}
-			if base = load(t, in.dir); i < 5 {
-				delete(base, "f")
-			}
-			outside := i > 0 && i < 5
-			if got, want := g.files("fix")["f"], []string{"", "", "", "", "", "b\n", "b\n"}[i]; got != want || slices.Contains(out.Outside, "f") != outside {
-				t.Errorf("%s, squash %v: the branch has %q, and outside are %q", step, squash, got, out.Outside)
-			}
-			if got := g.files("fix")["b"]; (got == "") != (i > 3) {
-				t.Errorf("%s, squash %v: the branch has %q of b", step, squash, got)
-			}
 		}
 	}
 }

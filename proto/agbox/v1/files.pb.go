@@ -2643,7 +2643,7 @@ type WorkspaceDifference struct {
 	Binary  bool   `protobuf:"varint,6,opt,name=binary,proto3" json:"binary,omitempty"`
 	// It went to a branch by one of lost_commits.
 	Lost bool `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
-	// The index of the repository in the workspace names the file.
+	// The index of the repository in the workspace names the file, and the base has it.
 	Tracked bool `protobuf:"varint,8,opt,name=tracked,proto3" json:"tracked,omitempty"`
 	// The branch to which it went last lost it, because git did not track it in the workspace, and now
 	// git does: before is what the base has, and may be equal to after.
