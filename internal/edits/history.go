@@ -418,6 +418,13 @@ func (b *branch) turnedBack(h *History, all map[string]twoEntries, later map[str
 	var asked []checkout
 	for name, two := range all {
 		if b.anew[name] {
+			if mode := h.Base[name].Mode(); mode != two.tip.mode {
+				tip, err := b.version(two.tip)
+				if err != nil {
+					return nil, err
+				}
+				back[name] = put(name, tip, treeEntry{mode, two.tip.object})
+			}
 			continue
 		}
 		var d *decision

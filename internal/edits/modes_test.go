@@ -144,10 +144,11 @@ func TestTheModeOfTheOtherSideIsNoChange(t *testing.T) {
 // A commit has a line that was not committed when it was copied, and a mode that the sandbox has taken back
 // since: the line comes.
 func TestAModeThatIsTakenBackLeavesTheLinesOfItsCommit(t *testing.T) {
-	for _, users := range []bool{false, true} { // the branch has a commit of the user
-		g := repo(t, tree{"f": "1\n2\n3\n4\n", "a": "a\n"})
+	for n := range 4 {
+		users, end := n%2 > 0, []string{"\n", "\r\n"}[n/2] // the branch has a commit of the user; git converts
+		g := repo(t, tree{".gitattributes": map[string]string{"\r\n": "f text eol=crlf\n"}[end], "f": "1\n2\n3\n4\n", "a": "a\n"})
 		copied := g.head()
-		tree{"f": "1\nmine\n3\n4\n"}.write(t, g.dir)
+		tree{"f": strings.ReplaceAll("1\nmine\n3\n4\n", "\n", end)}.write(t, g.dir)
 		in := g.inside()
 		base := load(t, in.dir)
 		in.shell("chmod +x f; git commit -q -a -m one; chmod -x f")

@@ -26,7 +26,7 @@ func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string
 	for _, differing := range all {
 		for name, two := range differing {
 			now := h.Base[name]
-			if now == nil || now.Link || known[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || two.tip.mode != now.Mode() || path.Base(name) == ".gitattributes" {
+			if now == nil || now.Link || known[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || !strings.HasPrefix(two.tip.mode, "100") || path.Base(name) == ".gitattributes" {
 				continue
 			}
 			was, err := b.objects.file(two.was)
