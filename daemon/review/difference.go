@@ -141,7 +141,7 @@ func (c *comparison) compare(path string, after *agboxv1.WorkspaceFile, content 
 		c.isHome(path, after)
 		return nil
 	}
-	if other, ok := c.base.Folder(path); ok && (!retracked || c.o.Removal) && equal(baseFile(other), after) {
+	if other, ok := c.base.Folder(path); ok && !c.o.Branch && (!retracked || c.o.Removal) && equal(baseFile(other), after) {
 		return nil // it is home in the folder
 	}
 	if c.changes++; c.changes > maxChanges {

@@ -75,6 +75,9 @@ type Options struct {
 	Removal bool
 	// Home sends what came home before.
 	Home bool
+	// Branch sends also what went to a branch and is in the workspace as in the folder again: the branch
+	// has it otherwise.
+	Branch bool
 	// Index sends which files of the base the index of the workspace's repository does not name.
 	Index bool
 	// total replaces maxTotal in tests.

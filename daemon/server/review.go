@@ -57,7 +57,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	if err != nil {
 		return err
 	}
-	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval(), Home: req.GetHome(), Index: req.GetIndex()}
+	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval(), Home: req.GetHome(), Index: req.GetIndex(), Branch: req.GetHome() || req.GetWithBase()}
 	if !atRest(sb) {
 		return f.orAtRest(ctx, sb.ID, orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send)))
 	}

@@ -407,3 +407,29 @@ func TestWhatASandboxTracksAgainIsOnItsBranchAgain(t *testing.T) {
 		harness.WantSame(t, "with them", git(t, root, "show", branch+":changed", branch+":same"), want+"s")
 	}
 }
+
+// What went to a branch and the sandbox takes back since is taken back there, too: its commits, and what
+// it has not committed.
+func TestWhatASandboxTakesBackIsTakenBackOnItsBranch(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "work is taken back")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "gone": "g\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	for _, one := range []struct{ branch, end, back string }{
+		{"loose", "true", "git checkout -q .; rm new"},
+		{"commits", "git add -A; git commit -qm one", "git revert --no-edit HEAD"},
+		{"both", "git add -A; git commit -qm one", "echo 1 > a; echo g > gone; rm new"},
+	} {
+		inside(t, in, "demo", "cd /workspace; echo 2 >> a; echo n > new; rm gone; "+one.end)
+		in.Agbox(t, "apply", "demo", "--branch", one.branch).Want(t, 0)
+		harness.WantSame(t, one.branch, git(t, root, "grep", "-h", "", one.branch), "1\n2\nn")
+		inside(t, in, "demo", "cd /workspace; "+one.back)
+		in.Agbox(t, "apply", "demo", "--branch", one.branch).Want(t, 0)
+		harness.WantSame(t, one.branch+" when it is taken back", git(t, root, "grep", "-h", "", one.branch), "1\ng")
+		if r := in.Agbox(t, "apply", "demo", "--branch", one.branch).Want(t, 0); !strings.Contains(r.Stderr, "nothing new") {
+			t.Errorf("%s: a further call says %s", one.branch, r.Stderr)
+		}
+		harness.WantSame(t, "what the folder lacks", in.Must(t, "diff", "demo", "--name-only"), "")
+	}
+}

@@ -214,7 +214,9 @@ func (SpecialFiles) EnumDescriptor() ([]byte, []int) {
 type WorkBase int32
 
 const (
-	// What was brought home: to the folder that was copied, or to a branch of its repository.
+	// What was brought home: to the folder that was copied, or to a branch of its repository. A file
+	// that went to a branch, and that the workspace has as the folder has it, is a difference only
+	// if the request has with_base or home.
 	WorkBase_WORK_BASE_UNSPECIFIED WorkBase = 0
 	// What was brought to the folder, or came from it.
 	WorkBase_WORK_BASE_FOLDER WorkBase = 1
