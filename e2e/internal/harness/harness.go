@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -49,6 +50,7 @@ var (
 // Setup connects to the engine, which must have the images, and copies the binaries from
 // a folder. Call tidy when all tests are done.
 func Setup(from string, images ...string) (tidy func(), err error) {
+	hearHangups()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	DockerAPI, err = dockerclient.NewClientWithOpts(dockerclient.FromEnv, dockerclient.WithAPIVersionNegotiation())
@@ -78,6 +80,14 @@ func Setup(from string, images ...string) (tidy func(), err error) {
 		_ = DockerAPI.Close()
 		_ = Engine.Close()
 	}, nil
+}
+
+// hearHangups has the processes of the tests die of SIGHUP also under nohup. They would inherit that it is
+// ignored, but what is caught has its default action after exec. The test process itself goes on, as nohup says.
+func hearHangups() {
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 }
 
 // GoroutinesLeft reports goroutines that the tests of a package have left. Some end
