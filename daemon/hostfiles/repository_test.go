@@ -44,6 +44,12 @@ func (h *host) repo(t *testing.T, rel string) string {
 // copied copies a folder as a sandbox gets it, and hides the host's repositories meanwhile.
 func (h *host) copied(t *testing.T, source string, hidden ...string) string {
 	t.Helper()
+	return h.copiedWhile(t, source, nil, hidden...)
+}
+
+// copiedWhile is copied with a record of what is packed.
+func (h *host) copiedWhile(t *testing.T, source string, record archive.Record, hidden ...string) string {
+	t.Helper()
 	tree, err := h.Open(Copy{Source: source, Target: "/workspace", Gitignore: true})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +63,7 @@ func (h *host) copied(t *testing.T, source string, hidden ...string) string {
 	out, in := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := tree.Pack(t.Context(), in, "workspace", archive.Owner{UID: os.Getuid(), GID: os.Getgid()}, nil, func(int64, int64) {})
+		err := tree.Pack(t.Context(), in, "workspace", archive.Owner{UID: os.Getuid(), GID: os.Getgid()}, record, func(int64, int64) {})
 		_ = in.CloseWithError(err)
 		packed <- err
 	}()

@@ -382,7 +382,6 @@ func (p *packer) piece(fd int, n int64) (int, error) {
 
 // directory packs a directory with its content, and closes it.
 func (p *packer) directory(e *entry, name string) error {
-	// os.File reads names in pieces, so a directory of millions needs little memory.
 	dir := os.NewFile(uintptr(e.fd), name)
 	defer dir.Close() // was only read
 	p.o.Progress(1, 0)
@@ -407,22 +406,5 @@ func (p *packer) directory(e *entry, name string) error {
 	if name == "." {
 		below = ""
 	}
-	for {
-		var names []string
-		err := p.o.Do.run(func() (err error) {
-			names, err = dir.Readdirnames(512)
-			return err
-		})
-		for _, base := range names {
-			if err := p.pack(e.fd, base, below+base); err != nil {
-				return err
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return failed("list", name, err)
-		}
-	}
+	return p.content(dir, name, below)
 }

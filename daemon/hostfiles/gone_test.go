@@ -1,0 +1,107 @@
+package hostfiles
+
+import (
+	"archive/tar"
+	"io"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/archive"
+)
+
+// whilePacked calls a function for each file, when its header is packed: a folder is open then and not yet listed.
+type whilePacked func(name string)
+
+func (f whilePacked) Header(h *tar.Header) { f(strings.TrimPrefix(h.Name, "workspace/")) }
+func (f whilePacked) Content([]byte)       {}
+
+func TestACopyHasAWholeRepositoryAlthoughGitMovesWhatItHas(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// at is a prefix of the name of the first file at which git runs.
+		at, run string
+		packed  bool
+	}{
+		"gc at a loose object":                {".git/objects/", "gc -q", false},
+		"gc at the folder of packs":           {".git/objects/pack/", "gc -q", false},
+		"a new pack instead of several":       {".git/objects/pack/pack-", "repack -a -d -q", true},
+		"a new pack and its index of packs":   {".git/objects/pack/multi-pack-index", "repack -a -d -q --write-midx", true},
+		"references that move to one file":    {".git/refs/heads/", "pack-refs --all", false},
+		"a commit after the references":       {".git/objects/", "commit -q --allow-empty -m later", false},
+		"gc after a commit that is only here": {".git/refs/heads/", "gc -q --prune=now", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			dir := h.repo(t, "people/me/app")
+			for i := range 4 {
+				if tc.packed {
+					git(t, dir, "repack", "-q", "-d")
+				}
+				h.write(t, "people/me/app/file", strconv.Itoa(i))
+				git(t, dir, "commit", "-q", "-a", "-m", strconv.Itoa(i))
+			}
+			if tc.packed {
+				git(t, dir, "repack", "-q", "-d", "--write-midx")
+			}
+			ran := false
+			got := h.copiedWhile(t, dir, whilePacked(func(name string) {
+				if rest, ok := strings.CutPrefix(name, tc.at); ok && !ran && (rest != "" || tc.at != ".git/objects/") {
+					ran = true
+					git(t, dir, strings.Fields(tc.run)...)
+				}
+			}), dir)
+			if !ran {
+				t.Fatal("git did not run")
+			}
+			git(t, got, "fsck", "--no-dangling", "--no-progress")
+			if out := git(t, got, "log", "--format=%s", "main"); out != "3\n2\n1\n0\nfirst" {
+				t.Errorf("the copy has the commits %q", out)
+			}
+			if out := git(t, got, "status", "--porcelain"); out != "" {
+				t.Errorf("the copy has changes: %s", out)
+			}
+		})
+	}
+}
+
+func TestARepositoryThatIsPackedAnewAllTheTimeIsRefusedInWords(t *testing.T) {
+	h := newHost(t)
+	dir := h.repo(t, "people/me/app")
+	git(t, dir, "repack", "-q", "-a", "-d")
+	tree, err := h.Open(Copy{Source: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	n := 0
+	err = tree.Pack(t.Context(), io.Discard, "workspace", archive.Owner{}, whilePacked(func(name string) {
+		if path.Ext(name) == ".pack" {
+			n++
+			h.write(t, "people/me/app/file", strconv.Itoa(n))
+			git(t, dir, "commit", "-q", "-a", "-m", "more")
+			git(t, dir, "repack", "-q", "-a", "-d")
+		}
+	}), nil)
+	if err == nil || !strings.Contains(err.Error(), dir+"/.git/objects/pack was packed anew by git while it was copied") ||
+		!strings.Contains(err.Error(), "create the sandbox again") {
+		t.Errorf("it was packed anew %d times: %v", n, err)
+	}
+}
+
+func TestAFolderThatIsRemovedWhileItIsCopiedIsLeftEmpty(t *testing.T) {
+	h := newHost(t)
+	h.write(t, "people/me/app/build/deep/file", "")
+	h.write(t, "people/me/app/file", "")
+	got := h.copiedWhile(t, h.path("people/me/app"), whilePacked(func(name string) {
+		if name == "build/deep/" {
+			if err := os.RemoveAll(h.path("people/me/app/build")); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	if _, err := os.Stat(path.Join(got, "file")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,100 @@
+package archive
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// gitLast are the names that are packed after all others of a folder, in this order. Git moves loose objects
+// to packs and references to packed-refs, and writes an object before what refers to it. So what refers, and
+// what is moved, is packed first: a copy beside a "git gc" or a commit has all that it refers to.
+var gitLast = []string{"packed-refs", "objects", "pack"}
+
+// packTries is how often the packs of a repository are listed while git goes on to replace them.
+const packTries = 6
+
+// ErrPackedAnew is the error for a repository whose packs git replaces all the time.
+var ErrPackedAnew = errors.New("git packed it anew while it was read")
+
+// content packs what is in a directory. below is the beginning of the names.
+func (p *packer) content(dir *os.File, name, below string) error {
+	if path.Base(name) == "pack" && path.Base(path.Dir(name)) == "objects" {
+		return p.packs(dir, name, below)
+	}
+	last := false
+	err := p.list(dir, name, func(base string) error {
+		if slices.Contains(gitLast, base) {
+			last = true
+			return nil
+		}
+		return p.pack(int(dir.Fd()), base, below+base)
+	})
+	for _, base := range gitLast {
+		if !last || err != nil {
+			break
+		}
+		err = p.pack(int(dir.Fd()), base, below+base) // also if it was made since
+	}
+	return err
+}
+
+// packIndex names the packs of its folder. Git replaces or removes it before it removes one of them.
+const packIndex = "multi-pack-index"
+
+// packs packs the packs of a repository until a list of them has no new one: git may have moved what was in
+// one to another that was not there yet. The index follows, and a list that has none that it could name.
+func (p *packer) packs(dir *os.File, name, below string) error {
+	had, indexed := make(map[string]bool), false
+	for range packTries {
+		again := false
+		err := p.list(dir, name, func(base string) error {
+			if had[base] || base == packIndex {
+				return nil
+			}
+			had[base] = true
+			again = again || strings.HasPrefix(base, "pack-")
+			return p.pack(int(dir.Fd()), base, below+base)
+		})
+		if err != nil || indexed && !again {
+			return err
+		}
+		if indexed = !again; indexed {
+			err = p.pack(int(dir.Fd()), packIndex, below+packIndex)
+		}
+		if err == nil {
+			err = failed("list", name, p.o.Do.run(func() error { _, err := dir.Seek(0, io.SeekStart); return err }))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return failed("list", name, ErrPackedAnew)
+}
+
+// list calls do for each name in a directory. One that is removed meanwhile has no more.
+func (p *packer) list(dir *os.File, name string, do func(base string) error) error {
+	for {
+		var names []string
+		err := p.o.Do.run(func() (err error) {
+			names, err = dir.Readdirnames(512) // in pieces, so a directory of millions needs little memory
+			return err
+		})
+		for _, base := range names {
+			if err := do(base); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT) && p.depth > 1:
+			return nil
+		case err != nil:
+			return failed("list", name, err)
+		}
+	}
+}
