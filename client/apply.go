@@ -246,7 +246,7 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	w.tip, w.alone = tip, alone && tip != w.brought
 	if o.Branch != "" {
-		if w.untracked, err = c.untracked(ctx, id, w); err != nil {
+		if err = c.findUntracked(ctx, id, w); err != nil {
 			w.Close()
 			return nil, nil, err
 		}

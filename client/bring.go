@@ -42,9 +42,9 @@ func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (
 		again, err = b.toFolder(ctx, w, paths, &done)
 		return done, again, err
 	}
-	maps.DeleteFunc(w.untracked, func(name string, _ *WorkFile) bool {
-		return len(edits.Select([]WorkChange{{Path: name}}, paths)) == 0
-	})
+	outside := func(name string) bool { return len(edits.Select([]WorkChange{{Path: name}}, paths)) == 0 }
+	maps.DeleteFunc(w.untracked, func(name string, _ *WorkFile) bool { return outside(name) })
+	maps.DeleteFunc(w.fresh, func(name string, _ bool) bool { return outside(name) })
 	return done, false, b.toBranch(ctx, w, history, changes, paths, &done)
 }
 
@@ -72,7 +72,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
 		Folder: w.Source, Branch: b.o.Branch, Message: b.o.Message, Label: b.label, Check: b.o.Check, Filters: b.o.Filters, History: history, Read: b.c.history(ctx, b.id, w).Read,
-		Untracked: w.untracked, Lost: w.lostFiles, Copied: w.head, Untrack: w.tip != "", AtHome: edits.Select(w.atHome, paths),
+		Untracked: w.untracked, Fresh: w.fresh, Lost: w.lostFiles, Copied: w.head, Untrack: w.tip != "", AtHome: edits.Select(w.atHome, paths),
 		// Whoever is killed before the branch has moved has brought nothing, and all of it afterwards.
 		Note: func(out edits.Committed) error {
 			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {

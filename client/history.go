@@ -200,6 +200,9 @@ func (c *Client) copied(ctx context.Context, sandboxID string, w *Work, h *edits
 	for name := range h.Copy {
 		h.Apart[name] = true
 	}
+	for name := range w.fresh {
+		w.fresh[name] = h.Copy[name] != nil
+	}
 	for _, c := range slices.Concat(all.Changes, all.Large) {
 		h.Apart[c.Path] = c.After != nil
 	}
@@ -225,44 +228,44 @@ func (w *Work) broughtHome(all *Work) (home []WorkChange) {
 	return home
 }
 
-// untracked returns the files that a workspace has as they were copied in, or changed, and that its
-// index of git does not name; none if it has no index.
-func (c *Client) untracked(ctx context.Context, sandboxID string, w *Work) (map[string]*edits.File, error) {
+// findUntracked finds the files of the base that a workspace has as they were copied in, or changed, and
+// the new ones, that its index of git does not name; none if it has no index.
+func (c *Client) findUntracked(ctx context.Context, sandboxID string, w *Work) error {
 	if w.head == "" {
-		return nil, nil
+		return nil
 	}
-	if w.indexed {
+	if !w.indexed {
+		text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
+		if isNoFile(err) {
+			return nil
+		}
+		var names []string
+		if err == nil {
+			names, err = gitignore.Tracked([]byte(text), len(w.head)/2)
+		}
+		if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
+			return cmp.Or(ctx.Err(), err)
+		}
+		if err != nil {
+			return c.unreadIndex(ctx, sandboxID, w, err)
+		}
+		w.untracked = maps.Clone(w.shared.Files)
 		for _, change := range slices.Concat(w.Changes, w.Large) {
-			if change.After == nil {
-				delete(w.untracked, change.Path)
+			if change.Before == nil {
+				w.fresh[change.Path] = false
 			}
 		}
-		return w.untracked, nil
-	}
-	text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
-	if isNoFile(err) {
-		return nil, nil
-	}
-	var names []string
-	if err == nil {
-		names, err = gitignore.Tracked([]byte(text), len(w.head)/2)
-	}
-	if own := new(Error); ctx.Err() != nil || errors.As(err, &own) && own.Code == codes.Unavailable {
-		return nil, cmp.Or(ctx.Err(), err)
-	}
-	if err != nil {
-		return nil, c.unreadIndex(ctx, sandboxID, w, err)
-	}
-	all := maps.Clone(w.shared.Files)
-	for _, change := range slices.Concat(w.Changes, w.Large) {
-		if change.After == nil {
-			delete(all, change.Path)
+		for _, name := range names {
+			delete(w.untracked, name)
+			delete(w.fresh, name)
 		}
 	}
-	for _, name := range names {
-		delete(all, name)
+	for _, change := range slices.Concat(w.Changes, w.Large) {
+		if change.After == nil {
+			delete(w.untracked, change.Path)
+		}
 	}
-	return all, nil
+	return nil
 }
 
 // unreadIndex is the error for an index that cannot be read, with what helps.

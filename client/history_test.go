@@ -79,7 +79,7 @@ func TestAHistoryHasWhatWasCopiedAndWhatTheWorkDoesNotShow(t *testing.T) {
 		}
 	})
 	// A branch has removed what is back, and has what was brought.
-	w := &Work{shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "brought": {}}}, Changes: []WorkChange{{Path: "changed"}, {Path: "new"}}}
+	w := &Work{fresh: map[string]bool{"back": false, "new": false}, shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "brought": {}}}, Changes: []WorkChange{{Path: "changed"}, {Path: "new"}}}
 	h := new(edits.History)
 	if err := c.copied(t.Context(), "s", w, h); err != nil {
 		t.Fatal(err)
@@ -91,6 +91,9 @@ func TestAHistoryHasWhatWasCopiedAndWhatTheWorkDoesNotShow(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(h.Apart)); !slices.Equal(got, []string{"back", "dist/ignored", "large"}) {
 		t.Errorf("apart are %q", got)
 	}
+	if !maps.Equal(w.fresh, map[string]bool{"back": true, "new": false}) {
+		t.Errorf("new files of names that were copied in are %v", w.fresh)
+	}
 	if in := (*asked)[0]; len(*asked) != 1 || !in.GetAll() || !in.GetNamesOnly() || !in.GetWithBase() {
 		t.Errorf("asked %v", *asked)
 	}
@@ -100,7 +103,7 @@ func TestAHistoryHasWhatWasCopiedAndWhatTheWorkDoesNotShow(t *testing.T) {
 	}
 }
 
-// What git has stopped tracking in a sandbox is what the workspace has and its index does not name.
+// What git has stopped tracking in a sandbox is what the workspace has, also anew, and its index does not name.
 func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 	index := func(names ...string) []byte {
 		raw := binary.BigEndian.AppendUint32([]byte("DIRC\x00\x00\x00\x02"), uint32(len(names)))
@@ -121,7 +124,7 @@ func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 		want  []string
 	}{
 		{"an index", index("changed", "fresh", "same"), nil, []string{"loose", "stopped"}},
-		{"an index that names nothing", index(), nil, []string{"changed", "loose", "same", "stopped"}},
+		{"an index that names nothing", index(), nil, []string{"changed", "fresh: new", "loose", "same", "stopped"}},
 		{"no index", nil, reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "none"), nil},
 		{"no folder of git", nil, reject(codes.FailedPrecondition, agboxv1.ErrorReason_NOT_A_DIRECTORY, "none"), nil},
 		{"a damaged one", index("changed", "same")[:90], nil, unread},
@@ -139,11 +142,15 @@ func TestTheIndexSaysWhatGitDoesNotTrackInASandbox(t *testing.T) {
 				}
 				return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, string(one.index))})
 			}})
-			w := &Work{Target: "/workspace", head: head, shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "stopped": {}, "loose": {}, "gone": {}, "large": {}}}}
+			w := &Work{Target: "/workspace", head: head, fresh: make(map[string]bool), shared: edits.Shared{Files: map[string]*edits.File{"same": {}, "changed": {}, "stopped": {}, "loose": {}, "gone": {}, "large": {}}}}
 			w.Changes = []WorkChange{{Path: "changed", Before: &edits.File{}, After: &edits.File{Size: 1}}, {Path: "gone", Before: &edits.File{}}, {Path: "fresh", After: &edits.File{}}}
 			w.Large = []WorkChange{{Path: "large", Before: &edits.File{}}}
-			got, err := c.untracked(t.Context(), "s", w)
-			names := slices.Sorted(maps.Keys(got))
+			err := c.findUntracked(t.Context(), "s", w)
+			names := slices.Collect(maps.Keys(w.untracked))
+			for name := range w.fresh {
+				names = append(names, name+": new")
+			}
+			slices.Sort(names)
 			if err != nil && strings.Contains(err.Error(), "without --branch") {
 				names, err = unread, nil
 			}
@@ -300,16 +307,17 @@ func TestABranchTakesOneComparisonOrThoseOfAnOlderDaemon(t *testing.T) {
 				case in.GetAgainst() == agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
 					all = append(all, difference("home", one, two))
 				case in.GetWithBase():
-					all = append(all, &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: &agboxv1.AdvancedFile{Path: []byte("home"), File: two}}}, baseFile("env"))
+					all = append(all, &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: &agboxv1.AdvancedFile{Path: []byte("home"), File: two}}}, baseFile("env"), difference("new", nil, one))
 				}
 				if !older && in.GetHome() {
 					all = append(all, &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Home{Home: difference("home", one, two).GetDifference()}})
 				}
 				if !older && in.GetIndex() {
 					unnamed := []*agboxv1.AdvancedFile{{Path: []byte("env"), File: one}, {Path: []byte("gone"), File: one}}
-					all = append(all, difference("gone", one, nil),
+					fresh := []*agboxv1.AdvancedFile{{Path: []byte("again"), File: one}, {Path: []byte("new")}}
+					all = append(all, difference("gone", one, nil), difference("again", nil, one), difference("new", nil, one),
 						&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: &agboxv1.WorkspaceIndex{Unnamed: unnamed[:1]}}},
-						&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: &agboxv1.WorkspaceIndex{Unnamed: unnamed[1:], Complete: true}}})
+						&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Index{Index: &agboxv1.WorkspaceIndex{Unnamed: unnamed[1:], Fresh: fresh, Complete: true}}})
 				}
 				for _, m := range all {
 					if err := out.Send(m); err != nil {
@@ -332,12 +340,13 @@ func TestABranchTakesOneComparisonOrThoseOfAnOlderDaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		want := 1
+		want, fresh := 1, map[string]bool{"again": true, "new": false}
 		if older {
 			want = 3
+			fresh = map[string]bool{"new": false} // what was copied in is not known
 		}
-		if len(w.atHome) != 1 || w.atHome[0].Path != "home" || w.untracked["env"] == nil || len(w.untracked) != 1 || comparisons != want {
-			t.Errorf("older %v: %d comparisons, at home is %v, and untracked are %v", older, comparisons, w.atHome, w.untracked)
+		if len(w.atHome) != 1 || w.atHome[0].Path != "home" || w.untracked["env"] == nil || len(w.untracked) != 1 || !maps.Equal(w.fresh, fresh) || comparisons != want {
+			t.Errorf("older %v: %d comparisons, at home is %v, and untracked are %v and %v", older, comparisons, w.atHome, w.untracked, w.fresh)
 		}
 	}
 }

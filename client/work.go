@@ -61,9 +61,11 @@ type Work struct {
 	// was if broughtBy is lost.
 	again   map[string]bool
 	lostTip string
-	// untracked are the files of the base that git does not track in the sandbox, if that was asked for.
+	// untracked are the files of the base that git does not track in the sandbox, if that was asked for,
+	// and fresh the new ones: true if one of the name was copied in.
 	// indexed is set if the daemon has said which these are.
 	untracked map[string]*edits.File
+	fresh     map[string]bool
 	indexed   bool
 	// atHome are changes that came home before, if that was asked for.
 	atHome []WorkChange
@@ -397,6 +399,9 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 			for _, f := range item.Index.GetUnnamed() {
 				w.untracked[string(f.GetPath())] = workFile(f.GetFile())
 			}
+			for _, f := range item.Index.GetFresh() {
+				w.fresh[string(f.GetPath())] = f.GetFile() != nil
+			}
 			w.indexed = item.Index.GetComplete()
 		case *agboxv1.CompareWorkspaceResponse_Home:
 			d := item.Home
@@ -420,7 +425,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
 	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
-	w.lostFiles, w.untracked = make(map[string]bool), make(map[string]*edits.File)
+	w.lostFiles, w.untracked, w.fresh = make(map[string]bool), make(map[string]*edits.File), make(map[string]bool)
 	if slices.Contains(w.lost, w.broughtBy) {
 		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
 	}

@@ -84,6 +84,7 @@ func TestOneComparisonFindsWhatCameHomeBefore(t *testing.T) {
 	}
 }
 
+// Files of the base and new ones are told apart, and of the latter those whose name was copied in.
 func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 	dir := t.TempDir()
 	names := make([]string, 0, partSize+3)
@@ -108,7 +109,7 @@ func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 		return string(text)
 	}
 	files := make(map[string]string)
-	for _, name := range append(names, "a", "b") {
+	for _, name := range append(names, "a", "b", "new", "again") {
 		files[name] = "1"
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
@@ -117,27 +118,38 @@ func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a, b, both, none := index("a", "many"), index("b", "many"), index("a", "b", "many"), index("a")
+	delete(files, "new")
+	a, b, both, none, fresh := index("a", "many"), index("b", "many"), index("a", "b", "many"), index("a"), index("a", "new", "again", "many")
 	for name, one := range map[string]struct {
 		before, after string
 		o             Options
 		want          string
+		named         bool
 	}{
-		"whole":                   {a, a, Options{Index: true}, "b/true"},
-		"two parts":               {none, none, Options{Index: true}, strings.Join(slices.Sorted(slices.Values(append(slices.Clone(names), "b"))), "/") + "/true"},
-		"added meanwhile":         {a, both, Options{Index: true}, "b/true"},
-		"taken out meanwhile":     {both, a, Options{Index: true}, "b/true"},
-		"another one meanwhile":   {a, b, Options{Index: true}, "a/b/true"},
-		"damaged":                 {a[:20], a[:20], Options{Index: true}, ""},
-		"damaged meanwhile":       {a, a[:20], Options{Index: true}, ""},
-		"not asked for":           {a, a, Options{}, ""},
-		"a folder in its place":   {"", "", Options{Index: true}, ""},
-		"replaced by a folder":    {a, "", Options{Index: true}, ""},
-		"the folder is one again": {"", a, Options{Index: true}, ""},
+		"new ones":                {fresh, fresh, Options{Index: true}, "b/true", true},
+		"new ones meanwhile":      {a, fresh, Options{Index: true}, "b/true", false},
+		"new ones taken out":      {fresh, a, Options{Index: true}, "b/true", false},
+		"whole":                   {a, a, Options{Index: true}, "b/true", false},
+		"two parts":               {none, none, Options{Index: true}, strings.Join(slices.Sorted(slices.Values(append(slices.Clone(names), "b"))), "/") + "/true", false},
+		"added meanwhile":         {a, both, Options{Index: true}, "b/true", false},
+		"taken out meanwhile":     {both, a, Options{Index: true}, "b/true", false},
+		"another one meanwhile":   {a, b, Options{Index: true}, "a/b/true", false},
+		"damaged":                 {a[:20], a[:20], Options{Index: true}, "", false},
+		"damaged meanwhile":       {a, a[:20], Options{Index: true}, "", false},
+		"not asked for":           {a, a, Options{}, "", false},
+		"a folder in its place":   {"", "", Options{Index: true}, "", false},
+		"replaced by a folder":    {a, "", Options{Index: true}, "", false},
+		"the folder is one again": {"", a, Options{Index: true}, "", false},
 	} {
 		c, _ := compared(t, files)
-		c.o = one.o
-		var got []string
+		advanced(t, c.review.paths.GuestBase("s"), strings.Repeat("1", 40), map[string]string{"again": ""})
+		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer base.Close()
+		c.base, c.o, c.seen = base, one.o, map[string]bool{"a": true, "new": true, "again": true}
+		var got, fresh []string
 		c.send = func(m *agboxv1.CompareWorkspaceResponse) error {
 			if i := m.GetIndex(); i != nil {
 				if len(i.GetUnnamed()) > partSize {
@@ -145,6 +157,9 @@ func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 				}
 				for _, f := range i.GetUnnamed() {
 					got = append(got, string(f.GetPath()))
+				}
+				for _, f := range i.GetFresh() {
+					fresh = append(fresh, fmt.Sprintf("%s %v", f.GetPath(), f.GetFile() != nil))
 				}
 				if i.GetComplete() {
 					slices.Sort(got)
@@ -160,13 +175,16 @@ func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 			}
 			return packed(t, entry{name: "index", content: text})(t.Context(), "/index")
 		}}
-		_, err := s.trackedIn(t.Context())
+		_, err = s.trackedIn(t.Context())
 		text = one.after
 		if err == nil {
 			err = c.sendIndex(t.Context(), s.trackedIn)
 		}
 		if text := strings.Join(got, "/"); err != nil || text != one.want {
 			t.Errorf("%s: %v: %q, want %q", name, err, text, one.want)
+		}
+		if slices.Sort(fresh); one.want != "" && slices.Equal(fresh, []string{"again true", "new false"}) == one.named {
+			t.Errorf("%s: new and not named are %q", name, fresh)
 		}
 	}
 }

@@ -78,7 +78,7 @@ type Options struct {
 	// Branch sends also what went to a branch and is in the workspace as in the folder again: the branch
 	// has it otherwise.
 	Branch bool
-	// Index sends which files of the base the index of the workspace's repository does not name.
+	// Index sends which files of the base, and new ones, the index of the workspace's repository does not name.
 	Index bool
 	// total replaces maxTotal in tests.
 	total uint64
@@ -179,8 +179,7 @@ type comparison struct {
 	send      func(*agboxv1.CompareWorkspaceResponse) error
 	// seen has the paths of files that were compared or are in later.
 	seen map[string]bool
-	// inIndex are files of the base that git tracks in the workspace. whole is set if all of its index
-	// was read.
+	// inIndex are the files that git tracks in the workspace. whole is set if all of its index was read.
 	inIndex map[string]bool
 	whole   bool
 	// partIndex is why an index that was written after the copy is not read as a whole, or nil.

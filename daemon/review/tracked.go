@@ -98,17 +98,16 @@ func (c *comparison) indexed(h *tar.Header, content io.Reader) (map[string]bool,
 	}
 	c.whole = err == nil
 	for _, path := range paths {
-		if c.base.File(path) != nil {
-			c.inIndex[path] = true
-		} else if !c.o.All && Valid(path) && !c.foreign(path) && !excluded.Excludes(path) {
+		c.inIndex[path] = true
+		if c.base.File(path) == nil && !c.o.All && Valid(path) && !c.foreign(path) && !excluded.Excludes(path) {
 			all[path] = true
 		}
 	}
 	return all, nil
 }
 
-// sendIndex sends the files of the base that the index does not name, or did not before the files were
-// read: with its new content, a file must not be taken for one that git tracks.
+// sendIndex sends the files of the base and the new ones that the index does not name, or did not before
+// the files were read: with its new content, a file must not be taken for one that git tracks.
 func (c *comparison) sendIndex(ctx context.Context, read func(context.Context) (map[string]bool, error)) error {
 	if !c.o.Index || !c.whole {
 		return nil
@@ -124,11 +123,23 @@ func (c *comparison) sendIndex(ctx context.Context, read func(context.Context) (
 		part = new(agboxv1.WorkspaceIndex)
 		return err
 	}
+	named := func(path string) bool { return before[path] && c.inIndex[path] }
 	for _, f := range c.base.GetFiles() {
-		if before[string(f.GetPath())] && c.inIndex[string(f.GetPath())] {
+		if named(string(f.GetPath())) {
 			continue
 		}
 		if part.Unnamed = append(part.Unnamed, fileOf(f)); len(part.GetUnnamed()) == partSize {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	for path := range c.seen {
+		if named(path) || c.base.File(path) != nil {
+			continue
+		}
+		of := &agboxv1.AdvancedFile{Path: []byte(path), File: baseFile(c.base.Copied()[path])}
+		if part.Fresh = append(part.Fresh, of); len(part.GetFresh()) == partSize {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -433,3 +433,30 @@ func TestWhatASandboxTakesBackIsTakenBackOnItsBranch(t *testing.T) {
 		harness.WantSame(t, "what the folder lacks", in.Must(t, "diff", "demo", "--name-only"), "")
 	}
 }
+
+// A new file in the place of one that a sandbox has removed with a commit comes to a branch once git
+// tracks it there, and is named until then.
+func TestAFileInThePlaceOfARemovedOneIsOnABranchOnceItIsTracked(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "a removed file is there anew")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "f": "f\n", "g": "g\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; git rm -q f g; git commit -qm less")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	inside(t, in, "demo", "cd /workspace; echo 2 | tee f g new")
+	for _, step := range []struct{ do, squash, outside, want string }{
+		{"true", "--squash", "f, g", "a\nnew"},
+		{"true", "--squash=false", "f, g", "a\nnew"},
+		{"git add g", "--squash", "f", "a\ng\nnew"},
+		{"git commit -qm g", "--squash=false", "f", "a\ng\nnew"},
+		{"git add f", "--squash=false", "", "a\nf\ng\nnew"},
+	} {
+		inside(t, in, "demo", "cd /workspace; "+step.do)
+		r := in.Agbox(t, "apply", "demo", "--branch", "w", step.squash).Want(t, 0)
+		if named := strings.Contains(r.Stderr, "git does not track them: "+step.outside+"."); named != (step.outside != "") {
+			t.Errorf("%s, %s: apply says %s", step.do, step.squash, r.Stderr)
+		}
+		harness.WantSame(t, step.do+", "+step.squash, git(t, root, "ls-tree", "-r", "--name-only", "w"), step.want)
+	}
+}

@@ -36,6 +36,9 @@ type BranchOptions struct {
 	// there, with their versions in the base. Copied is the commit that was copied in. Their changes stay out of the branch
 	// if it has them, and if Untrack is set, one commit of all removes them from the branch.
 	Untracked map[string]*File
+	// Fresh are new files that git does not track there, true if one of the name was copied in. They stay out
+	// if git has tracked them.
+	Fresh map[string]bool
 	// Lost are those that a branch has lost before (Committed.Untracked).
 	Lost    map[string]bool
 	Copied  string
@@ -284,7 +287,7 @@ type branch struct {
 	// home is what History.Home has returned, and unsure are decisions that a person must make.
 	home   map[string]*File
 	unsure []decision
-	// stopped are the files that git has stopped tracking in the sandbox, and that it still has.
+	// stopped are the files that git has stopped tracking in the sandbox, and that it still has or has anew.
 	// came are those of them that commits change, and that the branch has as they were brought.
 	// lost are those that a branch has lost by that.
 	stopped, came, lost map[string]bool

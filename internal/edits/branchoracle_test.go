@@ -138,9 +138,6 @@ func (w *twigs) checkFiles(l look) {
 		}
 	}
 	for name := range names {
-		if l.inside[name] == "" && !l.stopped[name] && l.after[name] != "" {
-			delete(w.tracked, name) // it has come as a new file
-		}
 		if w.users(name) {
 			continue
 		}

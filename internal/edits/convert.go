@@ -32,7 +32,7 @@ func (e *FilterError) Error() string {
 func (b *branch) outside(changes []Change) (inside []Change, outside []string, err error) {
 	var all, unknown []Change
 	for _, c := range changes {
-		if c.From != "" && b.lost[c.From] && b.entries[c.From].object == "" { // no renamed file for git
+		if c.From != "" && (b.lost[c.From] && b.entries[c.From].object == "" || b.stopped[c.Path]) { // no renamed file for git
 			gone, added := c.halves()
 			all = append(all, gone, added)
 		} else {
@@ -72,11 +72,11 @@ func (b *branch) outside(changes []Change) (inside []Change, outside []string, e
 		switch {
 		case removed[name] && !ignored[name]:
 			inside = append(inside, c)
-		case c.From != "" && !ignored[c.Path]:
+		case c.From != "" && (!ignored[c.Path] || c.Tracked):
 			gone, added := c.halves()
 			inside, outside = append(inside, added), append(outside, gone.Path)
 		case c.Tracked && c.After != nil && !ignored[name] && b.parent != "":
-			c.From, c.Before = "", nil // for git it is new
+			c.Before = nil // for git it is new
 			inside = append(inside, c)
 		case c.From != "":
 			outside = append(outside, c.From, c.Path)

@@ -70,7 +70,7 @@ type Change struct {
 	// From is the earlier path of a file that was renamed without any change. Before is then
 	// what it was there.
 	From string
-	// Tracked is set if git tracks the file in the sandbox, and it was there before.
+	// Tracked is set if git tracks the file in the sandbox.
 	Tracked bool
 	// Retracked is set if a branch has lost the file, because git did not track it in the sandbox,
 	// and git does now: a branch may have no file or that of Before, which may be equal to After.

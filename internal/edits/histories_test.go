@@ -616,7 +616,8 @@ func (w *twigs) bring(squash bool) {
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) && w.base[name] == "" })
 	all := w.in.retracked(differences(w.t, w.base, now), w.base, w.lost)
 	o := BranchOptions{Folder: w.home.dir, Branch: "fix", Message: "Work", Label: "sandbox", Filters: w.form.repository != nil && w.r.IntN(2) > 0}
-	o.Untracked, o.Copied, o.Untrack = w.in.untracked(w.base), w.copied, w.in.tipOf("main") != w.copied
+	o.Untracked, o.Fresh = w.in.untracked(w.base, now, w.start)
+	o.Copied, o.Untrack = w.copied, w.in.tipOf("main") != w.copied
 	o.Lost = w.lost
 	for _, c := range differences(w.t, w.start, now) {
 		if w.base[c.Path] == now[c.Path] {
@@ -642,7 +643,7 @@ func (w *twigs) bring(squash bool) {
 	l := look{work: work, inside: inside, first: w.files(w.home, w.copied), ignored: make(map[string]bool), stopped: make(map[string]bool), tip: w.home.tipOf("fix"), commits: o.History != nil}
 	for name := range work {
 		l.ignored[name] = ignored(name)
-		l.stopped[name] = w.tracked[name] && inside[name] == "" && w.base[name] != "" // else it is a new file
+		l.stopped[name] = w.tracked[name] && inside[name] == ""
 	}
 	main, began := w.home.tipOf("main"), tip
 	out, err := Commit(w.t.Context(), all, o)

@@ -392,7 +392,7 @@ func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
 // was left out of the copy and they remove it, a new file in its place is not its next version.
 func (b *branch) apart(h *History, name string, two twoEntries) bool {
 	gone := two.was.object != "" && two.tip.object == ""
-	return b.stopped[name] || h.Apart[name] && !(gone && b.leftOut(h, name))
+	return (b.stopped[name] || h.Apart[name]) && !(gone && b.leftOut(h, name))
 }
 
 // neverHad reports whether the workspace never had a file: then that it has none says nothing about

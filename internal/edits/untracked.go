@@ -7,24 +7,20 @@ import (
 	"strings"
 )
 
-// untracked finds the files that git has stopped tracking in the sandbox. It returns what the copied
-// commit has of them.
+// untracked finds the files that git has stopped tracking in the sandbox, also if they were removed since
+// and are there anew. It returns what the copied commit has of those of the base.
 func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error) {
 	b.stopped, b.lost, had = make(map[string]bool), o.Lost, make(map[string]treeEntry)
-	if len(o.Untracked) == 0 || o.Copied == "" {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(o.Fresh)), maps.Keys(o.Untracked))
+	if len(names) == 0 || o.Copied == "" {
 		return had, nil
-	}
-	for name, two := range b.joins { // also what only commits of the sandbox had
-		if o.Untracked[name] != nil && two.was.object != "" {
-			b.stopped[name] = true
-		}
 	}
 	ever, err := b.everCommitted(o.History)
 	if err != nil {
 		return nil, err
 	}
-	for name := range o.Untracked { // what it has committed since, and what a branch has lost by that before
-		if ever[name] || b.made[name] != nil || o.Lost[name] {
+	for _, name := range names { // what it has committed since, and what a branch has lost by that before
+		if b.joins[name].was.object != "" || ever[name] || b.made[name] != nil || o.Lost[name] {
 			b.stopped[name] = true
 		}
 	}
@@ -44,10 +40,12 @@ func (b *branch) untracked(o BranchOptions) (had map[string]treeEntry, err error
 			}
 		}
 	}
-	maps.DeleteFunc(had, func(name string, _ treeEntry) bool { return o.Untracked[name] == nil })
 	for name := range had {
-		b.stopped[name] = true
+		if o.Untracked[name] != nil || o.Fresh[name] {
+			b.stopped[name] = true
+		}
 	}
+	maps.DeleteFunc(had, func(name string, _ treeEntry) bool { return o.Untracked[name] == nil })
 	return had, nil
 }
 

@@ -22,7 +22,8 @@ func (g repository) fromInside(in repository, copied string, base tree, excluded
 	}
 	now := maps.Clone(work)
 	maps.DeleteFunc(now, func(name, _ string) bool { return ignored(name) })
-	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied, Untracked: in.untracked(base)}
+	o := BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied}
+	o.Untracked, o.Fresh = in.untracked(base, now, base)
 	all := differences(g.t, base, now)
 	switch o.Untrack = in.head() != copied; {
 	case squash:
@@ -38,17 +39,23 @@ func (g repository) fromInside(in repository, copied string, base tree, excluded
 	return all, o
 }
 
-// untracked returns the files of a base that the work tree has and git does not track there.
-func (g repository) untracked(base tree) map[string]*File {
+// untracked returns the files that git does not track in the work tree: of a base, and new ones, with
+// whether they were copied in.
+func (g repository) untracked(base, work, copied tree) (all map[string]*File, fresh map[string]bool) {
 	g.t.Helper()
-	all, work := make(map[string]*File), load(g.t, g.dir)
+	all, fresh = make(map[string]*File), make(map[string]bool)
 	tracked := strings.Split(g.must("", "ls-files", "-z"), "\x00")
-	for name, text := range base {
-		if work[name] != "" && !slices.Contains(tracked, name) {
-			all[name] = version(text)
+	for name := range work {
+		if slices.Contains(tracked, name) {
+			continue
+		}
+		if base[name] != "" {
+			all[name] = version(base[name])
+		} else {
+			fresh[name] = copied[name] != ""
 		}
 	}
-	return all
+	return all, fresh
 }
 
 // retracked adds to changes, as a comparison does, the files that a branch has lost because git did not
@@ -212,13 +219,15 @@ func TestABranchHasOfAFileWhatItsSandboxTracks(t *testing.T) {
 		{"git rm -q f", commit, "-", "1", "!", false},
 		{"mv f to", "git add -A; " + commit, "-", "1", "!", false},
 		{"rm f", "git checkout -q f; " + commit, "1", "1", "!", false},
-		{"rm f", "git add -A; " + commit + "echo 3 >f", "3", "!", "!", false},
+		{"rm f", "git add -A; " + commit + "echo 3 >f", "-", "!", "!", true},
+		{"git rm -q f", "echo 3 >f", "!", "!", "!", false},
 		{"git sparse-checkout set --no-cone /a", "git rm -q --sparse f; " + commit, "-", "1", "!", false},
 		{"git sparse-checkout set --no-cone /a", "git add -A; " + commit, "1", "1", "2", false},
 		// The copy leaves it out.
 		{"exclude", commit, "1", "1", "2", false},
 		{"exclude", "git add -A; " + commit, "1", "1", "2", false},
 		{"exclude", untrack, "1", "1", "2", false},
+		{"exclude", untrack + "echo 3 >f", "1", "!", "2", true},
 		{"exclude", untrack + "echo f >.gitignore; echo 3 >f", "1", "1", "2", false},
 		// Git does not track it at home.
 		{"git rm -q --cached f; git commit -q --amend -m none", commit, "-", "-", "2", false},
@@ -631,5 +640,79 @@ func TestWhatWentToTheFolderAndIsRemovedIsNotOnTheBranch(t *testing.T) {
 			t.Errorf("the branch has %q: %v: %+v", got, err, out)
 		}
 		delete(base, "f")
+	}
+}
+
+// A new file in the place of one that the sandbox has removed with a commit, and that git does not track
+// there, is outside of git in each call, also if it is a renamed one.
+func TestANewFileInThePlaceOfARemovedOneIsOutsideInEachCall(t *testing.T) {
+	for _, squashes := range []string{"ccccccc", "sssssss", "scscscs", "cscscsc"} {
+		g := repo(t, tree{"f": "1\n", "a": "a\n", "b": "b\n"})
+		copied, in := g.head(), g.inside()
+		base := load(t, in.dir)
+		first := in.history(copied, base).Base
+		for i, step := range []string{
+			"git rm -q f; git commit -q -m one", "echo 1 >f", "echo 2 >f", "git commit -q --allow-empty -m two", "mv b f",
+			"git add f", "git commit -q -m three",
+		} {
+			in.shell(step)
+			changes, o := g.fromInside(in, copied, base, "", squashes[i] == 's')
+			outside := i > 0 && i < 5
+			if outside {
+				o.Fresh["f"] = true
+			}
+			if o.History != nil {
+				o.History.Copy = first
+			}
+			out, err := Commit(t.Context(), changes, o)
+			if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+				t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+			}
+			if base = load(t, in.dir); i < 5 {
+				delete(base, "f")
+			}
+			if got, want := g.files("fix")["f"], []string{"", "", "", "", "", "b\n", "b\n"}[i]; got != want || slices.Contains(out.Outside, "f") != outside {
+				t.Errorf("%s, %s: the branch has %q, and outside are %q", step, squashes, got, out.Outside)
+			}
+			if got := g.files("fix")["b"]; (got == "") != (i > 3) {
+				t.Errorf("%s, %s: the branch has %q of b", step, squashes, got)
+			}
+		}
+	}
+}
+
+// With --squash, a branch keeps what the user has in the place of such a file, also if the file does not come
+// for another reason.
+func TestABranchKeepsAFileInThePlaceOfANewOneThatDoesNotCome(t *testing.T) {
+	g := repo(t, tree{"f": "1\n", "a": "a\n"})
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	delete(base, "f")
+	in.shell("git rm -q f; git commit -q -m one; echo 2 >f")
+	g.onNewBranch(copied, "f", "9")
+	_, o := g.fromInside(in, copied, base, "", true)
+	o.Fresh["f"] = true
+	out, err := Commit(t.Context(), nil, o)
+	if got := g.files("fix")["f"]; err != nil || got != "9\n" || len(out.Outcomes) > 0 {
+		t.Errorf("the branch has %q: %v: %+v", got, err, out)
+	}
+}
+
+// A file that git does not track at home, and that the sandbox renames to one that is ignored and adds by
+// force, is on a branch as any other that it adds.
+func TestARenamedFileThatIsIgnoredAndTrackedIsOnTheBranch(t *testing.T) {
+	g := repo(t, tree{"a": "a\n", ".gitignore": "*.o\n"})
+	tree{"notes": "1\n"}.write(t, g.dir)
+	copied, in := g.head(), g.inside()
+	base := load(t, in.dir)
+	in.shell("mv notes notes.o; git add -f notes.o")
+	now := load(t, in.dir)
+	changes := Renames(differences(t, base, now))
+	for i := range changes {
+		changes[i].Tracked = changes[i].Path == "notes.o"
+	}
+	out, err := Commit(t.Context(), changes, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", Copied: copied})
+	if got := g.files("fix")["notes.o"]; err != nil || got != "1\n" || !slices.Equal(out.Outside, []string{"notes"}) {
+		t.Errorf("the branch has %q: %v: %+v", got, err, out)
 	}
 }

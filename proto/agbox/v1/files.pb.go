@@ -2355,13 +2355,15 @@ func (*CompareWorkspaceResponse_Home) isCompareWorkspaceResponse_Item() {}
 
 func (*CompareWorkspaceResponse_Index) isCompareWorkspaceResponse_Item() {}
 
-// WorkspaceIndex is a part of what the index of the repository in a workspace says of the base.
+// WorkspaceIndex is a part of what the index of the repository in a workspace says of the files.
 type WorkspaceIndex struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Files of the base that it does not name, or did not before the files were read; at most 500.
 	Unnamed []*AdvancedFile `protobuf:"bytes,1,rep,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// These were all.
-	Complete      bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
+	Complete bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
+	// New files of the workspace of which that is true, with what was copied in of their names; at most 500.
+	Fresh         []*AdvancedFile `protobuf:"bytes,3,rep,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2408,6 +2410,13 @@ func (x *WorkspaceIndex) GetComplete() bool {
 		return x.Complete
 	}
 	return false
+}
+
+func (x *WorkspaceIndex) GetFresh() []*AdvancedFile {
+	if x != nil {
+		return x.Fresh
+	}
+	return nil
 }
 
 // UnshownWork is work that a workspace has or may have, and that no difference shows.
@@ -2645,7 +2654,7 @@ type WorkspaceDifference struct {
 	Binary  bool   `protobuf:"varint,6,opt,name=binary,proto3" json:"binary,omitempty"`
 	// It went to a branch by one of lost_commits.
 	Lost bool `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
-	// The index of the repository in the workspace names the file, and the base has it.
+	// The index of the repository in the workspace names the file.
 	Tracked bool `protobuf:"varint,8,opt,name=tracked,proto3" json:"tracked,omitempty"`
 	// The branch to which it went last lost it, because git did not track it in the workspace, and now
 	// git does: before is what the base has, and may be equal to after.
@@ -3472,10 +3481,11 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04home\x18\t \x01(\v2\x1d.agbox.v1.WorkspaceDifferenceH\x00R\x04home\x120\n" +
 	"\x05index\x18\n" +
 	" \x01(\v2\x18.agbox.v1.WorkspaceIndexH\x00R\x05indexB\x06\n" +
-	"\x04item\"^\n" +
+	"\x04item\"\x8c\x01\n" +
 	"\x0eWorkspaceIndex\x120\n" +
 	"\aunnamed\x18\x01 \x03(\v2\x16.agbox.v1.AdvancedFileR\aunnamed\x12\x1a\n" +
-	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"9\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12,\n" +
+	"\x05fresh\x18\x03 \x03(\v2\x16.agbox.v1.AdvancedFileR\x05fresh\"9\n" +
 	"\vUnshownWork\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x16\n" +
 	"\x06advice\x18\x02 \x01(\tR\x06advice\"=\n" +
@@ -3662,43 +3672,44 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	34, // 18: agbox.v1.CompareWorkspaceResponse.home:type_name -> agbox.v1.WorkspaceDifference
 	30, // 19: agbox.v1.CompareWorkspaceResponse.index:type_name -> agbox.v1.WorkspaceIndex
 	38, // 20: agbox.v1.WorkspaceIndex.unnamed:type_name -> agbox.v1.AdvancedFile
-	35, // 21: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
-	35, // 22: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
-	37, // 23: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
-	38, // 24: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
-	35, // 25: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
-	38, // 26: agbox.v1.AdvancedFiles.files:type_name -> agbox.v1.AdvancedFile
-	5,  // 27: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
-	7,  // 28: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
-	9,  // 29: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
-	11, // 30: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
-	14, // 31: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
-	16, // 32: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
-	18, // 33: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
-	20, // 34: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
-	23, // 35: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
-	25, // 36: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
-	28, // 37: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
-	36, // 38: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
-	41, // 39: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
-	6,  // 40: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
-	8,  // 41: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
-	10, // 42: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
-	13, // 43: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
-	15, // 44: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
-	17, // 45: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
-	19, // 46: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
-	21, // 47: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
-	24, // 48: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
-	27, // 49: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
-	29, // 50: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
-	40, // 51: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
-	42, // 52: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
-	40, // [40:53] is the sub-list for method output_type
-	27, // [27:40] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	38, // 21: agbox.v1.WorkspaceIndex.fresh:type_name -> agbox.v1.AdvancedFile
+	35, // 22: agbox.v1.WorkspaceDifference.before:type_name -> agbox.v1.WorkspaceFile
+	35, // 23: agbox.v1.WorkspaceDifference.after:type_name -> agbox.v1.WorkspaceFile
+	37, // 24: agbox.v1.AdvanceBaseRequest.open:type_name -> agbox.v1.AdvanceBaseOpen
+	38, // 25: agbox.v1.AdvanceBaseRequest.file:type_name -> agbox.v1.AdvancedFile
+	35, // 26: agbox.v1.AdvancedFile.file:type_name -> agbox.v1.WorkspaceFile
+	38, // 27: agbox.v1.AdvancedFiles.files:type_name -> agbox.v1.AdvancedFile
+	5,  // 28: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatFileRequest
+	7,  // 29: agbox.v1.FileService.List:input_type -> agbox.v1.ListFilesRequest
+	9,  // 30: agbox.v1.FileService.Read:input_type -> agbox.v1.ReadFileRequest
+	11, // 31: agbox.v1.FileService.Write:input_type -> agbox.v1.WriteFileRequest
+	14, // 32: agbox.v1.FileService.MakeDirectory:input_type -> agbox.v1.MakeDirectoryRequest
+	16, // 33: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveFileRequest
+	18, // 34: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveFileRequest
+	20, // 35: agbox.v1.FileService.Watch:input_type -> agbox.v1.WatchFilesRequest
+	23, // 36: agbox.v1.FileService.CopyOut:input_type -> agbox.v1.CopyOutRequest
+	25, // 37: agbox.v1.FileService.CopyIn:input_type -> agbox.v1.CopyInRequest
+	28, // 38: agbox.v1.FileService.CompareWorkspace:input_type -> agbox.v1.CompareWorkspaceRequest
+	36, // 39: agbox.v1.FileService.AdvanceBase:input_type -> agbox.v1.AdvanceBaseRequest
+	41, // 40: agbox.v1.FileService.ListUncovered:input_type -> agbox.v1.ListUncoveredRequest
+	6,  // 41: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatFileResponse
+	8,  // 42: agbox.v1.FileService.List:output_type -> agbox.v1.ListFilesResponse
+	10, // 43: agbox.v1.FileService.Read:output_type -> agbox.v1.ReadFileResponse
+	13, // 44: agbox.v1.FileService.Write:output_type -> agbox.v1.WriteFileResponse
+	15, // 45: agbox.v1.FileService.MakeDirectory:output_type -> agbox.v1.MakeDirectoryResponse
+	17, // 46: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveFileResponse
+	19, // 47: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveFileResponse
+	21, // 48: agbox.v1.FileService.Watch:output_type -> agbox.v1.WatchFilesResponse
+	24, // 49: agbox.v1.FileService.CopyOut:output_type -> agbox.v1.CopyOutResponse
+	27, // 50: agbox.v1.FileService.CopyIn:output_type -> agbox.v1.CopyInResponse
+	29, // 51: agbox.v1.FileService.CompareWorkspace:output_type -> agbox.v1.CompareWorkspaceResponse
+	40, // 52: agbox.v1.FileService.AdvanceBase:output_type -> agbox.v1.AdvanceBaseResponse
+	42, // 53: agbox.v1.FileService.ListUncovered:output_type -> agbox.v1.ListUncoveredResponse
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }
