@@ -485,26 +485,36 @@ func TestWhatIsNoLongerTrackedStaysOutsideInEachCall(t *testing.T) {
 	}
 }
 
+// broughtEach returns what the branch has of the file n after each step of a sandbox, which has a copy of the
+// folder: the first comes with --squash if that is set.
+func (g repository) broughtEach(in repository, squash bool, steps ...string) (had []string) {
+	g.t.Helper()
+	copied, base := g.head(), load(g.t, in.dir)
+	first := in.history(copied, base).Base
+	for i, step := range steps {
+		in.shell(step)
+		changes, o := g.fromInside(in, copied, base, "", squash && i == 0)
+		if o.History != nil {
+			o.History.Copy = first
+		}
+		out, err := Commit(g.t.Context(), changes, o)
+		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
+			g.t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
+		}
+		base = load(g.t, in.dir)
+		had = append(had, g.files("fix")["n"])
+	}
+	return had
+}
+
 // A branch loses also what came to it with a merge of the commits of both sides.
 func TestABranchLosesWhatCameWithAMerge(t *testing.T) {
 	g := repo(t, tree{"a": "a\n"})
-	copied, in := g.head(), g.inside()
-	base := load(t, in.dir)
+	in := g.inside()
 	g.onNewBranch("main", "b", "b")
-	for i, step := range []string{
-		"git commit -q --allow-empty -m one; echo 1 >n",
-		"git add n; git commit -q -m two; git rm -q --cached n; git commit -q -m three",
-	} {
-		in.shell(step)
-		changes, o := g.fromInside(in, copied, base, "", false)
-		out, err := Commit(t.Context(), changes, o)
-		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
-			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
-		}
-		base = load(t, in.dir)
-		if got, want := g.files("fix")["n"], []string{"1\n", ""}[i]; got != want {
-			t.Errorf("%s: the branch has %q", step, got)
-		}
+	got := g.broughtEach(in, false, "git commit -q --allow-empty -m one; echo 1 >n", "git add n; git commit -q -m two; git rm -q --cached n; git commit -q -m three")
+	if !slices.Equal(got, []string{"1\n", ""}) {
+		t.Errorf("the branch has %q", got)
 	}
 }
 
@@ -538,24 +548,11 @@ func TestWhatOnlyEarlierCommitsHadComesOnceItIsTrackedAgain(t *testing.T) {
 // the commits of the sandbox that had it.
 func TestWhatGitStoresOtherwiseIsNoLongerOnTheBranchEither(t *testing.T) {
 	g := repo(t, tree{"a": "a\n"}, "core.autocrlf=input")
-	copied, in := g.head(), g.inside()
+	in := g.inside()
 	in.config = "" // it stores the file as it is
-	base := load(t, in.dir)
-	first := in.history(copied, base).Base
-	for i, step := range []string{"printf '1\\r\\n' >n; git -c core.autocrlf=false add n; git commit -q -m one", "git rm -q --cached n; git commit -q -m two"} {
-		in.shell(step)
-		changes, o := g.fromInside(in, copied, base, "", i == 0)
-		if o.History != nil {
-			o.History.Copy = first
-		}
-		out, err := Commit(t.Context(), changes, o)
-		if err != nil || (Applied{Outcomes: out.Outcomes}).Conflicts() > 0 {
-			t.Fatalf("%s: %v: %+v", step, err, out.Outcomes)
-		}
-		base = load(t, in.dir)
-		if got, want := g.files("fix")["n"], []string{"1\n", ""}[i]; got != want {
-			t.Errorf("%s: the branch has %q", step, got)
-		}
+	got := g.broughtEach(in, true, "printf '1\\r\\n' >n; git -c core.autocrlf=false add n; git commit -q -m one", "git rm -q --cached n; git commit -q -m two")
+	if !slices.Equal(got, []string{"1\n", ""}) {
+		t.Errorf("the branch has %q", got)
 	}
 }
 
