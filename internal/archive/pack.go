@@ -145,7 +145,7 @@ func (p *packer) packTop(dir int, name string) error {
 // entry is a file that is being packed.
 type entry struct {
 	st unix.Stat_t
-	// fd is open for regular files and directories, otherwise -1.
+	// fd is open for directories and for regular files whose content may be packed, otherwise -1.
 	fd     int
 	target string
 	xattrs map[string]string
@@ -159,7 +159,7 @@ func (p *packer) pack(dir int, base, name string) error {
 		return err
 	}
 	e := entry{fd: -1}
-	err := p.o.Do.run(func() error { return e.open(dir, base, p.buf) })
+	err := p.o.Do.run(func() error { return e.open(dir, base, p.buf, p.o.Changed) })
 	switch {
 	case errors.Is(err, unix.ENOENT) && p.depth > 0:
 		return nil
@@ -176,7 +176,9 @@ func (p *packer) pack(dir int, base, name string) error {
 	case unix.S_IFDIR:
 		return p.directory(&e, name)
 	case unix.S_IFREG:
-		defer func() { _ = unix.Close(e.fd) }()
+		if e.fd >= 0 {
+			defer func() { _ = unix.Close(e.fd) }()
+		}
 		if p.o.Replace != nil && p.depth > 0 {
 			if f, err := p.o.Replace(p.below(name)); f != nil || err != nil {
 				return p.replaced(f, name, err)
@@ -234,15 +236,15 @@ func (p *packer) header(e *entry, name string) *tar.Header {
 		h.Uid, h.Gid = o.UID, o.GID
 	}
 	if p.o.Changed != nil {
-		h.ChangeTime, h.PAXRecords = time.Unix(e.st.Ctim.Unix()), nil
+		h.ChangeTime = e.changeTime()
 	}
 	return h
 }
 
 // open examines a file without following symbolic links, and opens a regular file or
 // directory. It also reads the first piece of a regular file, which is all of most
-// files, to save a further call of Do.
-func (e *entry) open(dir int, base string, buf []byte) error {
+// files, to save a further call of Do. changed is PackOptions.Changed.
+func (e *entry) open(dir int, base string, buf []byte, changed func(at time.Time, size int64) bool) error {
 	if err := unix.Fstatat(dir, base, &e.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
@@ -255,6 +257,10 @@ func (e *entry) open(dir int, base string, buf []byte) error {
 	case unix.S_IFDIR:
 		flags |= unix.O_DIRECTORY
 	case unix.S_IFREG:
+		// The size of files of the kernel, which may be 0, is known once they are read.
+		if changed != nil && e.st.Size > 0 && !changed(e.changeTime(), e.st.Size) {
+			return nil
+		}
 	default:
 		return nil
 	}
@@ -274,9 +280,13 @@ func (e *entry) open(dir int, base string, buf []byte) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	e.fd, e.xattrs = fd, xattrs(fd)
+	if e.fd = fd; changed == nil {
+		e.xattrs = xattrs(fd)
+	}
 	return nil
 }
+
+func (e *entry) changeTime() time.Time { return time.Unix(e.st.Ctim.Unix()) }
 
 // errNoSize is the error for a file that is larger than its reported size of 0.
 var errNoSize = errors.New("it reports a size of 0 but holds more than 64 KiB, as files in /proc may: copy it with cat instead")

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -326,4 +327,56 @@ func rawEntry(name, link string, kind byte) []byte {
 	copy(block[148:], fmt.Sprintf("%06o\x00 ", sum))
 	copy(block[512:], "new")
 	return block
+}
+
+// A comparison lists mostly files that have not changed.
+func TestAFileWhoseContentIsNotPackedIsNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"as before", "changed"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(opened)
+	for _, name := range []string{"as before", "changed"} {
+		if _, err := unix.InotifyAddWatch(opened, filepath.Join(dir, name), unix.IN_OPEN); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := func(_ time.Time, size int64) bool { return size == int64(len("changed")) }
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var raw bytes.Buffer
+	if err := Pack(t.Context(), &raw, int(d.Fd()), "", PackOptions{Name: ".", Changed: changed}); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	files := tar.NewReader(&raw)
+	for h, err := files.Next(); !errors.Is(err, io.EOF); h, err = files.Next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = h.PAXRecords[SizeRecord] + string(content)
+		if h.ChangeTime.IsZero() {
+			t.Errorf("%s has no change time", h.Name)
+		}
+	}
+	if got["as before"] != "9" || got["changed"] != "changed" {
+		t.Errorf("the archive has %q", got)
+	}
+	events := make([]byte, 4096)
+	if n, err := unix.Read(opened, events); n != unix.SizeofInotifyEvent || err != nil {
+		t.Errorf("other files than the changed one were opened: %d bytes of events, %v", n, err)
+	}
 }
