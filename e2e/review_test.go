@@ -291,6 +291,7 @@ func TestApplyToABranchTouchesNoFiles(t *testing.T) {
 	harness.WantSame(t, "a conflict", r.Stdout, "M a\nU dirty  (conflict: both have changed the same lines)\n")
 	in.Agbox(t, "apply", "demo", "a", "--branch", "work").Want(t, 0)
 	harness.WantSame(t, "the second commit", gitIn(t, root, "log", "--format=%s", "work"), "Work of sandbox demo\nCount to three\nfirst\n")
+	in.Agbox(t, "apply", "demo", "--branch", "").Want(t, 2) // such as of an empty variable: it would go to the folder
 	r = in.Agbox(t, "apply", "demo", "--branch", "main")
 	if r.Code == 0 || !strings.Contains(r.Stderr, "the branch main is checked out") {
 		t.Errorf("the branch of the work tree: %d %s", r.Code, r.Stderr)

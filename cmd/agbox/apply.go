@@ -86,6 +86,13 @@ through a link or inside .git, and no file gets setuid or setgid. Merging lines 
 			return o.run(ctx, a, c, args, dash)
 		}),
 	}
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.Branch == "" && cmd.Flags().Changed("branch") {
+			return usagef("--branch needs the name of a branch.")
+		}
+		return run(cmd, args)
+	}
 	f := cmd.Flags()
 	f.BoolVar(&o.Abort, "abort", false, "put files with conflict markers back as they were")
 	f.BoolVar(&o.Again, "again", false, "bring conflicts that have markers again")
@@ -159,7 +166,7 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 		a.showExecutables(done.Folder, called(place, done.Executable))
 	}
 	if done.Resumed {
-		a.say("An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
+		a.say("An earlier `agbox apply` or `agbox pull` did not end. Its work is complete now.")
 	}
 	if done.OldStage {
 		a.say("%s/.agbox-apply is not used: agbox keeps what it has to finish in its data folder now. If an older agbox was killed there, look at the files in it, then remove it.", printable(done.Folder))

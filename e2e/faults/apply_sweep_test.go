@@ -237,7 +237,7 @@ func (r *rivals) survived(t *testing.T, when string, ours files) {
 		}
 	}
 	next := r.w.in.Agbox(t, "apply", "demo")
-	said := strings.Contains(next.Stderr, "An earlier `agbox apply` or `agbox pull` was killed. Its work is complete now.")
+	said := strings.Contains(next.Stderr, "An earlier `agbox apply` or `agbox pull` did not end. Its work is complete now.")
 	if said != journal {
 		t.Errorf("%s: the next apply says %q (journal: %v)", when, next.Stderr, journal)
 	}
