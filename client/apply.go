@@ -223,7 +223,7 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
-	what := WorkOptions{All: o.All, folder: o.Branch == "", branch: o.Branch != "" && !commits}
+	what := WorkOptions{All: o.All, folder: o.Branch == "", branch: o.Branch != "" && !commits, on: o.Branch}
 	if w, err = c.compare(ctx, id, what, commits); err != nil {
 		return nil, nil, err
 	}

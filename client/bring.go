@@ -79,7 +79,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 				return slices.Contains(out.Left(), f.Path)
 			})
 			return b.advanceBranch(ctx, &agboxv1.AdvanceBaseOpen{
-				SandboxId: b.id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)],
+				SandboxId: b.id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)], ElsewhereCommits: w.elsewhere[:min(len(w.elsewhere), maxLost)],
 			}, files, out.Untracked)
 		},
 	})

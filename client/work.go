@@ -57,6 +57,8 @@ type Work struct {
 	// those that none has any more.
 	broughtBy                  string
 	branchCommits, named, lost []string
+	// elsewhere are those of named that the branch has not for which the work is.
+	elsewhere []string
 	// again are the changes that went to a branch by a lost commit, and lostTip is what brought
 	// was if broughtBy is lost.
 	again   map[string]bool
@@ -109,6 +111,8 @@ type WorkOptions struct {
 	Removal bool
 	// folder compares with what was brought to the folder, and not to a branch.
 	folder bool
+	// on compares with what this branch has of what went to branches, or HEAD if it does not exist.
+	on string
 	// branch gets what only a branch needs: what came home before, and what the index of git does not
 	// name.
 	branch bool
@@ -219,7 +223,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	case o.folder:
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
-	var named, lost []string
+	var named, lost, elsewhere []string
 	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true, Home: o.branch, Index: o.branch}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
@@ -229,15 +233,15 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		if err != nil {
 			return true, err
 		}
-		w = &Work{dir: dir, named: named, lost: lost}
+		w = &Work{dir: dir, named: named, lost: lost, elsewhere: elsewhere}
 		var looking sync.WaitGroup
 		var failed error
 		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() {
-			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED || len(lost) > 0 {
+			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED || len(lost)+len(elsewhere) > 0 {
 				return
 			}
 			looking.Go(func() { // while the daemon compares
-				if failed = w.findLost(ctx); failed != nil {
+				if failed = w.findLost(ctx, o.on); failed != nil {
 					cancel()
 				}
 			})
@@ -253,9 +257,9 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		}
 		return true, err
 	}
-	if err = c.repeated(ctx, receive); err == nil && len(w.lost) > 0 {
-		if named, lost = w.named, w.lost; len(lost) <= maxLost {
-			in.LostCommits = lost
+	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere) > 0 {
+		if named, lost, elsewhere = w.named, w.lost, w.elsewhere; len(lost)+len(elsewhere) <= maxLost {
+			in.LostCommits, in.ElsewhereCommits = lost, elsewhere
 		} else { // nothing that went to a branch counts as brought
 			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
 		}
@@ -289,26 +293,33 @@ var errLost = errors.New("commits of branches are lost")
 
 // findLost finds the commits by which work went to a branch, and which no reference of the folder's
 // repository has any more, also because that is gone. If git fails, all of them count as lost: work
-// is shown again then, and a removal loses none. Only the end of ctx is an error.
-func (w *Work) findLost(ctx context.Context) error {
+// is shown again then, and a removal loses none. For a branch, it also finds those that only
+// others have. Only the end of ctx is an error.
+func (w *Work) findLost(ctx context.Context, on string) error {
 	if len(w.branchCommits) == 0 {
 		return nil
 	}
 	has, err := within(ctx, func() (map[string]bool, error) { return edits.HasCommits(ctx, w.Source, w.branchCommits) })
+	there := has
+	if on != "" && err == nil && len(has) > 0 {
+		there, err = within(ctx, func() (map[string]bool, error) { return edits.BranchHas(ctx, w.Source, on, has) })
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		has = nil
+		has, there = nil, nil
 	}
 	for _, one := range w.branchCommits {
-		if has[one] {
-			w.named = append(w.named, one)
-		} else {
+		if !has[one] {
 			w.lost = append(w.lost, one)
+			continue
+		}
+		if w.named = append(w.named, one); !there[one] {
+			w.elsewhere = append(w.elsewhere, one)
 		}
 	}
-	if len(w.lost) > 0 {
+	if len(w.lost)+len(w.elsewhere) > 0 {
 		return errLost
 	}
 	return nil
@@ -426,7 +437,7 @@ func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
 	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
 	w.lostFiles, w.untracked, w.fresh = make(map[string]bool), make(map[string]*edits.File), make(map[string]bool)
-	if slices.Contains(w.lost, w.broughtBy) {
+	if slices.Contains(slices.Concat(w.lost, w.elsewhere), w.broughtBy) {
 		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
 	}
 	w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: b.GetExcludePatterns(), Foreign: b.GetForeign()}

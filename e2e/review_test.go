@@ -356,6 +356,8 @@ func TestABranchOnTopOfWorkThatIsNotCommitted(t *testing.T) {
 	harness.WantSame(t, "the branch", gitIn(t, root, "show", "fix:a")+gitIn(t, root, "show", "fix:b")+gitIn(t, root, "show", "fix:c"), "3\n3\n3\n")
 	// Where the folder has other work committed, that is no way out.
 	in.inside(t, "demo", `cd /workspace; echo 4 > a`)
+	in.write(t, "project", map[string]string{"a": "mine\n"})
+	gitIn(t, root, "commit", "-qam", "Work of the user")
 	r = in.Agbox(t, "apply", "demo", "--branch", "other").Want(t, 1)
 	if strings.Contains(r.Stderr, "not committed") || !strings.Contains(r.Stderr, "Another branch helps only if") {
 		t.Errorf("it says %q", r.Stderr)

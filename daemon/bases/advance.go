@@ -24,10 +24,11 @@ type Advance struct {
 	out   *packWriter
 	index *storev1.WorkspaceBase
 	// branch is set if the files go to a branch, by a commit on top of tip. lost are earlier
-	// commits that the host's repository does not have any more.
+	// commits that the host's repository does not have any more, and away these and those that only
+	// other branches have.
 	branch          bool
 	by, tip         string
-	lost            map[string]bool
+	lost, away      map[string]bool
 	first, branched map[string]*storev1.BaseFile
 	// stored are the files of the base as they are stored, until files has read them. An error of
 	// that ends Commit.
@@ -80,9 +81,10 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 }
 
 // By notes the commit that has the files on a branch, what the branch was before, and earlier
-// commits that are lost: no branch is there any more. It comes before the files.
-func (a *Advance) By(commit, tip string, lost []string) {
-	a.by, a.tip, a.lost = commit, tip, setOf(lost)
+// commits that are lost: no branch is there any more. Only other branches have those that are elsewhere.
+// It comes before the files.
+func (a *Advance) By(commit, tip string, lost []string, elsewhere ...string) {
+	a.by, a.tip, a.lost, a.away = commit, tip, setOf(lost), setOf(slices.Concat(lost, elsewhere))
 	a.index.Moved = slices.DeleteFunc(a.index.Moved, func(c string) bool { return a.lost[c] })
 }
 
@@ -123,13 +125,16 @@ func (a *Advance) set(f *storev1.BaseFile) {
 	a.changed = true
 	path := string(f.GetPath())
 	if a.branch {
-		f.Before = there(a.branched[path], a.lost)
-		if slices.Contains(f.Before.GetCommits(), a.by) { // a call that is repeated
-			f.Before = f.Before.GetBefore()
-		} else if f.Before != nil {
-			f.Before.Before = nil
+		last, own := there(a.branched[path], a.lost), there(a.branched[path], a.away)
+		if f.GetUntracked() {
+			own = last // the version is that of these commits
 		}
-		f.Commits = slices.DeleteFunc(slices.Clone(f.Before.GetCommits()), func(c string) bool { return c == a.by || c == a.tip })
+		f.Commits = slices.DeleteFunc(slices.Clone(own.GetCommits()), func(c string) bool { return c == a.by || c == a.tip })
+		if f.Before = last; slices.Contains(last.GetCommits(), a.by) { // a call that is repeated
+			f.Before = last.GetBefore()
+		} else if last != nil {
+			last.Before = nil
+		}
 		if a.by != "" {
 			f.Commits = append(f.Commits, a.by)
 		}

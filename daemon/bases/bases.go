@@ -168,14 +168,21 @@ func Version(dir string) string {
 // Show makes the base another one: what was brought to the folder or to a branch, or what was
 // copied in. Open gives what was brought to the folder or came from it. What one of the lost
 // commits has brought to a branch is not brought.
-func (b *Base) Show(against agboxv1.WorkBase, lost ...string) {
+func (b *Base) Show(against agboxv1.WorkBase, lost ...string) { b.ShowFor(against, lost, nil) }
+
+// ShowFor is Show for a branch. What one of the commits that only other branches have has brought is not
+// brought either, but what they have lost because git does not track it stays so.
+func (b *Base) ShowFor(against agboxv1.WorkBase, lost, elsewhere []string) {
 	switch against {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
 		b.folder, b.lost = make(map[string]*storev1.BaseFile), make(map[string]bool)
-		gone := setOf(lost)
+		gone, other := setOf(lost), setOf(slices.Concat(lost, elsewhere))
 		var brought []*storev1.BaseFile
 		for _, f := range b.GetBranched() {
 			path, last := string(f.GetPath()), there(f, gone)
+			if !last.GetUntracked() {
+				last = there(f, other)
+			}
 			b.lost[path] = last != f
 			if last != nil {
 				b.folder[path] = b.byPath[path]

@@ -85,11 +85,12 @@ type Options struct {
 }
 
 // Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. What
-// went to a branch by the lost commits is not brought. Its errors are fault.Errors.
-func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, lost ...string) (*bases.Base, error) {
+// went to a branch by the lost commits, or by those that only other branches have, is not brought. Its
+// errors are fault.Errors.
+func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, lost, elsewhere []string) (*bases.Base, error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
 	if err == nil {
-		base.Show(against, lost...)
+		base.ShowFor(against, lost, elsewhere)
 	}
 	return base, noBase(sandboxID, from, err)
 }

@@ -40,7 +40,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		}
 		return stream.Send(about(base))
 	}
-	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), req.GetLostCommits()...)
+	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), req.GetLostCommits(), req.GetElsewhereCommits())
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.Serve
 		return false, err
 	}
 	r := review.New(f.files, f.paths)
-	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER)
+	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER, nil, nil)
 	if err != nil {
 		return false, nil //nolint:nilerr // nothing was copied in
 	}
@@ -153,7 +153,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 	if err != nil {
 		return err
 	}
-	a.By(open.GetBranchCommit(), open.GetBranchTip(), open.GetLostCommits())
+	a.By(open.GetBranchCommit(), open.GetBranchTip(), open.GetLostCommits(), open.GetElsewhereCommits()...)
 	if commit := open.GetCommit(); commit != "" {
 		a.Brought(commit)
 	}

@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -365,8 +366,8 @@ func TestWhatASandboxStopsTrackingIsNotOnItsBranch(t *testing.T) {
 	for _, flags := range [][]string{{"--branch", "same"}, {"--branch", "new"}, {"--branch", "one", "--squash"}} {
 		r := in.Agbox(t, append([]string{"apply", "demo"}, flags...)...).Want(t, 0)
 		want := ".gitignore\na\nlib/x\nout"
-		if len(flags) > 2 { // what nobody has edited since, or the first call brought, is no work
-			want = "a\nout\nsrc/x"
+		if len(flags) > 2 { // what nobody has edited since is no work
+			want = ".gitignore\na\nout\nsrc/x"
 		}
 		harness.WantSame(t, strings.Join(flags, " "), git(t, root, "ls-tree", "-r", "--name-only", flags[1]), want)
 		if !strings.Contains(r.Stderr, "git does not track them: .env.") {
@@ -419,7 +420,7 @@ func TestWhatASandboxTakesBackIsTakenBackOnItsBranch(t *testing.T) {
 	for _, one := range []struct{ branch, end, back string }{
 		{"loose", "true", "git checkout -q .; rm new"},
 		{"commits", "git add -A; git commit -qm one", "git revert --no-edit HEAD"},
-		{"both", "git add -A; git commit -qm one", "echo 1 > a; echo g > gone; rm new"},
+		{"both", "git add -A; git commit -qm one", "echo 1 > a; echo g > gone; rm new; git add gone"},
 	} {
 		inside(t, in, "demo", "cd /workspace; echo 2 >> a; echo n > new; rm gone; "+one.end)
 		in.Agbox(t, "apply", "demo", "--branch", one.branch).Want(t, 0)
@@ -458,5 +459,76 @@ func TestAFileInThePlaceOfARemovedOneIsOnABranchOnceItIsTracked(t *testing.T) {
 			t.Errorf("%s, %s: apply says %s", step.do, step.squash, r.Stderr)
 		}
 		harness.WantSame(t, step.do+", "+step.squash, git(t, root, "ls-tree", "-r", "--name-only", "w"), step.want)
+	}
+}
+
+// That the folder has a branch for a while, or merges it and takes that back, notes nothing: the work is
+// asked about once it is nowhere, and sync brings it.
+func TestAFolderThatHadABranchForAWhileNotesNothing(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "the branch is checked out for a while")
+	in := harness.New(t)
+	for i, look := range [][]string{{"apply", "--check"}, {"apply", "other"}} {
+		root, name := committed(t, in, map[string]string{"a": "1\n", "other": "o\n", "same": "s\n"}), fmt.Sprint("demo", i)
+		in.Create(t, name, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+		inside(t, in, name, "cd /workspace; git rm -q --cached same; git commit -qm less; echo 2 >> a; echo n > new")
+		in.Agbox(t, "apply", name, "--branch", "w", "--squash").Want(t, 0)
+		git(t, root, "checkout", "-q", "w")
+		in.Agbox(t, look[0], name, look[1]).Want(t, 0)
+		git(t, root, "checkout", "-q", "main")
+		inside(t, in, name, "cd /workspace; git add same; git commit -qm again")
+		in.Agbox(t, "apply", name, "--branch", "w", "--squash").Want(t, 0)
+		harness.WantSame(t, "what it tracks again", git(t, root, "show", "w:same"), "s")
+		git(t, root, "branch", "-q", "-D", "w")
+		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "(a, new") {
+			t.Errorf("rm ended with %d: %s", r.Code, r.Stderr)
+		}
+		in.Agbox(t, "sync", name).Want(t, 0)
+		harness.WantSame(t, "the folder", git(t, root, "grep", "--untracked", "-h", ""), "1\n2\nn\no\ns")
+		if err := os.RemoveAll(root); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What a branch has is no base of another one, which has all that the sandbox has changed, and nothing that
+// it has taken back.
+func TestEachBranchHasWhatTheSandboxHasChanged(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "there are several branches")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "b\n", "gone": "g\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; rm gone; echo n > new")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	inside(t, in, "demo", "cd /workspace; echo g > gone; echo n >> new; echo b >> b")
+	git(t, root, "rm", "-q", "gone")
+	git(t, root, "commit", "-qm", "the user's")
+	in.Agbox(t, "apply", "demo", "--branch", "w2").Want(t, 0)
+	harness.WantSame(t, "a second branch", git(t, root, "grep", "", "w2"), "w2:a:1\nw2:a:2\nw2:b:b\nw2:b:b\nw2:new:n\nw2:new:n")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	harness.WantSame(t, "the first one", git(t, root, "grep", "", "w"), "w:a:1\nw:a:2\nw:b:b\nw:b:b\nw:gone:g\nw:new:n\nw:new:n")
+	for _, branch := range []string{"w", "w2"} {
+		if r := in.Agbox(t, "apply", "demo", "--branch", branch).Want(t, 0); !strings.Contains(r.Stderr, "nothing new") {
+			t.Errorf("%s, again: apply says %s", branch, r.Stderr)
+		}
+	}
+}
+
+// A branch that loses a file because git does not track it any more has not the version of another one, with
+// which that goes.
+func TestAnotherBranchThatLosesAFileHasNoVersionOfIt(t *testing.T) {
+	t.Parallel()
+	Row(t, 133, "a second branch loses the file, the first is deleted")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "same": "s\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo work >> same; git commit -qam one")
+	in.Agbox(t, "apply", "demo", "--branch", "w", "--squash").Want(t, 0)
+	inside(t, in, "demo", "cd /workspace; git rm -q --cached same; git commit -qm less; echo 2 >> a")
+	in.Agbox(t, "apply", "demo", "--branch", "w2", "--squash").Want(t, 0)
+	git(t, root, "branch", "-q", "-D", "w")
+	if r := in.Agbox(t, "rm", "demo"); r.Code != 4 || !strings.Contains(r.Stderr, "same") {
+		t.Errorf("rm ended with %d: %s", r.Code, r.Stderr)
 	}
 }

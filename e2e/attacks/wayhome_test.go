@@ -60,15 +60,17 @@ func TestCommitsOfASandboxBringNothingUnaskedThatTheHostWouldExecute(t *testing.
 	harness.WantSame(t, "the branches", git(t, dir, "branch", "--format=%(refname:short)"), "main\ntree")
 	harness.WantSame(t, "one commit", in.Agbox(t, "apply", "demo", "--branch", "flat", "--squash", "--check").Want(t, 0).Stdout, "A link\nM main.c\n")
 	in.Must(t, "stop", "demo")
-	for _, branch := range []string{"fix", "again"} { // what is not committed is brought already
+	for _, branch := range []string{"fix", "again"} {
 		r = in.Agbox(t, "apply", "demo", "--branch", branch, "--yes-executable").Want(t, 0)
 		if !strings.Contains(r.Stderr, "3 commits of the sandbox, whose authors and dates are what it says:") || !strings.Contains(r.Stderr, " fourth\n") {
 			t.Errorf("with a yes: %s", r.Stderr)
 		}
 	}
-	harness.WantSame(t, "the history", git(t, dir, "log", "--format=%an %s", "again"), "Agent fourth\nAgent third\nAgent second\na first")
-	harness.WantSame(t, "the work", git(t, dir, "show", "fix:main.c"), "int main;\ntwo\nthree")
-	harness.WantSame(t, "the history with what was not committed", git(t, dir, "log", "--format=%an %s", "fix"), "a Work of sandbox demo\nAgent fourth\nAgent third\nAgent second\na first")
+	harness.WantSame(t, "the history", git(t, dir, "log", "--format=%an %s", "fix~1"), "Agent fourth\nAgent third\nAgent second\na first")
+	for _, branch := range []string{"fix", "again"} {
+		harness.WantSame(t, "the work", git(t, dir, "show", branch+":main.c"), "int main;\ntwo\nthree")
+		harness.WantSame(t, "what was not committed", git(t, dir, "log", "-2", "--format=%an %s", branch), "a Work of sandbox demo\nAgent fourth")
+	}
 	harness.WantSame(t, "what came besides", git(t, dir, "for-each-ref", "--format=%(refname)"), "refs/heads/again\nrefs/heads/fix\nrefs/heads/main\nrefs/heads/tree")
 	wantThere(t, dir, false, ".git/hooks/reference-transaction", ".vscode/tasks.json", "link")
 	git(t, dir, "fsck", "--strict")

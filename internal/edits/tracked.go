@@ -38,6 +38,34 @@ func HasCommits(ctx context.Context, folder string, commits []string) (map[strin
 	return has, err
 }
 
+// BranchHas returns which of some stored commits a branch has, or HEAD if there is no such branch.
+func BranchHas(ctx context.Context, folder, branch string, commits map[string]bool) (map[string]bool, error) {
+	where, err := workTree(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	g := &git{ctx: ctx, dir: folder, gitDir: where[0]}
+	var tip []byte
+	for _, name := range []string{"refs/heads/" + branch, "HEAD"} {
+		if tip, err = g.run(nil, "rev-parse", "--verify", "-q", name+"^{commit}"); status(err) != 1 {
+			break
+		}
+	}
+	if status(err) == 1 {
+		return nil, nil // there is no commit
+	}
+	if err != nil {
+		return nil, err
+	}
+	has := maps.Clone(commits)
+	all := slices.Collect(maps.Keys(commits))
+	out, err := g.run(strings.NewReader(strings.Join(all, "\n")+"\n^"+string(tip)), "rev-list", "--stdin")
+	for line := range strings.Lines(string(out)) {
+		delete(has, strings.TrimSpace(line))
+	}
+	return has, err
+}
+
 // StoresCommits returns which commits the repository around a folder has, also if nothing names them.
 func StoresCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
 	has, _, err := storedCommits(ctx, folder, commits)

@@ -2006,9 +2006,13 @@ type CompareWorkspaceRequest struct {
 	// Send also what came home before: home.
 	Home bool `protobuf:"varint,12,opt,name=home,proto3" json:"home,omitempty"`
 	// Send index. Without with_base, send the files of the base that a branch has lost, too.
-	Index         bool `protobuf:"varint,13,opt,name=index,proto3" json:"index,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Index bool `protobuf:"varint,13,opt,name=index,proto3" json:"index,omitempty"`
+	// Of branch_commits those that only other branches have than the one that the work is for. What went to
+	// a branch by one of them counts as not brought, but what a branch has lost because git does not
+	// track it in the workspace stays so.
+	ElsewhereCommits []string `protobuf:"bytes,14,rep,name=elsewhere_commits,json=elsewhereCommits,proto3" json:"elsewhere_commits,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *CompareWorkspaceRequest) Reset() {
@@ -2130,6 +2134,13 @@ func (x *CompareWorkspaceRequest) GetIndex() bool {
 		return x.Index
 	}
 	return false
+}
+
+func (x *CompareWorkspaceRequest) GetElsewhereCommits() []string {
+	if x != nil {
+		return x.ElsewhereCommits
+	}
+	return nil
 }
 
 type CompareWorkspaceResponse struct {
@@ -2970,9 +2981,11 @@ type AdvanceBaseOpen struct {
 	MovedCommits []string `protobuf:"bytes,7,rep,name=moved_commits,json=movedCommits,proto3" json:"moved_commits,omitempty"`
 	// Files that the branch lost, because git does not track them in the workspace. Their versions
 	// in the base stay. A caller that has more makes several calls.
-	Untracked     [][]byte `protobuf:"bytes,8,rep,name=untracked,proto3" json:"untracked,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Untracked [][]byte `protobuf:"bytes,8,rep,name=untracked,proto3" json:"untracked,omitempty"`
+	// As in CompareWorkspaceRequest: what went by one of them stays noted for the branches that have it.
+	ElsewhereCommits []string `protobuf:"bytes,9,rep,name=elsewhere_commits,json=elsewhereCommits,proto3" json:"elsewhere_commits,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *AdvanceBaseOpen) Reset() {
@@ -3057,6 +3070,13 @@ func (x *AdvanceBaseOpen) GetMovedCommits() []string {
 func (x *AdvanceBaseOpen) GetUntracked() [][]byte {
 	if x != nil {
 		return x.Untracked
+	}
+	return nil
+}
+
+func (x *AdvanceBaseOpen) GetElsewhereCommits() []string {
+	if x != nil {
+		return x.ElsewhereCommits
 	}
 	return nil
 }
@@ -3446,7 +3466,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\xdb\x03\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\x99\x04\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3463,7 +3483,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	" \x01(\bR\aremoval\x12\"\n" +
 	"\rbase_in_parts\x18\v \x01(\bR\vbaseInParts\x12\x12\n" +
 	"\x04home\x18\f \x01(\bR\x04home\x12\x14\n" +
-	"\x05index\x18\r \x01(\bR\x05index\"\x90\x04\n" +
+	"\x05index\x18\r \x01(\bR\x05index\x12<\n" +
+	"\x11elsewhere_commits\x18\x0e \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\"\x90\x04\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3525,7 +3546,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\x86\x03\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xc4\x03\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
@@ -3536,7 +3557,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"branch_tip\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\tbranchTip\x122\n" +
 	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x124\n" +
 	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\x120\n" +
-	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\"y\n" +
+	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\x12<\n" +
+	"\x11elsewhere_commits\x18\t \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\"y\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
