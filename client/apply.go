@@ -152,7 +152,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		if len(w.landed) > 0 && !o.Check {
 			// The sandbox has it from the folder, not of itself.
-			err := c.advanceBase(ctx, id, edits.AdvanceAll(w.landed))
+			err := c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, FromFolder: true}, edits.AdvanceAll(w.landed))
 			w.Close()
 			if err != nil {
 				return AppliedWork{}, err
@@ -223,7 +223,7 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
-	what := WorkOptions{All: o.All, folder: o.Branch == "", branch: o.Branch != "" && !commits, on: o.Branch}
+	what := WorkOptions{All: o.All, folder: o.Branch == "", merged: true, branch: o.Branch != "" && !commits, on: o.Branch, commits: commits}
 	if w, err = c.compare(ctx, id, what, commits); err != nil {
 		return nil, nil, err
 	}
@@ -277,7 +277,7 @@ func squashed(err error) error {
 func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
 	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
 	if w.allCame(o, done) {
-		open.Commit, open.BranchCommit = w.tip, done.has
+		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.has, w.mergedBy)
 	}
 	if o.Branch != "" && !o.Check {
 		moved := slices.Clone(w.named)
@@ -300,7 +300,7 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.hasTip {
 		return false // one commit of all does not have them
 	}
-	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.broughtBy != "") && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.broughtBy != "" && len(w.merged) == 0) && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }
 
 // bringsAll reports whether all work is to be brought.

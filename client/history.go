@@ -166,7 +166,7 @@ func (c *Client) tip(ctx context.Context, sandboxID string, w *Work) (string, er
 
 // history returns the repository in a workspace.
 func (c *Client) history(ctx context.Context, sandboxID string, w *Work) *edits.History {
-	return &edits.History{Copied: w.head, Tip: w.tip, Base: w.shared.Files, Objects: func(to io.Writer) error {
+	return &edits.History{Copied: w.head, Tip: w.tip, Base: w.shared.Files, Brought: w.branched, Objects: func(to io.Writer) error {
 		return c.ReadArchive(ctx, sandboxID, w.Target+"/.git/objects", "objects", to, CopyOptions{})
 	}, Read: func(name string, most int64) ([]byte, error) {
 		text, err := c.readOne(ctx, sandboxID, w.Target+"/"+name, int(most))

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -110,6 +111,8 @@ type syncing struct {
 	asked consent
 	// from has what the workspace was copied from.
 	from *Work
+	// waited is for how long a git was waited for that works on the folder.
+	waited time.Duration
 }
 
 // close lets other clients keep the folder in step.
@@ -145,7 +148,7 @@ var errRepeat = errors.New("the daemon does not stay")
 // changed something.
 func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	tip, _ := s.c.tip(ctx, s.id, s.from) // files come without commits
-	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true}, true)
+	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true, merged: true}, true)
 	if err != nil {
 		return false, err
 	}
@@ -175,6 +178,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	if err != nil {
 		return false, err
+	}
+	if moved, err := s.headMoved(ctx, w); moved || err != nil {
+		return true, err
 	}
 	s.folders = scan.Folders
 	r := &syncRound{syncing: s, Sides: edits.Part(w.shared.Files, w.Changes, scan.Changed, settled.Open), dir: w.dir.Path, clashes: make(map[string]bool)}
@@ -206,10 +212,41 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.broughtBy != "") { // with all files, commits have come
-		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip}, nil)
+	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.broughtBy != "" && len(w.merged) == 0) { // with all files, commits have come
+		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy}, nil)
 	}
 	return r.brought, err
+}
+
+// longestGit is how long a Sync waits for a git that works on the folder, all together. The lock of one
+// that was killed stays. pollGit is the time between two looks.
+const (
+	longestGit = 10 * time.Second
+	pollGit    = 50 * time.Millisecond
+)
+
+// headMoved reports whether HEAD of the folder may be another one than when w took what it has for
+// what the folder has: then its files may not be those of w. It waits until git has done its work.
+func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
+	if len(w.branchCommits) == 0 || s.last {
+		return false, nil
+	}
+	now := &Work{Source: w.Source, branchCommits: w.branchCommits}
+	err := now.findMerged(ctx)
+	moved := w.gitWorks || now.gitWorks || w.mergedBy != now.mergedBy
+	for ; err == nil && now.gitWorks; err = now.findMerged(ctx) {
+		if s.waited >= longestGit {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(pollGit):
+			s.waited += pollGit
+		}
+	}
+	s.waited = 0
+	return moved, err
 }
 
 // finish ends what was written to the sandbox when a client or the daemon was killed. again
@@ -243,7 +280,7 @@ func (s *syncing) finish(ctx context.Context, w *Work) (again bool, err error) {
 
 // landed makes what was written to the sandbox the base.
 func (s *syncing) landed(ctx context.Context, done []edits.AdvancedFile) error {
-	if err := s.c.advanceBase(ctx, s.id, done); err != nil {
+	if err := s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, FromFolder: true}, done); err != nil {
 		return err
 	}
 	return s.pushes.Forget(done)

@@ -1,10 +1,13 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -62,5 +65,65 @@ func TestTheLastRoundOfASyncTellsOfWhatItCouldNotBring(t *testing.T) {
 	}
 	if s.conflicts["f"] != sandboxRefuses(&Error{Reason: agboxv1.ErrorReason_FILE_CHANGED.String()}) {
 		t.Errorf("the conflicts are %q", s.conflicts)
+	}
+}
+
+// What git has checked out by half is nobody's change.
+func TestASyncWaitsForGit(t *testing.T) {
+	folder := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)...)
+		cmd.Dir = folder
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q", "-b", "main")
+	git("commit", "-q", "--allow-empty", "-m", "one")
+	w := &Work{Source: folder, branchCommits: []string{git("rev-parse", "HEAD")}}
+	s := new(syncing)
+	moved := func(when string, want bool) {
+		t.Helper()
+		if got, err := s.headMoved(t.Context(), w); got != want || err != nil {
+			t.Errorf("%s: %t, %v", when, got, err)
+		}
+	}
+	look := func(n int) {
+		t.Helper()
+		if err := w.findMerged(t.Context()); err != nil || len(w.merged) != n {
+			t.Errorf("%v, and merged are %q", err, w.merged)
+		}
+	}
+	look(1)
+	moved("nothing happens", false)
+	git("commit", "-q", "--allow-empty", "-m", "two")
+	moved("HEAD is another commit", true)
+	git("config", "core.sparseCheckout", "true")
+	look(0)
+	git("config", "core.sparseCheckout", "false")
+	moved("all files are there again", true)
+	look(1)
+	lock := filepath.Join(folder, ".git/index.lock")
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.headMoved(ctx, w); !errors.Is(err, context.Canceled) {
+		t.Errorf("somebody gives up: %v", err)
+	}
+	s.waited = longestGit
+	moved("git was killed long ago", false)
+	s.waited = 0
+	look(0)
+	if err := os.Remove(lock); err != nil || !w.gitWorks {
+		t.Errorf("%v, and git works: %t", err, w.gitWorks)
+	}
+	moved("git has worked on it", true)
+	if s.last = true; w.gitWorks {
+		moved("the last round", false)
 	}
 }

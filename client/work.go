@@ -57,8 +57,12 @@ type Work struct {
 	// those that none has any more.
 	broughtBy                  string
 	branchCommits, named, lost []string
-	// elsewhere are those of named that the branch has not for which the work is.
-	elsewhere []string
+	// elsewhere are those of named that the branch has not for which the work is. For the folder,
+	// merged are those of branchCommits that mergedBy has, HEAD of the folder.
+	// gitWorks is set if that is not known, because git works on the folder.
+	elsewhere, merged []string
+	mergedBy          string
+	gitWorks          bool
 	// again are the changes that went to a branch by a lost commit, and lostTip is what brought
 	// was if broughtBy is lost.
 	again   map[string]bool
@@ -71,8 +75,9 @@ type Work struct {
 	indexed   bool
 	// atHome are changes that came home before, if that was asked for.
 	atHome []WorkChange
-	// lostFiles are the files of the base that a branch has lost, because git did not track them there.
-	lostFiles map[string]bool
+	// lostFiles are the files of the base that a branch has lost, because git did not track them there,
+	// and branched those whose version went to it.
+	lostFiles, branched map[string]bool
 	// nested are the repositories below the top of the workspace.
 	nested []*agboxv1.WorkspaceRepository
 	// landed are changes that Sync has made and the base does not have yet, and left is what
@@ -109,10 +114,13 @@ type WorkOptions struct {
 	// Removal gets what the removal of the sandbox would lose and no change shows: Unshown, and for
 	// NewCommits the repositories in ignored folders.
 	Removal bool
-	// folder compares with what was brought to the folder, and not to a branch.
-	folder bool
-	// on compares with what this branch has of what went to branches, or HEAD if it does not exist.
-	on string
+	// folder compares with what was brought to the folder, and not to a branch. With merged, it has also
+	// what went to a branch that the user has merged.
+	folder, merged bool
+	// on compares with what this branch has of what went to branches. If it does not exist, it will begin
+	// at HEAD, or with commits at those of the sandbox, which have nothing of that.
+	on      string
+	commits bool
 	// branch gets what only a branch needs: what came home before, and what the index of git does not
 	// name.
 	branch bool
@@ -223,7 +231,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	case o.folder:
 		against = agboxv1.WorkBase_WORK_BASE_FOLDER
 	}
-	var named, lost, elsewhere []string
+	from, asked := new(Work), false
 	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true, Home: o.branch, Index: o.branch}
 	var w *Work
 	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
@@ -233,15 +241,15 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		if err != nil {
 			return true, err
 		}
-		w = &Work{dir: dir, named: named, lost: lost, elsewhere: elsewhere}
+		w = &Work{dir: dir, named: from.named, lost: from.lost, elsewhere: from.elsewhere, merged: from.merged, mergedBy: from.mergedBy}
 		var looking sync.WaitGroup
 		var failed error
 		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() {
-			if against != agboxv1.WorkBase_WORK_BASE_UNSPECIFIED || len(lost)+len(elsewhere) > 0 {
+			if asked || o.FromStart || o.folder && !o.merged {
 				return
 			}
 			looking.Go(func() { // while the daemon compares
-				if failed = w.findLost(ctx, o.on); failed != nil {
+				if failed = w.findCommits(ctx, o); failed != nil {
 					cancel()
 				}
 			})
@@ -249,7 +257,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		if err != nil {
 			cancel()
 		}
-		if looking.Wait(); errors.Is(failed, errLost) {
+		if looking.Wait(); errors.Is(failed, errOther) {
 			return false, nil
 		}
 		if err == nil {
@@ -257,9 +265,10 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		}
 		return true, err
 	}
-	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere) > 0 {
-		if named, lost, elsewhere = w.named, w.lost, w.elsewhere; len(lost)+len(elsewhere) <= maxLost {
-			in.LostCommits, in.ElsewhereCommits = lost, elsewhere
+	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged) > 0 {
+		from, asked = w, true
+		if in.MergedCommits = w.merged; len(w.lost)+len(w.elsewhere) <= maxLost {
+			in.LostCommits, in.ElsewhereCommits = w.lost, w.elsewhere
 		} else { // nothing that went to a branch counts as brought
 			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
 		}
@@ -288,21 +297,51 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 // maxLost is how many lost commits a request may name.
 const maxLost = 4096
 
-// errLost ends a comparison that takes what lost commits have brought for brought.
-var errLost = errors.New("commits of branches are lost")
+// errOther ends a comparison that takes what commits have brought to branches for brought or not, and
+// the repository says otherwise.
+var errOther = errors.New("the commits of branches are not as the comparison takes them")
+
+// findCommits finds what the folder's repository has of the commits by which work went to branches.
+func (w *Work) findCommits(ctx context.Context, o WorkOptions) error {
+	if len(w.branchCommits) == 0 {
+		return nil
+	}
+	if !o.folder {
+		return w.findLost(ctx, o.on, !o.commits)
+	}
+	if err := w.findMerged(ctx); err != nil || len(w.merged) == 0 {
+		return err
+	}
+	return errOther
+}
+
+// findMerged finds those that the user has merged, so that the folder has what they brought. If git
+// fails, there are none, or too many to be named. Only the end of ctx is an error.
+func (w *Work) findMerged(ctx context.Context) error {
+	type answer struct {
+		head string
+		has  []string
+	}
+	a, err := within(ctx, func() (a answer, err error) {
+		a.head, a.has, err = edits.MergedCommits(ctx, w.Source, w.branchCommits)
+		return a, err
+	})
+	if w.gitWorks = errors.Is(err, edits.ErrGitWorks); err != nil || len(a.has) > maxLost {
+		a = answer{}
+	}
+	w.mergedBy, w.merged = a.head, a.has
+	return ctx.Err()
+}
 
 // findLost finds the commits by which work went to a branch, and which no reference of the folder's
 // repository has any more, also because that is gone. If git fails, all of them count as lost: work
 // is shown again then, and a removal loses none. For a branch, it also finds those that only
-// others have. Only the end of ctx is an error.
-func (w *Work) findLost(ctx context.Context, on string) error {
-	if len(w.branchCommits) == 0 {
-		return nil
-	}
+// others have; a new one has what HEAD has, if that is set. Only the end of ctx is an error.
+func (w *Work) findLost(ctx context.Context, on string, head bool) error {
 	has, err := within(ctx, func() (map[string]bool, error) { return edits.HasCommits(ctx, w.Source, w.branchCommits) })
 	there := has
 	if on != "" && err == nil && len(has) > 0 {
-		there, err = within(ctx, func() (map[string]bool, error) { return edits.BranchHas(ctx, w.Source, on, has) })
+		there, err = within(ctx, func() (map[string]bool, error) { return edits.BranchHas(ctx, w.Source, on, head, has) })
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -320,7 +359,7 @@ func (w *Work) findLost(ctx context.Context, on string) error {
 		}
 	}
 	if len(w.lost)+len(w.elsewhere) > 0 {
-		return errLost
+		return errOther
 	}
 	return nil
 }
@@ -365,6 +404,9 @@ func (w *Work) baseFile(f *agboxv1.AdvancedFile) {
 	w.shared.Files[path] = workFile(f.GetFile())
 	if f.GetUntracked() {
 		w.lostFiles[path] = true
+	}
+	if f.GetBranched() {
+		w.branched[path] = true
 	}
 }
 
@@ -436,7 +478,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
 	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
-	w.lostFiles, w.untracked, w.fresh = make(map[string]bool), make(map[string]*edits.File), make(map[string]bool)
+	w.lostFiles, w.branched, w.untracked, w.fresh = make(map[string]bool), make(map[string]bool), make(map[string]*edits.File), make(map[string]bool)
 	if slices.Contains(slices.Concat(w.lost, w.elsewhere), w.broughtBy) {
 		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
 	}

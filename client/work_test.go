@@ -75,7 +75,7 @@ func TestAFolderThatDoesNotAnswerEndsNoLookLate(t *testing.T) {
 		waits <- f
 	}()
 	w := &Work{Source: bin, branchCommits: []string{strings.Repeat("1", 40)}}
-	if err := w.findLost(ctx, ""); !errors.Is(err, context.Canceled) || len(w.lost) > 0 {
+	if err := w.findLost(ctx, "", true); !errors.Is(err, context.Canceled) || len(w.lost) > 0 {
 		t.Errorf("%v, and lost are %v", err, w.lost)
 	}
 	if f := <-waits; f != nil {
@@ -91,7 +91,7 @@ func TestAFolderThatDoesNotAnswerEndsNoLookLate(t *testing.T) {
 // TestCommitsOfABranchAreLostIfGitFails: then the work is shown and kept.
 func TestCommitsOfABranchAreLostIfGitFails(t *testing.T) {
 	w := &Work{Source: t.TempDir(), branchCommits: []string{strings.Repeat("1", 40)}}
-	if err := w.findLost(t.Context(), ""); !errors.Is(err, errLost) || len(w.lost) != 1 {
+	if err := w.findLost(t.Context(), "", true); !errors.Is(err, errOther) || len(w.lost) != 1 {
 		t.Errorf("%v, and lost are %v", err, w.lost)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"hash"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,9 +27,11 @@ type Advance struct {
 	// branch is set if the files go to a branch, by a commit on top of tip. lost are earlier
 	// commits that the host's repository does not have any more, and away these and those that only
 	// other branches have.
-	branch          bool
-	by, tip         string
-	lost, away      map[string]bool
+	branch     bool
+	by, tip    string
+	lost, away map[string]bool
+	// pushed is set if the files come from the folder.
+	pushed          bool
 	first, branched map[string]*storev1.BaseFile
 	// stored are the files of the base as they are stored, until files has read them. An error of
 	// that ends Commit.
@@ -86,7 +89,11 @@ func begin(ctx context.Context, dir string, pack *os.File) (*Advance, error) {
 func (a *Advance) By(commit, tip string, lost []string, elsewhere ...string) {
 	a.by, a.tip, a.lost, a.away = commit, tip, setOf(lost), setOf(slices.Concat(lost, elsewhere))
 	a.index.Moved = slices.DeleteFunc(a.index.Moved, func(c string) bool { return a.lost[c] })
+	maps.DeleteFunc(a.branched, func(_ string, f *storev1.BaseFile) bool { return f.GetPast() && there(f, a.lost) == nil })
 }
+
+// FromFolder notes that the files come from the folder. It comes before them.
+func (a *Advance) FromFolder() { a.pushed = true }
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) {
@@ -125,27 +132,67 @@ func (a *Advance) set(f *storev1.BaseFile) {
 	a.changed = true
 	path := string(f.GetPath())
 	if a.branch {
-		last, own := there(a.branched[path], a.lost), there(a.branched[path], a.away)
-		if f.GetUntracked() {
-			own = last // the version is that of these commits
-		}
-		f.Commits = slices.DeleteFunc(slices.Clone(own.GetCommits()), func(c string) bool { return c == a.by || c == a.tip })
-		if f.Before = last; slices.Contains(last.GetCommits(), a.by) { // a call that is repeated
-			f.Before = last.GetBefore()
-		} else if last != nil {
-			last.Before = nil
+		last := there(a.branched[path], a.lost)
+		f.Commits = nil
+		if f.GetUntracked() { // the version is that of these commits
+			f.Commits = slices.DeleteFunc(slices.Clone(last.GetCommits()), func(c string) bool { return c == a.by || c == a.tip })
 		}
 		if a.by != "" {
 			f.Commits = append(f.Commits, a.by)
 		}
-		a.branched[path] = f
+		f.Before, a.branched[path] = a.earlier(last), f
 		return
 	}
 	if a.first[path] == nil {
 		a.first[path] = cmp.Or(a.files()[path], &storev1.BaseFile{Path: f.GetPath()})
 	}
-	delete(a.branched, path)
+	a.pass(path)
 	overlay(a.files(), []*storev1.BaseFile{f})
+}
+
+// maxVersions is how many versions of a file are kept that went to branches: the last one for each
+// branch that has another one, and as many earlier ones as there is room for, which a branch may be
+// reset to.
+const maxVersions = 16
+
+// earlier returns what stays noted of a file below what goes to a branch now. A call that is
+// repeated replaces what it has noted.
+func (a *Advance) earlier(f *storev1.BaseFile) *storev1.BaseFile {
+	var kept []*storev1.BaseFile
+	for ; f != nil; f = there(f.GetBefore(), a.lost) {
+		if !slices.Contains(f.GetCommits(), a.by) {
+			kept = append(kept, f)
+		}
+	}
+	for n := len(kept) - 1; n > 0 && len(kept) >= maxVersions; n-- {
+		if !slices.ContainsFunc(kept[n].GetCommits(), func(c string) bool { return a.away[c] }) {
+			kept = slices.Delete(kept, n, n+1)
+		}
+	}
+	return chain(kept[:min(len(kept), maxVersions-1)])
+}
+
+// chain joins versions of a file, the newest first; nil if there are none.
+func chain(all []*storev1.BaseFile) (first *storev1.BaseFile) {
+	for _, f := range slices.Backward(all) {
+		f.Before = first
+		first = f
+	}
+	return first
+}
+
+// pass notes that the folder has got a version of a file. Branches have theirs, unless it comes from
+// the folder: what the user has made there is no work for a branch. So is what git does not track.
+func (a *Advance) pass(path string) {
+	var kept []*storev1.BaseFile
+	for f := there(a.branched[path], a.lost); f != nil && !a.pushed; f = there(f.GetBefore(), a.lost) {
+		if f.Past = true; !f.GetUntracked() {
+			kept = append(kept, f)
+		}
+	}
+	if a.branched[path] = chain(kept); len(kept) == 0 {
+		delete(a.branched, path)
+	}
 }
 
 // files returns the files of the base. What goes to a branch needs none of them.

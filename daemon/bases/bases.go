@@ -11,7 +11,7 @@
 // replaces it. Advance appends to the pack behind what the index uses, then replaces the
 // index by a rename, so a reader that has opened the base goes on with the earlier one. An
 // exclusive lock (flock) on the pack orders concurrent calls of Advance. The index also keeps
-// what was copied in, and what went to a branch and not to the folder.
+// what was copied in, and for each file the versions that went to branches.
 //
 // Folders, devices, FIFOs and sockets are not part of a base, as in git. Neither is
 // the inside of a git repository (gitignore.Inside): git of the host executes hooks and follows
@@ -165,35 +165,52 @@ func Version(dir string) string {
 	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
 }
 
-// Show makes the base another one: what was brought to the folder or to a branch, or what was
-// copied in. Open gives what was brought to the folder or came from it. What one of the lost
-// commits has brought to a branch is not brought.
-func (b *Base) Show(against agboxv1.WorkBase, lost ...string) { b.ShowFor(against, lost, nil) }
+// Commits say of the commits by which work went to branches what the folder's repository has of them.
+type Commits struct {
+	// Lost are those that no reference has any more: what they brought is not brought.
+	Lost []string
+	// Branch is set if the work is for a branch, and Elsewhere are those that it does not have. What they
+	// brought is not brought there, but what a branch has lost because git does not track it stays so.
+	// What the branch has counts also if the folder has got a later version since.
+	Branch    bool
+	Elsewhere []string
+	// Merged are those that HEAD of the folder has, so that the folder has what they brought.
+	Merged []string
+}
 
-// ShowFor is Show for a branch. What one of the commits that only other branches have has brought is not
-// brought either, but what they have lost because git does not track it stays so.
-func (b *Base) ShowFor(against agboxv1.WorkBase, lost, elsewhere []string) {
+// Show makes the base another one: what was brought to the folder or to a branch, or what was
+// copied in. Open gives what was brought to the folder or came from it.
+func (b *Base) Show(against agboxv1.WorkBase, c Commits) {
 	switch against {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
 		b.folder, b.lost = make(map[string]*storev1.BaseFile), make(map[string]bool)
-		gone, other := setOf(lost), setOf(slices.Concat(lost, elsewhere))
-		var brought []*storev1.BaseFile
-		for _, f := range b.GetBranched() {
-			path, last := string(f.GetPath()), there(f, gone)
+		b.copied = make(map[string]*storev1.BaseFile)
+		lost, other := setOf(c.Lost), setOf(slices.Concat(c.Lost, c.Elsewhere))
+		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile {
+			last := later(there(f, lost), c.Branch)
 			if !last.GetUntracked() {
-				last = there(f, other)
+				last = later(there(f, other), c.Branch)
 			}
-			b.lost[path] = last != f
-			if last != nil {
-				b.folder[path] = b.byPath[path]
-				brought = append(brought, last)
+			path := string(f.GetPath())
+			if b.lost[path] = last != f && !f.GetPast(); last != nil {
+				b.folder[path], b.copied[path] = b.byPath[path], b.byPath[path]
 			}
-		}
-		b.copied = maps.Clone(b.folder)
-		b.overlay(brought)
+			return last
+		})
 	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
 		b.overlay(b.GetFirst())
 		return
+	case agboxv1.WorkBase_WORK_BASE_FOLDER:
+		merged := setOf(c.Merged)
+		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile {
+			for f != nil && (len(f.GetCommits()) == 0 || !all(f.GetCommits(), merged)) {
+				f = f.GetBefore()
+			}
+			if f = later(f, false); f.GetUntracked() {
+				return nil
+			}
+			return f
+		})
 	}
 	if b.copied == nil {
 		b.copied = make(map[string]*storev1.BaseFile)
@@ -203,6 +220,30 @@ func (b *Base) ShowFor(against agboxv1.WorkBase, lost, elsewhere []string) {
 			b.copied[string(f.GetPath())] = nil
 		}
 	}
+}
+
+// branch puts those versions over the files of the base that pick returns of what went to branches.
+func (b *Base) branch(pick func(*storev1.BaseFile) *storev1.BaseFile) {
+	var over []*storev1.BaseFile
+	for _, f := range b.GetBranched() {
+		if f = pick(f); f != nil {
+			over = append(over, f)
+		}
+	}
+	b.overlay(over)
+}
+
+// later returns a version that went to a branch if the folder has got no later one since, or if past
+// is set.
+func later(f *storev1.BaseFile, past bool) *storev1.BaseFile {
+	if f.GetPast() && !past {
+		return nil
+	}
+	return f
+}
+
+func all(commits []string, in map[string]bool) bool {
+	return !slices.ContainsFunc(commits, func(c string) bool { return !in[c] })
 }
 
 // overlay puts files over those of the base.
@@ -287,7 +328,9 @@ func BranchCommits(b *storev1.WorkspaceBase) []string {
 		all = append(all, by)
 	}
 	for _, f := range b.GetBranched() {
-		all = append(append(all, f.GetCommits()...), f.GetBefore().GetCommits()...)
+		for ; f != nil; f = f.GetBefore() {
+			all = append(all, f.GetCommits()...)
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -73,7 +73,7 @@ func contents(t *testing.T, dir string, against ...agboxv1.WorkBase) map[string]
 	}
 	defer b.Close()
 	for _, one := range against {
-		b.Show(one)
+		b.Show(one, Commits{})
 	}
 	all := make(map[string]string)
 	for _, f := range b.GetFiles() {
@@ -287,7 +287,7 @@ func TestABaseKnowsTheFolderTheBranchAndTheFirstCopy(t *testing.T) {
 	want(map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"}, map[string]string{"a": "3", "b": "4", "c": "5", "other": "o"})
 }
 
-// A file counts as brought to a branch as long as all commits are there that brought versions of it.
+// Of the versions of a file that went to branches, the last one counts whose commit is there.
 func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
 	record(t, folder(t, map[string]string{"a": "1", "b": "1"}), dir)
@@ -312,7 +312,7 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, lost...)
+		b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{Lost: lost})
 		var got []string
 		for _, path := range []string{"a", "b"} {
 			if _, onBranch := b.Folder(path); b.Lost(path) {
@@ -333,19 +333,20 @@ func TestABaseForgetsWhatALostCommitBrought(t *testing.T) {
 	want("one two", []string{"one"}, "1", "a")
 	want("one two", []string{"two", "one"}, "1", "a", "b")
 	bring("three", "a", "")
-	want("one three two", []string{"one"}, "1", "a")
+	want("one three two", []string{"one"}, "by three")
 	want("one three two", []string{"three"}, "by one", "a")
+	want("one three two", []string{"three", "one"}, "1", "a")
 	bring("four", "a", "three", "one")
-	want("four two", []string{"one"}, "by four")
-	want("four two", []string{"four"}, "1", "a")
+	want("four three two", []string{"three"}, "by four")
+	want("four three two", []string{"four"}, "by three", "a")
 	for _, by := range []string{"five", "five", "six"} { // five is repeated, and then its branch did not move
-		commits := map[string]string{"five": "five four two", "six": "four six two"}[by]
+		commits := map[string]string{"five": "five four three two", "six": "four six three two"}[by]
 		bring(by, "a", "four", map[string]string{"six": "five"}[by])
 		want(commits, nil, "by "+by)
 		want(commits, []string{by}, "by four", "a")
 	}
 	bring("seven", "a", "six")
-	want("seven six two", []string{"seven"}, "by six", "a")
+	want("four seven six three two", []string{"seven"}, "by six", "a")
 }
 
 // That a branch lost a file, because git does not track it in the workspace, counts as long as its
@@ -385,7 +386,7 @@ func TestABaseKnowsWhatABranchLostBecauseGitDoesNotTrackIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, lost...)
+		b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{Lost: lost})
 		got := ""
 		for _, f := range b.GetFiles() {
 			var text bytes.Buffer
@@ -474,6 +475,79 @@ func TestABaseKeepsItsFilesIfOnlyItsCommitsChange(t *testing.T) {
 }
 
 // A commit counts once a client says that a branch has moved to it, and as long as it matters.
+// TestABaseKnowsWhatEachBranchHas also if the folder has a later version.
+func TestABaseKnowsWhatEachBranchHas(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "base")
+	record(t, folder(t, map[string]string{"a": "copied"}), dir)
+	bring := func(by, content string, elsewhere ...string) {
+		t.Helper()
+		a, err := Begin(t.Context(), dir, by != "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.By(by, "", nil, elsewhere...); content == "pushed" {
+			a.FromFolder()
+		}
+		a.Replace("a", false, false)
+		a.Content([]byte(content))
+		if err := a.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(content string, against agboxv1.WorkBase, c Commits) {
+		t.Helper()
+		b, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		b.Show(against, c)
+		var got bytes.Buffer
+		if err := b.Content(b.File("a"), &got); err != nil || got.String() != content {
+			t.Errorf("%+v has %q, and not %q: %v", c, &got, content, err)
+		}
+	}
+	brought, home := agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, agboxv1.WorkBase_WORK_BASE_FOLDER
+	fix := Commits{Branch: true, Elsewhere: []string{"o1"}}
+	other := Commits{Branch: true, Elsewhere: []string{"f1", "f2"}}
+	bring("f1", "1")
+	bring("o1", "2", "f1")
+	bring("f2", "3", "o1")
+	want("3", brought, Commits{})
+	want("3", brought, fix)
+	want("2", brought, other)
+	want("1", brought, Commits{Branch: true, Lost: []string{"f2"}, Elsewhere: []string{"o1"}})
+	want("copied", brought, Commits{Branch: true, Elsewhere: []string{"f1", "f2", "o1"}})
+	want("copied", home, Commits{})
+	want("1", home, Commits{Merged: []string{"f1"}})
+	want("3", home, Commits{Merged: []string{"f1", "f2"}})
+	bring("", "4")
+	want("4", brought, Commits{})
+	want("3", brought, fix)
+	want("2", brought, other)
+	want("4", home, Commits{Merged: []string{"f1", "f2"}})
+	for n := range 2 * maxVersions { // of one branch not all are kept, so that others stay
+		bring(fmt.Sprint("f", 3+n), fmt.Sprint("again ", n), "o1")
+	}
+	want("2", brought, Commits{Branch: true, Elsewhere: slices.DeleteFunc(commitsOf(t, dir), func(c string) bool { return c == "o1" })})
+	if n := len(commitsOf(t, dir)); n != maxVersions {
+		t.Errorf("%d commits are noted", n)
+	}
+	bring("", "pushed")
+	want("pushed", brought, fix)
+}
+
+// commitsOf returns the commits that a base has noted.
+func commitsOf(t *testing.T, dir string) []string {
+	t.Helper()
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	return b.BranchCommits()
+}
+
 func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
 	record(t, folder(t, map[string]string{"a": "1"}), dir)
@@ -519,8 +593,11 @@ func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 			t.Errorf("branches have moved to %q, and not to %q", got, b.Unmoved())
 		}
 	}
-	if b = advance(false, put); len(b.GetMoved()) > 0 {
-		t.Errorf("the folder has it, and %q is still noted", b.GetMoved())
+	if b = advance(false, put); !slices.Equal(b.GetMoved(), []string{"one"}) {
+		t.Errorf("the folder has it too, and the branch has moved to %q", b.GetMoved())
+	}
+	if b = advance(false, func(a *Advance) { a.FromFolder(); put(a) }); len(b.GetMoved()) > 0 {
+		t.Errorf("it came from the folder, and %q is still noted", b.GetMoved())
 	}
 	advance(true, func(a *Advance) { a.By("gone", "", nil); put(a); a.Remove("b"); a.Moved([]string{"gone"}) })
 	b = advance(true, func(a *Advance) { a.By("next", "", []string{"gone"}); put(a) })

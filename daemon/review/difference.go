@@ -313,5 +313,5 @@ func Files(base *bases.Base, inParts bool, send func(*agboxv1.CompareWorkspaceRe
 }
 
 func fileOf(f *storev1.BaseFile) *agboxv1.AdvancedFile {
-	return &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f), Untracked: f.GetUntracked()}
+	return &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f), Untracked: f.GetUntracked(), Branched: len(f.GetCommits()) > 0 && !f.GetUntracked()}
 }

@@ -59,7 +59,7 @@ func TestOneComparisonFindsWhatCameHomeBefore(t *testing.T) {
 		advanced(t, dir, "", map[string]string{".gitignore": "*.log\nout\n", "folder": "2", "back": "2", "hidden.log": "", "again": "2"})
 		advanced(t, dir, "", map[string]string{"again": "1", "back": "1"})
 		advanced(t, dir, commit, map[string]string{"branch": "2", "gone": "", "new": "2"})
-		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, one.lost, nil)
+		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{Lost: one.lost})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 	} {
 		c, _ := compared(t, files)
 		advanced(t, c.review.paths.GuestBase("s"), strings.Repeat("1", 40), map[string]string{"again": ""})
-		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, nil, nil)
+		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{})
 		if err != nil {
 			t.Fatal(err)
 		}

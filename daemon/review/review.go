@@ -84,13 +84,12 @@ type Options struct {
 	total uint64
 }
 
-// Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's. What
-// went to a branch by the lost commits, or by those that only other branches have, is not brought. Its
-// errors are fault.Errors.
-func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, lost, elsewhere []string) (*bases.Base, error) {
+// Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's, and shows
+// what commits have brought (bases.Base.Show). Its errors are fault.Errors.
+func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, commits bases.Commits) (*bases.Base, error) {
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
 	if err == nil {
-		base.ShowFor(against, lost, elsewhere)
+		base.Show(against, commits)
 	}
 	return base, noBase(sandboxID, from, err)
 }

@@ -46,7 +46,7 @@ func compared(t *testing.T, files map[string]string) (c *comparison, differences
 		}
 	}
 	record(t, source, install.GuestBase("s"))
-	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, nil, nil)
+	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestAFileThatIsTooLargeIsListedAndNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.base, err = New(nil, c.review.paths).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, nil, nil); err != nil {
+	if c.base, err = New(nil, c.review.paths).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{}); err != nil {
 		t.Fatal(err)
 	}
 	defer c.base.Close()
@@ -376,7 +376,7 @@ func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 		"No workspace was copied into sandbox s,":  {Parent: "boss", ParentSandbox: "box"},
 		"`agbox cp FOLDER/. box:/work` from there": {Parent: "boss", ParentSandbox: "box", Workspace: "/work"},
 	} {
-		_, opened := r.Open("s", from, agboxv1.WorkBase_WORK_BASE_FOLDER, nil, nil)
+		_, opened := r.Open("s", from, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
 		_, begun := r.Begin(t.Context(), "s", from, false)
 		for _, err := range []error{opened, begun} {
 			if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE || !strings.Contains(err.Error(), want) {
@@ -400,7 +400,7 @@ func TestWhatGitTracksAgainIsADifference(t *testing.T) {
 		if err := a.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if c.base, err = c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, nil, nil); err != nil {
+		if c.base, err = c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.base.Close)

@@ -43,7 +43,7 @@ func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx 
 	base, err := bases.Open(r.paths.GuestBase(sandboxID))
 	if err == nil {
 		defer base.Close()
-		base.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, base.Unmoved()...)
+		base.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{Lost: base.Unmoved()})
 		work, advice, err = r.unbrought(ctx, sandboxID, base, open)
 	}
 	if err == nil && work == "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/agbox/agbox/daemon/bases"
 	"io"
 	"os"
 	"os/exec"
@@ -35,7 +36,7 @@ func TestAnIgnoredWorkTreeInWhichGitHasWorkedIsWork(t *testing.T) {
 	}
 	run(`git init -q -b main; printf 'trees\n*.o\n' > .gitignore; mkdir deep; echo 1 > a; echo 1 > deep/b; ln -s a link; echo 1 > c.o; git add -f .; git commit -qm one`)
 	record(t, dir, install.GuestBase("s"))
-	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, nil, nil)
+	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		}
 		return stream.Send(about(base))
 	}
-	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), req.GetLostCommits(), req.GetElsewhereCommits())
+	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval(), Home: req.GetHome(), Index: req.GetIndex(), Branch: req.GetHome() || req.GetWithBase()}
+	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), bases.Commits{Lost: req.GetLostCommits(), Branch: o.Branch, Elsewhere: req.GetElsewhereCommits(), Merged: req.GetMergedCommits()})
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,6 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 	if err != nil {
 		return err
 	}
-	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval(), Home: req.GetHome(), Index: req.GetIndex(), Branch: req.GetHome() || req.GetWithBase()}
 	if !atRest(sb) {
 		return f.orAtRest(ctx, sb.ID, orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send)))
 	}
@@ -103,7 +103,7 @@ func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.Serve
 		return false, err
 	}
 	r := review.New(f.files, f.paths)
-	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER, nil, nil)
+	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
 	if err != nil {
 		return false, nil //nolint:nilerr // nothing was copied in
 	}
@@ -154,6 +154,9 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 		return err
 	}
 	a.By(open.GetBranchCommit(), open.GetBranchTip(), open.GetLostCommits(), open.GetElsewhereCommits()...)
+	if open.GetFromFolder() {
+		a.FromFolder()
+	}
 	if commit := open.GetCommit(); commit != "" {
 		a.Brought(commit)
 	}

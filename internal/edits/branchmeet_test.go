@@ -117,7 +117,6 @@ func (w *twigs) land() {
 		if w.in.ignores(c.Path) && w.base[c.Path] == "" {
 			continue
 		}
-		w.landed[c.Path] = true
 		delete(w.lost, c.Path)
 		if err := os.Remove(filepath.Join(w.home.dir, c.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.t.Fatal(err)
@@ -125,9 +124,15 @@ func (w *twigs) land() {
 		if now[c.Path] != "" {
 			tree{c.Path: now[c.Path]}.write(w.t, w.home.dir)
 		}
-		for _, base := range []tree{w.folder, w.base} {
+		for i, base := range []tree{w.folder, w.base} {
+			if i == 1 && w.brought[c.Path] {
+				continue
+			}
 			if delete(base, c.Path); now[c.Path] != "" {
 				base[c.Path] = now[c.Path]
+			}
+			if i == 1 {
+				w.landed[c.Path] = true
 			}
 		}
 	}

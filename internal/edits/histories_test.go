@@ -128,10 +128,10 @@ type twigs struct {
 	copied         string
 	// commits has the files of commits that were read.
 	commits map[string]tree
-	// start is what was copied, base what went to the branch or to the folder since, folder what to the
-	// folder, and landed the files of which that is so and the branch may have an earlier version.
+	// start is what was copied, base what the branch has got since, or else the folder, and folder what
+	// that has. brought are the files that the branch has got, and landed others that the folder has.
 	start, base, folder tree
-	landed              map[string]bool
+	brought, landed     map[string]bool
 	// dropped are the files that the user has removed from the branch.
 	dropped map[string]bool
 	next    int
@@ -162,7 +162,7 @@ type twigs struct {
 func playBranch(t *testing.T, seed uint64, counts map[string]int) {
 	t.Helper()
 	w := &twigs{t: t, r: rand.New(rand.NewPCG(seed, 25)), counts: counts, form: formOf(seed), alone: true, commits: make(map[string]tree), origins: make(map[string][]string)}
-	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.landed, &w.dropped, &w.lost, &w.absent, &w.again} {
+	for _, one := range []*map[string]bool{&w.cutInside, &w.cutHome, &w.madeAnew, &w.tracked, &w.modesInside, &w.touched, &w.mine, &w.brought, &w.landed, &w.dropped, &w.lost, &w.absent, &w.again} {
 		*one = make(map[string]bool)
 	}
 	files := tree{".gitignore": "*.o\n"}
@@ -628,6 +628,7 @@ func (w *twigs) bring(squash bool) {
 		all = Renames(all)
 	} else {
 		o.History = w.in.history(w.copied, w.base)
+		o.History.Brought = w.brought
 		o.History.Copy, o.History.Apart = make(map[string]*File), make(map[string]bool)
 		o.History.Excluded = func(name string) bool { return w.leftOut != "" && strings.HasPrefix(name, w.leftOut) }
 		for name, text := range w.start {
@@ -710,6 +711,7 @@ func (w *twigs) bring(squash bool) {
 				continue
 			}
 			delete(w.lost, name)
+			w.brought[name] = true
 			if delete(w.base, name); work[name] != "" && name == c.Path {
 				w.base[name] = work[name]
 			}
@@ -717,6 +719,7 @@ func (w *twigs) bring(squash bool) {
 	}
 	for _, name := range out.Untracked {
 		w.lost[name] = true
+		delete(w.brought, name) // the folder's next version is the base
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
 		return l.stopped[name] || slices.Contains(out.Outside, name) || w.landed[name] && !l.committed(name) || slices.Contains(out.AtHome, name)

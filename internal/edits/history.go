@@ -23,8 +23,10 @@ type History struct {
 	Read func(name string, most int64) ([]byte, error)
 	// Agree is told which files the commits bring or remove. Its error ends the call.
 	Agree func(changes []Change) error
-	// Base are the files that the workspace has, unless they are among the changes.
-	Base map[string]*File
+	// Base are the files that the workspace has, unless they are among the changes. Brought are those of
+	// which the branch has got that version, or what the sandbox has changed in it.
+	Base    map[string]*File
+	Brought map[string]bool
 	// Copy are the files that were copied in; nil if that is not known. Apart are those whose
 	// version in the workspace is neither in Base nor among the changes: new files that are
 	// ignored, large ones, and what nobody agreed to. The version of the commits stays.

@@ -271,17 +271,21 @@ func (b *branch) holds(h *History, asked []checkout) (map[string]bool, error) {
 
 // brings returns the change of a file to what commits have; nil if the branch has it, or had it
 // and has another version since.
-func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) (*Change, error) {
+func (b *branch) brings(h *History, dir, name string, to treeEntry, now *File) (*Change, error) {
 	was := b.joins[name].was
-	if to == was || b.entries[name] == to {
+	ours := b.entries[name]
+	if to == was || to == ours {
 		return nil, nil
+	}
+	if ours.object == "" && h.Brought[name] && len(b.had[name]) > 0 {
+		return nil, nil // the user has removed it since, or renamed it
 	}
 	loses := to.object == "" && b.came[name] && !b.lost[name]
 	if b.hasHad(name, to) && !loses {
 		if Same(h.Base[name], h.Copy[name]) {
 			return nil, nil
 		}
-		return nil, b.keepsOther(h, name, ours, "the branch had this version and has another one since, which may be an older one of the sandbox")
+		return nil, b.keepsOther(h, name, now, "the branch had this version and has another one since, which may be an older one of the sandbox")
 	}
 	if was.mode == "160000" || to.mode == "160000" {
 		return nil, &HistoryError{fmt.Errorf("%q is a submodule that they change, and the branch has other commits", name)}
@@ -295,7 +299,7 @@ func (b *branch) brings(h *History, dir, name string, to treeEntry, ours *File) 
 		return nil, err
 	}
 	if after == nil && b.came[name] {
-		before = ours
+		before = now
 	}
 	c := NewChange(dir, name, before, after)
 	return &c, nil

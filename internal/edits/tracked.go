@@ -2,7 +2,9 @@ package edits
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -38,28 +40,70 @@ func HasCommits(ctx context.Context, folder string, commits []string) (map[strin
 	return has, err
 }
 
-// BranchHas returns which of some stored commits a branch has, or HEAD if there is no such branch.
-func BranchHas(ctx context.Context, folder, branch string, commits map[string]bool) (map[string]bool, error) {
+// BranchHas returns which of some stored commits a branch has. If there is no such branch, it has those
+// of HEAD if head is set, and else none.
+func BranchHas(ctx context.Context, folder, branch string, head bool, commits map[string]bool) (map[string]bool, error) {
 	where, err := workTree(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
 	g := &git{ctx: ctx, dir: folder, gitDir: where[0]}
-	var tip []byte
-	for _, name := range []string{"refs/heads/" + branch, "HEAD"} {
-		if tip, err = g.run(nil, "rev-parse", "--verify", "-q", name+"^{commit}"); status(err) != 1 {
-			break
-		}
+	names := []string{"refs/heads/" + branch, "HEAD"}
+	if !head {
+		names = names[:1]
 	}
-	if status(err) == 1 {
-		return nil, nil // there is no commit
-	}
-	if err != nil {
+	tip, err := g.tipOf(names...)
+	if tip == "" || err != nil {
 		return nil, err
 	}
+	return g.below(tip, commits)
+}
+
+// ErrGitWorks is the error if git works on the files of a folder at this moment, or has ended without
+// removing its lock.
+var ErrGitWorks = errors.New("git works on the folder")
+
+// MergedCommits returns HEAD of the repository around a folder, and which of some commits it has. It returns
+// none if HEAD has files that the folder may not have, because only some are checked out. The error is
+// ErrGitWorks if they may change just now.
+func MergedCommits(ctx context.Context, folder string, commits []string) (head string, has []string, err error) {
+	stored, g, err := storedCommits(ctx, folder, commits)
+	if len(stored) == 0 || err != nil {
+		return "", nil, err
+	}
+	if exists(filepath.Join(g.gitDir, "index.lock")) {
+		return "", nil, ErrGitWorks
+	}
+	sparse, err := g.run(nil, "config", "--type=bool", "--default=false", "--get", "core.sparseCheckout")
+	if strings.TrimSpace(string(sparse)) != "false" || err != nil {
+		return "", nil, err
+	}
+	if head, err = g.tipOf("HEAD"); head == "" || err != nil {
+		return "", nil, err
+	}
+	below, err := g.below(head, stored)
+	if len(below) == 0 || err != nil {
+		return "", nil, err
+	}
+	return head, slices.Sorted(maps.Keys(below)), nil
+}
+
+// tipOf returns the commit of the first of some references that is there; empty if there is none.
+func (g *git) tipOf(references ...string) (string, error) {
+	for _, name := range references {
+		tip, err := g.run(nil, "rev-parse", "--verify", "-q", name+"^{commit}")
+		if status(err) != 1 {
+			return strings.TrimSpace(string(tip)), err
+		}
+	}
+	return "", nil
+}
+
+// below returns which of some stored commits a commit has below it.
+func (g *git) below(tip string, commits map[string]bool) (map[string]bool, error) {
 	has := maps.Clone(commits)
 	all := slices.Collect(maps.Keys(commits))
-	out, err := g.run(strings.NewReader(strings.Join(all, "\n")+"\n^"+string(tip)), "rev-list", "--stdin")
+	out, err := g.run(strings.NewReader(strings.Join(all, "\n")+"\n^"+tip+"\n"), "rev-list", "--stdin")
 	for line := range strings.Lines(string(out)) {
 		delete(has, strings.TrimSpace(line))
 	}

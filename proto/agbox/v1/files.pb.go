@@ -2011,8 +2011,11 @@ type CompareWorkspaceRequest struct {
 	// a branch by one of them counts as not brought, but what a branch has lost because git does not
 	// track it in the workspace stays so.
 	ElsewhereCommits []string `protobuf:"bytes,14,rep,name=elsewhere_commits,json=elsewhereCommits,proto3" json:"elsewhere_commits,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// With WORK_BASE_FOLDER: of branch_commits those that HEAD of the folder has, because the user has
+	// merged the branch. The folder counts as having what went by them.
+	MergedCommits []string `protobuf:"bytes,15,rep,name=merged_commits,json=mergedCommits,proto3" json:"merged_commits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompareWorkspaceRequest) Reset() {
@@ -2139,6 +2142,13 @@ func (x *CompareWorkspaceRequest) GetIndex() bool {
 func (x *CompareWorkspaceRequest) GetElsewhereCommits() []string {
 	if x != nil {
 		return x.ElsewhereCommits
+	}
+	return nil
+}
+
+func (x *CompareWorkspaceRequest) GetMergedCommits() []string {
+	if x != nil {
+		return x.MergedCommits
 	}
 	return nil
 }
@@ -2984,8 +2994,10 @@ type AdvanceBaseOpen struct {
 	Untracked [][]byte `protobuf:"bytes,8,rep,name=untracked,proto3" json:"untracked,omitempty"`
 	// As in CompareWorkspaceRequest: what went by one of them stays noted for the branches that have it.
 	ElsewhereCommits []string `protobuf:"bytes,9,rep,name=elsewhere_commits,json=elsewhereCommits,proto3" json:"elsewhere_commits,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The files came from the folder, and not from the sandbox: branches do not get them later.
+	FromFolder    bool `protobuf:"varint,10,opt,name=from_folder,json=fromFolder,proto3" json:"from_folder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdvanceBaseOpen) Reset() {
@@ -3081,6 +3093,13 @@ func (x *AdvanceBaseOpen) GetElsewhereCommits() []string {
 	return nil
 }
 
+func (x *AdvanceBaseOpen) GetFromFolder() bool {
+	if x != nil {
+		return x.FromFolder
+	}
+	return false
+}
+
 // AdvancedFile is a file of a base.
 type AdvancedFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3090,7 +3109,9 @@ type AdvancedFile struct {
 	File *WorkspaceFile `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
 	// In a comparison: the branch to which the file went last lost it, because git did not track it in
 	// the workspace.
-	Untracked     bool `protobuf:"varint,3,opt,name=untracked,proto3" json:"untracked,omitempty"`
+	Untracked bool `protobuf:"varint,3,opt,name=untracked,proto3" json:"untracked,omitempty"`
+	// In a comparison: the version is what went to a branch, and not what the folder has.
+	Branched      bool `protobuf:"varint,4,opt,name=branched,proto3" json:"branched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3142,6 +3163,13 @@ func (x *AdvancedFile) GetFile() *WorkspaceFile {
 func (x *AdvancedFile) GetUntracked() bool {
 	if x != nil {
 		return x.Untracked
+	}
+	return false
+}
+
+func (x *AdvancedFile) GetBranched() bool {
+	if x != nil {
+		return x.Branched
 	}
 	return false
 }
@@ -3466,7 +3494,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x0eCopyInResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\x04R\askipped\"\x99\x04\n" +
+	"\askipped\x18\x03 \x01(\x04R\askipped\"\xd1\x04\n" +
 	"\x17CompareWorkspaceRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
@@ -3484,7 +3512,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\rbase_in_parts\x18\v \x01(\bR\vbaseInParts\x12\x12\n" +
 	"\x04home\x18\f \x01(\bR\x04home\x12\x14\n" +
 	"\x05index\x18\r \x01(\bR\x05index\x12<\n" +
-	"\x11elsewhere_commits\x18\x0e \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\"\x90\x04\n" +
+	"\x11elsewhere_commits\x18\x0e \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\x126\n" +
+	"\x0emerged_commits\x18\x0f \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\rmergedCommits\"\x90\x04\n" +
 	"\x18CompareWorkspaceResponse\x12-\n" +
 	"\x04base\x18\x01 \x01(\v2\x17.agbox.v1.WorkspaceBaseH\x00R\x04base\x12?\n" +
 	"\n" +
@@ -3546,7 +3575,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xc4\x03\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xe5\x03\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
@@ -3558,12 +3587,16 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x124\n" +
 	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\x120\n" +
 	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\x12<\n" +
-	"\x11elsewhere_commits\x18\t \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\"y\n" +
+	"\x11elsewhere_commits\x18\t \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\x12\x1f\n" +
+	"\vfrom_folder\x18\n" +
+	" \x01(\bR\n" +
+	"fromFolder\"\x95\x01\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
 	"\x04file\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x04file\x12\x1c\n" +
-	"\tuntracked\x18\x03 \x01(\bR\tuntracked\"=\n" +
+	"\tuntracked\x18\x03 \x01(\bR\tuntracked\x12\x1a\n" +
+	"\bbranched\x18\x04 \x01(\bR\bbranched\"=\n" +
 	"\rAdvancedFiles\x12,\n" +
 	"\x05files\x18\x01 \x03(\v2\x16.agbox.v1.AdvancedFileR\x05files\"\x15\n" +
 	"\x13AdvanceBaseResponse\"`\n" +

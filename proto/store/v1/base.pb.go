@@ -41,8 +41,8 @@ type WorkspaceBase struct {
 	// What files that were replaced since were when the workspace was copied. Mode 0: there was
 	// none.
 	First []*BaseFile `protobuf:"bytes,8,rep,name=first,proto3" json:"first,omitempty"`
-	// What went to a branch of the host's repository, and not to the folder. Mode 0: the file
-	// was removed there.
+	// What went to branches of the host's repository last, with the versions before. Mode 0: the
+	// file was removed there.
 	Branched []*BaseFile `protobuf:"bytes,9,rep,name=branched,proto3" json:"branched,omitempty"`
 	// The commit that HEAD of the folder's repository named when it was copied; empty if there was
 	// none.
@@ -208,12 +208,14 @@ type BaseFile struct {
 	// The commits of the host's repository that have the file, if it went to a branch. It counts as
 	// brought as long as all of them are there.
 	Commits []string `protobuf:"bytes,8,rep,name=commits,proto3" json:"commits,omitempty"`
-	// What went to a branch before, which counts if one of commits is lost: the branch may not have
-	// moved. It has none itself.
+	// What went to a branch before. It counts if one of commits is lost, because the branch may not have
+	// moved, and for branches that do not have all of commits.
 	Before *BaseFile `protobuf:"bytes,9,opt,name=before,proto3" json:"before,omitempty"`
 	// The branch does not have the file: it lost it because git did not track it in the workspace.
 	// If git tracks it there again, it is work also if it has not changed.
-	Untracked     bool `protobuf:"varint,10,opt,name=untracked,proto3" json:"untracked,omitempty"`
+	Untracked bool `protobuf:"varint,10,opt,name=untracked,proto3" json:"untracked,omitempty"`
+	// The folder has got a later version since it went to the branch.
+	Past          bool `protobuf:"varint,11,opt,name=past,proto3" json:"past,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,6 +320,13 @@ func (x *BaseFile) GetUntracked() bool {
 	return false
 }
 
+func (x *BaseFile) GetPast() bool {
+	if x != nil {
+		return x.Past
+	}
+	return false
+}
+
 // BaseBlock is a piece of the contents, compressed by itself.
 type BaseBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -403,7 +412,7 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
 	"brought_by\x18\f \x01(\tR\tbroughtBy\x12\x14\n" +
 	"\x05moved\x18\r \x03(\tR\x05moved\x12\x12\n" +
-	"\x04home\x18\x0e \x03(\tR\x04home\"\x8a\x02\n" +
+	"\x04home\x18\x0e \x03(\tR\x04home\"\x9e\x02\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -415,7 +424,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\acommits\x18\b \x03(\tR\acommits\x12*\n" +
 	"\x06before\x18\t \x01(\v2\x12.store.v1.BaseFileR\x06before\x12\x1c\n" +
 	"\tuntracked\x18\n" +
-	" \x01(\bR\tuntracked\"O\n" +
+	" \x01(\bR\tuntracked\x12\x12\n" +
+	"\x04past\x18\v \x01(\bR\x04past\"O\n" +
 	"\tBaseBlock\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\rR\x06length\x12\x12\n" +

@@ -1,0 +1,129 @@
+package attacks
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+const ten = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n"
+
+// files returns the names and contents of the files in a repository.
+func files(t *testing.T, root string) string {
+	t.Helper()
+	all := names(t, root)
+	text := strings.Join(all, " ") + " "
+	for _, name := range slices.DeleteFunc(all, func(name string) bool { return name == ".git" }) {
+		one, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(one)
+	}
+	return text
+}
+
+// What went to a branch that the user merges is in the folder, as long as HEAD has it.
+func TestAMergedBranchIsWhatTheFolderHas(t *testing.T) {
+	t.Parallel()
+	Row(t, 132, "the branch is merged, and the sandbox goes on")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": ten, "gone": "g\n", "b": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; sed -i s/^2$/two/ a; rm gone; echo n > new")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	inside(t, in, "demo", "cd /workspace; sed -i s/^two$/zwei/ a; echo m >> new")
+	write(t, in, "project", map[string]string{"a": strings.NewReplacer("2", "two", "9", "nine").Replace(ten)})
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a  (merged)\nM new\n", "")
+	harness.WantSame(t, "the folder", files(t, root), ".git a b new "+strings.NewReplacer("2", "zwei", "9", "nine").Replace(ten)+"1\nn\nm\n")
+}
+
+// What the sandbox has taken back is not what the user has changed.
+func TestSyncTakesBackWhatAMergedBranchHas(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "gone": "g\n", "kept": "k\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; rm gone; echo n > new; echo 2 >> kept")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	inside(t, in, "demo", "cd /workspace; echo 1 > a; echo g > gone; rm new")
+	write(t, in, "project", map[string]string{"kept": "k\n2\nuser\n"})
+	in.Agbox(t, "sync", "demo").Want(t, 0)
+	harness.WantSame(t, "the folder", files(t, root), ".git a gone kept 1\ng\nk\n2\nuser\n")
+	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cd /workspace; cat a gone kept; ls"), "1\ng\nk\n2\nuser\na\ngone\nkept\n")
+	in.Agbox(t, "apply", "demo", "kept", "--branch", "w2").Want(t, 0)
+	harness.WantSame(t, "what only the user has changed", git(t, root, "branch", "--list", "w2"), "")
+}
+
+// Nothing is noted about what HEAD has: the user may go back.
+func TestAMergeThatIsTakenBackLeavesTheWorkPending(t *testing.T) {
+	t.Parallel()
+	Row(t, 132, "the merge is taken back, and the branch deleted")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; git commit -qam two; echo n > new")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	for _, how := range [][]string{{"apply", "demo", "--check"}, {"apply", "demo"}, {"sync", "demo"}} {
+		in.Agbox(t, how...).Want(t, 0)
+	}
+	git(t, root, "reset", "-q", "--hard", "HEAD~2")
+	git(t, root, "branch", "-q", "-D", "w")
+	git(t, root, "reflog", "expire", "--expire=now", "--all")
+	if r := in.Agbox(t, "rm", "demo"); r.Code != 4 || !strings.Contains(r.Stderr, "2 changed files (a, new) and its commits") {
+		t.Errorf("rm ended with %d: %s", r.Code, r.Stderr)
+	}
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a\nA new\n", "")
+}
+
+// Each branch has its own versions, also if the folder has a later one.
+func TestEachBranchGetsWhatItHasNot(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "gone": "g\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	apply := func(branch, outcomes string) {
+		t.Helper()
+		if r := in.Agbox(t, "apply", "demo", "--branch", branch).Want(t, 0); r.Stdout != outcomes {
+			t.Errorf("to %s came %q, and not %q: %s", branch, r.Stdout, outcomes, r.Stderr)
+		}
+	}
+	inside(t, in, "demo", "cd /workspace; echo n > new; rm gone; echo 2 >> a")
+	apply("w", "M a\nD gone\nA new\n")
+	apply("w2", "M a\nD gone\nA new\n")
+	apply("w3", "M a\nD gone\nA new\n")
+	inside(t, in, "demo", "cd /workspace; echo g2 > gone; echo n2 >> new")
+	apply("w", "A gone\nM new\n")
+	inside(t, in, "demo", "cd /workspace; echo g3 > gone; echo n3 >> new")
+	apply("w", "M gone\nM new\n")
+	inside(t, in, "demo", "cd /workspace; echo g > gone; rm new")
+	apply("w2", "A gone\nD new\n")
+	apply("w", "M gone\nD new\n")
+	apply("w3", "A gone\nD new\n")
+	inside(t, in, "demo", "cd /workspace; echo 3 >> a")
+	in.Agbox(t, "apply", "demo").Want(t, 0)
+	apply("w", "M a\n")
+	apply("w", "")
+	harness.WantSame(t, "the branch", git(t, root, "show", "w:a"), "1\n2\n3")
+}
+
+// With commits, a new branch begins with these, and not at HEAD.
+func TestANewBranchGetsWhatOnlyHEADHas(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	inside(t, in, "demo", "cd /workspace; echo c > c; git add c; git commit -qm c")
+	in.Agbox(t, "apply", "demo", "--branch", "new").Want(t, 0)
+	harness.WantSame(t, "the branch", git(t, root, "show", "new:a", "new:c"), "1\n2\nc")
+}
