@@ -294,8 +294,8 @@ type branch struct {
 	// unfit are the files whose version of the workspace does not have the encoding of its attributes.
 	// unknown are the encodings of these that git does not know.
 	unfit, unknown map[string]bool
-	// exact is set if parent is the sandbox's commit.
-	exact bool
+	// exact is set if parent is the sandbox's commit, and noModes if git takes no modes from files.
+	exact, noModes bool
 	// anew are the files that the sandbox's commits only store in another way, and unread those of
 	// which that is not known, with what hinders it.
 	anew   map[string]bool

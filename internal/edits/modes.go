@@ -14,6 +14,7 @@ func (b *branch) modesOfGit(o BranchOptions, changes []Change) (BranchOptions, [
 	if set, is := b.settings["core.filemode"]; !is || !slices.Contains([]string{"", "0", "false", "no", "off"}, strings.ToLower(set)) {
 		return o, changes, nil
 	}
+	b.noModes = true
 	h := o.History
 	var copied map[string]twoEntries
 	if b.exact || b.second != "" {
