@@ -722,7 +722,8 @@ func (w *twigs) bring(squash bool) {
 		delete(w.brought, name) // the folder's next version is the base
 	}
 	maps.DeleteFunc(now, func(name, _ string) bool {
-		return l.stopped[name] || slices.Contains(out.Outside, name) || w.landed[name] && !l.committed(name) || slices.Contains(out.AtHome, name)
+		changed := slices.ContainsFunc(all, func(c Change) bool { return c.Path == name })
+		return w.dropped[name] && w.brought[name] && !changed || l.stopped[name] || slices.Contains(out.Outside, name) || w.landed[name] && !l.committed(name) || slices.Contains(out.AtHome, name)
 	})
 	forced := make(map[string]bool) // git had nothing of the file that the sandbox has taken back to
 	for name, text := range inside {
