@@ -36,7 +36,7 @@ func TestNothingOfEitherSideIsLostOrTurnedBack(t *testing.T) {
 		play(t, uint64(seed), counts)
 	}
 	t.Logf("%d histories: %v", n-first, counts)
-	for _, what := range []string{"apply", "sync", "branch", "killed", "conflict", "abandon", "resolve", "abort", "again", "continue"} {
+	for _, what := range []string{"apply", "sync", "branch", "killed", "conflict", "abandon", "resolve", "abort", "again", "continue", "merge", "unmerge"} {
 		if n-first >= histories && counts[what] < (n-first)/50 {
 			t.Errorf("the histories have too little of %q", what)
 		}
@@ -53,11 +53,13 @@ type world struct {
 	user, agent bool
 
 	sandbox, base, branch tree
-	// branched has what went to the branch and not to the folder.
-	branched map[string]*string
-	next     int
-	oracle   *oracle
-	log      []string
+	// branched has the versions that went to the branch, head is what the user's commit has of the files,
+	// and unmerged what it had before the branch was merged.
+	branched       map[string][]branched
+	head, unmerged tree
+	next           int
+	oracle         *oracle
+	log            []string
 	// killIn is the number of changes before a kill; negative: none. killed means that the last
 	// call was.
 	killIn int
@@ -72,7 +74,7 @@ func play(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	defer os.RemoveAll(top)
 	r := rand.New(rand.NewPCG(seed, 24))
-	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string]*string), killIn: -1, oracle: newOracle()}
+	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), killIn: -1, oracle: newOracle()}
 	who := r.IntN(6)
 	w.user, w.agent = who != 0, who != 1
 	start := tree{".gitignore": "*.o\n", "kept.o": w.line("u")}
@@ -80,7 +82,7 @@ func play(t *testing.T, seed uint64, counts map[string]int) {
 		start[fmt.Sprintf("%sf%d", []string{"", "d/"}[n%2], n)] = w.line("u") + w.line("u") + w.line("u") + w.line("u") + w.line("u")
 	}
 	start.write(t, w.folder())
-	w.sandbox, w.base, w.branch = maps.Clone(start), maps.Clone(start), maps.Clone(start)
+	w.sandbox, w.base, w.branch, w.head = maps.Clone(start), maps.Clone(start), maps.Clone(start), maps.Clone(start)
 	for range 30 {
 		w.act()
 		if t.Failed() {
@@ -141,6 +143,8 @@ func (w *world) act() {
 	w.t.Helper()
 	marked := slices.ContainsFunc(slices.Collect(maps.Values(w.ours())), hasMarkers)
 	switch n := w.r.IntN(20); {
+	case n == 0 && w.user && w.unmerged != nil && w.r.IntN(4) == 0:
+		w.unmerge()
 	case n < 6 || n < 14 && marked:
 		if w.user {
 			w.edit()
@@ -171,7 +175,9 @@ func (w *world) act() {
 	case n < 17:
 		w.call("sync", w.sync)
 	case n == 17:
-		w.call("branch", w.toBranch)
+		if w.call("branch", w.toBranch); w.user && w.r.IntN(2) == 0 {
+			w.merge()
+		}
 	case n == 18:
 		w.call("abort", func() { w.apply(ApplyOptions{Abort: true}) })
 	default:
@@ -247,6 +253,58 @@ func (w *world) edit() {
 	w.replace(before, after)
 	w.oracle.edited(&w.oracle.user, before, after)
 	w.say("the user %s", changed(before, after))
+}
+
+// merge has the user merge the branch, if git does: no file that it changes has uncommitted changes.
+func (w *world) merge() {
+	w.t.Helper()
+	if was := w.checkOut(w.branch); was != nil {
+		w.unmerged = was
+		w.merged(true)
+		w.counts["merge"]++
+	}
+}
+
+// unmerge has the user take the merge back.
+func (w *world) unmerge() {
+	w.t.Helper()
+	if w.checkOut(w.unmerged) != nil {
+		w.unmerged = nil
+		w.merged(false)
+		w.counts["unmerge"]++
+	}
+}
+
+func (w *world) merged(is bool) {
+	for _, all := range w.branched {
+		for i := range all {
+			all[i].merged = is
+		}
+	}
+}
+
+// checkOut sets the user's commit, and returns the one before; nil if git refuses.
+func (w *world) checkOut(to tree) (from tree) {
+	w.t.Helper()
+	before := w.ours()
+	after := maps.Clone(before)
+	for _, tr := range []tree{w.head, to} {
+		for name := range tr {
+			if w.head[name] == to[name] {
+				continue
+			}
+			if before[name] != w.head[name] {
+				return nil
+			}
+			if delete(after, name); to[name] != "" {
+				after[name] = to[name]
+			}
+		}
+	}
+	w.replace(before, after)
+	w.say("the user checks out, and the folder %s", changed(before, after))
+	from, w.head = w.head, maps.Clone(to)
+	return from
 }
 
 // resolve removes the markers, and some of the lines of one side.

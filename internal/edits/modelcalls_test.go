@@ -25,16 +25,35 @@ func (w *world) pushes() *Pushes {
 	return p
 }
 
-// home is what was brought to the folder or to the branch.
-func (w *world) home() tree {
+// branched is a version that went to the branch; without a text, the file was removed there. past means
+// that the folder has got a later one since, and merged that the user's commit has it.
+type branched struct {
+	text         *string
+	past, merged bool
+}
+
+// with returns the base with those versions that count.
+func (w *world) with(counts func(branched) bool) tree {
 	out := maps.Clone(w.base)
-	for name, text := range w.branched {
-		if delete(out, name); text != nil {
-			out[name] = *text
+	for name, all := range w.branched {
+		for _, one := range slices.Backward(all) {
+			if !counts(one) {
+				continue
+			}
+			if delete(out, name); one.text != nil {
+				out[name] = *one.text
+			}
+			break
 		}
 	}
 	return out
 }
+
+// home is what was brought to the folder or to the branch.
+func (w *world) home() tree { return w.with(func(b branched) bool { return !b.past }) }
+
+// there is what the folder has of it.
+func (w *world) there() tree { return w.with(func(b branched) bool { return b.merged && !b.past }) }
 
 // compare returns what counts as changed by the sandbox.
 func (w *world) compare(base tree) []Change {
@@ -72,17 +91,40 @@ func (w *world) text(f AdvancedFile) (string, bool) {
 
 func (w *world) advance(_ string, files []AdvancedFile) error {
 	w.step("the base advances")
+	w.set(files, false)
+	w.step("the base has advanced")
+	return nil
+}
+
+// set makes files the base. pushed means that they come from the folder.
+func (w *world) set(files []AdvancedFile, pushed bool) {
 	for _, f := range files {
-		if f.File == nil {
+		text, ok := "", true
+		if f.File != nil {
+			text, ok = w.text(f)
+		}
+		switch {
+		case !ok:
+			continue
+		case f.File == nil:
 			delete(w.base, f.Path)
-			delete(w.branched, f.Path)
-		} else if text, ok := w.text(f); ok {
+		default:
 			w.base[f.Path] = text
+		}
+		for i := range w.branched[f.Path] {
+			w.branched[f.Path][i].past = true
+		}
+		if pushed {
 			delete(w.branched, f.Path)
 		}
 	}
+}
+
+// pushed makes what was written to the sandbox the base.
+func (w *world) pushed(files []AdvancedFile) {
+	w.step("the base advances")
+	w.set(files, true)
 	w.step("the base has advanced")
-	return nil
 }
 
 // alone fails if there is a conflict although only one side edits.
@@ -101,14 +143,14 @@ func (w *world) apply(with ApplyOptions) int {
 	o.Abort, o.Again, o.Continue = with.Abort, with.Again, with.Continue
 	if o.Continue {
 		ours := w.ours()
-		for _, c := range w.differences(w.base) {
+		for _, c := range w.differences(w.there()) {
 			w.oracle.kept(ours[c.Path], w.sandbox[c.Path], w.base[c.Path])
 		}
 	}
 	for {
-		changes, landed, _ := w.pushes().Sort(w.differences(w.base))
+		changes, landed, _ := w.pushes().Sort(w.differences(w.there()))
 		if len(landed) > 0 {
-			_ = w.advance("s", AdvanceAll(landed)) // never fails
+			w.pushed(AdvanceAll(landed))
 			continue
 		}
 		out, err := Apply(w.t.Context(), Renames(changes), o)
@@ -139,11 +181,12 @@ func (b tip) freed(string, map[string]bool) (bool, error) { return false, nil }
 
 func (w *world) toBranch() {
 	w.t.Helper()
-	_, landed, _ := w.pushes().Sort(w.differences(w.base))
+	_, landed, _ := w.pushes().Sort(w.differences(w.there()))
 	if len(landed) > 0 {
-		_ = w.advance("s", AdvanceAll(landed)) // never fails
+		w.pushed(AdvanceAll(landed))
 	}
-	changes := Renames(w.compare(w.home()))
+	changes, _, _ := w.pushes().Sort(w.differences(w.with(func(branched) bool { return true })))
+	changes = Renames(changes)
 	m := &merger{ctx: w.t.Context(), ours: tip(w.branch), dir: w.top, label: "sandbox"}
 	decisions, err := m.plan(changes)
 	if err != nil {
@@ -168,11 +211,12 @@ func (w *world) toBranch() {
 	w.branch = after
 	w.step("the work counts as brought to a branch")
 	for _, f := range AdvanceAll(changes) {
-		w.branched[f.Path] = nil
+		one := branched{}
 		if f.File != nil {
 			text, _ := w.text(f)
-			w.branched[f.Path] = &text
+			one.text = &text
 		}
+		w.branched[f.Path] = append(w.branched[f.Path], one)
 	}
 }
 
@@ -195,7 +239,8 @@ func (w *world) round() (again bool) {
 			w.t.Fatalf("sync: %v\n%s", err, strings.Join(w.log, "\n"))
 		}
 	}
-	changes, landed, left := p.Sort(w.differences(w.base))
+	there := w.there()
+	changes, landed, left := p.Sort(w.differences(there))
 	for _, one := range left {
 		w.step("what was left is ended")
 		text := w.sandbox[one.At]
@@ -215,7 +260,7 @@ func (w *world) round() (again bool) {
 	}
 	if len(landed) > 0 {
 		done := AdvanceAll(landed)
-		fatal(w.advance("s", done))
+		w.pushed(done)
 		fatal(p.Forget(done))
 		return true
 	}
@@ -226,7 +271,7 @@ func (w *world) round() (again bool) {
 		return true
 	}
 	files := make(map[string]*File)
-	for name, text := range w.base {
+	for name, text := range there {
 		files[name] = version(text)
 	}
 	scan, err := (&Scanner{Folder: w.folder()}).Scan(w.t.Context(), Shared{Files: files})
@@ -282,7 +327,7 @@ func (w *world) push(p *Pushes, changes []Change) bool {
 		text := []byte(content(ours[c.Path]))
 		done = append(done, AdvancedFile{Path: c.Path, File: c.After, Content: func() ([]byte, error) { return text, nil }})
 	}
-	_ = w.advance("s", done) // never fails
+	w.pushed(done)
 	if err := p.Forget(done); err != nil {
 		w.t.Fatal(err)
 	}
