@@ -200,6 +200,30 @@ func TestChangesOfBothSidesAreMerged(t *testing.T) {
 	}
 }
 
+// One side may have changed how all lines end, as git does when it checks a file out.
+func TestEndsOfLinesAreNoConflict(t *testing.T) {
+	const dos = "1\r\n2\r\n3\r\n4\r\n5\r\n"
+	base := tree{"ours": dos, "theirs": "1\n2\n3\n4\n5\n", "both": dos, "user": dos, "mixed": "1\r\n2\n3\n", "bare": dos}
+	ours := tree{"ours": "one\n2\n3\n4\n5\n", "theirs": "one\n2\n3\n4\n5\n", "both": "one\n2\n3\n4\n5\n", "user": "1\n2\n3\n4\n5\n", "mixed": "1\n2\n3\n", "bare": "1\r2\n3\n4\n5\n"}
+	theirs := maps.Clone(base)
+	for name, text := range base {
+		theirs[name] = strings.ReplaceAll(strings.ReplaceAll(text, "5", "five"), "3", "three")
+	}
+	theirs["theirs"], theirs["both"] = "1\r\n2\r\n3\r\n4\r\nfive\r\n", "1\n2\n3\n4\nfive\n"
+	got, out, _ := brought(t, base, ours, theirs)
+	all := tree{
+		"ours": "one\n2\nthree\n4\nfive\n", "theirs": "one\r\n2\r\n3\r\n4\r\nfive\r\n", "both": "one\n2\n3\n4\nfive\n", "user": "1\n2\nthree\n4\nfive\n",
+	}
+	for name, want := range all {
+		if got[name] != want {
+			t.Errorf("the folder has of %s %q, and not %q", name, got[name], want)
+		}
+	}
+	if out.Conflicts() != 1 { // a part of the ends, or a return in a line, is text
+		t.Errorf("%d conflicts: %+v", out.Conflicts(), out.Outcomes)
+	}
+}
+
 func TestConflictsLookAsThoseOfGit(t *testing.T) {
 	base := tree{"a": "1\n2\n3\n", "gone": "x\n", "bin": "\x00", "l": "l:a", "f": "f\n"}
 	ours := tree{"a": "1\nours\n3\n", "gone": "changed\n", "bin": "\x00o", "l": "l:o", "new": "o\n", "dir": "l:/tmp", "f": "f\n"}

@@ -169,6 +169,8 @@ func (m *merger) contents(d *decision) error {
 		d.Kind, d.Why = Refused, "both have changed it, and it is binary"
 		return nil
 	}
+	mine := ours
+	ours, base, theirs = alike(ours, base, theirs)
 	text, conflicts, err := m.lines(ours, base, theirs)
 	if err != nil {
 		return err
@@ -176,12 +178,44 @@ func (m *merger) contents(d *decision) error {
 	switch {
 	case conflicts:
 		d.Kind = Marked
-	case bytes.Equal(text, ours) && merged.Executable == d.old.Executable:
+	case bytes.Equal(text, mine) && merged.Executable == d.old.Executable:
 		d.Kind = Already
 	}
 	d.content = text
 	merged.Sum, merged.Size = sha256.Sum256(text), int64(len(text))
 	return nil
+}
+
+// alike gives three texts the ends of lines of the side that has changed all of them, as git does with
+// core.autocrlf when it checks a file out: else each line would be changed on both sides.
+func alike(ours, base, theirs []byte) (o, b, t []byte) {
+	was, us, them := ends(base), ends(ours), ends(theirs)
+	if was == "" || us == "" || them == "" || us == was && them == was {
+		return ours, base, theirs
+	}
+	to := us
+	if us == was {
+		to = them
+	}
+	return withEnds(ours, to), withEnds(base, to), withEnds(theirs, to)
+}
+
+// ends returns how all lines of a text end; empty if there are none, or of both kinds.
+func ends(text []byte) string {
+	lines, both, returns := bytes.Count(text, []byte("\n")), bytes.Count(text, []byte("\r\n")), bytes.Count(text, []byte("\r"))
+	switch {
+	case lines == 0 || returns > both:
+		return ""
+	case both == lines:
+		return "\r\n"
+	case both == 0:
+		return "\n"
+	}
+	return ""
+}
+
+func withEnds(text []byte, to string) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte(to))
 }
 
 // lines merges texts as git does.
