@@ -306,11 +306,15 @@ func (w *Work) findCommits(ctx context.Context, o WorkOptions) error {
 	if len(w.branchCommits) == 0 {
 		return nil
 	}
+	var failed error
 	if !o.folder {
-		return w.findLost(ctx, o.on, !o.commits)
+		failed = w.findLost(ctx, o.on, !o.commits)
+	}
+	if failed != nil && !errors.Is(failed, errOther) || o.on != "" {
+		return failed
 	}
 	if err := w.findMerged(ctx); err != nil || len(w.merged) == 0 {
-		return err
+		return cmp.Or(err, failed)
 	}
 	return errOther
 }

@@ -174,7 +174,7 @@ type Commits struct {
 	// What the branch has counts also if the folder has got a later version since.
 	Branch    bool
 	Elsewhere []string
-	// Merged are those that HEAD of the folder has, so that the folder has what they brought.
+	// Merged are those that HEAD of the folder has: the folder has what they brought.
 	Merged []string
 }
 
@@ -185,7 +185,7 @@ func (b *Base) Show(against agboxv1.WorkBase, c Commits) {
 	case agboxv1.WorkBase_WORK_BASE_UNSPECIFIED:
 		b.folder, b.lost = make(map[string]*storev1.BaseFile), make(map[string]bool)
 		b.copied = make(map[string]*storev1.BaseFile)
-		lost, other := setOf(c.Lost), setOf(slices.Concat(c.Lost, c.Elsewhere))
+		lost, other, merged := setOf(c.Lost), setOf(slices.Concat(c.Lost, c.Elsewhere)), setOf(c.Merged)
 		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile {
 			last := later(there(f, lost), c.Branch)
 			if !last.GetUntracked() {
@@ -195,6 +195,9 @@ func (b *Base) Show(against agboxv1.WorkBase, c Commits) {
 			if b.lost[path] = last != f && !f.GetPast(); last != nil {
 				b.folder[path], b.copied[path] = b.byPath[path], b.byPath[path]
 			}
+			if in := within(f, merged); last != nil && in != nil {
+				b.folder[path] = file(in)
+			}
 			return last
 		})
 	case agboxv1.WorkBase_WORK_BASE_FIRST_COPY:
@@ -202,15 +205,7 @@ func (b *Base) Show(against agboxv1.WorkBase, c Commits) {
 		return
 	case agboxv1.WorkBase_WORK_BASE_FOLDER:
 		merged := setOf(c.Merged)
-		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile {
-			for f != nil && (len(f.GetCommits()) == 0 || !all(f.GetCommits(), merged)) {
-				f = f.GetBefore()
-			}
-			if f = later(f, false); f.GetUntracked() {
-				return nil
-			}
-			return f
-		})
+		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile { return within(f, merged) })
 	}
 	if b.copied == nil {
 		b.copied = make(map[string]*storev1.BaseFile)
@@ -242,8 +237,25 @@ func later(f *storev1.BaseFile, past bool) *storev1.BaseFile {
 	return f
 }
 
-func all(commits []string, in map[string]bool) bool {
-	return !slices.ContainsFunc(commits, func(c string) bool { return !in[c] })
+// within returns the last version that one of some commits has, and nil if the folder has got a later
+// one since, or if git does not track the file.
+func within(f *storev1.BaseFile, commits map[string]bool) *storev1.BaseFile {
+	missing := func(c string) bool { return !commits[c] }
+	for f != nil && (len(f.GetCommits()) == 0 || slices.ContainsFunc(f.GetCommits(), missing)) {
+		f = f.GetBefore()
+	}
+	if f = later(f, false); f.GetUntracked() {
+		return nil
+	}
+	return f
+}
+
+// file returns a version of a file, and nil if it is none.
+func file(f *storev1.BaseFile) *storev1.BaseFile {
+	if f.GetMode() == 0 {
+		return nil
+	}
+	return f
 }
 
 // overlay puts files over those of the base.

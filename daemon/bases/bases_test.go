@@ -521,6 +521,15 @@ func TestABaseKnowsWhatEachBranchHas(t *testing.T) {
 	want("copied", home, Commits{})
 	want("1", home, Commits{Merged: []string{"f1"}})
 	want("3", home, Commits{Merged: []string{"f1", "f2"}})
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.Show(brought, Commits{Merged: []string{"f1", "f2"}})
+	if there, _ := b.Folder("a"); there == nil || there != b.File("a") {
+		t.Errorf("the folder has %v of what was merged", there)
+	}
 	bring("", "4")
 	want("4", brought, Commits{})
 	want("3", brought, fix)

@@ -43,6 +43,26 @@ func TestAMergedBranchIsWhatTheFolderHas(t *testing.T) {
 	harness.WantSame(t, "the folder", files(t, root), ".git a b new "+strings.NewReplacer("2", "zwei", "9", "nine").Replace(ten)+"1\nn\nm\n")
 }
 
+// git checks out what it stores: the file has other ends of lines than what was brought.
+func TestEndsOfLinesOfAMergedBranchAreNoConflict(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	git(t, root, "config", "core.autocrlf", "input")
+	write(t, in, "project", map[string]string{"dos": strings.ReplaceAll(ten, "\n", "\r\n")})
+	git(t, root, "add", "dos")
+	git(t, root, "commit", "-q", "-m", "dos")
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; sed -i s/^2/two/ dos")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	harness.WantSame(t, "the folder", files(t, root), ".git a dos 1\n"+strings.Replace(ten, "2", "two", 1))
+	inside(t, in, "demo", "cd /workspace; sed -i s/^9/nine/ dos")
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M dos  (merged)\n", "")
+	harness.WantSame(t, "the folder", files(t, root), ".git a dos 1\n"+strings.NewReplacer("2", "two", "9", "nine").Replace(ten))
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "", "agbox: There is nothing new in sandbox demo.\n")
+}
+
 // What the sandbox has taken back is not what the user has changed.
 func TestSyncTakesBackWhatAMergedBranchHas(t *testing.T) {
 	t.Parallel()
@@ -53,6 +73,7 @@ func TestSyncTakesBackWhatAMergedBranchHas(t *testing.T) {
 	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
 	git(t, root, "merge", "-q", "w")
 	inside(t, in, "demo", "cd /workspace; echo 1 > a; echo g > gone; rm new")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a\ngone\nnew\n", "")
 	write(t, in, "project", map[string]string{"kept": "k\n2\nuser\n"})
 	in.Agbox(t, "sync", "demo").Want(t, 0)
 	harness.WantSame(t, "the folder", files(t, root), ".git a gone kept 1\ng\nk\n2\nuser\n")

@@ -53,9 +53,10 @@ type world struct {
 	user, agent bool
 
 	sandbox, base, branch tree
-	// branched has the versions that went to the branch, head is what the user's commit has of the files,
-	// and unmerged what it had before the branch was merged.
+	// branched has the versions that went to the branch, and ever the files that it has had. head is what
+	// the user's commit has of the files, and unmerged what it had before the branch was merged.
 	branched       map[string][]branched
+	ever           map[string]bool
 	head, unmerged tree
 	next           int
 	oracle         *oracle
@@ -74,7 +75,7 @@ func play(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	defer os.RemoveAll(top)
 	r := rand.New(rand.NewPCG(seed, 24))
-	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), killIn: -1, oracle: newOracle()}
+	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), ever: make(map[string]bool), killIn: -1, oracle: newOracle()}
 	who := r.IntN(6)
 	w.user, w.agent = who != 0, who != 1
 	start := tree{".gitignore": "*.o\n", "kept.o": w.line("u")}
@@ -83,6 +84,9 @@ func play(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	start.write(t, w.folder())
 	w.sandbox, w.base, w.branch, w.head = maps.Clone(start), maps.Clone(start), maps.Clone(start), maps.Clone(start)
+	for name := range start {
+		w.ever[name] = true
+	}
 	for range 30 {
 		w.act()
 		if t.Failed() {
@@ -224,7 +228,7 @@ func (w *world) seen() sight {
 	for _, c := range w.compare(w.home()) {
 		diff[c.Path] = true
 	}
-	return sight{folder: w.ours(), sandbox: maps.Clone(w.sandbox), branch: maps.Clone(w.branch), diff: diff}
+	return sight{folder: w.ours(), sandbox: maps.Clone(w.sandbox), branch: maps.Clone(w.branch), diff: diff, killed: w.killed}
 }
 
 // edit is what the user does in the folder. A file with markers is resolved or abandoned.

@@ -59,8 +59,9 @@ func (w *world) there() tree { return w.with(func(b branched) bool { return b.me
 func (w *world) compare(base tree) []Change {
 	w.t.Helper()
 	changes, _, _ := w.pushes().Sort(w.differences(base))
+	there := w.there()
 	return slices.DeleteFunc(changes, func(c Change) bool {
-		text, known := w.base[c.Path] // it is home in the folder
+		text, known := there[c.Path] // it is home in the folder
 		return !known && c.After == nil || known && Same(c.After, version(text))
 	})
 }
@@ -186,7 +187,10 @@ func (w *world) toBranch() {
 		w.pushed(AdvanceAll(landed))
 	}
 	changes, _, _ := w.pushes().Sort(w.differences(w.with(func(branched) bool { return true })))
-	changes = Renames(changes)
+	changes = Renames(slices.DeleteFunc(changes, func(c Change) bool { // for git, they are not its files
+		_, has := w.branch[c.Path]
+		return c.Before != nil && !has && !w.ever[c.Path]
+	}))
 	m := &merger{ctx: w.t.Context(), ours: tip(w.branch), dir: w.top, label: "sandbox"}
 	decisions, err := m.plan(changes)
 	if err != nil {
@@ -209,6 +213,9 @@ func (w *world) toBranch() {
 	}
 	w.step("the branch moves")
 	w.branch = after
+	for name := range after {
+		w.ever[name] = true
+	}
 	w.step("the work counts as brought to a branch")
 	for _, f := range AdvanceAll(changes) {
 		one := branched{}
