@@ -306,17 +306,20 @@ func (w *Work) findCommits(ctx context.Context, o WorkOptions) error {
 	if len(w.branchCommits) == 0 {
 		return nil
 	}
-	var failed error
+	if o.on == "" {
+		if err := w.findMerged(ctx); err != nil {
+			return err
+		}
+	}
 	if !o.folder {
-		failed = w.findLost(ctx, o.on, !o.commits)
+		if err := w.findLost(ctx, o.on, !o.commits); err != nil {
+			return err
+		}
 	}
-	if failed != nil && !errors.Is(failed, errOther) || o.on != "" {
-		return failed
+	if len(w.merged) > 0 {
+		return errOther
 	}
-	if err := w.findMerged(ctx); err != nil || len(w.merged) == 0 {
-		return cmp.Or(err, failed)
-	}
-	return errOther
+	return nil
 }
 
 // findMerged finds those that the user has merged, so that the folder has what they brought. If git
@@ -355,7 +358,9 @@ func (w *Work) findLost(ctx context.Context, on string, head bool) error {
 	}
 	for _, one := range w.branchCommits {
 		if !has[one] {
-			w.lost = append(w.lost, one)
+			if !slices.Contains(w.merged, one) { // merged as one commit, and the branch is deleted
+				w.lost = append(w.lost, one)
+			}
 			continue
 		}
 		if w.named = append(w.named, one); !there[one] {

@@ -238,14 +238,14 @@ func later(f *storev1.BaseFile, past bool) *storev1.BaseFile {
 }
 
 // within returns the last version that one of some commits has, and nil if the folder has got a later
-// one since, or if git does not track the file.
+// one since. What a branch has lost because git does not track it, the folder has lost with that.
 func within(f *storev1.BaseFile, commits map[string]bool) *storev1.BaseFile {
 	missing := func(c string) bool { return !commits[c] }
 	for f != nil && (len(f.GetCommits()) == 0 || slices.ContainsFunc(f.GetCommits(), missing)) {
 		f = f.GetBefore()
 	}
 	if f = later(f, false); f.GetUntracked() {
-		return nil
+		return &storev1.BaseFile{Path: f.GetPath()}
 	}
 	return f
 }

@@ -43,6 +43,44 @@ func TestAMergedBranchIsWhatTheFolderHas(t *testing.T) {
 	harness.WantSame(t, "the folder", files(t, root), ".git a b new "+strings.NewReplacer("2", "zwei", "9", "nine").Replace(ten)+"1\nn\nm\n")
 }
 
+// So it is if HEAD has another commit with the same versions of files.
+func TestABranchThatIsMergedAsOneCommitIsWhatTheFolderHas(t *testing.T) {
+	t.Parallel()
+	Row(t, 132, "the branch is merged as one commit or picked, and then deleted")
+	for _, how := range []string{"merge -q --squash w", "cherry-pick -n main..w"} {
+		in := harness.New(t)
+		root := committed(t, in, map[string]string{"a": ten, "gone": "g\n", "b": "1\n"})
+		in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+		inside(t, in, "demo", "cd /workspace; sed -i s/^2$/two/ a; git commit -qam two; git rm -q gone; echo n > new")
+		in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+		git(t, root, strings.Fields(how)...)
+		git(t, root, "commit", "-q", "-m", "as one")
+		git(t, root, "branch", "-q", "-D", "w")
+		in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
+		write(t, in, "project", map[string]string{"a": strings.NewReplacer("2", "two", "9", "nine").Replace(ten)})
+		git(t, root, "commit", "-q", "-a", "-m", "the user goes on")
+		inside(t, in, "demo", "cd /workspace; sed -i s/^two$/zwei/ a; rm new; echo g > gone; echo 2 >> b")
+		in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a\nb\ngone\nnew\n", "")
+		in.Agbox(t, "sync", "demo").Want(t, 1)
+		harness.WantSame(t, how, files(t, root), ".git a b gone "+strings.NewReplacer("2", "two", "9", "nine").Replace(ten)+"1\n2\ng\n")
+		in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a  (merged)\n", "")
+	}
+}
+
+// What git does not track any more in the sandbox, the folder loses by the merge, and the sandbox keeps.
+func TestAFileThatAMergedBranchHasLostStaysInTheSandbox(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "local": "l\n", "more": "m\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; git rm -q --cached local more; echo local > .gitignore; echo 2 >> more; git add .gitignore; git commit -qm less")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	in.Agbox(t, "sync", "demo").Want(t, 0)
+	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cd /workspace; cat local more"), "l\nm\n2\n")
+	harness.WantSame(t, "the folder", files(t, root), ".git .gitignore a more local\n1\nm\n2\n")
+}
+
 // git checks out what it stores: the file has other ends of lines than what was brought.
 func TestEndsOfLinesOfAMergedBranchAreNoConflict(t *testing.T) {
 	t.Parallel()

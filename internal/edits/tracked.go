@@ -63,7 +63,8 @@ func BranchHas(ctx context.Context, folder, branch string, head bool, commits ma
 // removing its lock.
 var ErrGitWorks = errors.New("git works on the folder")
 
-// MergedCommits returns HEAD of the repository around a folder, and which of some commits it has. It returns
+// MergedCommits returns HEAD of the repository around a folder, and which of some commits it has, or has
+// the changes of: as one commit, rebased or picked. It returns
 // none if HEAD has files that the folder may not have, because only some are checked out. The error is
 // ErrGitWorks if they may change just now.
 func MergedCommits(ctx context.Context, folder string, commits []string) (head string, has []string, err error) {
@@ -82,10 +83,99 @@ func MergedCommits(ctx context.Context, folder string, commits []string) (head s
 		return "", nil, err
 	}
 	below, err := g.below(head, stored)
+	if err == nil {
+		err = g.retold(head, stored, below)
+	}
 	if len(below) == 0 || err != nil {
 		return "", nil, err
 	}
 	return head, slices.Sorted(maps.Keys(below)), nil
+}
+
+const (
+	// maxRetold is of how many of the newest commits it is asked whether HEAD has their changes, and
+	// maxRetoldFiles of how many files of one.
+	maxRetold      = 4
+	maxRetoldFiles = 5000
+)
+
+// retold adds to the commits that HEAD has below it those of which it has all versions of files: each was
+// in it since the commit below both.
+func (g *git) retold(head string, commits, below map[string]bool) error {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(commits)), func(c string) bool { return below[c] })
+	if len(others) == 0 {
+		return nil
+	}
+	beyond, err := g.run(strings.NewReader(head+"\n^"+strings.Join(others, "\n^")+"\n"), "rev-list", "--stdin", "--max-count=1")
+	if len(beyond) == 0 || err != nil {
+		return err
+	}
+	out, err := g.run(strings.NewReader(strings.Join(others, "\n")+"\n^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
+	if err != nil {
+		return err
+	}
+	tried := 0
+	for line := range strings.Lines(string(out)) {
+		c := strings.TrimSpace(line)
+		if !commits[c] || below[c] {
+			continue
+		}
+		if tried++; tried > maxRetold {
+			break
+		}
+		has, err := g.hasChanges(head, c)
+		if err != nil {
+			return err
+		}
+		if has {
+			older, err := g.below(c, commits)
+			if err != nil {
+				return err
+			}
+			maps.Copy(below, older)
+		}
+	}
+	return nil
+}
+
+// hasChanges reports whether the history of head since the commit below both has had all versions of
+// files that a commit has changed. A removed file alone says nothing: the user may have removed it too.
+func (g *git) hasChanges(head, commit string) (bool, error) {
+	out, err := g.run(nil, "merge-base", head, commit)
+	if err != nil {
+		if status(err) == 1 {
+			err = nil // nothing is below both
+		}
+		return false, err
+	}
+	base := strings.TrimSpace(string(out))
+	if out, err = g.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", base, commit); err != nil {
+		return false, err
+	}
+	left, written := make(map[string]treeEntry), false
+	err = eachChange(out, func(name string, two twoEntries) error {
+		left[name], written = two.tip, written || two.tip.object != ""
+		return nil
+	})
+	if !written || len(left) > maxRetoldFiles || err != nil {
+		return false, err
+	}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(left)), 250) {
+		args := []string{"--literal-pathspecs", "log", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", head, "^" + base, "--"}
+		if out, err = g.run(nil, append(args, some...)...); err != nil {
+			return false, err
+		}
+		err = eachChange(out, func(name string, two twoEntries) error {
+			if left[name] == two.tip {
+				delete(left, name)
+			}
+			return nil
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return len(left) == 0, nil
 }
 
 // tipOf returns the commit of the first of some references that is there; empty if there is none.

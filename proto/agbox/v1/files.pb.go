@@ -2011,8 +2011,8 @@ type CompareWorkspaceRequest struct {
 	// a branch by one of them counts as not brought, but what a branch has lost because git does not
 	// track it in the workspace stays so.
 	ElsewhereCommits []string `protobuf:"bytes,14,rep,name=elsewhere_commits,json=elsewhereCommits,proto3" json:"elsewhere_commits,omitempty"`
-	// Of branch_commits those that HEAD of the folder has, because the user has merged the branch. The
-	// folder counts as having what went by them.
+	// Of branch_commits those that HEAD of the folder has, because the user has merged the branch, or of
+	// which it has had all versions of files. The folder counts as having what went by them.
 	MergedCommits []string `protobuf:"bytes,15,rep,name=merged_commits,json=mergedCommits,proto3" json:"merged_commits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
