@@ -38,7 +38,7 @@ func (c *Client) SpawnAgent(ctx context.Context, in *agboxv1.SpawnAgentRequest) 
 	if in.GetAgentId() == "" {
 		in.AgentId = NewID()
 	}
-	out, err := unary(withRestart(ctx), c, agentMethod(c, agboxv1.AgentServiceClient.SpawnAgent), in, idempotent)
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.SpawnAgent), in, idempotent)
 	return out.GetAgent(), err
 }
 

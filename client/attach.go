@@ -57,8 +57,7 @@ type AttachOptions struct {
 // Session is a client's connection to an exec: output comes from Items, input goes to
 // Write. It survives restarts of the daemon: it reconnects within the client's bound,
 // continues the output at the byte where it stopped, and sends input again that had not
-// arrived. No byte is lost or duplicated. With WithAutostart it starts a daemon that has
-// crashed.
+// arrived. No byte is lost or duplicated.
 //
 // The caller must read Items, or the session stalls. The other methods are safe for
 // concurrent use; if the order of the input matters, write it from one goroutine.
@@ -180,7 +179,7 @@ func (s *Session) Detach() {
 // attach keeps the session connected until it ends. ready is closed after the daemon's
 // first answer.
 func (s *Session) attach(ready chan<- struct{}) error {
-	wait := s.client.newFollower(s.ctx)
+	wait := s.client.newFollower()
 	at := logPlace{Cursor: s.opt.Cursor}
 	for {
 		api, err := s.client.open(s.ctx)

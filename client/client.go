@@ -4,8 +4,8 @@
 // A Client connects to the daemon's Unix socket on its first call. With WithAutostart
 // it starts the daemon if none is running. If the daemon goes away later, the client
 // waits for it: it repeats calls that may be repeated and resumes streams where they
-// were. Streams, CreateSandbox and WaitReady also start a daemon again that crashes; one
-// that was stopped on purpose they wait for.
+// were. With WithAutostart it starts a daemon that crashed; for one that was stopped on purpose
+// it waits.
 //
 // Where a method takes a sandbox or an exec, it takes an id, a prefix of an id
 // that fits exactly one, or a name.
@@ -49,8 +49,7 @@ type Client struct {
 	reconnect time.Duration
 	// users are those whose daemon the client uses.
 	users users
-	// autostart starts a daemon if the first connection finds none; nil without
-	// WithAutostart.
+	// autostart starts a daemon if none runs; nil without WithAutostart.
 	autostart func(context.Context) error
 
 	// opening is held, across I/O, by the goroutine that makes the connection. Other
@@ -59,9 +58,8 @@ type Client struct {
 	opening chan struct{}
 	live    atomic.Pointer[connection]
 	closed  atomic.Bool
-	// answered is set by the first answer of a daemon. After that, a call waits for a
-	// daemon that is gone and does not start one, because somebody may have stopped it on
-	// purpose. Streams, and calls with withRestart, start one that has crashed.
+	// answered is set by the first answer of a daemon. After that, only one that crashed is
+	// started again: somebody may have stopped it on purpose.
 	answered atomic.Bool
 	outages  outages
 }
@@ -84,9 +82,9 @@ func WithSocket(path string) Option {
 	return func(c *Client) error { c.socket = path; return nil }
 }
 
-// WithAutostart makes the first call start a daemon if none is running. It has no
-// effect with a socket other than the default: a daemon derives its socket from the
-// environment.
+// WithAutostart makes the first call start a daemon if none is running, and each call and
+// stream under which it crashes start it again. It has no effect with a socket other than
+// the default: a daemon derives its socket from the environment.
 func WithAutostart(config DaemonConfig) Option {
 	return func(c *Client) error {
 		c.autostart = func(ctx context.Context) error {

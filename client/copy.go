@@ -164,9 +164,8 @@ func ofDescriptor(p string) bool {
 // the destination is a directory, the source goes into it; if the source ends in "/.",
 // its contents do. Otherwise the destination is the name of the copy, in an existing
 // directory. Symbolic links, hard links, modes and times are kept. If the daemon goes
-// away, the client waits for it, starts one that crashed, and begins the copy again.
+// away, the client begins the copy again with the next one.
 func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOptions) (Copied, error) {
-	ctx = withRestart(ctx)
 	tree, err := openTree(from, o.Follow)
 	if err != nil {
 		return Copied{}, localError("Reading "+from, err)
@@ -211,7 +210,7 @@ func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where dest
 
 // whole repeats a copy from its beginning while the daemon is away.
 func (c *Client) whole(ctx context.Context, o CopyOptions, once func(progress func(files, bytes int64)) error) error {
-	wait := c.newPatience(ctx)
+	wait := c.newPatience()
 	for restarted := false; ; restarted = true {
 		moved := false
 		err := once(func(files, bytes int64) {
@@ -281,7 +280,6 @@ func openTree(from string, follow bool) (*tree, error) {
 // Whatever the sandbox sends, nothing is written outside the destination, and setuid and
 // setgid bits are removed. Owners are kept only for root.
 func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyOptions) (Copied, error) {
-	ctx = withRestart(ctx)
 	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
@@ -347,7 +345,6 @@ func source(p string) string {
 // CopyBetween copies a file or tree from one sandbox to another, or within one, by the
 // rules of CopyTo. The data passes through the caller, which stores none of it.
 func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to string, o CopyOptions) (Copied, error) {
-	ctx = withRestart(ctx)
 	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
@@ -419,6 +416,6 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // IsDirectory reports whether a path of a sandbox is a directory, or a symbolic link to
 // one. It returns false if the path does not exist.
 func (c *Client) IsDirectory(ctx context.Context, sandbox, path string, o FileOptions) (bool, error) {
-	at, err := c.remote(withRestart(ctx), sandbox, path, CopyOptions{FileOptions: o})
+	at, err := c.remote(ctx, sandbox, path, CopyOptions{FileOptions: o})
 	return at.dir, err
 }

@@ -98,6 +98,9 @@ func pretendDaemon(role string) int {
 			return &agboxv1.CreateSandboxResponse{Sandbox: &agboxv1.SandboxHandle{SandboxId: in.GetSandboxId(), State: pending}}, nil
 		},
 		get: func(in *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+			if role == "crashing get" && first(install) {
+				crash()
+			}
 			state := pending
 			if _, err := os.Stat(mark(install)); err == nil {
 				state = ready // the previous life has crashed or stopped
@@ -328,6 +331,23 @@ func TestADaemonThatCrashesUnderACreateIsStartedAgain(t *testing.T) {
 				t.Errorf("stopped %d, %v; the daemon before the crash was %d", pid, err, before.GetPid())
 			}
 		})
+	}
+}
+
+func TestADaemonThatCrashesUnderACallIsStartedAgain(t *testing.T) {
+	c, err := New(WithAutostart(inHome(t, "crashing get")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.GetSandbox(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.StopDaemon(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -43,7 +43,7 @@ func fileCall[Req, Resp any](ctx context.Context, c *Client, m fileMethod[Req, R
 // repeated calls once until it succeeds. It repeats the call while the daemon is away if
 // once returns again.
 func (c *Client) repeated(ctx context.Context, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
-	return c.repeatedFor(ctx, c.newPatience(ctx), once)
+	return c.repeatedFor(ctx, c.newPatience(), once)
 }
 
 // repeatedFor is repeated for a call that makes progress. It resets wait after progress.
@@ -137,7 +137,7 @@ func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noRepla
 // unchanged.
 func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, length uint64, w io.Writer, o FileOptions) error {
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
-	r := &fileReading{w: w, in: in, wait: c.newPatience(ctx)}
+	r := &fileReading{w: w, in: in, wait: c.newPatience()}
 	err := c.repeatedFor(ctx, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -320,7 +320,7 @@ type FileEvent struct {
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-		w := &fileWatch{wait: c.newFollower(ctx), yield: func(e FileEvent) bool { return yield(e, nil) }}
+		w := &fileWatch{wait: c.newFollower(), yield: func(e FileEvent) bool { return yield(e, nil) }}
 		err := c.repeatedFor(ctx, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

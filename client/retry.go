@@ -41,7 +41,7 @@ type method[Req, Resp any] func(agboxv1.SandboxServiceClient, context.Context, *
 // unary makes a call. If the daemon goes away, it repeats the call within the client's
 // bound, provided that repeating is harmless.
 func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], in *Req, r repeat) (*Resp, error) {
-	wait := c.newPatience(ctx)
+	wait := c.newPatience()
 	for {
 		api, err := c.open(ctx)
 		if err != nil {
@@ -86,32 +86,14 @@ type patience struct {
 	outages  *outages
 }
 
-// restarting marks the context of calls that start the daemon again if it crashes under
-// them, as the first call does if none runs.
-type restarting struct{}
-
-// withRestart returns a context for calls that start a crashed daemon again.
-// CreateSandbox and WaitReady wait for work that only a daemon can do, and copies need one to
-// their end. Streams do the same (newFollower).
-func withRestart(ctx context.Context) context.Context {
-	return context.WithValue(ctx, restarting{}, true)
+func (c *Client) newPatience() *patience {
+	return &patience{bound: c.reconnect, socket: c.socket, restart: c.autostart, outages: &c.outages}
 }
 
-func (c *Client) newPatience(ctx context.Context) *patience {
-	p := &patience{bound: c.reconnect, socket: c.socket, outages: &c.outages}
-	if ctx.Value(restarting{}) != nil {
-		p.restart = c.autostart
-	}
-	return p
-}
-
-// newFollower is newPatience for a stream that follows something. It starts a daemon that
-// crashes.
-func (c *Client) newFollower(ctx context.Context) *patience {
-	p := c.newPatience(ctx)
-	if p.restart == nil {
-		p.restart, p.follows = c.autostart, true
-	}
+// newFollower is newPatience for a stream that follows something.
+func (c *Client) newFollower() *patience {
+	p := c.newPatience()
+	p.follows = true
 	return p
 }
 

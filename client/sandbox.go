@@ -15,10 +15,9 @@ func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
 // WaitReady waits until it is READY. It sets sandbox_id
 // and request_key if they are empty, so repeating the call after a lost answer does not
 // make a second sandbox. A caller who repeats it with the same id and spec gets the same
-// sandbox. With
-// WithAutostart it restarts a daemon that crashes meanwhile.
+// sandbox.
 func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
-	out, err := unary(withRestart(ctx), c, agboxv1.SandboxServiceClient.CreateSandbox, repeatableSandbox(in), idempotent)
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.CreateSandbox, repeatableSandbox(in), idempotent)
 	return out.GetSandbox(), err
 }
 

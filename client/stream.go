@@ -22,9 +22,9 @@ type feed[T any] struct {
 }
 
 // run reads until the feed ends. It reconnects within the client's bound, which starts
-// again with every message, and starts a daemon that has crashed.
+// again with every message.
 func (f feed[T]) run(ctx context.Context, c *Client) error {
-	wait := c.newFollower(ctx)
+	wait := c.newFollower()
 	for {
 		api, err := c.open(ctx)
 		if err != nil {

@@ -57,7 +57,6 @@ type SyncedFile struct {
 // With Watch it goes on: it continues after a restart of the daemon, and returns the error
 // of ctx, or why it cannot go on. conflicts is the number of files in conflict at the end.
 func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (conflicts int, err error) {
-	ctx = withRestart(ctx)
 	out, err := c.GetSandbox(ctx, sandbox)
 	if err != nil {
 		return 0, err

@@ -34,11 +34,9 @@ func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 // WaitReady waits until execs can run in the sandbox and returns it. It returns the
 // sandbox's error if the sandbox fails, and ErrWrongState if it is stopped or deleted. A
 // sandbox that was READY during the wait and has stopped since, for example because of a
-// short idle_ttl, is returned. With WithAutostart, WaitReady restarts a daemon that
-// crashes meanwhile. For one that was stopped it waits. A sandbox that is being restarted
-// is READY afterwards.
+// short idle_ttl, is returned. A sandbox that is being restarted is READY afterwards.
 func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
-	return c.wait(withRestart(ctx), sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
+	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
 		case agboxv1.SandboxState_SANDBOX_STATE_READY:
 			return !h.GetRestarting(), nil
