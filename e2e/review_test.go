@@ -239,7 +239,8 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 		t.Errorf("apply said %s%s", check.Stdout, r.Stderr)
 	}
 	wantFile(t, filepath.Join(dir, "a"), "one\n2\n3\n4\nfive\n")
-	wantFile(t, filepath.Join(dir, "b"), "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n")
+	const marked = "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n"
+	wantFile(t, filepath.Join(dir, "b"), marked)
 	wantFile(t, filepath.Join(dir, "n/c"), "c\n")
 	in.Agbox(t, "apply", "demo").Want(t, 1)
 	harness.WantSame(t, "with a yes", in.Agbox(t, "apply", "demo", ".vscode", "--yes-executable").Want(t, 0).Stdout, "A .vscode/tasks.json\n")
@@ -251,8 +252,16 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	// A conflict counts as changed until it is resolved.
 	in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "b\n", "")
 	in.Agbox(t, "apply", "demo").Want(t, 1)
-	wantFile(t, filepath.Join(dir, "b"), "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n")
+	wantFile(t, filepath.Join(dir, "b"), marked)
 	in.Agbox(t, "sync", "demo").Want(t, 1).WantOutput(t, "!! U b  (conflict: `agbox apply` has marked it in the folder, and it is not resolved)\n-> M a\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	for text, why := range map[string]string{
+		marked + "more\n": "the folder has changed it since the conflict",
+		"ours\nmore\n":    "an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, --again merges anew",
+	} {
+		in.write(t, "project", map[string]string{"b": text})
+		in.Agbox(t, "apply", "demo", "--abort").Want(t, 1).WantOutput(t, "U b  (conflict: "+why+")\n", "agbox: 1 conflict left: edit the files above until they have no markers, then `agbox apply demo --continue` keeps them as they are.\n")
+	}
+	in.write(t, "project", map[string]string{"b": marked})
 	in.Agbox(t, "apply", "demo", "--abort").Want(t, 0).WantOutput(t, "M b\n", "")
 	wantFile(t, filepath.Join(dir, "b"), "ours\n")
 	if r := in.Agbox(t, "rm", "demo").Want(t, 4); !strings.Contains(r.Stderr, "1 changed file (b)") {

@@ -215,6 +215,9 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 	case conflicts > 0 && o.Branch != "":
 		a.say("No commit was made: %s. %s", plural(conflicts, "conflict", "conflicts"), o.adviceForBranch(sandbox, done, conflicts))
 		return exitStatus(codeFailure)
+	case conflicts > 0 && o.Abort:
+		a.say("%s left: edit the files above until they have no markers, then `agbox apply %s --continue` keeps them as they are.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		return exitStatus(codeFailure)
 	case conflicts > 0:
 		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort removes the markers.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)

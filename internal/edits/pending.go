@@ -238,7 +238,9 @@ func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, erro
 			delete(open, path)
 			continue
 		case err != nil || !Same(now, p.Marked):
-			d.Kind, d.Why = Refused, "the folder has changed it since the conflict"
+			if d.Kind, d.Why = Refused, "the folder has changed it since the conflict"; p.bare {
+				d.Why = p.unresolved()
+			}
 		default:
 			done = append(done, p)
 			delete(open, path)
