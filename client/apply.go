@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,7 +146,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			return AppliedWork{}, err
 		}
 		if first {
-			if err := c.pathsExist(ctx, id, w, o); err != nil {
+			if err := c.pathsExist(ctx, id, w, o.Paths, o.Here); err != nil {
 				w.Close()
 				return AppliedWork{}, err
 			}
@@ -181,16 +182,22 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	}
 }
 
-// pathsExist refuses a path that neither the folder nor the sandbox has, and that no change is
-// about.
-func (c *Client) pathsExist(ctx context.Context, id string, w *Work, o ApplyOptions) error {
+// pathsExist refuses a path that leads out of the folder, and one that neither the folder nor the
+// sandbox has, and that no change is about.
+func (c *Client) pathsExist(ctx context.Context, id string, w *Work, names []string, here string) error {
 	var all *Work
-	paths := edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
-	for i, name := range paths {
+	for i, name := range edits.PlaceIn(w.Source, here).Paths(names) {
+		missing := &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", names[i], w.Source)}
+		if !filepath.IsLocal(name) {
+			return missing
+		}
 		one := []string{name}
-		_, err := os.Lstat(filepath.Join(w.Source, name))
+		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(filepath.Join(w.Source, name)) })
 		if err == nil || len(edits.Select(w.Changes, one))+len(edits.Select(w.Large, one)) > 0 {
 			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if all == nil { // with what is ignored, and what is as it was copied
 			if all, err = c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true}, true); err != nil {
@@ -202,7 +209,7 @@ func (c *Client) pathsExist(ctx context.Context, id string, w *Work, o ApplyOpti
 			}
 		}
 		if len(edits.Select(all.Changes, one))+len(edits.Select(all.Large, one)) == 0 {
-			return &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", o.Paths[i], w.Source)}
+			return missing
 		}
 	}
 	return nil

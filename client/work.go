@@ -103,6 +103,9 @@ func (w *Work) Close() {
 
 // WorkOptions say what counts as work.
 type WorkOptions struct {
+	// Paths limit the work as those of ApplyOptions do.
+	Paths []string
+	Here  string
 	// All includes new files that are ignored.
 	All bool
 	// NamesOnly gets no contents: the files of the changes do not exist.
@@ -148,6 +151,15 @@ func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work
 		}
 	}
 	w.Changes = edits.Renames(w.Changes)
+	if len(o.Paths) == 0 {
+		return w, nil
+	}
+	if err := c.pathsExist(ctx, sandbox, w, o.Paths, o.Here); err != nil {
+		w.Close()
+		return nil, err
+	}
+	paths := edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
+	w.Changes, w.Large = edits.Select(w.Changes, paths), edits.Select(w.Large, paths)
 	return w, nil
 }
 

@@ -93,7 +93,7 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	if code := shell.Wait(); code != 0 {
 		t.Errorf("shell ends with %d: %s", code, shell.Screen())
 	}
-	harness.WantSame(t, "a path after --", in.from(t, dir, nil, "diff", "--name-only", "--", "b").Want(t, 0).Stdout, "")
+	harness.WantSame(t, "a path after --", in.from(t, dir, nil, "diff", "--name-only", "--", "sub").Want(t, 0).Stdout, "")
 	harness.WantSame(t, "a path of the folder", in.from(t, dir, nil, "diff", "--name-only", "a").Want(t, 0).Stdout, "a\n")
 	harness.WantSame(t, "a command", in.from(t, dir, nil, "exec", "--", "hostname").Want(t, 0).Stdout, "my-shop-claude\n")
 	harness.WantSame(t, "a command that can be no name", in.from(t, dir, nil, "exec", "--", "/bin/hostname").Want(t, 0).Stdout, "my-shop-claude\n")

@@ -110,8 +110,8 @@ func TestAPathThatExistsOnNeitherSideIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, verb := range []string{"apply", "pull"} {
-		for _, path := range []string{"nosuch", "a/b", "su"} {
+	for _, verb := range []string{"apply", "pull", "diff"} {
+		for _, path := range []string{"nosuch", "a/b", "su", "../a", "/a"} {
 			r := in.Agbox(t, verb, "demo", "a", path).Want(t, 3)
 			if !strings.Contains(r.Stderr, "There is no "+path+", neither in "+dir+" nor in the workspace of the sandbox.") {
 				t.Errorf("%s %s says %q", verb, path, r.Stderr)
@@ -122,6 +122,7 @@ func TestAPathThatExistsOnNeitherSideIsAnError(t *testing.T) {
 	// What only one side has, or an ignored folder of the sandbox, is there.
 	for _, path := range []string{"gone", "here", "sub/left", "sub", "built", "new/x", "."} {
 		in.Agbox(t, "apply", "demo", "--check", path).Want(t, 0)
+		in.Agbox(t, "diff", "demo", "--name-only", path).Want(t, 0)
 	}
 	in.Must(t, "apply", "demo", "a", "new", "sub/left")
 	wantFile(t, filepath.Join(dir, "a"), "new\n")

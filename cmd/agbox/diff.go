@@ -73,15 +73,15 @@ func (o *diffOptions) run(ctx context.Context, a *app, c *client.Client, sandbox
 	if err != nil {
 		return err
 	}
-	w, err := c.Work(ctx, id, client.WorkOptions{All: o.all, NamesOnly: o.nameOnly, Lines: o.stat, FromStart: o.fromStart})
+	w, err := c.Work(ctx, id, client.WorkOptions{
+		Paths: paths, Here: here("."), All: o.all, NamesOnly: o.nameOnly, Lines: o.stat, FromStart: o.fromStart,
+	})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	place := edits.PlaceIn(w.Source, here("."))
-	paths = place.Paths(paths)
-	changes := edits.Select(w.Changes, paths)
-	large := edits.Select(w.Large, paths)
+	changes, large := w.Changes, w.Large
 	if o.nameOnly || o.stat {
 		changes = append(changes, large...)
 		edits.Sort(changes)
