@@ -23,8 +23,8 @@ import (
 
 // ApplyOptions say how ApplyWork brings work to the folder.
 type ApplyOptions struct {
-	// Paths limit the work to these files and folders, relative to Here if that is a folder in
-	// the one that was copied in, else to the workspace.
+	// Paths limit the work to these files and folders, absolute, or relative to Here if that is a
+	// folder in the one that was copied in, else to the workspace.
 	Paths []string
 	Here  string
 	// All includes new files that are ignored.
@@ -186,7 +186,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 // sandbox has, and that no change is about.
 func (c *Client) pathsExist(ctx context.Context, id string, w *Work, names []string, here string) error {
 	var all *Work
-	for i, name := range edits.PlaceIn(w.Source, here).Paths(names) {
+	for i, name := range edits.PathsIn(w.Source, here, names) {
 		missing := &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", names[i], w.Source)}
 		if !filepath.IsLocal(name) {
 			return missing

@@ -24,7 +24,7 @@ type bringing struct {
 // bring brings the work. again means that it ended what an earlier call had begun.
 func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (done AppliedWork, again bool, err error) {
 	done.Folder, done.Target = w.Source, w.Target
-	paths := edits.PlaceIn(w.Source, b.o.Here).Paths(b.o.Paths)
+	paths := edits.PathsIn(w.Source, b.o.Here, b.o.Paths)
 	changes := edits.Select(w.Changes, paths)
 	if !b.o.Abort && !b.o.Continue {
 		done.Large = edits.Select(w.Large, paths)

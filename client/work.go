@@ -158,7 +158,7 @@ func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work
 		w.Close()
 		return nil, err
 	}
-	paths := edits.PlaceIn(w.Source, o.Here).Paths(o.Paths)
+	paths := edits.PathsIn(w.Source, o.Here, o.Paths)
 	w.Changes, w.Large = edits.Select(w.Changes, paths), edits.Select(w.Large, paths)
 	return w, nil
 }

@@ -120,11 +120,11 @@ func TestAPathThatExistsOnNeitherSideIsAnError(t *testing.T) {
 	}
 	wantFile(t, filepath.Join(dir, "a"), "a\n")
 	// What only one side has, or an ignored folder of the sandbox, is there.
-	for _, path := range []string{"gone", "here", "sub/left", "sub", "built", "new/x", "."} {
+	for _, path := range []string{"gone", "here", "sub/left", "sub", "built", "new/x", ".", dir + "/new/x", dir} {
 		in.Agbox(t, "apply", "demo", "--check", path).Want(t, 0)
 		in.Agbox(t, "diff", "demo", "--name-only", path).Want(t, 0)
 	}
-	in.Must(t, "apply", "demo", "a", "new", "sub/left")
+	in.Must(t, "apply", "demo", dir+"/a", "new", "sub/left")
 	wantFile(t, filepath.Join(dir, "a"), "new\n")
 }
 

@@ -31,10 +31,10 @@ func (a *app) applyCommand() *cobra.Command {
 		Use:   "apply [SANDBOX] [PATH...] [flags]",
 		Short: "Merge what a sandbox changed into the folder it came from",
 		Long: `Merge what a sandbox, or that of this folder, changed in its workspace into the folder that
-was copied in. PATH, and the names of files, are relative to where you stand in that folder,
-else to its root. Without SANDBOX, write -- before PATH. The folder may have changed
-meanwhile: lines that both sides changed are marked as git does, and files that cannot be
-merged keep the folder's version. Then the exit code is 1.
+was copied in. Names of files, and a PATH that is not absolute, are relative to where you stand
+in that folder, else to its root. Without SANDBOX, write -- before PATH. The folder may have
+changed meanwhile: lines that both sides changed are marked as git does, and files that cannot
+be merged keep the folder's version. Then the exit code is 1.
 
 Such a conflict counts as changed until it is resolved: the next "agbox apply" finds no
 markers, and something of the sandbox's version. A file that is again what it was gets the

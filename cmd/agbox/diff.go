@@ -26,9 +26,10 @@ func (a *app) diffCommand() *cobra.Command {
 		Use:   "diff [SANDBOX] [PATH...] [flags]",
 		Short: "Show what a sandbox changed in its workspace",
 		Long: `Show what a sandbox changed in the workspace that was copied in, as a patch for
-"git apply". Without SANDBOX it is that of this folder. PATH limits it to files and folders,
-relative to where you stand in the folder that was copied in, else to its root; so are
-names, except in the patch. Without SANDBOX, write -- before PATH. What
+"git apply". Without SANDBOX it is that of this folder. PATH limits it to files and folders.
+Names, and a PATH that is not absolute, are relative to where you stand in the folder that was
+copied in, else to its root; names in the patch always to its root. Without SANDBOX, write --
+before PATH. What
 "agbox apply" has brought to the folder or to a branch is not shown again, except with
 --from-start. A conflict is shown until it is resolved.
 

@@ -1,6 +1,9 @@
 package edits
 
-import "path/filepath"
+import (
+	"os"
+	"path/filepath"
+)
 
 // Place is where in a folder a person stands, as a path from the folder: paths of files are read
 // and shown from there. It is empty outside of the folder.
@@ -33,13 +36,35 @@ func (p Place) Name(path string) string {
 	return name
 }
 
-// Paths returns paths of the folder that are called so from the place.
-func (p Place) Paths(names []string) []string {
+// PathsIn returns the paths in a folder of files that are called so where a person stands. An
+// absolute path outside of the folder stays as it is.
+func PathsIn(folder, here string, names []string) []string {
+	place := PlaceIn(folder, here)
 	paths := make([]string, len(names))
 	for i, name := range names {
-		if paths[i] = name; p != "" && !filepath.IsAbs(name) {
-			paths[i] = filepath.Join(string(p), name)
+		switch paths[i] = name; {
+		case filepath.IsAbs(name):
+			paths[i] = pathBelow(folder, name)
+		case place != "":
+			paths[i] = filepath.Join(string(place), name)
 		}
 	}
 	return paths
+}
+
+// pathBelow returns the path in a folder of an absolute path, which may lead to the folder over a
+// link. The file need not exist.
+func pathBelow(folder, name string) string {
+	if p, err := filepath.Rel(folder, name); err == nil && filepath.IsLocal(p) {
+		return p
+	}
+	root, err := os.Stat(folder)
+	for dir := filepath.Clean(name); err == nil && dir != "/"; dir = filepath.Dir(dir) {
+		if st, err := os.Stat(dir); err == nil && os.SameFile(root, st) {
+			if p, err := filepath.Rel(dir, name); err == nil {
+				return p
+			}
+		}
+	}
+	return name
 }
