@@ -97,7 +97,7 @@ func (l loss) advice(sandbox string) string {
 		s = append(s, bundle(sandbox, l.nested[0]))
 	}
 	if l.stash != "" {
-		s = append(s, fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`.", sandbox))
+		s = append(s, fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`. If that conflicts, git keeps the stash: resolve the files in the sandbox first, or `agbox exec %[1]s -- git stash show -p --binary --include-untracked >FILE` writes it as a patch.", sandbox))
 	}
 	switch {
 	case l.large && l.refused:

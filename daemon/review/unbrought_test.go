@@ -328,7 +328,7 @@ func TestWorkThatIsLeftNamesHowItComesHome(t *testing.T) {
 		{"`agbox apply s --branch NAME` brings the commits.", map[string]string{".git/packed-refs": made + " refs/heads/main"}},
 		{"`agbox exec s -- git bundle create", map[string]string{".git/refs/heads/side": made}},
 		{"`agbox exec s -- git bundle create", map[string]string{".git/refs/tags/v1": made}},
-		{"`agbox exec s -- git stash pop`", map[string]string{".git/refs/stash": made}},
+		{"`agbox exec s -- git stash pop` takes the newest stash back, for `agbox apply s`. If that conflicts, git keeps the stash: ", map[string]string{".git/refs/stash": made}},
 		{"`agbox exec s -- git -C ign/m bundle create", map[string]string{"ign/m/.git": "/", "ign/m/.git/refs/stash": made}},
 		{`git -C 'ign/$(x)'\''?' bundle create`, map[string]string{"ign/$(x)'\x1b/.git": "/", "ign/$(x)'\x1b/.git/HEAD": made}},
 		{"`rm .git/index && git reset -q`", map[string]string{".git/index": "DIRC"}},

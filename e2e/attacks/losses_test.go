@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -104,7 +105,8 @@ func TestAStashIsNotLostSilently(t *testing.T) {
 	in.Must(t, "rm", "same")
 	inside(t, in, "demo", "set -e; cd /workspace; echo 4 > a; git stash -q; echo 5 > a; git stash -q")
 	git(t, root, "stash", "drop", "-q")
-	const advice = "`agbox exec demo -- git stash pop` takes the newest stash back, for `agbox apply demo`."
+	const advice = "`agbox exec demo -- git stash pop` takes the newest stash back, for `agbox apply demo`. If that conflicts, git keeps the stash: resolve the files in the sandbox first, " +
+		"or `agbox exec demo -- git stash show -p --binary --include-untracked >FILE` writes it as a patch."
 	asks(t, in, "demo", "would lose 2 stashes of git. "+advice)
 	inside(t, in, "demo", "cd /workspace; git pack-refs --all")
 	in.Must(t, "stop", "demo")
@@ -119,7 +121,19 @@ func TestAStashIsNotLostSilently(t *testing.T) {
 	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (A file of git in the sandbox, with references or its index, is too large) and 1 stash of git.")
 	inside(t, in, "demo", "cd /workspace/.git; rm logs/refs/stash; mkdir -p refs; rm -f refs/stash; ln -s ../HEAD refs/stash")
 	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (The references of git in the sandbox are not the files that agbox reads).")
-	inside(t, in, "demo", "cd /workspace; rm .git/refs/stash; git stash clear")
+	inside(t, in, "demo", "set -e; cd /workspace; rm .git/refs/stash; git stash clear; echo 6 > a; printf '\\0' > new; git stash -qu; echo 7 > a; git commit -qam seven")
+	asks(t, in, "demo", advice)
+	in.Agbox(t, "exec", "demo", "--", "git", "stash", "pop", "-q").Want(t, 1)
+	patch := in.Agbox(t, "exec", "demo", "--", "git", "stash", "show", "-p", "--binary", "--include-untracked").Want(t, 0)
+	write(t, in, "project", map[string]string{"patch": patch.Stdout})
+	git(t, root, "checkout", "-q", "a")
+	git(t, root, "apply", "patch")
+	for name, want := range map[string]string{"a": "6\n", "new": "\x00"} {
+		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
+			t.Errorf("%s of the folder has %q, %v", name, got, err)
+		}
+	}
+	inside(t, in, "demo", "set -e; cd /workspace; git reset -q --hard HEAD~1; git clean -qfd; git stash drop -q; echo 5 > a")
 	in.Must(t, "rm", "demo")
 }
 
