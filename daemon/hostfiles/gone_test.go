@@ -105,3 +105,32 @@ func TestAFolderThatIsRemovedWhileItIsCopiedIsLeftEmpty(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestACopiedWorktreeIsWholeAlthoughGitCommitsInItMeanwhile(t *testing.T) {
+	for _, at := range []string{".git/HEAD", ".git/index", ".git/logs/", ".git/refs/heads/", ".git/objects/", ".git/objects/pack/"} {
+		for _, how := range []string{"topic", "--detach"} {
+			t.Run(at+" "+how, func(t *testing.T) {
+				h := newHost(t)
+				main, topic := h.repo(t, "people/me/app"), h.path("people/me/topic")
+				git(t, main, "worktree", "add", "-q", "-b", "topic", topic)
+				git(t, topic, "checkout", "-q", how)
+				ran := false
+				got := h.copiedWhile(t, topic, whilePacked(func(name string) {
+					if strings.HasPrefix(name, at) && !ran {
+						ran = true
+						h.write(t, "people/me/topic/file", "later\n")
+						git(t, topic, "commit", "-q", "-a", "-m", "later")
+					}
+				}), main, topic)
+				if !ran {
+					t.Fatal("git did not run")
+				}
+				git(t, got, "fsck", "--no-dangling", "--no-progress")
+				git(t, got, "commit", "-q", "-a", "--allow-empty", "-m", "inside")
+				if out := git(t, got, "log", "--format=%s"); out != "inside\nfirst" && out != "inside\nlater\nfirst" {
+					t.Errorf("the copy has the commits %q", out)
+				}
+			})
+		}
+	}
+}

@@ -2,14 +2,15 @@ package archive
 
 import (
 	"archive/tar"
+	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Folder is packed as a folder in the place of a file: what several folders have, then
-// Files. A later entry replaces an earlier one of the same name.
+// Folder is packed as a folder in the place of a file: what several folders have, as if they
+// were one, then Files. A later entry replaces an earlier one of the same name.
 type Folder struct {
 	Parts []Part
 	Files []Content
@@ -28,13 +29,6 @@ type Content struct {
 	Data []byte
 }
 
-// close closes the parts from the one with a number on.
-func (f *Folder) close(from int) {
-	for _, part := range f.Parts[from:] {
-		_ = unix.Close(part.Dir) // only read
-	}
-}
-
 // replaced packs a Folder, unless there was an error.
 func (p *packer) replaced(f *Folder, name string, err error) error {
 	if err != nil {
@@ -43,17 +37,17 @@ func (p *packer) replaced(f *Folder, name string, err error) error {
 	outer := p.o
 	defer func() { p.o = outer }()
 	p.o.Replace = nil
+	dirs := make([]opened, len(f.Parts))
 	for i, part := range f.Parts {
-		e := entry{fd: part.Dir}
-		if err := unix.Fstat(part.Dir, &e.st); err != nil {
-			f.close(i)
-			return failed("read", name, err)
-		}
-		p.o.Filter = partFilter{strings.TrimPrefix(p.below(name)+"/", "/"), part.Skip}
-		if err := p.directory(&e, name); err != nil { // it closes the part
-			f.close(i + 1)
-			return err
-		}
+		dirs[i] = opened{os.NewFile(uintptr(part.Dir), name), partFilter{strings.TrimPrefix(p.below(name)+"/", "/"), part.Skip}}
+		defer dirs[i].Close() // only read
+	}
+	var e entry
+	if err := unix.Fstat(f.Parts[0].Dir, &e.st); err != nil {
+		return failed("read", name, err)
+	}
+	if err := p.folder(&e, name, dirs); err != nil {
+		return err
 	}
 	for _, file := range f.Files {
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: name + "/" + file.Name, Mode: 0o644, Size: int64(len(file.Data)), ModTime: time.Now(), Format: tar.FormatPAX}

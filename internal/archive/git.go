@@ -22,26 +22,41 @@ const packTries = 6
 // ErrPackedAnew is the error for a repository whose packs git replaces all the time.
 var ErrPackedAnew = errors.New("git packed it anew while it was read")
 
-// content packs what is in a directory. below is the beginning of the names.
-func (p *packer) content(dir *os.File, name, below string) error {
-	if path.Base(name) == "pack" && path.Base(path.Dir(name)) == "objects" {
-		return p.packs(dir, name, below)
-	}
+// content packs what is in directories. below is the beginning of the names.
+func (p *packer) content(dirs []opened, name, below string) error {
 	last := false
-	err := p.list(dir, name, func(base string) error {
-		if slices.Contains(gitLast, base) {
-			last = true
-			return nil
+	for _, dir := range dirs {
+		if path.Base(name) == "pack" && path.Base(path.Dir(name)) == "objects" {
+			return p.packs(dir.File, name, below)
 		}
-		return p.pack(int(dir.Fd()), base, below+base)
-	})
-	for _, base := range gitLast {
-		if !last || err != nil {
-			break
+		err := p.list(dir.File, name, func(base string) error {
+			if slices.Contains(gitLast, base) {
+				last = true
+				return nil
+			}
+			return p.packFrom(dir, base, below)
+		})
+		if err != nil {
+			return err
 		}
-		err = p.pack(int(dir.Fd()), base, below+base) // also if it was made since
 	}
-	return err
+	for _, base := range gitLast {
+		for _, dir := range dirs {
+			if !last {
+				return nil
+			}
+			if err := p.packFrom(dir, base, below); err != nil { // also if it was made since
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// packFrom packs a file of a directory.
+func (p *packer) packFrom(dir opened, base, below string) error {
+	p.o.Filter = dir.filter
+	return p.pack(int(dir.Fd()), base, below+base)
 }
 
 // packIndex names the packs of its folder. Git replaces or removes it before it removes one of them.

@@ -394,19 +394,30 @@ func (p *packer) piece(fd int, n int64) (int, error) {
 func (p *packer) directory(e *entry, name string) error {
 	dir := os.NewFile(uintptr(e.fd), name)
 	defer dir.Close() // was only read
-	p.o.Progress(1, 0)
-	empty := false
+	dirs := []opened{{dir, p.o.Filter}}
 	if f := p.o.Filter; f != nil {
 		err := p.o.Do.run(func() error { return f.Enter(p.below(name), e.fd) })
-		if empty = errors.Is(err, fs.SkipDir); err != nil && !empty {
+		switch {
+		case errors.Is(err, fs.SkipDir):
+			dirs = nil
+		case err != nil:
 			return failed("read", name, err)
 		}
 	}
+	return p.folder(e, name, dirs)
+}
+
+// opened is a directory whose content is packed, without what the filter excludes.
+type opened struct {
+	*os.File
+	filter Filter
+}
+
+// folder packs a directory with the content of several.
+func (p *packer) folder(e *entry, name string, dirs []opened) error {
+	p.o.Progress(1, 0)
 	if err := p.tar.WriteHeader(p.header(e, name)); err != nil {
 		return failed("pack", name, err)
-	}
-	if empty {
-		return nil
 	}
 	if p.depth++; p.depth > maxDepth {
 		return failed("pack", name, unix.ENAMETOOLONG)
@@ -416,5 +427,5 @@ func (p *packer) directory(e *entry, name string) error {
 	if name == "." {
 		below = ""
 	}
-	return p.content(dir, name, below)
+	return p.content(dirs, name, below)
 }
