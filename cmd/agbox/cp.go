@@ -37,9 +37,9 @@ DST writes SRC to standard output as a tar archive.
 
 The sandbox needs neither a shell nor tar. Nothing is ever written outside DST: a
 name or link that leads out of it makes the copy fail. Files copied out lose setuid
-and setgid. Devices and FIFOs are skipped; a copy of a whole sandbox also skips the
-content of /proc and /sys. When copying out, only root keeps the owners; for other
-users, the copies belong to the user.
+and setgid. Devices, FIFOs and locks of git such as .git/index.lock are skipped; a copy of
+a whole sandbox also skips the content of /proc and /sys. When copying out, only root
+keeps the owners; for other users, the copies belong to the user.
 
 New and changed files that programs of this machine execute because they are there, that
 agents read as instructions or agbox reads next, and whatever git takes for a repository,

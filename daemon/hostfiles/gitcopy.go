@@ -100,5 +100,5 @@ func notShared(name string) bool {
 // notOwn reports whether a path of the folder of one work tree is left out of its copy.
 // Submodules get repositories of their own.
 func notOwn(name string) bool {
-	return slices.Contains([]string{"config", "hooks", "commondir", "gitdir", "locked", "worktrees", "modules"}, name) || strings.HasSuffix(name, ".lock")
+	return slices.Contains([]string{"config", "hooks", "commondir", "gitdir", "locked", "worktrees", "modules"}, name)
 }

@@ -134,3 +134,39 @@ func TestACopiedWorktreeIsWholeAlthoughGitCommitsInItMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+func TestACopyLeavesOutLocksOfGit(t *testing.T) {
+	h := newHost(t)
+	dir := h.repo(t, "people/me/app")
+	git(t, dir, "submodule", "--quiet", "add", h.repo(t, "people/me/part"), "part")
+	git(t, dir, "commit", "-q", "-m", "with a part")
+	locks := []string{
+		"HEAD.lock", "index.lock", "packed-refs.lock", "config.lock", "shallow.lock", "ORIG_HEAD.lock", "refs/heads/main.lock",
+		"refs/heads/new/branch.lock", "refs/tags/v1.lock", "logs/HEAD.lock", "objects/maintenance.lock", "objects/info/commit-graph.lock",
+		"modules/part/index.lock", "modules/part/refs/heads/main.lock", "gc.pid",
+	}
+	kept := []string{".git/hooks/mine.lock", "index.lock", "refs/heads/main.lock", "yarn.lock"}
+	for _, name := range locks {
+		h.write(t, "people/me/app/.git/"+name, "1 another-host")
+	}
+	for _, name := range kept {
+		h.write(t, "people/me/app/"+name, "")
+	}
+	got := h.copied(t, dir)
+	for _, name := range locks {
+		if _, err := os.Lstat(path.Join(got, ".git", name)); err == nil {
+			t.Errorf("the copy has %s", name)
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Lstat(path.Join(got, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	git(t, got, "add", "-A")
+	git(t, got, "commit", "-q", "-m", "inside")
+	git(t, got, "tag", "v1")
+	git(t, got, "config", "a.b", "c")
+	git(t, got, "gc", "-q")
+	git(t, path.Join(got, "part"), "commit", "-q", "--allow-empty", "-m", "inside")
+}

@@ -22,6 +22,22 @@ const packTries = 6
 // ErrPackedAnew is the error for a repository whose packs git replaces all the time.
 var ErrPackedAnew = errors.New("git packed it anew while it was read")
 
+// gitLocked are the files that git writes under a lock, besides references.
+var gitLocked = []string{
+	"index", "packed-refs", "config", "config.worktree", "shallow", "sparse-checkout", "MERGE_RR", "gc.pid",
+	"maintenance", "commit-graph", "commit-graph-chain", "multi-pack-index", "tables.list",
+}
+
+// isGitLock reports whether a file is a lock of git. Nobody would remove it from a copy, where git would refuse each commit.
+func isGitLock(name string) bool {
+	base, lock := strings.CutSuffix(path.Base(name), ".lock")
+	if !lock {
+		return base == "gc.pid" && strings.Contains("/"+name, "/.git/")
+	}
+	_, below, inside := strings.Cut("/"+name, "/.git/")
+	return inside && (slices.Contains(gitLocked, base) || strings.HasSuffix(base, "HEAD") || strings.Contains("/"+below, "/refs/"))
+}
+
 // content packs what is in directories. below is the beginning of the names.
 func (p *packer) content(dirs []opened, name, below string) error {
 	last := false

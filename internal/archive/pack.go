@@ -40,7 +40,7 @@ type PackOptions struct {
 
 // Pack writes the file or tree with the given name in the directory dir to w, as a
 // complete tar archive. It does not follow symbolic links; they are packed as links. An
-// empty name packs dir itself. Sockets and files that disappear meanwhile are omitted. A
+// empty name packs dir itself. Sockets, locks of git and files that disappear meanwhile are omitted. A
 // file that shrinks meanwhile is padded with zeros. Files in /proc and /sys do not
 // report their size: they are packed up to 64 KiB, and Pack fails on a larger one.
 func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions) error {
@@ -224,10 +224,16 @@ func (p *packer) below(name string) string {
 }
 
 func (p *packer) skip(e *entry, name string) (bool, error) {
-	if p.o.Filter == nil || p.depth == 0 {
+	isDir := e.st.Mode&unix.S_IFMT == unix.S_IFDIR
+	switch {
+	case p.depth == 0:
+		return false, nil
+	case !isDir && isGitLock(name):
+		return true, nil
+	case p.o.Filter == nil:
 		return false, nil
 	}
-	return p.o.Filter.Skip(p.below(name), e.st.Mode&unix.S_IFMT == unix.S_IFDIR)
+	return p.o.Filter.Skip(p.below(name), isDir)
 }
 
 func (p *packer) header(e *entry, name string) *tar.Header {
