@@ -221,8 +221,8 @@ func (t *Tree) pack(ctx context.Context, w io.Writer, options archive.PackOption
 		return unusable(file, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return refusal("%s went away while it was copied: make it again, and create the sandbox again.", file).Because(err)
-	case errors.Is(err, archive.ErrPackedAnew):
-		return refusal("%s was packed anew by git while it was copied, again and again: create the sandbox again when `git gc` is done there.", file).Because(err)
+	case errors.Is(err, archive.ErrGitBusy):
+		return refusal("%s was changed by git while it was copied, again and again: create the sandbox again when git is done there.", file).Because(err)
 	case errors.Is(err, unix.EAGAIN):
 		return refusal("%s was replaced while it was copied: create the sandbox again when nothing changes it.", file).Because(err)
 	}

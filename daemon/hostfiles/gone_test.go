@@ -2,6 +2,7 @@ package hostfiles
 
 import (
 	"archive/tar"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -66,27 +67,34 @@ func TestACopyHasAWholeRepositoryAlthoughGitMovesWhatItHas(t *testing.T) {
 	}
 }
 
-func TestARepositoryThatIsPackedAnewAllTheTimeIsRefusedInWords(t *testing.T) {
-	h := newHost(t)
-	dir := h.repo(t, "people/me/app")
-	git(t, dir, "repack", "-q", "-a", "-d")
-	tree, err := h.Open(Copy{Source: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tree.Close()
-	n := 0
-	err = tree.Pack(t.Context(), io.Discard, "workspace", archive.Owner{}, whilePacked(func(name string) {
-		if path.Ext(name) == ".pack" {
-			n++
-			h.write(t, "people/me/app/file", strconv.Itoa(n))
-			git(t, dir, "commit", "-q", "-a", "-m", "more")
-			git(t, dir, "repack", "-q", "-a", "-d")
+func TestARepositoryThatGitChangesAllTheTimeIsRefusedInWords(t *testing.T) {
+	for at, tc := range map[string]struct {
+		changed string
+		run     []string
+	}{
+		".git/objects/pack/*.pack": {".git/objects/pack", []string{"commit -q --allow-empty -m more", "repack -q -a -d"}},
+		".git/refs/":               {".git/HEAD", []string{"checkout -q -b new", "branch -q -M new main"}},
+	} {
+		h := newHost(t)
+		dir := h.repo(t, "people/me/app")
+		git(t, dir, "repack", "-q", "-a", "-d")
+		tree, err := h.Open(Copy{Source: dir})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}), nil)
-	if err == nil || !strings.Contains(err.Error(), dir+"/.git/objects/pack was packed anew by git while it was copied") ||
-		!strings.Contains(err.Error(), "create the sandbox again") {
-		t.Errorf("it was packed anew %d times: %v", n, err)
+		defer tree.Close()
+		n := 0
+		err = tree.Pack(t.Context(), io.Discard, "workspace", archive.Owner{}, whilePacked(func(name string) {
+			if is, _ := path.Match(at, name); is {
+				n++
+				for _, run := range tc.run {
+					git(t, dir, strings.Fields(run)...)
+				}
+			}
+		}), nil)
+		if err == nil || !strings.Contains(err.Error(), dir+"/"+tc.changed+" was changed by git while it was copied, again and again: create the sandbox again") {
+			t.Errorf("%s was changed %d times: %v", tc.changed, n, err)
+		}
 	}
 }
 
@@ -106,31 +114,50 @@ func TestAFolderThatIsRemovedWhileItIsCopiedIsLeftEmpty(t *testing.T) {
 	}
 }
 
-func TestACopiedWorktreeIsWholeAlthoughGitCommitsInItMeanwhile(t *testing.T) {
-	for _, at := range []string{".git/HEAD", ".git/index", ".git/logs/", ".git/refs/heads/", ".git/objects/", ".git/objects/pack/"} {
-		for _, how := range []string{"topic", "--detach"} {
-			t.Run(at+" "+how, func(t *testing.T) {
-				h := newHost(t)
-				main, topic := h.repo(t, "people/me/app"), h.path("people/me/topic")
-				git(t, main, "worktree", "add", "-q", "-b", "topic", topic)
-				git(t, topic, "checkout", "-q", how)
-				ran := false
-				got := h.copiedWhile(t, topic, whilePacked(func(name string) {
-					if strings.HasPrefix(name, at) && !ran {
-						ran = true
-						h.write(t, "people/me/topic/file", "later\n")
-						git(t, topic, "commit", "-q", "-a", "-m", "later")
+func TestGitAcceptsACopyThatWasMadeWhileItWorked(t *testing.T) {
+	const commit = "commit -q -a -m later"
+	points := []string{"HEAD", "refs/heads/main", "index", "objects/pack/"}
+	for how, runs := range map[string][]string{
+		"commit":          {commit},
+		"detached commit": {"checkout -q --detach", commit},
+		"new branch":      {"checkout -q -b new", commit},
+		"renamed branch":  {"branch -m new", commit},
+		"removed branch":  {"checkout -q -b new", "branch -q -D main", commit},
+	} {
+		for _, at := range points {
+			for _, worktree := range []bool{false, true} {
+				t.Run(fmt.Sprint(how, " at ", at, " ", worktree), func(t *testing.T) {
+					h := newHost(t)
+					dir := h.repo(t, "people/me/app")
+					git(t, dir, "tag", "v1")
+					git(t, dir, "pack-refs")
+					hidden := []string{dir}
+					if worktree {
+						dir = h.path("people/me/main")
+						git(t, hidden[0], "checkout", "-q", "--detach")
+						git(t, hidden[0], "worktree", "add", "-q", dir, "main")
+						hidden = append(hidden, dir)
 					}
-				}), main, topic)
-				if !ran {
-					t.Fatal("git did not run")
-				}
-				git(t, got, "fsck", "--no-dangling", "--no-progress")
-				git(t, got, "commit", "-q", "-a", "--allow-empty", "-m", "inside")
-				if out := git(t, got, "log", "--format=%s"); out != "inside\nfirst" && out != "inside\nlater\nfirst" {
-					t.Errorf("the copy has the commits %q", out)
-				}
-			})
+					ran := false
+					got := h.copiedWhile(t, dir, whilePacked(func(name string) {
+						if strings.HasPrefix(name, ".git/"+at) && !ran {
+							ran = true
+							h.write(t, path.Join("people/me", path.Base(dir), "file"), "later\n")
+							for _, run := range runs {
+								git(t, dir, strings.Fields(run)...)
+							}
+						}
+					}), hidden...)
+					if !ran {
+						t.Fatal("git did not run")
+					}
+					git(t, got, "fsck", "--no-dangling", "--no-progress")
+					head, index := git(t, got, "show", "HEAD:file"), git(t, got, "show", ":file")
+					if head == "later" && index != head {
+						t.Errorf("the next commit takes a commit back: HEAD has %q, the index %q", head, index)
+					}
+				})
+			}
 		}
 	}
 }

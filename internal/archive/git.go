@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -11,16 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gitLast are the names that are packed after all others of a folder, in this order. Git moves loose objects
-// to packs and references to packed-refs, and writes an object before what refers to it. So what refers, and
-// what is moved, is packed first: a copy beside a "git gc" or a commit has all that it refers to.
-var gitLast = []string{"packed-refs", "objects", "pack"}
+// gitReferences and then gitLast are the names that are packed after all others of a folder, in this order. Git
+// writes an object before what refers to it, and moves references to packed-refs, and loose objects to packs. So
+// what refers, and what is moved, is packed first: a copy beside a "git gc" or a commit has all that it refers to.
+// The index follows HEAD: with an older one the next commit would take back what HEAD has.
+var (
+	gitReferences = []string{"HEAD", "refs", "packed-refs"}
+	gitLast       = []string{"index", "objects", "pack"}
+)
 
-// packTries is how often the packs of a repository are listed while git goes on to replace them.
-const packTries = 6
+// gitTries is how often something of a repository is packed while git goes on to replace it.
+const gitTries = 6
 
-// ErrPackedAnew is the error for a repository whose packs git replaces all the time.
-var ErrPackedAnew = errors.New("git packed it anew while it was read")
+// ErrGitBusy is the error for a repository that git changes all the time.
+var ErrGitBusy = errors.New("git changed it while it was read")
 
 // gitLocked are the files that git writes under a lock, besides references.
 var gitLocked = []string{
@@ -46,7 +51,7 @@ func (p *packer) content(dirs []opened, name, below string) error {
 			return p.packs(dir.File, name, below)
 		}
 		err := p.list(dir.File, name, func(base string) error {
-			if slices.Contains(gitLast, base) {
+			if slices.Contains(gitReferences, base) || slices.Contains(gitLast, base) {
 				last = true
 				return nil
 			}
@@ -56,12 +61,51 @@ func (p *packer) content(dirs []opened, name, below string) error {
 			return err
 		}
 	}
-	for _, base := range gitLast {
+	if !last {
+		return nil
+	}
+	if err := p.references(dirs, below); err != nil {
+		return err
+	}
+	return p.named(gitLast, dirs, below)
+}
+
+// references packs the references of a repository, and again if HEAD changes meanwhile: the branch that the copy
+// names may have been renamed or removed before it was packed.
+func (p *packer) references(dirs []opened, below string) error {
+	for range gitTries {
+		before := p.heads(dirs, below)
+		if err := p.named(gitReferences, dirs, below); err != nil || slices.Equal(before, p.heads(dirs, below)) {
+			return err
+		}
+	}
+	return failed("read", below+"HEAD", ErrGitBusy)
+}
+
+// heads returns the version of HEAD in each directory of a folder .git, the zero value if it names no branch.
+func (p *packer) heads(dirs []opened, below string) []unix.Stat_t {
+	all := make([]unix.Stat_t, len(dirs))
+	for i, dir := range dirs {
+		if !strings.Contains("/"+below, "/.git/") {
+			break
+		}
+		e := entry{fd: -1}
+		err := p.o.Do.run(func() error { return e.open(int(dir.Fd()), "HEAD", p.buf, nil) })
+		if err == nil && bytes.HasPrefix(p.buf[:e.head], []byte("ref:")) {
+			all[i], all[i].Atim = e.st, unix.Timespec{} // reading changes it
+		}
+		if e.fd >= 0 {
+			_ = unix.Close(e.fd) // only read
+		}
+	}
+	return all
+}
+
+// named packs files of directories in the order of their names, if there are any.
+func (p *packer) named(names []string, dirs []opened, below string) error {
+	for _, base := range names {
 		for _, dir := range dirs {
-			if !last {
-				return nil
-			}
-			if err := p.packFrom(dir, base, below); err != nil { // also if it was made since
+			if err := p.packFrom(dir, base, below); err != nil {
 				return err
 			}
 		}
@@ -82,7 +126,7 @@ const packIndex = "multi-pack-index"
 // one to another that was not there yet. The index follows, and a list that has none that it could name.
 func (p *packer) packs(dir *os.File, name, below string) error {
 	had, indexed := make(map[string]bool), false
-	for range packTries {
+	for range gitTries {
 		again := false
 		err := p.list(dir, name, func(base string) error {
 			if had[base] || base == packIndex {
@@ -105,7 +149,7 @@ func (p *packer) packs(dir *os.File, name, below string) error {
 			return err
 		}
 	}
-	return failed("list", name, ErrPackedAnew)
+	return failed("list", name, ErrGitBusy)
 }
 
 // list calls do for each name in a directory. One that is removed meanwhile has no more.
