@@ -162,6 +162,33 @@ func TestGitAcceptsACopyThatWasMadeWhileItWorked(t *testing.T) {
 	}
 }
 
+func TestACopyKnowsWhereItsHistoryEnds(t *testing.T) {
+	for _, depth := range []string{"--depth=1", "--unshallow"} {
+		for _, at := range []string{"shallow", "HEAD", "objects/"} {
+			t.Run(depth+" at "+at, func(t *testing.T) {
+				h := newHost(t)
+				from, dir := h.repo(t, "people/me/from"), h.path("people/me/app")
+				git(t, from, "commit", "-q", "--allow-empty", "-m", "second")
+				git(t, from, "commit", "-q", "--allow-empty", "-m", "third")
+				git(t, h.root, "clone", "-q", "--depth=2", "file://"+from, dir)
+				ran := false
+				got := h.copiedWhile(t, dir, whilePacked(func(name string) {
+					if strings.HasPrefix(name, ".git/"+at) && !ran {
+						ran = true
+						git(t, from, "commit", "-q", "--allow-empty", "-m", "fourth")
+						git(t, from, "commit", "-q", "--allow-empty", "-m", "fifth")
+						git(t, dir, "fetch", "-q", depth)
+					}
+				}), dir)
+				if !ran {
+					t.Fatal("git did not run")
+				}
+				git(t, got, "fsck", "--no-dangling", "--no-progress")
+			})
+		}
+	}
+}
+
 func TestACopyLeavesOutLocksOfGit(t *testing.T) {
 	h := newHost(t)
 	dir := h.repo(t, "people/me/app")

@@ -15,9 +15,10 @@ import (
 // gitReferences and then gitLast are the names that are packed after all others of a folder, in this order. Git
 // writes an object before what refers to it, and moves references to packed-refs, and loose objects to packs. So
 // what refers, and what is moved, is packed first: a copy beside a "git gc" or a commit has all that it refers to.
-// The index follows HEAD: with an older one the next commit would take back what HEAD has.
+// The index follows HEAD: with an older one the next commit would take back what HEAD has. Shallow says where
+// history ends, and git changes it before references and after objects.
 var (
-	gitReferences = []string{"HEAD", "refs", "packed-refs"}
+	gitReferences = []string{"HEAD", "refs", "packed-refs", "shallow"}
 	gitLast       = []string{"index", "objects", "pack"}
 )
 
