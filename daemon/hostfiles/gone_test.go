@@ -189,6 +189,43 @@ func TestACopyKnowsWhereItsHistoryEnds(t *testing.T) {
 	}
 }
 
+func TestACopyHasAllOfASplitIndex(t *testing.T) {
+	for _, worktree := range []bool{false, true} {
+		h := newHost(t)
+		dir := h.repo(t, "people/me/app")
+		hidden := []string{dir}
+		if worktree {
+			dir = h.path("people/me/topic")
+			git(t, hidden[0], "worktree", "add", "-q", "-b", "topic", dir)
+			hidden = append(hidden, dir)
+		}
+		n := 0
+		split := func() {
+			n++
+			h.write(t, path.Join("people/me", path.Base(dir), strconv.Itoa(n)), "")
+			git(t, dir, "update-index", "--no-split-index")
+			git(t, dir, "add", "-A")
+			git(t, dir, "update-index", "--split-index")
+		}
+		for range 8 {
+			split()
+		}
+		before := n
+		got := h.copiedWhile(t, dir, whilePacked(func(name string) {
+			if n < 2*before && (name == ".git/index" || strings.HasPrefix(name, ".git/sharedindex.")) {
+				split()
+			}
+		}), hidden...)
+		if n == before {
+			t.Fatal("the index was not split anew")
+		}
+		if all := strings.Fields(git(t, got, "ls-files")); len(all) <= before {
+			t.Errorf("the index has %q", all)
+		}
+		git(t, got, "commit", "-q", "-a", "-m", "inside")
+	}
+}
+
 func TestACopyLeavesOutLocksOfGit(t *testing.T) {
 	h := newHost(t)
 	dir := h.repo(t, "people/me/app")

@@ -19,8 +19,11 @@ import (
 // history ends, and git changes it before references and after objects.
 var (
 	gitReferences = []string{"HEAD", "refs", "packed-refs", "shallow"}
-	gitLast       = []string{"index", "objects", "pack"}
+	gitLast       = []string{"index", sharedIndex, "objects", "pack"}
 )
+
+// sharedIndex begins the names of the parts of a split index, which it names. Git makes one before it writes the index.
+const sharedIndex = "sharedindex."
 
 // gitTries is how often something of a repository is packed while git goes on to replace it.
 const gitTries = 6
@@ -52,7 +55,7 @@ func (p *packer) content(dirs []opened, name, below string) error {
 			return p.packs(dir.File, name, below)
 		}
 		err := p.list(dir.File, name, func(base string) error {
-			if slices.Contains(gitReferences, base) || slices.Contains(gitLast, base) {
+			if slices.Contains(gitReferences, base) || slices.Contains(gitLast, base) || strings.HasPrefix(base, sharedIndex) {
 				last = true
 				return nil
 			}
@@ -106,12 +109,26 @@ func (p *packer) heads(dirs []opened, below string) []unix.Stat_t {
 func (p *packer) named(names []string, dirs []opened, below string) error {
 	for _, base := range names {
 		for _, dir := range dirs {
-			if err := p.packFrom(dir, base, below); err != nil {
+			pack := p.packFrom
+			if base == sharedIndex {
+				pack = p.packAll
+			}
+			if err := pack(dir, base, below); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// packAll packs the files of a directory whose names begin with a text.
+func (p *packer) packAll(dir opened, prefix, below string) error {
+	return p.list(dir.File, below, func(base string) error {
+		if !strings.HasPrefix(base, prefix) {
+			return nil
+		}
+		return p.packFrom(dir, base, below)
+	})
 }
 
 // packFrom packs a file of a directory.
@@ -143,9 +160,6 @@ func (p *packer) packs(dir *os.File, name, below string) error {
 		if indexed = !again; indexed {
 			err = p.pack(int(dir.Fd()), packIndex, below+packIndex)
 		}
-		if err == nil {
-			err = failed("list", name, p.o.Do.run(func() error { _, err := dir.Seek(0, io.SeekStart); return err }))
-		}
 		if err != nil {
 			return err
 		}
@@ -155,10 +169,15 @@ func (p *packer) packs(dir *os.File, name, below string) error {
 
 // list calls do for each name in a directory. One that is removed meanwhile has no more.
 func (p *packer) list(dir *os.File, name string, do func(base string) error) error {
-	for {
+	for again := false; ; again = true {
 		var names []string
 		err := p.o.Do.run(func() (err error) {
-			names, err = dir.Readdirnames(512) // in pieces, so a directory of millions needs little memory
+			if !again {
+				_, err = dir.Seek(0, io.SeekStart) // it may have been listed before
+			}
+			if err == nil {
+				names, err = dir.Readdirnames(512) // in pieces, so a directory of millions needs little memory
+			}
 			return err
 		})
 		for _, base := range names {
