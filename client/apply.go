@@ -153,7 +153,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		if len(w.landed) > 0 && !o.Check {
 			// The sandbox has it from the folder, not of itself.
-			err := c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id, FromFolder: true}, edits.AdvanceAll(w.landed))
+			err := c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: id}, edits.AdvanceAll(w.landed))
 			w.Close()
 			if err != nil {
 				return AppliedWork{}, err
@@ -284,7 +284,7 @@ func squashed(err error) error {
 func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
 	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
 	if w.allCame(o, done) {
-		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.has, w.mergedBy)
+		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.has, w.mergedBy())
 	}
 	if o.Branch != "" && !o.Check {
 		moved := slices.Clone(w.named)
@@ -307,7 +307,21 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.hasTip {
 		return false // one commit of all does not have them
 	}
-	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.broughtBy != "" && len(w.merged) == 0) && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.byOthers()) && !w.merged.Begun && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+}
+
+// byOthers reports whether the folder has the commits of the sandbox, and they count as brought by a
+// commit that it may not have.
+func (w *Work) byOthers() bool {
+	return w.broughtBy != "" && !slices.Contains(w.merged.Has, w.broughtBy)
+}
+
+// mergedBy is the commit by which the folder has a part of the work; empty if it has it itself.
+func (w *Work) mergedBy() string {
+	if len(w.merged.Has) == 0 {
+		return ""
+	}
+	return w.merged.Head
 }
 
 // bringsAll reports whether all work is to be brought.
@@ -348,9 +362,9 @@ func (c *Client) ownCopies(ctx context.Context, id string, w *Work, o ApplyOptio
 	return c.advanceBase(ctx, id, home)
 }
 
-// advanceBase makes files the base of a sandbox.
+// advanceBase makes files that are its own work the base of a sandbox.
 func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile) error {
-	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID}, files)
+	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID, FromSandbox: true}, files)
 }
 
 // advanceTo changes the base of a sandbox. One that is removed meanwhile has no base, and needs none.

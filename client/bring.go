@@ -83,11 +83,22 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 			}, files, out.Untracked)
 		},
 	})
+	out.Outside = slices.DeleteFunc(out.Outside, func(name string) bool { return w.there(changes, name) })
 	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Unfit, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Unfit, out.Submodules
 	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
 	done.Encodings, done.AtHome, done.has, done.hasTip = out.Encodings, out.AtHome, out.Has, out.HasTip
 	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
+}
+
+// there reports whether the folder has a file as the sandbox has it.
+func (w *Work) there(changes []WorkChange, name string) bool {
+	i := slices.IndexFunc(changes, func(c WorkChange) bool { return c.Path == name })
+	if i < 0 {
+		return false
+	}
+	file, err := edits.Describe(w.Source, name)
+	return err == nil && edits.Same(file, changes[i].After)
 }
 
 // maxUntracked is how many files of a call of AdvanceBase may be untracked.

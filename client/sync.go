@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -181,6 +182,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	if moved, err := s.headMoved(ctx, w); moved || err != nil {
 		return true, err
 	}
+	if err := s.noteMerged(ctx, w, scan); err != nil {
+		return false, err
+	}
 	s.folders = scan.Folders
 	r := &syncRound{syncing: s, Sides: edits.Part(w.shared.Files, w.Changes, scan.Changed, settled.Open), dir: w.dir.Path, clashes: make(map[string]bool)}
 	if err := r.hold(ctx); err != nil {
@@ -211,14 +215,14 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.broughtBy != "" && len(w.merged) == 0) { // with all files, commits have come
-		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy}, nil)
+	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) && !w.merged.Begun { // with all files, commits have come
+		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy()}, nil)
 	}
 	return r.brought, err
 }
 
-// longestGit is how long a Sync waits for a git that works on the folder, all together. The lock of one
-// that was killed stays. pollGit is the time between two looks.
+// longestGit is how long a Sync waits for a git that writes files of the folder, all together: one that was
+// killed has left its lock, and one that asks for a message holds it. pollGit is the time between two looks.
 const (
 	longestGit = 10 * time.Second
 	pollGit    = 50 * time.Millisecond
@@ -227,15 +231,17 @@ const (
 // headMoved reports whether HEAD of the folder may be another one than when w took what it has for
 // what the folder has: then its files may not be those of w. It waits until git has done its work.
 func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
-	if len(w.branchCommits) == 0 || s.last {
+	if len(w.current) == 0 || s.last {
 		return false, nil
 	}
 	now := &Work{Source: w.Source, branchCommits: w.branchCommits}
-	err := now.findMerged(ctx)
-	moved := w.gitWorks || now.gitWorks || w.mergedBy != now.mergedBy
-	for ; err == nil && now.gitWorks; err = now.findMerged(ctx) {
+	if err := now.findMerged(ctx); err != nil {
+		return false, err
+	}
+	moved := w.merged.Head != now.merged.Head || w.merged.Begun != now.merged.Begun
+	for locked := now.merged.Locked; locked; {
 		if s.waited >= longestGit {
-			return false, nil
+			return moved, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -243,9 +249,38 @@ func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
 		case <-time.After(pollGit):
 			s.waited += pollGit
 		}
+		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(now.merged.Lock) })
+		locked, moved = err == nil, true
 	}
 	s.waited = 0
-	return moved, err
+	return moved || w.merged.Locked, ctx.Err()
+}
+
+// noteMerged makes what both sides have by a merged branch the base, as all else that both have: a
+// checkout of another branch goes to the sandbox as a whole then.
+func (s *syncing) noteMerged(ctx context.Context, w *Work, scan edits.Scan) error {
+	changed := make(map[string]bool)
+	for _, c := range slices.Concat(w.Changes, w.Large) {
+		changed[c.Path] = true
+	}
+	for _, path := range scan.Large {
+		changed[path] = true
+	}
+	var both []edits.AdvancedFile
+	for _, path := range slices.Sorted(maps.Keys(w.branched)) {
+		file := w.shared.Files[path]
+		if _, ours := scan.Changed[path]; ours || changed[path] || file != nil && file.TooLarge {
+			continue
+		}
+		both = append(both, edits.AdvancedFile{Path: path, File: file, Content: func() ([]byte, error) {
+			_, content, err := edits.ReadFile(w.Source, path)
+			return content, err
+		}})
+	}
+	if len(both) == 0 || w.merged.Begun {
+		return nil
+	}
+	return s.c.advanceBase(ctx, s.id, both)
 }
 
 // finish ends what was written to the sandbox when a client or the daemon was killed. again
@@ -279,7 +314,7 @@ func (s *syncing) finish(ctx context.Context, w *Work) (again bool, err error) {
 
 // landed makes what was written to the sandbox the base.
 func (s *syncing) landed(ctx context.Context, done []edits.AdvancedFile) error {
-	if err := s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, FromFolder: true}, done); err != nil {
+	if err := s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id}, done); err != nil {
 		return err
 	}
 	return s.pushes.Forget(done)

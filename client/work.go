@@ -57,12 +57,11 @@ type Work struct {
 	// those that none has any more.
 	broughtBy                  string
 	branchCommits, named, lost []string
-	// elsewhere are those of named that the branch has not for which the work is. For the folder,
-	// merged are those of branchCommits that mergedBy has, HEAD of the folder.
-	// gitWorks is set if that is not known, because git works on the folder.
-	elsewhere, merged []string
-	mergedBy          string
-	gitWorks          bool
+	// current are those of branchCommits of which the folder has got no later version.
+	// elsewhere are those of named that the branch has not for which the work is.
+	current, elsewhere []string
+	// merged are those of branchCommits that the folder has by its HEAD.
+	merged edits.MergedCommits
 	// again are the changes that went to a branch by a lost commit, and lostTip is what brought
 	// was if broughtBy is lost.
 	again   map[string]bool
@@ -253,7 +252,7 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		if err != nil {
 			return true, err
 		}
-		w = &Work{dir: dir, named: from.named, lost: from.lost, elsewhere: from.elsewhere, merged: from.merged, mergedBy: from.mergedBy}
+		w = &Work{dir: dir, named: from.named, lost: from.lost, elsewhere: from.elsewhere, merged: from.merged}
 		var looking sync.WaitGroup
 		var failed error
 		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() {
@@ -277,9 +276,9 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		}
 		return true, err
 	}
-	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged) > 0 {
+	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged.Has) > 0 {
 		from, asked = w, true
-		if in.MergedCommits = w.merged; len(w.lost)+len(w.elsewhere) <= maxLost {
+		if in.MergedCommits = w.merged.Has; len(w.lost)+len(w.elsewhere) <= maxLost {
 			in.LostCommits, in.ElsewhereCommits = w.lost, w.elsewhere
 		} else { // nothing that went to a branch counts as brought
 			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
@@ -318,7 +317,7 @@ func (w *Work) findCommits(ctx context.Context, o WorkOptions) error {
 	if len(w.branchCommits) == 0 {
 		return nil
 	}
-	if o.on == "" {
+	if o.on == "" && len(w.current) > 0 {
 		if err := w.findMerged(ctx); err != nil {
 			return err
 		}
@@ -328,27 +327,21 @@ func (w *Work) findCommits(ctx context.Context, o WorkOptions) error {
 			return err
 		}
 	}
-	if len(w.merged) > 0 {
+	if slices.ContainsFunc(w.merged.Has, func(c string) bool { return slices.Contains(w.current, c) }) {
 		return errOther
 	}
+	w.merged.Has = nil // it says nothing about a file
 	return nil
 }
 
 // findMerged finds those that the user has merged, so that the folder has what they brought. If git
 // fails, there are none, or too many to be named. Only the end of ctx is an error.
 func (w *Work) findMerged(ctx context.Context) error {
-	type answer struct {
-		head string
-		has  []string
+	m, err := within(ctx, func() (edits.MergedCommits, error) { return edits.FindMerged(ctx, w.Source, w.branchCommits) })
+	if err != nil || len(m.Has) > maxLost {
+		m.Has = nil
 	}
-	a, err := within(ctx, func() (a answer, err error) {
-		a.head, a.has, err = edits.MergedCommits(ctx, w.Source, w.branchCommits)
-		return a, err
-	})
-	if w.gitWorks = errors.Is(err, edits.ErrGitWorks); err != nil || len(a.has) > maxLost {
-		a = answer{}
-	}
-	w.mergedBy, w.merged = a.head, a.has
+	w.merged = m
 	return ctx.Err()
 }
 
@@ -370,7 +363,7 @@ func (w *Work) findLost(ctx context.Context, on string, head bool) error {
 	}
 	for _, one := range w.branchCommits {
 		if !has[one] {
-			if !slices.Contains(w.merged, one) { // merged as one commit, and the branch is deleted
+			if !slices.Contains(w.merged.Has, one) { // merged as one commit, and the branch is deleted
 				w.lost = append(w.lost, one)
 			}
 			continue
@@ -422,7 +415,9 @@ const storing = "Storing the sandbox's changes in a temporary folder"
 // baseFile adds a file of the base.
 func (w *Work) baseFile(f *agboxv1.AdvancedFile) {
 	path := string(f.GetPath())
-	w.shared.Files[path] = workFile(f.GetFile())
+	if f.GetFile() != nil {
+		w.shared.Files[path] = workFile(f.GetFile())
+	}
 	if f.GetUntracked() {
 		w.lostFiles[path] = true
 	}
@@ -498,7 +493,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 // from notes from where a workspace was copied.
 func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.Source, w.Target, w.head, w.brought = b.GetSource(), b.GetTarget(), b.GetHead(), b.GetBrought()
-	w.broughtBy, w.branchCommits, w.again = b.GetBroughtBy(), b.GetBranchCommits(), make(map[string]bool)
+	w.broughtBy, w.branchCommits, w.current, w.again = b.GetBroughtBy(), b.GetBranchCommits(), b.GetCurrentCommits(), make(map[string]bool)
 	w.lostFiles, w.branched, w.untracked, w.fresh = make(map[string]bool), make(map[string]bool), make(map[string]*edits.File), make(map[string]bool)
 	if slices.Contains(slices.Concat(w.lost, w.elsewhere), w.broughtBy) {
 		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""

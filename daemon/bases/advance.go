@@ -30,8 +30,8 @@ type Advance struct {
 	branch     bool
 	by, tip    string
 	lost, away map[string]bool
-	// pushed is set if the files come from the folder.
-	pushed          bool
+	// own is set if the files are the sandbox's own work.
+	own             bool
 	first, branched map[string]*storev1.BaseFile
 	// stored are the files of the base as they are stored, until files has read them. An error of
 	// that ends Commit.
@@ -92,8 +92,9 @@ func (a *Advance) By(commit, tip string, lost []string, elsewhere ...string) {
 	maps.DeleteFunc(a.branched, func(_ string, f *storev1.BaseFile) bool { return f.GetPast() && there(f, a.lost) == nil })
 }
 
-// FromFolder notes that the files come from the folder. It comes before them.
-func (a *Advance) FromFolder() { a.pushed = true }
+// FromSandbox notes that the files are the sandbox's own work, and do not come from the folder. It comes
+// before them.
+func (a *Advance) FromSandbox() { a.own = true }
 
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) {
@@ -140,7 +141,7 @@ func (a *Advance) set(f *storev1.BaseFile) {
 		if a.by != "" {
 			f.Commits = append(f.Commits, a.by)
 		}
-		f.Before, a.branched[path] = a.earlier(last), f
+		f.Past, f.Before, a.branched[path] = false, a.earlier(last), f
 		return
 	}
 	if a.first[path] == nil {
@@ -153,7 +154,7 @@ func (a *Advance) set(f *storev1.BaseFile) {
 // maxVersions is how many versions of a file are kept that went to branches: the last one for each
 // branch that has another one, and as many earlier ones as there is room for, which a branch may be
 // reset to.
-const maxVersions = 16
+const maxVersions = 64
 
 // earlier returns what stays noted of a file below what goes to a branch now. A call that is
 // repeated replaces what it has noted.
@@ -182,13 +183,13 @@ func chain(all []*storev1.BaseFile) (first *storev1.BaseFile) {
 }
 
 // pass notes that the folder has got a version of a file. Branches have theirs, unless it comes from
-// the folder: what the user has made there is no work for a branch. So is what git does not track.
+// the folder: what the user has made there is no work for a branch. A branch that has lost the file,
+// because git does not track it, has none.
 func (a *Advance) pass(path string) {
 	var kept []*storev1.BaseFile
-	for f := there(a.branched[path], a.lost); f != nil && !a.pushed; f = there(f.GetBefore(), a.lost) {
-		if f.Past = true; !f.GetUntracked() {
-			kept = append(kept, f)
-		}
+	for f := there(a.branched[path], a.lost); f != nil && a.own && !f.GetUntracked(); f = there(f.GetBefore(), a.lost) {
+		f.Past = true
+		kept = append(kept, f)
 	}
 	if a.branched[path] = chain(kept); len(kept) == 0 {
 		delete(a.branched, path)

@@ -58,6 +58,8 @@ type Base struct {
 	folder map[string]*storev1.BaseFile
 	// lost has the files that went to a branch by a commit that is lost.
 	lost map[string]bool
+	// removed are the versions without a file that went to branches which the user has merged.
+	removed []*storev1.BaseFile
 	// copied has what was copied in of the files that were brought home since; nil is none.
 	copied map[string]*storev1.BaseFile
 	pack   *os.File
@@ -205,7 +207,13 @@ func (b *Base) Show(against agboxv1.WorkBase, c Commits) {
 		return
 	case agboxv1.WorkBase_WORK_BASE_FOLDER:
 		merged := setOf(c.Merged)
-		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile { return within(f, merged) })
+		b.branch(func(f *storev1.BaseFile) *storev1.BaseFile {
+			f = within(f, merged)
+			if f != nil && f.GetMode() == 0 {
+				b.removed = append(b.removed, f)
+			}
+			return f
+		})
 	}
 	if b.copied == nil {
 		b.copied = make(map[string]*storev1.BaseFile)
@@ -245,7 +253,7 @@ func within(f *storev1.BaseFile, commits map[string]bool) *storev1.BaseFile {
 		f = f.GetBefore()
 	}
 	if f = later(f, false); f.GetUntracked() {
-		return &storev1.BaseFile{Path: f.GetPath()}
+		return &storev1.BaseFile{Path: f.GetPath(), Commits: f.GetCommits()}
 	}
 	return f
 }
@@ -321,6 +329,9 @@ func (b *Base) Folder(path string) (f *storev1.BaseFile, ok bool) {
 // Copied returns what was copied in of the files that were brought home since: nil if there was none.
 func (b *Base) Copied() map[string]*storev1.BaseFile { return b.copied }
 
+// Removed returns the files that are not there because a branch that is merged has removed them.
+func (b *Base) Removed() []*storev1.BaseFile { return b.removed }
+
 // Lost reports whether a file went to a branch by a commit that is lost.
 func (b *Base) Lost(path string) bool { return b.lost[path] }
 
@@ -335,13 +346,27 @@ func (b *Base) Unmoved() []string {
 
 // BranchCommits returns the commits by which work went to branches, sorted.
 func BranchCommits(b *storev1.WorkspaceBase) []string {
-	var all []string
+	all := commitsOf(b, func(*storev1.BaseFile) bool { return true })
 	if by := b.GetBroughtBy(); by != "" {
 		all = append(all, by)
 	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// CurrentCommits returns those of BranchCommits by which versions of files went of which the folder has
+// got no later one since.
+func CurrentCommits(b *storev1.WorkspaceBase) []string {
+	return commitsOf(b, func(f *storev1.BaseFile) bool { return !f.GetPast() })
+}
+
+// commitsOf returns the commits of versions that count, sorted.
+func commitsOf(b *storev1.WorkspaceBase, counts func(*storev1.BaseFile) bool) (all []string) {
 	for _, f := range b.GetBranched() {
 		for ; f != nil; f = f.GetBefore() {
-			all = append(all, f.GetCommits()...)
+			if counts(f) {
+				all = append(all, f.GetCommits()...)
+			}
 		}
 	}
 	slices.Sort(all)

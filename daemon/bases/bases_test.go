@@ -414,6 +414,51 @@ func TestABaseKnowsWhatABranchLostBecauseGitDoesNotTrackIt(t *testing.T) {
 	want("a=1! b=2! c=1", "three")
 	advance("", put("b", "4"))
 	want("a=3 b=4")
+	// The sandbox's own work came to the folder after the branch had lost the file, and before.
+	own := func(change func(*Advance)) {
+		advance("", func(a *Advance) { a.FromSandbox(); change(a) })
+	}
+	advance("four", put("c", "5"))
+	advance("five", untrack("c"))
+	own(put("c", "6"))
+	want("a=3 b=4 c=6")
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{Branch: true})
+	if f := b.File("c"); f.GetUntracked() || len(f.GetCommits()) > 0 {
+		t.Errorf("the branch, which has lost it, has %v", f)
+	}
+	advance("six", put("c", "7"))
+	own(put("c", "7"))
+	advance("seven", untrack("c"))
+	want("a=3 b=4 c=7!")
+	// A branch that is merged has removed it from the folder.
+	b, err = Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.Show(agboxv1.WorkBase_WORK_BASE_FOLDER, Commits{Merged: []string{"six", "seven"}})
+	if gone := b.Removed(); b.File("c") != nil || len(gone) != 1 || string(gone[0].GetPath()) != "c" {
+		t.Errorf("the folder has %v, and removed are %v", b.File("c"), gone)
+	}
+	// What no branch has any more, and the folder has, is forgotten.
+	own(func(a *Advance) { put("a", "8")(a); put("c", "8")(a) })
+	a, err := Begin(t.Context(), dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.By("eight", "", []string{"three", "two", "one"})
+	put("b", "9")(a)
+	if err := a.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(notedIn(t, dir), " "); got != "eight" {
+		t.Errorf("noted is %q", got)
+	}
 }
 
 // The files of a base are most of it, and few calls need them.
@@ -474,7 +519,6 @@ func TestABaseKeepsItsFilesIfOnlyItsCommitsChange(t *testing.T) {
 	same(t, contents(t, dir), map[string]string{"a": "1", "b": "1"}) // of the folder
 }
 
-// A commit counts once a client says that a branch has moved to it, and as long as it matters.
 // TestABaseKnowsWhatEachBranchHas also if the folder has a later version.
 func TestABaseKnowsWhatEachBranchHas(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
@@ -485,8 +529,8 @@ func TestABaseKnowsWhatEachBranchHas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.By(by, "", nil, elsewhere...); content == "pushed" {
-			a.FromFolder()
+		if a.By(by, "", nil, elsewhere...); content != "pushed" {
+			a.FromSandbox()
 		}
 		a.Replace("a", false, false)
 		a.Content([]byte(content))
@@ -538,16 +582,16 @@ func TestABaseKnowsWhatEachBranchHas(t *testing.T) {
 	for n := range 2 * maxVersions { // of one branch not all are kept, so that others stay
 		bring(fmt.Sprint("f", 3+n), fmt.Sprint("again ", n), "o1")
 	}
-	want("2", brought, Commits{Branch: true, Elsewhere: slices.DeleteFunc(commitsOf(t, dir), func(c string) bool { return c == "o1" })})
-	if n := len(commitsOf(t, dir)); n != maxVersions {
+	want("2", brought, Commits{Branch: true, Elsewhere: slices.DeleteFunc(notedIn(t, dir), func(c string) bool { return c == "o1" })})
+	if n := len(notedIn(t, dir)); n != maxVersions {
 		t.Errorf("%d commits are noted", n)
 	}
 	bring("", "pushed")
 	want("pushed", brought, fix)
 }
 
-// commitsOf returns the commits that a base has noted.
-func commitsOf(t *testing.T, dir string) []string {
+// notedIn returns the commits that a base has noted.
+func notedIn(t *testing.T, dir string) []string {
 	t.Helper()
 	b, err := Open(dir)
 	if err != nil {
@@ -557,6 +601,7 @@ func commitsOf(t *testing.T, dir string) []string {
 	return b.BranchCommits()
 }
 
+// A commit counts once a client says that a branch has moved to it, and as long as it matters.
 func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "base")
 	record(t, folder(t, map[string]string{"a": "1"}), dir)
@@ -602,10 +647,10 @@ func TestABaseKnowsToWhichCommitsBranchesHaveMoved(t *testing.T) {
 			t.Errorf("branches have moved to %q, and not to %q", got, b.Unmoved())
 		}
 	}
-	if b = advance(false, put); !slices.Equal(b.GetMoved(), []string{"one"}) {
+	if b = advance(false, func(a *Advance) { a.FromSandbox(); put(a) }); !slices.Equal(b.GetMoved(), []string{"one"}) {
 		t.Errorf("the folder has it too, and the branch has moved to %q", b.GetMoved())
 	}
-	if b = advance(false, func(a *Advance) { a.FromFolder(); put(a) }); len(b.GetMoved()) > 0 {
+	if b = advance(false, func(a *Advance) { put(a) }); len(b.GetMoved()) > 0 {
 		t.Errorf("it came from the folder, and %q is still noted", b.GetMoved())
 	}
 	advance(true, func(a *Advance) { a.By("gone", "", nil); put(a); a.Remove("b"); a.Moved([]string{"gone"}) })

@@ -300,7 +300,7 @@ func Files(base *bases.Base, inParts bool, send func(*agboxv1.CompareWorkspaceRe
 		}
 		return nil
 	}
-	for some := range slices.Chunk(base.GetFiles(), partSize) {
+	for some := range slices.Chunk(slices.Concat(base.GetFiles(), base.Removed()), partSize) {
 		part := new(agboxv1.AdvancedFiles)
 		for _, f := range some {
 			part.Files = append(part.Files, fileOf(f))
@@ -313,5 +313,9 @@ func Files(base *bases.Base, inParts bool, send func(*agboxv1.CompareWorkspaceRe
 }
 
 func fileOf(f *storev1.BaseFile) *agboxv1.AdvancedFile {
-	return &agboxv1.AdvancedFile{Path: f.GetPath(), File: baseFile(f), Untracked: f.GetUntracked(), Branched: len(f.GetCommits()) > 0 && !f.GetUntracked()}
+	all := &agboxv1.AdvancedFile{Path: f.GetPath(), Untracked: f.GetUntracked(), Branched: len(f.GetCommits()) > 0 && !f.GetUntracked()}
+	if f.GetMode() != 0 {
+		all.File = baseFile(f)
+	}
+	return all
 }

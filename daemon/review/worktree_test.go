@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/agbox/agbox/daemon/bases"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/paths"
 )

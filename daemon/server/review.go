@@ -72,7 +72,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 func about(base *storev1.WorkspaceBase) *agboxv1.CompareWorkspaceResponse {
 	return &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{
 		Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(),
-		Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: bases.BranchCommits(base), BroughtBy: base.GetBroughtBy(),
+		Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: bases.BranchCommits(base), BroughtBy: base.GetBroughtBy(), CurrentCommits: bases.CurrentCommits(base),
 	}}}
 }
 
@@ -154,8 +154,8 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 		return err
 	}
 	a.By(open.GetBranchCommit(), open.GetBranchTip(), open.GetLostCommits(), open.GetElsewhereCommits()...)
-	if open.GetFromFolder() {
-		a.FromFolder()
+	if open.GetFromSandbox() {
+		a.FromSandbox()
 	}
 	if commit := open.GetCommit(); commit != "" {
 		a.Brought(commit)

@@ -39,6 +39,7 @@ func TestAMergedBranchIsWhatTheFolderHas(t *testing.T) {
 	git(t, root, "merge", "-q", "w")
 	inside(t, in, "demo", "cd /workspace; sed -i s/^two$/zwei/ a; echo m >> new")
 	write(t, in, "project", map[string]string{"a": strings.NewReplacer("2", "two", "9", "nine").Replace(ten)})
+	write(t, in, "project/.git", map[string]string{"index.lock": ""}) // git asks for a message
 	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a  (merged)\nM new\n", "")
 	harness.WantSame(t, "the folder", files(t, root), ".git a b new "+strings.NewReplacer("2", "zwei", "9", "nine").Replace(ten)+"1\nn\nm\n")
 }
@@ -120,7 +121,54 @@ func TestSyncTakesBackWhatAMergedBranchHas(t *testing.T) {
 	harness.WantSame(t, "what only the user has changed", git(t, root, "branch", "--list", "w2"), "")
 }
 
-// Nothing is noted about what HEAD has: the user may go back.
+// What both sides have by the merge is the base: a checkout goes to the sandbox as a whole.
+func TestSyncFollowsACheckoutAsAWhole(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n", "gone": "g\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; echo 2 >> b; rm gone; echo n > new")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "checkout", "-q", "w")
+	write(t, in, "project", map[string]string{"b": "1\n2\nuser\n"})
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "-> M b\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 0 conflicts.\n")
+	git(t, root, "checkout", "-q", "-f", "main")
+	in.Agbox(t, "sync", "demo").Want(t, 0)
+	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cd /workspace; cat a b gone; ls"), "1\n1\ng\na\nb\ngone\n")
+	harness.WantSame(t, "the folder", git(t, root, "status", "--porcelain"), "")
+}
+
+// A merge that is not committed counts, too.
+func TestAMergeThatIsNotCommittedIsWhatTheFolderHas(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; echo 2 >> b")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "--no-ff", "--no-commit", "w")
+	inside(t, in, "demo", "cd /workspace; echo 1 > a")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n", "agbox: 0 changes to the sandbox, 1 change to the folder, 0 conflicts.\n")
+}
+
+// A commit that was amended since does not leave anything pending.
+func TestWorkThatIsThereStaysBroughtIfHEADIsAmended(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; git commit -qam two")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	git(t, root, "commit", "-q", "--allow-empty", "-m", "user")
+	inside(t, in, "demo", "cd /workspace; echo 2 >> b; git commit -qam three")
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M b\n", "")
+	git(t, root, "commit", "-q", "-a", "--amend", "-m", "user, amended")
+	in.Agbox(t, "apply", "demo").Want(t, 0)
+	in.Must(t, "rm", "demo")
+}
+
+// Nothing is noted by apply about what HEAD has: the user may go back.
 func TestAMergeThatIsTakenBackLeavesTheWorkPending(t *testing.T) {
 	t.Parallel()
 	Row(t, 132, "the merge is taken back, and the branch deleted")
@@ -130,7 +178,7 @@ func TestAMergeThatIsTakenBackLeavesTheWorkPending(t *testing.T) {
 	inside(t, in, "demo", "cd /workspace; echo 2 >> a; git commit -qam two; echo n > new")
 	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
 	git(t, root, "merge", "-q", "w")
-	for _, how := range [][]string{{"apply", "demo", "--check"}, {"apply", "demo"}, {"sync", "demo"}} {
+	for _, how := range [][]string{{"apply", "demo", "--check"}, {"apply", "demo"}} {
 		in.Agbox(t, how...).Want(t, 0)
 	}
 	git(t, root, "reset", "-q", "--hard", "HEAD~2")

@@ -274,7 +274,7 @@ func (b *branch) holds(h *History, asked []checkout) (map[string]bool, error) {
 func (b *branch) brings(h *History, dir, name string, to treeEntry, now *File) (*Change, error) {
 	was := b.joins[name].was
 	ours := b.entries[name]
-	if to == was || to == ours || b.noModes && to.object == ours.object && to.mode != "120000" && ours.mode != "120000" {
+	if to == was || to == ours || b.noModes && was.object == "" && to.object == ours.object && to.mode != "120000" && ours.mode != "120000" {
 		return nil, nil
 	}
 	if ours.object == "" && h.Brought[name] && len(b.had[name]) > 0 {

@@ -283,6 +283,7 @@ func (w *world) round() (again bool) {
 	}
 	scan, err := (&Scanner{Folder: w.folder()}).Scan(w.t.Context(), Shared{Files: files})
 	fatal(err)
+	w.noteMerged(there, changes, scan)
 	sides := Part(files, changes, scan.Changed, settled.Open)
 	conflicts := len(sides.Clashes)
 	if len(sides.ToFolder) > 0 {
@@ -295,6 +296,25 @@ func (w *world) round() (again bool) {
 	}
 	w.alone("sync", conflicts)
 	return w.push(p, sides.ToSandbox) || again
+}
+
+// noteMerged makes what both sides have by a merged branch the base.
+func (w *world) noteMerged(there tree, changes []Change, scan Scan) {
+	w.step("what both have is noted")
+	for name, all := range w.branched {
+		_, ours := scan.Changed[name]
+		merged := slices.ContainsFunc(all, func(b branched) bool { return b.merged && !b.past })
+		if !merged || ours || slices.ContainsFunc(changes, func(c Change) bool { return c.Path == name }) {
+			continue
+		}
+		text, has := there[name]
+		if delete(w.base, name); has {
+			w.base[name] = text
+		}
+		for i := range all {
+			all[i].past = true
+		}
+	}
 }
 
 // push writes files to the sandbox.

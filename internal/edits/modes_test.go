@@ -165,3 +165,22 @@ func TestAModeThatIsTakenBackLeavesTheLinesOfItsCommit(t *testing.T) {
 		}
 	}
 }
+
+// A mode that a commit of the sandbox sets comes with it, also if the branch goes on by itself.
+func TestAModeThatACommitSetsComesToABranch(t *testing.T) {
+	g, base := modeless(t)
+	copied, in := g.head(), g.inside()
+	g.must("", "checkout", "-q", "-b", "fix")
+	g.commit("user", tree{"e": "user\n"})
+	g.must("", "checkout", "-q", "-f", "main")
+	in.must("", "update-index", "--chmod=+x", "d")
+	in.must("", "commit", "-q", "-m", "one")
+	h := in.history(copied, base)
+	h.Copy = h.Base
+	if _, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", Label: "sandbox", History: h}); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.executables("fix"); got != "c d" {
+		t.Errorf("executable are %q", got)
+	}
+}

@@ -136,7 +136,7 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		}
 	}
 	for line, names := range is {
-		if was[line] == nil && o.user[line] && !o.renamed[line] && !inMarked(after.folder, names) {
+		if was[line] == nil && o.user[line] && !o.renamed[line] && !o.continued[line] && !inMarked(after.folder, names) {
 			say("the folder has %s again, which the user removed", line)
 		}
 	}

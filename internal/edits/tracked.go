@@ -2,7 +2,6 @@ package edits
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -59,37 +58,57 @@ func BranchHas(ctx context.Context, folder, branch string, head bool, commits ma
 	return g.below(tip, commits)
 }
 
-// ErrGitWorks is the error if git works on the files of a folder at this moment, or has ended without
-// removing its lock.
-var ErrGitWorks = errors.New("git works on the folder")
+// MergedCommits are those commits that the folder of a repository has.
+type MergedCommits struct {
+	// Head is the commit of HEAD, and Has are those that it has, or of which it has all versions of
+	// files: as one commit, rebased or picked. There are none if the folder has only some of the files of HEAD.
+	Head string
+	Has  []string
+	// Begun is set if one of Has is not in HEAD yet, but in a merge that is not committed.
+	Begun bool
+	// Lock is a file that is there while git writes files of the folder, and Locked is set if it was. A git
+	// that was killed leaves it.
+	Lock   string
+	Locked bool
+}
 
-// MergedCommits returns HEAD of the repository around a folder, and which of some commits it has, or has
-// the changes of: as one commit, rebased or picked. It returns
-// none if HEAD has files that the folder may not have, because only some are checked out. The error is
-// ErrGitWorks if they may change just now.
-func MergedCommits(ctx context.Context, folder string, commits []string) (head string, has []string, err error) {
+// FindMerged returns which of some commits the folder of a repository has.
+func FindMerged(ctx context.Context, folder string, commits []string) (m MergedCommits, err error) {
 	stored, g, err := storedCommits(ctx, folder, commits)
 	if len(stored) == 0 || err != nil {
-		return "", nil, err
+		return m, err
 	}
-	if exists(filepath.Join(g.gitDir, "index.lock")) {
-		return "", nil, ErrGitWorks
-	}
+	m.Lock = filepath.Join(g.gitDir, "index.lock")
+	m.Locked = exists(m.Lock)
 	sparse, err := g.run(nil, "config", "--type=bool", "--default=false", "--get", "core.sparseCheckout")
 	if strings.TrimSpace(string(sparse)) != "false" || err != nil {
-		return "", nil, err
+		return m, err
 	}
-	if head, err = g.tipOf("HEAD"); head == "" || err != nil {
-		return "", nil, err
+	if m.Head, err = g.tipOf("HEAD"); m.Head == "" || err != nil {
+		return m, err
 	}
-	below, err := g.below(head, stored)
+	below, err := g.below(m.Head, stored)
 	if err == nil {
-		err = g.retold(head, stored, below)
+		err = g.retold(m.Head, stored, below)
 	}
-	if len(below) == 0 || err != nil {
-		return "", nil, err
+	if err != nil {
+		return m, err
 	}
-	return head, slices.Sorted(maps.Keys(below)), nil
+	if exists(filepath.Join(g.gitDir, "MERGE_HEAD")) {
+		other, err := g.tipOf("MERGE_HEAD")
+		if other == "" || err != nil {
+			return m, err
+		}
+		more, err := g.below(other, stored)
+		if err != nil {
+			return m, err
+		}
+		had := len(below)
+		maps.Copy(below, more)
+		m.Begun = len(below) > had
+	}
+	m.Has = slices.Sorted(maps.Keys(below))
+	return m, nil
 }
 
 const (

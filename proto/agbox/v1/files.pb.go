@@ -218,7 +218,7 @@ const (
 	// that went to a branch, and that the workspace has as the folder has it, is a difference only
 	// if the request has with_base or home.
 	WorkBase_WORK_BASE_UNSPECIFIED WorkBase = 0
-	// What was brought to the folder, or came from it.
+	// What was brought to the folder, or came from it, or went by merged_commits.
 	WorkBase_WORK_BASE_FOLDER WorkBase = 1
 	// What was copied in.
 	WorkBase_WORK_BASE_FIRST_COPY WorkBase = 2
@@ -2569,9 +2569,11 @@ type WorkspaceBase struct {
 	// one of them is lost says so in lost_commits.
 	BranchCommits []string `protobuf:"bytes,7,rep,name=branch_commits,json=branchCommits,proto3" json:"branch_commits,omitempty"`
 	// Of these, the one that brought the commits of the sandbox; empty if there is none.
-	BroughtBy     string `protobuf:"bytes,8,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	BroughtBy string `protobuf:"bytes,8,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
+	// Of these, those by which versions of files went of which the folder has got no later one since.
+	CurrentCommits []string `protobuf:"bytes,9,rep,name=current_commits,json=currentCommits,proto3" json:"current_commits,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WorkspaceBase) Reset() {
@@ -2658,6 +2660,13 @@ func (x *WorkspaceBase) GetBroughtBy() string {
 		return x.BroughtBy
 	}
 	return ""
+}
+
+func (x *WorkspaceBase) GetCurrentCommits() []string {
+	if x != nil {
+		return x.CurrentCommits
+	}
+	return nil
 }
 
 // WorkspaceDifference is a file that was added, changed or removed.
@@ -2977,11 +2986,12 @@ type AdvanceBaseOpen struct {
 	// The commit up to which the work was brought as a whole, with its commits or without them.
 	// Empty changes nothing.
 	Commit string `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
-	// The commit of the folder's repository that has the work, if it goes to a branch. The branch
-	// moves afterwards: as long as no reference has the commit, the work counts as not brought.
+	// The commit of the folder's repository that has the work, if it goes to a branch, or HEAD if the
+	// folder has a part of it by a branch that was merged. A branch moves afterwards: as long as no
+	// reference has the commit, the work counts as not brought.
 	BranchCommit string `protobuf:"bytes,4,opt,name=branch_commit,json=branchCommit,proto3" json:"branch_commit,omitempty"`
 	// What the branch was before: of the commits that earlier calls named, it does not matter any
-	// more for the files of this one.
+	// more for untracked.
 	BranchTip string `protobuf:"bytes,5,opt,name=branch_tip,json=branchTip,proto3" json:"branch_tip,omitempty"`
 	// As in CompareWorkspaceRequest. If there are more, name some: what went by the others counts as
 	// not brought, and a later call names them.
@@ -2994,8 +3004,9 @@ type AdvanceBaseOpen struct {
 	Untracked [][]byte `protobuf:"bytes,8,rep,name=untracked,proto3" json:"untracked,omitempty"`
 	// As in CompareWorkspaceRequest: what went by one of them stays noted for the branches that have it.
 	ElsewhereCommits []string `protobuf:"bytes,9,rep,name=elsewhere_commits,json=elsewhereCommits,proto3" json:"elsewhere_commits,omitempty"`
-	// The files came from the folder, and not from the sandbox: branches do not get them later.
-	FromFolder    bool `protobuf:"varint,10,opt,name=from_folder,json=fromFolder,proto3" json:"from_folder,omitempty"`
+	// The files are the sandbox's own work. Branches have the versions that they got, and get these
+	// later. Otherwise they came from the folder, and count as what all branches have.
+	FromSandbox   bool `protobuf:"varint,10,opt,name=from_sandbox,json=fromSandbox,proto3" json:"from_sandbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3093,9 +3104,9 @@ func (x *AdvanceBaseOpen) GetElsewhereCommits() []string {
 	return nil
 }
 
-func (x *AdvanceBaseOpen) GetFromFolder() bool {
+func (x *AdvanceBaseOpen) GetFromSandbox() bool {
 	if x != nil {
-		return x.FromFolder
+		return x.FromSandbox
 	}
 	return false
 }
@@ -3110,7 +3121,7 @@ type AdvancedFile struct {
 	// In a comparison: the branch to which the file went last lost it, because git did not track it in
 	// the workspace.
 	Untracked bool `protobuf:"varint,3,opt,name=untracked,proto3" json:"untracked,omitempty"`
-	// In a comparison: the version is what went to a branch, and not what the folder has.
+	// In a comparison: the version is one that went to a branch. Unset file: it was removed there.
 	Branched      bool `protobuf:"varint,4,opt,name=branched,proto3" json:"branched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3541,7 +3552,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x06advice\x18\x02 \x01(\tR\x06advice\"=\n" +
 	"\x13WorkspaceRepository\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
-	"\x04file\x18\x02 \x01(\bR\x04file\"\xf8\x01\n" +
+	"\x04file\x18\x02 \x01(\bR\x04file\"\xa1\x02\n" +
 	"\rWorkspaceBase\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
@@ -3551,7 +3562,8 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\abrought\x18\x06 \x01(\tR\abrought\x12%\n" +
 	"\x0ebranch_commits\x18\a \x03(\tR\rbranchCommits\x12\x1d\n" +
 	"\n" +
-	"brought_by\x18\b \x01(\tR\tbroughtBy\"\x9d\x02\n" +
+	"brought_by\x18\b \x01(\tR\tbroughtBy\x12'\n" +
+	"\x0fcurrent_commits\x18\t \x03(\tR\x0ecurrentCommits\"\x9d\x02\n" +
 	"\x13WorkspaceDifference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x06before\x12-\n" +
@@ -3575,7 +3587,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x19.agbox.v1.AdvanceBaseOpenH\x00R\x04open\x12,\n" +
 	"\x04file\x18\x02 \x01(\v2\x16.agbox.v1.AdvancedFileH\x00R\x04file\x12\x1f\n" +
 	"\x04data\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xe5\x03\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xe7\x03\n" +
 	"\x0fAdvanceBaseOpen\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x16\n" +
@@ -3587,10 +3599,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\flost_commits\x18\x06 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\vlostCommits\x124\n" +
 	"\rmoved_commits\x18\a \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\fmovedCommits\x120\n" +
 	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\x12<\n" +
-	"\x11elsewhere_commits\x18\t \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\x12\x1f\n" +
-	"\vfrom_folder\x18\n" +
-	" \x01(\bR\n" +
-	"fromFolder\"\x95\x01\n" +
+	"\x11elsewhere_commits\x18\t \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\x12!\n" +
+	"\ffrom_sandbox\x18\n" +
+	" \x01(\bR\vfromSandbox\"\x95\x01\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +

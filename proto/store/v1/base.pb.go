@@ -49,8 +49,8 @@ type WorkspaceBase struct {
 	Head string `protobuf:"bytes,10,opt,name=head,proto3" json:"head,omitempty"`
 	// The commit of the sandbox up to which its commits were brought; empty if none were.
 	Brought string `protobuf:"bytes,11,opt,name=brought,proto3" json:"brought,omitempty"`
-	// The commit of the host's repository by which they were brought; empty if the folder has the
-	// work.
+	// The commit of the host's repository by which they were brought, or HEAD if the folder had a part
+	// of the work by that; empty if the folder has the work itself.
 	BroughtBy string `protobuf:"bytes,12,opt,name=brought_by,json=broughtBy,proto3" json:"brought_by,omitempty"`
 	// Of the commits by which work went to branches, those to which a branch has moved, as clients
 	// say: a client may have been killed before.
