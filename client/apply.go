@@ -409,7 +409,7 @@ func sendBase(stream grpc.ClientStreamingClient[agboxv1.AdvanceBaseRequest, agbo
 		return err
 	}
 	for _, f := range files {
-		file := &agboxv1.AdvancedFile{Path: []byte(f.Path)}
+		file := &agboxv1.AdvancedFile{Path: []byte(f.Path), Had: f.Had}
 		var content []byte
 		switch {
 		case f.File == nil:

@@ -78,6 +78,9 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 			files := slices.DeleteFunc(edits.AdvanceAll(changes), func(f edits.AdvancedFile) bool {
 				return slices.Contains(out.Left(), f.Path)
 			})
+			for i := range files {
+				files[i].Had = out.Had[files[i].Path]
+			}
 			return b.advanceBranch(ctx, &agboxv1.AdvanceBaseOpen{
 				SandboxId: b.id, Branch: true, BranchCommit: out.Has, BranchTip: out.Tip, LostCommits: w.lost[:min(len(w.lost), maxLost)], ElsewhereCommits: w.elsewhere[:min(len(w.elsewhere), maxLost)],
 			}, files, out.Untracked)

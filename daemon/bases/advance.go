@@ -31,7 +31,9 @@ type Advance struct {
 	by, tip    string
 	lost, away map[string]bool
 	// own is set if the files are the sandbox's own work.
-	own             bool
+	own bool
+	// had is set if the branch had the next file before.
+	had             bool
 	first, branched map[string]*storev1.BaseFile
 	// stored are the files of the base as they are stored, until files has read them. An error of
 	// that ends Commit.
@@ -96,6 +98,9 @@ func (a *Advance) By(commit, tip string, lost []string, elsewhere ...string) {
 // before them.
 func (a *Advance) FromSandbox() { a.own = true }
 
+// Had notes whether the branch had the version of the next file before.
+func (a *Advance) Had(had bool) { a.had = had }
+
 // Brought notes up to which commit the sandbox's commits were brought, by the commit of By.
 func (a *Advance) Brought(commit string) {
 	a.changed = a.changed || a.index.GetBrought() != commit || a.index.GetBroughtBy() != a.by
@@ -141,7 +146,7 @@ func (a *Advance) set(f *storev1.BaseFile) {
 		if a.by != "" {
 			f.Commits = append(f.Commits, a.by)
 		}
-		f.Past, f.Before, a.branched[path] = false, a.earlier(last), f
+		f.Past, f.Had, f.Before, a.branched[path] = false, a.had, a.earlier(last), f
 		return
 	}
 	if a.first[path] == nil {

@@ -245,11 +245,11 @@ func later(f *storev1.BaseFile, past bool) *storev1.BaseFile {
 	return f
 }
 
-// within returns the last version that one of some commits has, and nil if the folder has got a later
-// one since. What a branch has lost because git does not track it, the folder has lost with that.
+// within returns the last version that one of some commits has brought, and nil if the folder has got a
+// later one since. What a branch has lost because git does not track it, the folder has lost with that.
 func within(f *storev1.BaseFile, commits map[string]bool) *storev1.BaseFile {
 	missing := func(c string) bool { return !commits[c] }
-	for f != nil && (len(f.GetCommits()) == 0 || slices.ContainsFunc(f.GetCommits(), missing)) {
+	for f != nil && (f.GetHad() || len(f.GetCommits()) == 0 || slices.ContainsFunc(f.GetCommits(), missing)) {
 		f = f.GetBefore()
 	}
 	if f = later(f, false); f.GetUntracked() {

@@ -197,6 +197,7 @@ func advance(a *bases.Advance, recv func() (*agboxv1.AdvanceBaseRequest, error))
 			if !review.Valid(path) {
 				return invalid("file: the path is not one of a workspace.")
 			}
+			a.Had(item.File.GetHad())
 			switch {
 			case file == nil:
 				a.Remove(path)

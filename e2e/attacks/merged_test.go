@@ -138,6 +138,20 @@ func TestSyncFollowsACheckoutAsAWhole(t *testing.T) {
 	harness.WantSame(t, "the folder", git(t, root, "status", "--porcelain"), "")
 }
 
+// The folder has got what the sandbox takes back then, and the branch never had it.
+func TestAMergeSaysNothingOfWhatTheBranchHadBefore(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a")
+	in.Agbox(t, "apply", "demo").Want(t, 0)
+	inside(t, in, "demo", "cd /workspace; echo 1 > a; echo 2 >> b")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "w")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n", "agbox: 0 changes to the sandbox, 1 change to the folder, 0 conflicts.\n")
+}
+
 // A merge that is not committed counts, too.
 func TestAMergeThatIsNotCommittedIsWhatTheFolderHas(t *testing.T) {
 	t.Parallel()

@@ -52,6 +52,8 @@ type AdvancedFile struct {
 	File *File
 	// Content returns the content, which may have changed since.
 	Content func() ([]byte, error)
+	// Had is set if it goes to a branch that had this version before.
+	Had bool
 }
 
 // Applied is the result of Apply.

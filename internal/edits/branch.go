@@ -64,6 +64,9 @@ type Committed struct {
 	Encodings []string
 	// Submodules are changed files inside submodules, of which a branch has only the commit.
 	Submodules []string
+	// Had are the files of which the branch had the sandbox's version before, and gets no commit that
+	// changes them.
+	Had map[string]bool
 	// AtHome are the files that came to the folder before, which still has them so, and the branch
 	// has not.
 	AtHome []string
@@ -113,7 +116,9 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 	out.LFS = b.leftInLFS() // with what the filter of git-lfs has stored meanwhile
 	out.Has, out.Tip = b.parent, b.tip
 	clean, news := true, false
+	out.Had = make(map[string]bool)
 	for _, d := range decisions {
+		out.Had[d.Path] = d.Kind == Already && b.made[d.Path] == nil
 		if d.Kind == Marked {
 			d.Kind, d.Why = Refused, "both have changed the same lines"
 		}

@@ -269,14 +269,28 @@ func (w *world) merge() {
 	}
 }
 
-// unmerge has the user take the merge back.
+// unmerge has the user take the merge back. Of what a sync has seen, that is an edit like any other.
 func (w *world) unmerge() {
 	w.t.Helper()
-	if w.checkOut(w.unmerged) != nil {
-		w.unmerged = nil
-		w.merged(false)
-		w.counts["unmerge"]++
+	before := w.ours()
+	if w.checkOut(w.unmerged) == nil {
+		return
 	}
+	w.unmerged = nil
+	after := w.ours()
+	seen := func(name string, _ string) bool {
+		return slices.ContainsFunc(w.branched[name], func(b branched) bool { return b.merged && !b.had && !b.past })
+	}
+	maps.DeleteFunc(before, seen)
+	maps.DeleteFunc(after, seen)
+	w.oracle.edited(&w.oracle.user, before, after)
+	for line := range where(after) {
+		if where(before)[line] == nil {
+			delete(w.oracle.agent, line)
+		}
+	}
+	w.merged(false)
+	w.counts["unmerge"]++
 }
 
 func (w *world) merged(is bool) {

@@ -26,10 +26,11 @@ func (w *world) pushes() *Pushes {
 }
 
 // branched is a version that went to the branch; without a text, the file was removed there. past means
-// that the folder has got a later one since, and merged that the user's commit has it.
+// that the folder has got a later one since, merged that the user's commit has it, and had that the
+// branch had it before.
 type branched struct {
-	text         *string
-	past, merged bool
+	text              *string
+	past, merged, had bool
 }
 
 // with returns the base with those versions that count.
@@ -53,7 +54,9 @@ func (w *world) with(counts func(branched) bool) tree {
 func (w *world) home() tree { return w.with(func(b branched) bool { return !b.past }) }
 
 // there is what the folder has of it.
-func (w *world) there() tree { return w.with(func(b branched) bool { return b.merged && !b.past }) }
+func (w *world) there() tree {
+	return w.with(func(b branched) bool { return b.merged && !b.had && !b.past })
+}
 
 // compare returns what counts as changed by the sandbox.
 func (w *world) compare(base tree) []Change {
@@ -196,8 +199,9 @@ func (w *world) toBranch() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	after := maps.Clone(w.branch)
+	after, had := maps.Clone(w.branch), make(map[string]bool)
 	for _, d := range decisions {
+		had[d.Path] = d.Kind == Already
 		switch d.Kind {
 		case Marked, Refused:
 			return
@@ -218,7 +222,7 @@ func (w *world) toBranch() {
 	}
 	w.step("the work counts as brought to a branch")
 	for _, f := range AdvanceAll(changes) {
-		one := branched{}
+		one := branched{had: had[f.Path]}
 		if f.File != nil {
 			text, _ := w.text(f)
 			one.text = &text
@@ -303,7 +307,7 @@ func (w *world) noteMerged(there tree, changes []Change, scan Scan) {
 	w.step("what both have is noted")
 	for name, all := range w.branched {
 		_, ours := scan.Changed[name]
-		merged := slices.ContainsFunc(all, func(b branched) bool { return b.merged && !b.past })
+		merged := slices.ContainsFunc(all, func(b branched) bool { return b.merged && !b.had && !b.past })
 		if !merged || ours || slices.ContainsFunc(changes, func(c Change) bool { return c.Path == name }) {
 			continue
 		}

@@ -3122,7 +3122,9 @@ type AdvancedFile struct {
 	// the workspace.
 	Untracked bool `protobuf:"varint,3,opt,name=untracked,proto3" json:"untracked,omitempty"`
 	// In a comparison: the version is one that went to a branch. Unset file: it was removed there.
-	Branched      bool `protobuf:"varint,4,opt,name=branched,proto3" json:"branched,omitempty"`
+	Branched bool `protobuf:"varint,4,opt,name=branched,proto3" json:"branched,omitempty"`
+	// In AdvanceBase: the branch had this version before.
+	Had           bool `protobuf:"varint,5,opt,name=had,proto3" json:"had,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3181,6 +3183,13 @@ func (x *AdvancedFile) GetUntracked() bool {
 func (x *AdvancedFile) GetBranched() bool {
 	if x != nil {
 		return x.Branched
+	}
+	return false
+}
+
+func (x *AdvancedFile) GetHad() bool {
+	if x != nil {
+		return x.Had
 	}
 	return false
 }
@@ -3601,13 +3610,14 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\tuntracked\x18\b \x03(\fB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\az\x05\x10\x01\x18\xff\x1fR\tuntracked\x12<\n" +
 	"\x11elsewhere_commits\x18\t \x03(\tB\x0f\xbaH\f\x92\x01\t\x10\x80 \"\x04r\x02\x18@R\x10elsewhereCommits\x12!\n" +
 	"\ffrom_sandbox\x18\n" +
-	" \x01(\bR\vfromSandbox\"\x95\x01\n" +
+	" \x01(\bR\vfromSandbox\"\xa7\x01\n" +
 	"\fAdvancedFile\x12\x1e\n" +
 	"\x04path\x18\x01 \x01(\fB\n" +
 	"\xbaH\az\x05\x10\x01\x18\xff\x1fR\x04path\x12+\n" +
 	"\x04file\x18\x02 \x01(\v2\x17.agbox.v1.WorkspaceFileR\x04file\x12\x1c\n" +
 	"\tuntracked\x18\x03 \x01(\bR\tuntracked\x12\x1a\n" +
-	"\bbranched\x18\x04 \x01(\bR\bbranched\"=\n" +
+	"\bbranched\x18\x04 \x01(\bR\bbranched\x12\x10\n" +
+	"\x03had\x18\x05 \x01(\bR\x03had\"=\n" +
 	"\rAdvancedFiles\x12,\n" +
 	"\x05files\x18\x01 \x03(\v2\x16.agbox.v1.AdvancedFileR\x05files\"\x15\n" +
 	"\x13AdvanceBaseResponse\"`\n" +

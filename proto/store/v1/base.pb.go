@@ -215,7 +215,10 @@ type BaseFile struct {
 	// If git tracks it there again, it is work also if it has not changed.
 	Untracked bool `protobuf:"varint,10,opt,name=untracked,proto3" json:"untracked,omitempty"`
 	// The folder has got a later version since it went to the branch.
-	Past          bool `protobuf:"varint,11,opt,name=past,proto3" json:"past,omitempty"`
+	Past bool `protobuf:"varint,11,opt,name=past,proto3" json:"past,omitempty"`
+	// The branch had this version before it was to go there: that the folder gets the branch says
+	// nothing about the file.
+	Had           bool `protobuf:"varint,12,opt,name=had,proto3" json:"had,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -327,6 +330,13 @@ func (x *BaseFile) GetPast() bool {
 	return false
 }
 
+func (x *BaseFile) GetHad() bool {
+	if x != nil {
+		return x.Had
+	}
+	return false
+}
+
 // BaseBlock is a piece of the contents, compressed by itself.
 type BaseBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -412,7 +422,7 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\n" +
 	"brought_by\x18\f \x01(\tR\tbroughtBy\x12\x14\n" +
 	"\x05moved\x18\r \x03(\tR\x05moved\x12\x12\n" +
-	"\x04home\x18\x0e \x03(\tR\x04home\"\x9e\x02\n" +
+	"\x04home\x18\x0e \x03(\tR\x04home\"\xb0\x02\n" +
 	"\bBaseFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -425,7 +435,8 @@ const file_store_v1_base_proto_rawDesc = "" +
 	"\x06before\x18\t \x01(\v2\x12.store.v1.BaseFileR\x06before\x12\x1c\n" +
 	"\tuntracked\x18\n" +
 	" \x01(\bR\tuntracked\x12\x12\n" +
-	"\x04past\x18\v \x01(\bR\x04past\"O\n" +
+	"\x04past\x18\v \x01(\bR\x04past\x12\x10\n" +
+	"\x03had\x18\f \x01(\bR\x03had\"O\n" +
 	"\tBaseBlock\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\rR\x06length\x12\x12\n" +
