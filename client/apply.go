@@ -307,7 +307,7 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.hasTip {
 		return false // one commit of all does not have them
 	}
-	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.byOthers()) && !w.merged.Begun && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.byOthers()) && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
 }
 
 // byOthers reports whether the folder has the commits of the sandbox, and they count as brought by a

@@ -12,7 +12,7 @@ import (
 const (
 	// outageAfter is how long a daemon that nobody starts is gone before it is told.
 	outageAfter = 600 * time.Millisecond
-	// startAgainAfter is the pause after a start of a daemon that failed.
+	// startAgainAfter is the time from the start of a daemon to the next one.
 	startAgainAfter = 5 * time.Second
 )
 
@@ -109,15 +109,18 @@ func (p *patience) lost(ctx context.Context, now time.Time) error {
 	}
 	news.Starting = true
 	p.outages.begin(p.since, restartAfter, news)
-	err := p.restart(ctx)
+	p.nextStart = now.Add(startAgainAfter)
+	within, cancel := context.WithTimeout(ctx, p.bound-now.Sub(p.since))
+	defer cancel()
+	err := p.restart(within)
 	var own *Error
 	switch {
 	case err == nil, errors.As(err, &own) && own.lost:
 		return nil
-	case !p.follows || ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return err
 	}
-	p.failed, p.nextStart = err, time.Now().Add(startAgainAfter)
+	p.failed = err
 	p.outages.startFailed(Outage{Failed: err, Wait: p.bound - time.Since(p.since)})
 	return nil
 }

@@ -76,9 +76,8 @@ type patience struct {
 	socket string
 	// restart starts a daemon after a crash. If nil, the client only waits.
 	restart func(context.Context) error
-	// follows means that a failed start does not end the retries: somebody else may start
-	// a daemon. failed is the error of the last start; nextStart is when to try again.
-	follows   bool
+	// failed is the error of the last start, which does not end the retries: somebody else may start
+	// a daemon. nextStart is when to try again.
 	failed    error
 	nextStart time.Time
 	// stopping means that the daemon was stopped on purpose, so it did not crash.
@@ -88,13 +87,6 @@ type patience struct {
 
 func (c *Client) newPatience() *patience {
 	return &patience{bound: c.reconnect, socket: c.socket, restart: c.autostart, outages: &c.outages}
-}
-
-// newFollower is newPatience for a stream that follows something.
-func (c *Client) newFollower() *patience {
-	p := c.newPatience()
-	p.follows = true
-	return p
 }
 
 // reset forgets the failures after progress.

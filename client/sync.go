@@ -215,7 +215,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) && !w.merged.Begun { // with all files, commits have come
+	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) { // with all files, commits have come
 		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy()}, nil)
 	}
 	return r.brought, err
@@ -234,12 +234,12 @@ func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
 	if len(w.current) == 0 || s.last {
 		return false, nil
 	}
-	now := &Work{Source: w.Source, branchCommits: w.branchCommits}
-	if err := now.findMerged(ctx); err != nil {
-		return false, err
+	now, err := within(ctx, func() (edits.MergedCommits, error) { return edits.Head(ctx, w.Source) })
+	if err != nil {
+		return false, ctx.Err() // its repository is gone
 	}
-	moved := w.merged.Head != now.merged.Head || w.merged.Begun != now.merged.Begun
-	for locked := now.merged.Locked; locked; {
+	moved := w.merged.Head != now.Head || w.merged.Begun != now.Begun
+	for locked := now.Locked; locked; {
 		if s.waited >= longestGit {
 			return moved, nil
 		}
@@ -249,7 +249,7 @@ func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
 		case <-time.After(pollGit):
 			s.waited += pollGit
 		}
-		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(now.merged.Lock) })
+		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(now.Lock) })
 		locked, moved = err == nil, true
 	}
 	s.waited = 0
@@ -277,7 +277,7 @@ func (s *syncing) noteMerged(ctx context.Context, w *Work, scan edits.Scan) erro
 			return content, err
 		}})
 	}
-	if len(both) == 0 || w.merged.Begun {
+	if len(both) == 0 {
 		return nil
 	}
 	return s.c.advanceBase(ctx, s.id, both)

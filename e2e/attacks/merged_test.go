@@ -2,6 +2,7 @@ package attacks
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -152,17 +153,41 @@ func TestAMergeSaysNothingOfWhatTheBranchHadBefore(t *testing.T) {
 	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n", "agbox: 0 changes to the sandbox, 1 change to the folder, 0 conflicts.\n")
 }
 
-// A merge that is not committed counts, too.
-func TestAMergeThatIsNotCommittedIsWhatTheFolderHas(t *testing.T) {
+// A merge that has begun is not the folder's: the user may abort it.
+func TestAMergeThatIsAbortedLeavesTheWorkOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	Row(t, 132, "the merge has a conflict and is aborted")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": ten, "c": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; sed -i s/^2$/two/ a; echo agent > c")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	write(t, in, "project", map[string]string{"a": strings.Replace(ten, "9", "nine", 1), "c": "user\n"})
+	git(t, root, "commit", "-q", "-a", "-m", "user")
+	if out, err := exec.CommandContext(harness.Bounded(t), "git", "-C", root, "merge", "-q", "w").CombinedOutput(); err == nil {
+		t.Fatalf("there is no conflict: %s", out)
+	}
+	in.Agbox(t, "sync", "demo").Want(t, 1)
+	git(t, root, "merge", "--abort")
+	in.Agbox(t, "sync", "demo").Want(t, 1)
+	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cd /workspace; cat a c"), strings.Replace(ten, "2", "two", 1)+"agent\n")
+}
+
+// A version that the user has had and taken back is no merge.
+func TestWhatTheUserHasTakenBackIsNoMerge(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
-	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n"})
-	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
-	inside(t, in, "demo", "cd /workspace; echo 2 >> a; echo 2 >> b")
+	root := committed(t, in, map[string]string{"a": "false\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	for _, text := range []string{"true\n", "false\n"} {
+		write(t, in, "project", map[string]string{"a": text})
+		git(t, root, "commit", "-q", "-a", "-m", "user")
+	}
+	inside(t, in, "demo", "cd /workspace; echo true > a; git commit -qam agent")
 	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
-	git(t, root, "merge", "-q", "--no-ff", "--no-commit", "w")
-	inside(t, in, "demo", "cd /workspace; echo 1 > a")
-	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n", "agbox: 0 changes to the sandbox, 1 change to the folder, 0 conflicts.\n")
+	git(t, root, "branch", "-q", "-D", "w")
+	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a\n", "")
+	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a\n", "")
 }
 
 // A commit that was amended since does not leave anything pending.

@@ -93,6 +93,11 @@ func (p *packer) heads(dirs []opened, below string) []unix.Stat_t {
 		if !strings.Contains("/"+below, "/.git/") {
 			break
 		}
+		if dir.filter != nil {
+			if skip, err := dir.filter.Skip(p.below(below+"HEAD"), false); skip || err != nil {
+				continue // it is not copied: a work tree has its own
+			}
+		}
 		e := entry{fd: -1}
 		err := p.o.Do.run(func() error { return e.open(int(dir.Fd()), "HEAD", p.buf, nil) })
 		if err == nil && bytes.HasPrefix(p.buf[:e.head], []byte("ref:")) {

@@ -58,6 +58,7 @@ type world struct {
 	branched       map[string][]branched
 	ever           map[string]bool
 	head, unmerged tree
+	merges         int
 	next           int
 	oracle         *oracle
 	log            []string
@@ -264,7 +265,8 @@ func (w *world) merge() {
 	w.t.Helper()
 	if was := w.checkOut(w.branch); was != nil {
 		w.unmerged = was
-		w.merged(true)
+		w.merges++
+		w.merged(0, w.merges)
 		w.counts["merge"]++
 	}
 }
@@ -279,7 +281,7 @@ func (w *world) unmerge() {
 	w.unmerged = nil
 	after := w.ours()
 	seen := func(name string, _ string) bool {
-		return slices.ContainsFunc(w.branched[name], func(b branched) bool { return b.merged && !b.had && !b.past })
+		return slices.ContainsFunc(w.branched[name], branched.inFolder)
 	}
 	maps.DeleteFunc(before, seen)
 	maps.DeleteFunc(after, seen)
@@ -289,14 +291,16 @@ func (w *world) unmerge() {
 			delete(w.oracle.agent, line)
 		}
 	}
-	w.merged(false)
+	w.merged(w.merges, 0)
 	w.counts["unmerge"]++
 }
 
-func (w *world) merged(is bool) {
+func (w *world) merged(from, to int) {
 	for _, all := range w.branched {
 		for i := range all {
-			all[i].merged = is
+			if all[i].merged == from {
+				all[i].merged = to
+			}
 		}
 	}
 }

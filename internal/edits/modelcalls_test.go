@@ -26,12 +26,15 @@ func (w *world) pushes() *Pushes {
 }
 
 // branched is a version that went to the branch; without a text, the file was removed there. past means
-// that the folder has got a later one since, merged that the user's commit has it, and had that the
-// branch had it before.
+// that the folder has got a later one since, and had that the branch had it before. merged is the
+// number of the merge by which the user's commit has it, and 0 if that has it not.
 type branched struct {
-	text              *string
-	past, merged, had bool
+	text      *string
+	past, had bool
+	merged    int
 }
+
+func (b branched) inFolder() bool { return b.merged > 0 && !b.had && !b.past }
 
 // with returns the base with those versions that count.
 func (w *world) with(counts func(branched) bool) tree {
@@ -54,9 +57,7 @@ func (w *world) with(counts func(branched) bool) tree {
 func (w *world) home() tree { return w.with(func(b branched) bool { return !b.past }) }
 
 // there is what the folder has of it.
-func (w *world) there() tree {
-	return w.with(func(b branched) bool { return b.merged && !b.had && !b.past })
-}
+func (w *world) there() tree { return w.with(branched.inFolder) }
 
 // compare returns what counts as changed by the sandbox.
 func (w *world) compare(base tree) []Change {
@@ -307,7 +308,7 @@ func (w *world) noteMerged(there tree, changes []Change, scan Scan) {
 	w.step("what both have is noted")
 	for name, all := range w.branched {
 		_, ours := scan.Changed[name]
-		merged := slices.ContainsFunc(all, func(b branched) bool { return b.merged && !b.had && !b.past })
+		merged := slices.ContainsFunc(all, branched.inFolder)
 		if !merged || ours || slices.ContainsFunc(changes, func(c Change) bool { return c.Path == name }) {
 			continue
 		}

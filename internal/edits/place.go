@@ -59,12 +59,21 @@ func pathBelow(folder, name string) string {
 		return p
 	}
 	root, err := os.Stat(folder)
-	for dir := filepath.Clean(name); err == nil && dir != "/"; dir = filepath.Dir(dir) {
-		if st, err := os.Stat(dir); err == nil && os.SameFile(root, st) {
-			if p, err := filepath.Rel(dir, name); err == nil {
-				return p
-			}
+	if err != nil {
+		return name
+	}
+	name = filepath.Clean(name)
+	// The first one is the folder: below it, links are its content.
+	for at := range name {
+		if at == 0 || name[at] != '/' {
+			continue
 		}
+		if st, err := os.Stat(name[:at]); err == nil && os.SameFile(root, st) {
+			return name[at+1:]
+		}
+	}
+	if st, err := os.Stat(name); err == nil && os.SameFile(root, st) {
+		return "."
 	}
 	return name
 }

@@ -1,11 +1,13 @@
 package edits
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Tracked returns the paths below a folder that git tracks, relative to it, with those of its
@@ -60,11 +62,11 @@ func BranchHas(ctx context.Context, folder, branch string, head bool, commits ma
 
 // MergedCommits are those commits that the folder of a repository has.
 type MergedCommits struct {
-	// Head is the commit of HEAD, and Has are those that it has, or of which it has all versions of
-	// files: as one commit, rebased or picked. There are none if the folder has only some of the files of HEAD.
-	Head string
-	Has  []string
-	// Begun is set if one of Has is not in HEAD yet, but in a merge that is not committed.
+	// Head is the commit of HEAD, and Has are those that it has, or of which it has had all versions of
+	// files: as one commit, rebased or picked. There are none if the folder may not have the files of
+	// HEAD: only some of them are checked out, or a merge, a rebase or the like is not done yet (Begun).
+	Head  string
+	Has   []string
 	Begun bool
 	// Lock is a file that is there while git writes files of the folder, and Locked is set if it was. A git
 	// that was killed leaves it.
@@ -72,54 +74,64 @@ type MergedCommits struct {
 	Locked bool
 }
 
+// Head returns MergedCommits without Has.
+func Head(ctx context.Context, folder string) (MergedCommits, error) {
+	m, _, err := headOf(ctx, folder)
+	return m, err
+}
+
+func headOf(ctx context.Context, folder string) (m MergedCommits, g *git, err error) {
+	where, err := workTree(ctx, folder)
+	if err != nil {
+		return m, nil, err
+	}
+	g = &git{ctx: ctx, dir: folder, gitDir: where[0]}
+	m.Lock = filepath.Join(g.gitDir, "index.lock")
+	m.Locked = exists(m.Lock)
+	for _, name := range []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"} {
+		m.Begun = m.Begun || exists(filepath.Join(g.gitDir, name))
+	}
+	m.Head, err = g.tipOf("HEAD")
+	return m, g, err
+}
+
 // FindMerged returns which of some commits the folder of a repository has.
-func FindMerged(ctx context.Context, folder string, commits []string) (m MergedCommits, err error) {
-	stored, g, err := storedCommits(ctx, folder, commits)
+func FindMerged(ctx context.Context, folder string, commits []string) (MergedCommits, error) {
+	m, g, err := headOf(ctx, folder)
+	if m.Head == "" || m.Begun || err != nil {
+		return m, err
+	}
+	stored, _, err := storedCommits(ctx, folder, commits)
 	if len(stored) == 0 || err != nil {
 		return m, err
 	}
-	m.Lock = filepath.Join(g.gitDir, "index.lock")
-	m.Locked = exists(m.Lock)
 	sparse, err := g.run(nil, "config", "--type=bool", "--default=false", "--get", "core.sparseCheckout")
 	if strings.TrimSpace(string(sparse)) != "false" || err != nil {
 		return m, err
 	}
-	if m.Head, err = g.tipOf("HEAD"); m.Head == "" || err != nil {
-		return m, err
-	}
 	below, err := g.below(m.Head, stored)
-	if err == nil {
-		err = g.retold(m.Head, stored, below)
-	}
 	if err != nil {
 		return m, err
 	}
-	if exists(filepath.Join(g.gitDir, "MERGE_HEAD")) {
-		other, err := g.tipOf("MERGE_HEAD")
-		if other == "" || err != nil {
-			return m, err
-		}
-		more, err := g.below(other, stored)
-		if err != nil {
-			return m, err
-		}
-		had := len(below)
-		maps.Copy(below, more)
-		m.Begun = len(below) > had
-	}
+	within, cancel := context.WithTimeout(ctx, longestRetold)
+	defer cancel()
+	bounded := *g
+	bounded.ctx = within
+	_ = bounded.retold(m.Head, stored, below) // then more count as not merged, as most do
 	m.Has = slices.Sorted(maps.Keys(below))
-	return m, nil
+	return m, ctx.Err()
 }
 
 const (
 	// maxRetold is of how many of the newest commits it is asked whether HEAD has their changes, and
-	// maxRetoldFiles of how many files of one.
+	// maxRetoldFiles of how many files of one. longestRetold is how long all that may take.
 	maxRetold      = 4
 	maxRetoldFiles = 5000
+	longestRetold  = 3 * time.Second
 )
 
-// retold adds to the commits that HEAD has below it those of which it has all versions of files: each was
-// in it since the commit below both.
+// retold adds to the commits that HEAD has below it those of which it has had all versions of files since
+// the commit below both.
 func (g *git) retold(head string, commits, below map[string]bool) error {
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(commits)), func(c string) bool { return below[c] })
 	if len(others) == 0 {
@@ -158,7 +170,8 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 }
 
 // hasChanges reports whether the history of head since the commit below both has had all versions of
-// files that a commit has changed. A removed file alone says nothing: the user may have removed it too.
+// files that a commit has changed, and head still has one of them: else they may be taken back. A
+// removed file alone says nothing: the user may have removed it too.
 func (g *git) hasChanges(head, commit string) (bool, error) {
 	out, err := g.run(nil, "merge-base", head, commit)
 	if err != nil {
@@ -168,20 +181,31 @@ func (g *git) hasChanges(head, commit string) (bool, error) {
 		return false, err
 	}
 	base := strings.TrimSpace(string(out))
-	if out, err = g.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", base, commit); err != nil {
+	left, err := g.changes(base, commit)
+	if len(left) > maxRetoldFiles || err != nil {
 		return false, err
 	}
-	left, written := make(map[string]treeEntry), false
-	err = eachChange(out, func(name string, two twoEntries) error {
-		left[name], written = two.tip, written || two.tip.object != ""
-		return nil
-	})
-	if !written || len(left) > maxRetoldFiles || err != nil {
+	differs, err := g.changes(head, commit)
+	if err != nil {
 		return false, err
+	}
+	still := false
+	for name, e := range left {
+		if _, other := differs[name]; !other {
+			still = still || e.object != ""
+			delete(left, name)
+		}
+	}
+	if !still {
+		return false, nil
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(left)), 250) {
-		args := []string{"--literal-pathspecs", "log", "--full-history", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev", head, "^" + base, "--"}
-		if out, err = g.run(nil, append(args, some...)...); err != nil {
+		commits, err := g.run(nil, slices.Concat([]string{"--literal-pathspecs", "rev-list", "--full-history", head, "^" + base, "--"}, some)...)
+		if err != nil {
+			return false, err
+		}
+		args := []string{"--literal-pathspecs", "diff-tree", "--stdin", "--no-commit-id", "-r", "-z", "--no-renames", "--no-abbrev", "--"}
+		if out, err = g.run(bytes.NewReader(commits), append(args, some...)...); err != nil {
 			return false, err
 		}
 		err = eachChange(out, func(name string, two twoEntries) error {
@@ -190,11 +214,24 @@ func (g *git) hasChanges(head, commit string) (bool, error) {
 			}
 			return nil
 		})
-		if err != nil {
+		if err != nil || slices.ContainsFunc(some, func(name string) bool { _, is := left[name]; return is }) {
 			return false, err
 		}
 	}
-	return len(left) == 0, nil
+	return true, nil
+}
+
+// changes returns what a commit has of the files in which it differs from another one.
+func (g *git) changes(from, to string) (map[string]treeEntry, error) {
+	out, err := g.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, to)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]treeEntry)
+	return all, eachChange(out, func(name string, two twoEntries) error {
+		all[name] = two.tip
+		return nil
+	})
 }
 
 // tipOf returns the commit of the first of some references that is there; empty if there is none.
