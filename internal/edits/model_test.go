@@ -159,9 +159,10 @@ func (w *world) act() {
 			before := w.sandbox
 			w.sandbox = w.change(w.sandbox, "s")
 			// Right after a push was killed, a file that is what it was before looks like one
-			// to which the push has not come.
+			// to which the push has not come, and one that is gone like one that it has moved away.
+			there := w.there()
 			for name := range w.pushes().files {
-				if w.sandbox[name] == w.base[name] {
+				if w.sandbox[name] == there[name] || w.sandbox[name] == "" {
 					w.sandbox = before
 				}
 			}
