@@ -4,9 +4,11 @@ package diary
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -108,9 +110,21 @@ func Letters(folder, agentID string) ([]Letter, error) {
 // Invocation is the invocation id of a step's effect. It is the same in each incarnation.
 func Invocation(agentID string, step int) string { return fmt.Sprintf("%s/%d", agentID, step) }
 
-// Append opens one of the files to append to it.
+// Append opens one of the files to append to it. A last line without its end is cut off: SIGKILL
+// ends a write(2) between two pages, and the next line would go on where it stopped.
 func Append(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(file)
+	if end := bytes.LastIndexByte(raw, '\n') + 1; err == nil && end < len(raw) {
+		err = file.Truncate(int64(end))
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // Read returns the entries of a diary. A last line without its end is left out: its writer
