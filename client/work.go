@@ -350,25 +350,30 @@ func (w *Work) findMerged(ctx context.Context) error {
 // is shown again then, and a removal loses none. For a branch, it also finds those that only
 // others have; a new one has what HEAD has, if that is set. Only the end of ctx is an error.
 func (w *Work) findLost(ctx context.Context, on string, head bool) error {
-	has, err := within(ctx, func() (map[string]bool, error) { return edits.HasCommits(ctx, w.Source, w.branchCommits) })
-	there := has
-	if on != "" && err == nil && len(has) > 0 {
-		there, err = within(ctx, func() (map[string]bool, error) { return edits.BranchHas(ctx, w.Source, on, head, has) })
-	}
+	type found struct{ has, there map[string]bool }
+	f, err := within(ctx, func() (f found, err error) {
+		if on != "" {
+			f.has, f.there, err = edits.BranchHas(ctx, w.Source, on, head, w.branchCommits)
+			return f, err
+		}
+		f.has, err = edits.HasCommits(ctx, w.Source, w.branchCommits)
+		f.there = f.has
+		return f, err
+	})
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		has, there = nil, nil
+		f = found{}
 	}
 	for _, one := range w.branchCommits {
-		if !has[one] {
+		if !f.has[one] {
 			if !slices.Contains(w.merged.Has, one) { // merged as one commit, and the branch is deleted
 				w.lost = append(w.lost, one)
 			}
 			continue
 		}
-		if w.named = append(w.named, one); !there[one] {
+		if w.named = append(w.named, one); !f.there[one] {
 			w.elsewhere = append(w.elsewhere, one)
 		}
 	}

@@ -248,7 +248,7 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 		return err
 	}
 	var placed []int
-	var files, paths []string
+	var plain, paths []string
 	for i := range changes {
 		name, f, content := of(&changes[i])
 		if f == nil || f.TooLarge {
@@ -261,24 +261,17 @@ func (b *branch) convertSide(side string, of side, changes, out []Change) error 
 		if _, err := b.entry(name); f.Link || !usable(name) || path.Base(name) == ".gitattributes" || err != nil {
 			continue
 		}
-		placed, files, paths = append(placed, i), append(files, content), append(paths, b.prefix+name)
+		object, err := b.blobName(content)
+		if err != nil {
+			return err
+		}
+		if side == "before" && object == b.entries[name].object {
+			continue // the branch may have it as it is in the workspace, by a commit from there
+		}
+		placed, plain, paths = append(placed, i), append(plain, object), append(paths, b.prefix+name)
 		if err := link(content, filepath.Join(with.dir, b.prefix+name)); err != nil {
 			return err
 		}
-	}
-	plain, err := b.own.blobs(files)
-	if err != nil {
-		return err
-	}
-	if side == "before" { // the branch may have it as it is in the workspace, by a commit from there
-		n := 0
-		for k, i := range placed {
-			if plain[k] != b.entries[strings.TrimPrefix(paths[k], b.prefix)].object {
-				placed[n], paths[n], plain[n] = i, paths[k], plain[k]
-				n++
-			}
-		}
-		placed, paths = placed[:n], paths[:n]
 	}
 	if err := b.seed(&with, paths); err != nil {
 		return err

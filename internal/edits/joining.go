@@ -84,19 +84,18 @@ func (b *branch) versions(below string, names []string) error {
 
 // hadBefore returns the paths of changes that begin from a version that the branch had.
 func (b *branch) hadBefore(changes []*Change) (map[string]bool, error) {
-	var known []*Change
-	var files []string
-	for _, c := range changes {
-		if c.Before != nil && c.From == "" && len(b.had[c.Path]) > 0 {
-			known, files = append(known, c), append(files, c.BeforeFile())
-		}
-	}
-	objects, err := b.own.blobs(files)
 	had := make(map[string]bool)
-	for i, object := range objects {
-		had[known[i].Path] = b.hasHad(known[i].Path, treeEntry{known[i].Before.Mode(), object})
+	for _, c := range changes {
+		if c.Before == nil || c.From != "" || len(b.had[c.Path]) == 0 {
+			continue
+		}
+		object, err := b.blobName(c.BeforeFile())
+		if err != nil {
+			return nil, err
+		}
+		had[c.Path] = b.hasHad(c.Path, treeEntry{c.Before.Mode(), object})
 	}
-	return had, err
+	return had, nil
 }
 
 // hasHad reports whether the branch had a version of a file. If the sandbox's commits have not changed

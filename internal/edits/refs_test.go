@@ -151,15 +151,20 @@ func countGit(t *testing.T) (count func() int) {
 // Most of the time of a small piece of work is the start of gits.
 func TestABranchStartsFewGits(t *testing.T) {
 	base := tree{"a": "1\n"}
-	for text, most := range map[string]int{"1\n": 9, "2\n": 23} {
-		g := repo(t, base)
-		g.must("", "branch", "fix")
-		count := countGit(t)
-		if out := g.mustBranch(base, tree{"a": text}); out.Tip == "" {
-			t.Errorf("%+v", out)
-		}
-		if n := count(); n > most {
-			t.Errorf("%d gits have started for %q", n, text)
+	for _, format := range []string{"sha1", "sha256"} {
+		for text, most := range map[string]int{"1\n": 9, "2\n": 21} {
+			t.Run(format+" "+text, func(t *testing.T) {
+				t.Setenv("GIT_DEFAULT_HASH", format)
+				g := repo(t, base)
+				g.must("", "branch", "fix")
+				count := countGit(t)
+				if out := g.mustBranch(base, tree{"a": text}); out.Tip == "" {
+					t.Errorf("%+v", out)
+				}
+				if n := count(); n > most {
+					t.Errorf("%d gits have started", n)
+				}
+			})
 		}
 	}
 }

@@ -3,8 +3,13 @@ package edits
 import (
 	"cmp"
 	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -196,11 +201,31 @@ func (t *target) lend(to *git) error {
 }
 
 // noObject is the name of no object.
-func (t *target) noObject() string {
+func (t *target) noObject() string { return strings.Repeat("0", hex.EncodedLen(t.newHash().Size())) }
+
+// newHash computes names of objects.
+func (t *target) newHash() hash.Hash {
 	if t.format == "sha256" {
-		return strings.Repeat("0", 64)
+		return sha256.New()
 	}
-	return strings.Repeat("0", 40)
+	return sha1.New()
+}
+
+// blobName returns the name that git gives the content of a file, without storing it.
+func (t *target) blobName(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	name := t.newHash()
+	fmt.Fprintf(name, "blob %d\x00", info.Size())
+	_, err = io.Copy(name, f)
+	return hex.EncodeToString(name.Sum(nil)), err
 }
 
 // commitOf resolves a reference of the target to a commit; empty if it does not exist.

@@ -29,35 +29,38 @@ func Tracked(ctx context.Context, folder string) ([]string, error) {
 // one of its work trees. What git only has not removed yet counts as gone. Of an object that is no
 // commit, such as an annotated tag, it counts that it is stored.
 func HasCommits(ctx context.Context, folder string, commits []string) (map[string]bool, error) {
-	has, g, err := storedCommits(ctx, folder, commits)
-	if len(has) == 0 || err != nil {
-		return has, err
+	stored, g, err := storedCommits(ctx, folder, commits)
+	if len(stored) == 0 || err != nil {
+		return stored, err
 	}
-	there := strings.Join(slices.Collect(maps.Keys(has)), "\n")
-	out, err := g.run(strings.NewReader(there+"\n"), "rev-list", "--stdin", "--not", "--all")
-	for line := range strings.Lines(string(out)) {
-		delete(has, strings.TrimSpace(line))
-	}
-	return has, err
+	return g.within(stored, "--not", "--all")
 }
 
-// BranchHas returns which of some stored commits a branch has. If there is no such branch, it has those
-// of HEAD if head is set, and else none.
-func BranchHas(ctx context.Context, folder, branch string, head bool, commits map[string]bool) (map[string]bool, error) {
-	where, err := workTree(ctx, folder)
-	if err != nil {
-		return nil, err
+// BranchHas returns what HasCommits does, and which of the commits a branch has. If there is no such
+// branch, it has those of HEAD if head is set, and else none.
+func BranchHas(ctx context.Context, folder, branch string, head bool, commits []string) (has, on map[string]bool, err error) {
+	stored, g, err := storedCommits(ctx, folder, commits)
+	if len(stored) == 0 || err != nil {
+		return stored, nil, err
 	}
-	g := &git{ctx: ctx, dir: folder, gitDir: where[0]}
 	names := []string{"refs/heads/" + branch, "HEAD"}
 	if !head {
 		names = names[:1]
 	}
-	tip, err := g.tipOf(names...)
-	if tip == "" || err != nil {
-		return nil, err
-	}
-	return g.below(tip, commits)
+	err = together(
+		func() (err error) {
+			has, err = g.within(stored, "--not", "--all")
+			return err
+		},
+		func() error {
+			tip, err := g.tipOf(names...)
+			if tip != "" && err == nil {
+				on, err = g.below(tip, stored)
+			}
+			return err
+		},
+	)
+	return has, on, err
 }
 
 // MergedCommits are those commits that the folder of a repository has.
@@ -247,9 +250,14 @@ func (g *git) tipOf(references ...string) (string, error) {
 
 // below returns which of some stored commits a commit has below it.
 func (g *git) below(tip string, commits map[string]bool) (map[string]bool, error) {
+	return g.within(commits, "^"+tip)
+}
+
+// within returns which of some stored commits others have below them.
+func (g *git) within(commits map[string]bool, others ...string) (map[string]bool, error) {
 	has := maps.Clone(commits)
-	all := slices.Collect(maps.Keys(commits))
-	out, err := g.run(strings.NewReader(strings.Join(all, "\n")+"\n^"+tip+"\n"), "rev-list", "--stdin")
+	all := strings.Join(slices.Collect(maps.Keys(commits)), "\n")
+	out, err := g.run(strings.NewReader(all+"\n"), append([]string{"rev-list", "--stdin"}, others...)...)
 	for line := range strings.Lines(string(out)) {
 		delete(has, strings.TrimSpace(line))
 	}
