@@ -160,7 +160,13 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			}
 			continue
 		}
-		if err := c.ownCopies(ctx, id, w, o); err != nil {
+		if !o.Abort {
+			err = w.notHeld()
+		}
+		if err == nil {
+			err = c.ownCopies(ctx, id, w, o)
+		}
+		if err != nil {
 			w.Close()
 			return AppliedWork{}, err
 		}

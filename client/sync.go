@@ -168,6 +168,9 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	if again, err := s.finish(ctx, w); again || err != nil {
 		return again, err
 	}
+	if err := w.notHeld(); err != nil {
+		return false, err
+	}
 	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)}, w.Changes)
 	if settled.Again || err != nil {
 		return true, err
@@ -235,10 +238,10 @@ func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
 		return false, nil
 	}
 	now, err := within(ctx, func() (edits.MergedCommits, error) { return edits.Head(ctx, w.Source) })
-	if err != nil {
-		return false, ctx.Err() // its repository is gone
+	if err != nil { // its repository is gone
+		now = edits.MergedCommits{}
 	}
-	moved := w.merged.Head != now.Head || w.merged.Begun != now.Begun
+	moved := w.merged.State != now.State
 	for locked := now.Locked; locked; {
 		if s.waited >= longestGit {
 			return moved, nil

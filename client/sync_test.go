@@ -103,8 +103,10 @@ func TestASyncWaitsForGit(t *testing.T) {
 	git("commit", "-q", "--allow-empty", "-m", "two")
 	moved("HEAD is another commit", true)
 	git("config", "core.sparseCheckout", "true")
+	moved("some files are gone", true)
 	look(0)
 	git("config", "core.sparseCheckout", "false")
+	moved("all files are there again", true)
 	look(1)
 	lock := filepath.Join(folder, ".git/index.lock")
 	if err := os.WriteFile(lock, nil, 0o600); err != nil {

@@ -36,8 +36,9 @@ type syncWatch struct {
 	host *fsnotify.Watcher
 	// watched are the folders that host watches.
 	watched map[string]bool
-	// inStep is when the last round ended well.
+	// inStep is when the last round ended well, and held why a round before it could not.
 	inStep time.Time
+	held   string
 
 	mu sync.Mutex
 	// blind are the sentences about what is not watched. mu guards it.
@@ -83,9 +84,16 @@ func (w *syncWatch) rounds(ctx context.Context) (time.Duration, error) {
 	case errors.Is(err, edits.ErrBusy), errors.As(err, &own) && own.Code == codes.Unavailable && begun.Sub(w.inStep) < awayBound:
 		w.changed()
 		return time.Since(begun), nil
+	case errors.Is(err, ErrGitNotDone):
+		w.inStep, w.held = time.Now(), own.Message
+		w.miss(w.held)
+		return time.Since(begun), nil
 	case err != nil:
 		return 0, err
 	}
+	w.mu.Lock()
+	delete(w.blind, w.held)
+	w.mu.Unlock()
 	w.inStep = time.Now()
 	w.follow(w.folders)
 	return time.Since(begun), nil

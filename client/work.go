@@ -345,6 +345,18 @@ func (w *Work) findMerged(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// ErrGitNotDone is the error if git is in the middle of what may bring the work of a branch to the folder,
+// or take it away: what the folder has then says nothing about the work.
+var ErrGitNotDone = errors.New("git is in the middle of something in the folder")
+
+// notHeld refuses while it is open whether the folder has work that went to branches.
+func (w *Work) notHeld() error {
+	if len(w.merged.Held) == 0 {
+		return nil
+	}
+	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("In %s, git is in the middle of a merge, rebase or the like of a branch that has work of this sandbox: complete or abort it (`git status` says how), and repeat this command.", w.Source), cause: ErrGitNotDone}
+}
+
 // findLost finds the commits by which work went to a branch, and which no reference of the folder's
 // repository has any more, also because that is gone. If git fails, all of them count as lost: work
 // is shown again then, and a removal loses none. For a branch, it also finds those that only

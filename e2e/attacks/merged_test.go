@@ -153,27 +153,60 @@ func TestAMergeSaysNothingOfWhatTheBranchHadBefore(t *testing.T) {
 	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n", "agbox: 0 changes to the sandbox, 1 change to the folder, 0 conflicts.\n")
 }
 
-// A merge that has begun is not the folder's: the user may abort it.
+// fails runs git in a repository, which stops it with a conflict.
+func fails(t *testing.T, root string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(harness.Bounded(t), "git", append([]string{"-C", root, "-c", "user.name=u", "-c", "user.email=u@example.org"}, args...)...).CombinedOutput(); err == nil {
+		t.Fatalf("git %v finds no conflict: %s", args, out)
+	}
+}
+
+// As long as a merge has only begun, it is open whether the folder has the work: the user may abort it.
 func TestAMergeThatIsAbortedLeavesTheWorkOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	Row(t, 132, "the merge has a conflict and is aborted")
 	in := harness.New(t)
-	root := committed(t, in, map[string]string{"a": ten, "c": "1\n"})
+	root := committed(t, in, map[string]string{"a": ten, "c": "1\n", "d": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
-	inside(t, in, "demo", "cd /workspace; sed -i s/^2$/two/ a; echo agent > c")
+	inside(t, in, "demo", "cd /workspace; sed -i s/^2$/two/ a; echo agent > c; echo agent > d; echo agent > new")
 	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
 	write(t, in, "project", map[string]string{"a": strings.Replace(ten, "9", "nine", 1), "c": "user\n"})
 	git(t, root, "commit", "-q", "-a", "-m", "user")
-	if out, err := exec.CommandContext(harness.Bounded(t), "git", "-C", root, "merge", "-q", "w").CombinedOutput(); err == nil {
-		t.Fatalf("there is no conflict: %s", out)
+	fails(t, root, "merge", "-q", "w")
+	for _, command := range []string{"sync", "apply"} {
+		in.Agbox(t, command, "demo").Want(t, 4).WantOutput(t, "", "agbox: In "+root+", git is in the middle of a merge, rebase or the like of a branch that has work of this sandbox: complete or abort it (`git status` says how), and repeat this command.\n")
 	}
-	in.Agbox(t, "sync", "demo").Want(t, 1)
 	git(t, root, "merge", "--abort")
-	in.Agbox(t, "sync", "demo").Want(t, 1)
-	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cd /workspace; cat a c"), strings.Replace(ten, "2", "two", 1)+"agent\n")
+	const both = "(conflict: both sides have changed it, and both keep theirs)\n"
+	in.Agbox(t, "sync", "demo").Want(t, 1).WantOutput(t, "!! U a  "+both+"!! U c  "+both+"<- M d\n<- A new\n",
+		"agbox: 0 changes to the sandbox, 2 changes to the folder, 2 conflicts.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cd /workspace; cat a c d new"), strings.Replace(ten, "2", "two", 1)+strings.Repeat("agent\n", 3))
 }
 
-// A version that the user has had and taken back is no merge.
+// A merge of something else changes nothing about what HEAD has.
+func TestAnotherMergeLeavesWhatTheFolderHas(t *testing.T) {
+	t.Parallel()
+	Row(t, 132, "another merge has a conflict meanwhile")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n", "o": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", root)
+	inside(t, in, "demo", "cd /workspace; echo 2 >> a; echo 2 >> b; echo new > new")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "branch", "other")
+	git(t, root, "merge", "-q", "w")
+	for _, branch := range []string{"main", "other"} {
+		git(t, root, "checkout", "-q", branch)
+		write(t, in, "project", map[string]string{"o": branch + "\n"})
+		git(t, root, "commit", "-q", "-a", "-m", branch)
+	}
+	git(t, root, "checkout", "-q", "main")
+	fails(t, root, "merge", "-q", "other")
+	inside(t, in, "demo", "cd /workspace; echo 3 >> a; echo 1 > b; rm new")
+	in.Agbox(t, "apply", "demo", "--check").Want(t, 0).WantOutput(t, "M a\nM b\nD new\n", "")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "<- M a\n<- M b\n<- D new\n-> M o\n", "agbox: 1 change to the sandbox, 3 changes to the folder, 0 conflicts.\n")
+}
+
+// A version that the user had before the work, and has taken back, is no merge.
 func TestWhatTheUserHasTakenBackIsNoMerge(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
@@ -183,11 +216,28 @@ func TestWhatTheUserHasTakenBackIsNoMerge(t *testing.T) {
 		write(t, in, "project", map[string]string{"a": text})
 		git(t, root, "commit", "-q", "-a", "-m", "user")
 	}
-	inside(t, in, "demo", "cd /workspace; echo true > a; git commit -qam agent")
+	inside(t, in, "demo", "cd /workspace; echo true > a; GIT_COMMITTER_DATE=@$(($(date +%s) + 2)) git commit -qam agent") // a second later
 	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
 	git(t, root, "branch", "-q", "-D", "w")
 	in.Agbox(t, "diff", "demo", "--name-only").WantOutput(t, "a\n", "")
 	in.Agbox(t, "apply", "demo").Want(t, 0).WantOutput(t, "M a\n", "")
+}
+
+// The user goes on with what was merged as one commit.
+func TestTheUserGoesOnWithWhatWasMergedAsOneCommit(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "cd /workspace; echo 2 > a; git commit -qam agent")
+	in.Agbox(t, "apply", "demo", "--branch", "w").Want(t, 0)
+	git(t, root, "merge", "-q", "--squash", "w")
+	git(t, root, "commit", "-q", "-m", "as one")
+	git(t, root, "branch", "-q", "-D", "w")
+	write(t, in, "project", map[string]string{"a": "3\n"})
+	git(t, root, "commit", "-q", "-a", "-m", "user")
+	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "-> M a\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 0 conflicts.\n")
 }
 
 // A commit that was amended since does not leave anything pending.

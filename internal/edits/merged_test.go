@@ -1,0 +1,89 @@
+package edits
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// made makes a repository whose branch w has two commits of work: one changes a and d, the next one b. on
+// commits as the user, at an hour. fails is for what stops with a conflict.
+const made = `
+on() { GIT_COMMITTER_DATE="2026-01-01T$1:00:00Z"; export GIT_COMMITTER_DATE; shift; git commit -qam "$*"; }
+fails() { ! "$@" >/dev/null 2>&1; }
+`
+
+const work = `
+git checkout -q -b w
+echo work >a; echo work >d; on 10 one; git tag w1
+echo work >b; on 10 two; git tag w2
+git checkout -q main
+`
+
+func TestWhatTheFolderHasOfABranch(t *testing.T) {
+	for name, c := range map[string]struct {
+		// early is what happens before the work, and then what happens after it.
+		early, then string
+		has, held   string
+	}{
+		"nothing":               {then: ``},
+		"it is merged":          {then: `git merge -q w`, has: "w1 w2"},
+		"a part of it is":       {then: `git merge -q w1`, has: "w1"},
+		"it is merged as one":   {then: `git merge -q --squash w; on 11 as one; git branch -q -D w`, has: "w1 w2"},
+		"it was, and goes on":   {then: `git merge -q --squash w; on 11 as one; echo user >a; echo user >b; echo user >d; on 12 user`, has: "w1 w2"},
+		"it was, and is undone": {then: `git merge -q --squash w; on 11 as one; git revert --no-edit HEAD >/dev/null`, has: "w1 w2"},
+		"it is rebased":         {then: `echo user >c; on 11 user; git rebase -q main w; git checkout -q main; git merge -q w`, has: "w1 w2"},
+		"the user had it before": {
+			early: `echo work >a; echo work >d; echo work >b; on 08 same; git revert --no-edit HEAD >/dev/null`,
+		},
+		"the user had a part before, and makes the rest": {
+			early: `echo work >a; on 08 same; git revert --no-edit HEAD >/dev/null`, then: `echo work >b; on 11 rest; echo work >d; on 12 more`,
+		},
+		"only some files are there":     {then: `git merge -q w; git config core.sparseCheckout true`},
+		"a merge of it has begun":       {then: `git merge -q --no-ff --no-commit w`, held: "w1 w2"},
+		"its merge has a conflict":      {then: `echo user >a; on 11 user; fails git merge w`, held: "w1 w2"},
+		"its merge is aborted":          {then: `echo user >a; on 11 user; fails git merge w; git merge --abort`},
+		"its merge is completed":        {then: `echo user >a; on 11 user; fails git merge w; echo both >a; on 12 both`, has: "w1 w2"},
+		"another merge has a conflict":  {then: `git merge -q w; git branch o w~2; echo user >a; on 11 user; git checkout -q o; echo o >a; on 11 o; git checkout -q main; fails git merge o`, has: "w1 w2"},
+		"a pick of it has a conflict":   {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2`, held: "w1 w2"},
+		"such a pick is reset":          {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >b; on 11 user; fails git cherry-pick w1 w2 x; git reset -q --hard`, held: "w1"},
+		"such a pick is aborted":        {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git cherry-pick --abort`},
+		"such a pick is completed":      {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git checkout -q --theirs b; git add b; git -c core.editor=true cherry-pick --continue >/dev/null`, has: "w1 w2"},
+		"a rebase has a conflict":       {then: `git branch u; git merge -q w; git checkout -q u; echo user >b; on 11 user; git checkout -q main; fails git rebase u`, has: "w1", held: "w2"},
+		"another rebase has a conflict": {then: `git merge -q w; git branch u; echo user >c; on 11 user; git checkout -q u; echo other >c; on 11 other; fails git rebase main`, has: "w1 w2"},
+		"patches of it have a conflict": {then: `git format-patch -q -o ../patches-$$ main..w; echo user >b; on 11 user; fails git am ../patches-$$/*; rm -r ../patches-$$`, held: "w1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := repo(t, tree{"a": "1\n", "b": "1\n", "c": "1\n", "d": "1\n"})
+			script := made + "export GIT_COMMITTER_DATE=2026-01-01T09:00:00Z\ngit commit -q --amend --no-edit\n" + c.early + work + "export GIT_COMMITTER_DATE=2026-01-01T11:00:00Z\n" + c.then
+			sh := exec.CommandContext(t.Context(), "sh", "-ec", script)
+			sh.Dir, sh.Env = g.dir, append(os.Environ(), "GIT_EDITOR=true")
+			if out, err := sh.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			var commits []string
+			names := make(map[string]string)
+			for _, name := range []string{"w1", "w2"} {
+				commit := strings.TrimSpace(g.must("", "rev-parse", name))
+				commits, names[commit] = append(commits, commit), name
+			}
+			m, err := FindMerged(t.Context(), g.dir, commits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := func(commits []string) string {
+				var all []string
+				for _, one := range commits {
+					all = append(all, names[one])
+				}
+				slices.Sort(all)
+				return strings.Join(all, " ")
+			}
+			if named(m.Has) != c.has || named(m.Held) != c.held {
+				t.Errorf("it has %q and may get or lose %q; want %q and %q", named(m.Has), named(m.Held), c.has, c.held)
+			}
+		})
+	}
+}
