@@ -98,6 +98,25 @@ func TestARepositoryThatGitChangesAllTheTimeIsRefusedInWords(t *testing.T) {
 	}
 }
 
+func TestTheBranchOfTheMainWorkTreeDoesNotHoldUpTheCopyOfAnother(t *testing.T) {
+	h := newHost(t)
+	main, topic := h.repo(t, "people/me/app"), h.path("people/me/topic")
+	git(t, main, "worktree", "add", "-q", "-b", "topic", topic)
+	n := 0
+	got := h.copiedWhile(t, topic, whilePacked(func(name string) {
+		if name == ".git/refs/" {
+			n++
+			git(t, main, "checkout", "-q", "-b", strconv.Itoa(n))
+		}
+	}), main, topic)
+	if n == 0 {
+		t.Fatal("git did not run")
+	}
+	if out := git(t, got, "status", "--porcelain", "-b"); out != "## topic" {
+		t.Errorf("the copy has %s", out)
+	}
+}
+
 func TestAFolderThatIsRemovedWhileItIsCopiedIsLeftEmpty(t *testing.T) {
 	h := newHost(t)
 	h.write(t, "people/me/app/build/deep/file", "")

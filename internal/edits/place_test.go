@@ -40,7 +40,7 @@ func TestAbsolutePathsAreThoseInTheFolder(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "real/a/b"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, link := range [][2]string{{"real", "link"}, {"b", "real/a/inner"}, {"/", "real/root"}} {
+	for _, link := range [][2]string{{"real", "link"}, {"b", "real/a/inner"}, {".", "real/a/self"}, {"/", "real/root"}} {
 		if err := os.Symlink(link[0], filepath.Join(dir, link[1])); err != nil {
 			t.Fatal(err)
 		}
@@ -51,6 +51,9 @@ func TestAbsolutePathsAreThoseInTheFolder(t *testing.T) {
 		{"real/a", "link/a/new/f", "new/f"},
 		{"link/a", "real/a/b/f", "b/f"},
 		{"real/a", "link/a/inner/f", "inner/f"}, // a link in the folder is a file of it
+		{"real/a", "link/a/self/f", "self/f"},   // also if it leads to the folder
+		{"real/a", "link/a/self", "self"},
+		{"real/a", "link/a", "."},
 		{"link", "real/root", "root"},
 		{"real/a", "real/aa", ""},
 		{"real/a", "real", ""},
