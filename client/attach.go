@@ -179,7 +179,7 @@ func (s *Session) Detach() {
 // attach keeps the session connected until it ends. ready is closed after the daemon's
 // first answer.
 func (s *Session) attach(ready chan<- struct{}) error {
-	wait := s.client.newPatience()
+	wait := s.client.newFollower()
 	at := logPlace{Cursor: s.opt.Cursor}
 	for {
 		api, err := s.client.open(s.ctx)

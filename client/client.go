@@ -83,8 +83,9 @@ func WithSocket(path string) Option {
 }
 
 // WithAutostart makes the first call start a daemon if none is running, and each call and
-// stream under which it crashes start it again. It has no effect with a socket other than
-// the default: a daemon derives its socket from the environment.
+// stream under which it crashes start it again. A call ends with the reason if that fails
+// twice; a stream waits on, because somebody else may start one. It has no effect with a
+// socket other than the default: a daemon derives its socket from the environment.
 func WithAutostart(config DaemonConfig) Option {
 	return func(c *Client) error {
 		c.autostart = func(ctx context.Context) error {

@@ -193,11 +193,11 @@ func (s *starting) spawn() error {
 // because of another daemon, and that one does not live on because it was being killed,
 // await starts the process again.
 func (s *starting) await(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
+	bound := time.NewTimer(s.timeout)
+	defer bound.Stop()
 	look := time.NewTicker(startPause)
 	defer look.Stop()
-	ended, pause := s.ended, firstPause
+	exited, pause := s.ended, firstPause
 	var deadline, restart <-chan time.Time
 	for {
 		select {
@@ -208,9 +208,9 @@ func (s *starting) await(ctx context.Context) (int, error) {
 			if deadline != nil && s.rivalRuns() {
 				deadline = time.After(winnerGrace)
 			}
-		case <-ended:
+		case <-exited:
 			// It may have found another daemon, which will answer soon.
-			ended = nil
+			exited = nil
 			deadline = time.After(winnerGrace)
 			if s.lost() {
 				restart = time.After(pause)
@@ -224,11 +224,13 @@ func (s *starting) await(ctx context.Context) (int, error) {
 			if err := s.spawn(); err != nil {
 				return 0, err
 			}
-			ended, deadline, restart = s.ended, nil, nil
+			exited, deadline, restart = s.ended, nil, nil
 		case <-deadline:
 			return 0, s.failed()
+		case <-bound.C:
+			return 0, startError("agboxd (pid %d) was started but has not answered for %v. %s", s.pid, s.timeout, s.explain())
 		case <-ctx.Done():
-			return 0, s.late(ctx)
+			return 0, ended(ctx.Err())
 		}
 	}
 }
@@ -260,13 +262,6 @@ func (s *starting) withdraw() {
 	case <-s.ended:
 	case <-time.After(winnerGrace):
 	}
-}
-
-func (s *starting) late(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return startError("agboxd (pid %d) was started but has not answered for %v. %s", s.pid, s.timeout, s.explain())
-	}
-	return ended(ctx.Err())
 }
 
 // rivalRuns reports whether the lock of the install names a living process other than

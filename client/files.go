@@ -320,7 +320,7 @@ type FileEvent struct {
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-		w := &fileWatch{wait: c.newPatience(), yield: func(e FileEvent) bool { return yield(e, nil) }}
+		w := &fileWatch{wait: c.newFollower(), yield: func(e FileEvent) bool { return yield(e, nil) }}
 		err := c.repeatedFor(ctx, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

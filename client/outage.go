@@ -115,9 +115,16 @@ func (p *patience) lost(ctx context.Context, now time.Time) error {
 	err := p.restart(within)
 	var own *Error
 	switch {
-	case err == nil, errors.As(err, &own) && own.lost:
+	case err == nil:
+		p.failed = nil
+		return nil
+	case errors.As(err, &own) && own.lost:
 		return nil
 	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil // only the bound has ended it
+	case p.failed != nil && !p.follows:
 		return err
 	}
 	p.failed = err

@@ -76,8 +76,10 @@ type patience struct {
 	socket string
 	// restart starts a daemon after a crash. If nil, the client only waits.
 	restart func(context.Context) error
-	// failed is the error of the last start, which does not end the retries: somebody else may start
-	// a daemon. nextStart is when to try again.
+	// follows means that failed starts do not end the retries: somebody else may start a
+	// daemon. Otherwise the second one in a row does; the reason of one may pass.
+	follows bool
+	// failed is why the last start failed, nil if it did not; nextStart is when to try again.
 	failed    error
 	nextStart time.Time
 	// stopping means that the daemon was stopped on purpose, so it did not crash.
@@ -87,6 +89,13 @@ type patience struct {
 
 func (c *Client) newPatience() *patience {
 	return &patience{bound: c.reconnect, socket: c.socket, restart: c.autostart, outages: &c.outages}
+}
+
+// newFollower is newPatience for a stream that follows something.
+func (c *Client) newFollower() *patience {
+	p := c.newPatience()
+	p.follows = true
+	return p
 }
 
 // reset forgets the failures after progress.
@@ -147,10 +156,10 @@ func (p *patience) exhausted(e *Error) error {
 	if e.Reason == agboxv1.ErrorReason_SANDBOX_UNREACHABLE.String() {
 		return e
 	}
-	message := fmt.Sprintf("agboxd at %s went away and did not come back within %v. Start it with `agbox daemon start`; commands in the sandboxes keep running.",
-		p.socket, p.bound)
+	remedy := "Start it with `agbox daemon start`."
 	if p.failed != nil {
-		message += " " + p.failed.Error()
+		remedy = p.failed.Error()
 	}
+	message := fmt.Sprintf("agboxd at %s went away and did not come back within %v; commands in the sandboxes keep running. %s", p.socket, p.bound, remedy)
 	return &Error{Code: codes.Unavailable, Reason: e.Reason, Message: message, cause: ErrDaemonUnreachable}
 }

@@ -24,7 +24,7 @@ type feed[T any] struct {
 // run reads until the feed ends. It reconnects within the client's bound, which starts
 // again with every message.
 func (f feed[T]) run(ctx context.Context, c *Client) error {
-	wait := c.newPatience()
+	wait := c.newFollower()
 	for {
 		api, err := c.open(ctx)
 		if err != nil {
