@@ -168,13 +168,15 @@ func failSecondSyscall(nr uint32) error {
 		return err
 	}
 	go func() { // ends with the process
-		for first := true; ; first = false {
+		for first := true; ; {
 			var call struct { // seccomp_notif
 				id         uint64
 				pid, flags uint32
 				data       [64]byte
 			}
-			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call))); errno != 0 {
+			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call))); errno == unix.ENOENT {
+				continue // a signal has interrupted the call, which begins again
+			} else if errno != 0 {
 				panic(errno)
 			}
 			answer := struct { // seccomp_notif_resp
@@ -185,9 +187,12 @@ func failSecondSyscall(nr uint32) error {
 			if first {
 				answer.error, answer.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 			}
-			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))); errno != 0 {
+			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))); errno == unix.ENOENT {
+				continue
+			} else if errno != 0 {
 				panic(errno)
 			}
+			first = false
 		}
 	}()
 	return nil
