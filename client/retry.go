@@ -126,6 +126,7 @@ func (p *patience) again(ctx context.Context, e *Error) error {
 		}
 	default:
 		p.reached()
+		p.failed = nil
 	}
 	if now.Sub(p.since)+p.pause > bound {
 		return p.exhausted(e)

@@ -78,7 +78,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 		return 0, err
 	}
 	err = s.settle(ctx)
-	if err == nil && o.Watch {
+	if o.Watch && (err == nil || errors.Is(err, ErrGitNotDone)) {
 		err = s.watch(ctx)
 	}
 	return len(s.conflicts), localError("Keeping "+cmp.Or(s.scanner.Folder, "the folder")+" in step", err)

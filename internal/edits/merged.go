@@ -1,12 +1,12 @@
 package edits
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agbox/agbox/internal/confined"
@@ -33,10 +33,10 @@ type MergedCommits struct {
 // headState is HEAD, and what git is in the middle of.
 type headState struct {
 	head string
-	// before is HEAD before a rebase or a series of picks, to which git goes back if that is aborted, and
-	// coming are commits that are being merged or picked.
+	// before is HEAD before a rebase or a series of picks, to which git goes back if that is aborted.
 	before string
-	coming []string
+	// merging are commits that are being merged, also as one commit, and picking those that are being picked.
+	merging, picking []string
 	// sparse is set if only some files are checked out.
 	sparse bool
 }
@@ -55,7 +55,7 @@ func headOf(ctx context.Context, folder string) (m MergedCommits, h headState, g
 	g = &git{ctx: ctx, dir: folder, gitDir: where[0]}
 	m.Lock = filepath.Join(g.gitDir, "index.lock")
 	m.Locked = exists(m.Lock)
-	h.coming = slices.Concat(g.commitsIn("MERGE_HEAD"), g.commitsIn("CHERRY_PICK_HEAD"))
+	h.merging, h.picking = slices.Concat(g.commitsIn("MERGE_HEAD"), g.commitsIn("SQUASH_MSG")), g.commitsIn("CHERRY_PICK_HEAD")
 	for _, name := range []string{"rebase-merge/orig-head", "rebase-apply/orig-head", "sequencer/head"} {
 		for _, commit := range g.commitsIn(name) {
 			h.before = commit
@@ -78,7 +78,7 @@ func headOf(ctx context.Context, folder string) (m MergedCommits, h headState, g
 		},
 	)
 	m.Head = h.head
-	m.State = strings.Join(append([]string{h.head, h.before, map[bool]string{true: "sparse"}[h.sparse]}, h.coming...), " ")
+	m.State = fmt.Sprint(h)
 	return m, h, g, err
 }
 
@@ -88,9 +88,14 @@ func (g *git) commitsIn(name string) []string {
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(strings.Fields(string(text)), func(word string) bool {
-		return len(word) != 40 && len(word) != 64 || strings.Trim(word, "0123456789abcdef") != ""
-	})
+	var commits []string
+	for line := range strings.Lines(string(text)) {
+		word := strings.TrimPrefix(strings.TrimSpace(line), "commit ") // in messages
+		if (len(word) == 40 || len(word) == 64) && strings.Trim(word, "0123456789abcdef") == "" {
+			commits = append(commits, word)
+		}
+	}
+	return commits
 }
 
 // FindMerged returns which of some commits the folder of a repository has.
@@ -117,14 +122,19 @@ func FindMerged(ctx context.Context, folder string, commits []string) (MergedCom
 			held[c] = has[c] != before[c]
 		}
 	}
-	for _, tip := range h.coming {
+	coming := make(map[string]bool)
+	for _, tip := range h.merging {
 		below, err := g.below(tip, stored)
 		if err != nil {
 			return m, err
 		}
-		for c := range below {
-			held[c] = held[c] || !has[c]
-		}
+		maps.Copy(coming, below)
+	}
+	for _, one := range h.picking {
+		coming[one] = stored[one]
+	}
+	for c, is := range coming {
+		held[c] = held[c] || is && !has[c]
 	}
 	maps.DeleteFunc(held, func(_ string, is bool) bool { return !is })
 	m.Held = slices.Sorted(maps.Keys(held))
@@ -135,21 +145,22 @@ func FindMerged(ctx context.Context, folder string, commits []string) (MergedCom
 	return m, nil
 }
 
-// had returns which of some stored commits a commit has below it, or has had as others.
+// had returns which of some stored commits a commit has below it, or has had as others. Only what is
+// below it counts if git cannot say the second, such as in a partial clone.
 func (g *git) had(tip string, stored map[string]bool) (map[string]bool, error) {
 	has, err := g.below(tip, stored)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_ = g.retold(tip, stored, has)
+		err = g.ctx.Err()
 	}
-	return has, g.retold(tip, stored, has)
+	return has, err
 }
 
 const (
-	// maxRetold is of how many of the newest commits it is asked whether HEAD has had their changes,
-	// maxRetoldFiles of how many files of one, and maxRetoldCommits in how many commits below HEAD.
-	maxRetold        = 4
-	maxRetoldFiles   = 5000
-	maxRetoldCommits = "--max-count=2000"
+	// maxRetold is of how many of the newest commits it is asked whether HEAD has had their changes, and
+	// maxRetoldBy in how many of its newest commits.
+	maxRetold   = 4
+	maxRetoldBy = 1000
 )
 
 // retold adds to the commits that HEAD has below it those of which it has had all versions of files since
@@ -159,11 +170,13 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 	if len(others) == 0 {
 		return nil
 	}
-	beyond, err := g.run(strings.NewReader(head+"\n^"+strings.Join(others, "\n^")+"\n"), "rev-list", "--stdin", "--max-count=1")
-	if len(beyond) == 0 || err != nil {
+	bounded := *g
+	bounded.limited = true
+	versions, err := bounded.versions(head, others)
+	if len(versions) == 0 || err != nil {
 		return err
 	}
-	out, err := g.run(strings.NewReader(strings.Join(others, "\n")+"\n^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
+	out, err := bounded.run(strings.NewReader(strings.Join(others, "\n")+"\n^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
 	if err != nil {
 		return err
 	}
@@ -176,7 +189,7 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 		if tried++; tried > maxRetold {
 			break
 		}
-		has, err := g.hasChanges(head, c)
+		has, err := bounded.hasChanges(head, c, versions)
 		if err != nil {
 			return err
 		}
@@ -191,11 +204,66 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 	return nil
 }
 
-// hasChanges reports whether head has, or has had since a commit was made, all versions of files that the
-// commit has changed since the one below both. What it had before is no merge of it: the user may have had
-// one of the versions, and taken it back. A removed file alone says nothing: the user may have removed it
-// too.
-func (g *git) hasChanges(head, commit string) (bool, error) {
+// fileVersion is what a commit has of a path.
+type fileVersion struct {
+	name string
+	treeEntry
+}
+
+// versions returns to what the newest commits below head have changed files, and when last, in seconds
+// since 1970. What others have below them is left out.
+func (g *git) versions(head string, others []string) (map[fileVersion]int64, error) {
+	dates, err := g.dates(head, others, "--max-count="+strconv.Itoa(maxRetoldBy))
+	if len(dates) == 0 || err != nil {
+		return nil, err
+	}
+	list := strings.Join(slices.Collect(maps.Keys(dates)), "\n") + "\n"
+	out, err := g.run(strings.NewReader(list), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[fileVersion]int64)
+	date, words := int64(0), strings.Split(string(out), "\x00")
+	for i := 0; i+1 < len(words); i++ {
+		if !strings.HasPrefix(words[i], ":") {
+			date = dates[words[i]] // the changes of this commit follow
+			continue
+		}
+		err := eachChange([]byte(words[i]+"\x00"+words[i+1]), func(name string, two twoEntries) error {
+			v := fileVersion{name, two.tip}
+			all[v] = max(all[v], date)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		i++
+	}
+	return all, nil
+}
+
+// dates returns when the commits below a tip were made, in seconds since 1970, without those below others.
+func (g *git) dates(tip string, others []string, args ...string) (map[string]int64, error) {
+	list := tip + "\n^" + strings.Join(others, "\n^") + "\n"
+	out, err := g.run(strings.NewReader(list), append([]string{"rev-list", "--stdin", "--timestamp"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]int64)
+	for line := range strings.Lines(string(out)) {
+		date, commit, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if all[commit], err = strconv.ParseInt(date, 10, 64); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// hasChanges reports whether head has, or has had since they were made, all versions of files that a commit
+// and those below it have changed since what is below both. What it had before is no merge of them: the
+// user may have had one of the versions, and taken it back. A removed file alone says nothing: the user may
+// have removed it too.
+func (g *git) hasChanges(head, commit string, versions map[fileVersion]int64) (bool, error) {
 	out, err := g.run(nil, "merge-base", head, commit)
 	if err != nil {
 		if status(err) == 1 {
@@ -204,68 +272,39 @@ func (g *git) hasChanges(head, commit string) (bool, error) {
 		return false, err
 	}
 	base := strings.TrimSpace(string(out))
-	made, err := g.run(nil, "rev-list", "--max-count=1", "--timestamp", commit)
+	made, err := g.dates(commit, []string{base})
 	if err != nil {
 		return false, err
 	}
-	since, _, _ := strings.Cut(string(made), " ")
-	bounded := *g
-	bounded.limited = true
-	out, err = bounded.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", base, commit)
-	if errors.As(err, new(*excess)) {
-		return false, nil
-	}
+	since := slices.Min(slices.Collect(maps.Values(made)))
+	all, err := g.changes(base, commit)
 	if err != nil {
 		return false, err
 	}
-	left, written := make(map[string]treeEntry), false
-	err = eachChange(out, func(name string, two twoEntries) error {
-		left[name], written = two.tip, written || two.tip.object != ""
-		return nil
-	})
-	if !written || len(left) > maxRetoldFiles || err != nil {
+	differs, err := g.changes(head, commit)
+	if err != nil {
 		return false, err
 	}
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(left)), 250) {
-		has, err := g.hasVersions(head, base, commit, "--since="+since, some, left)
-		if !has || err != nil {
-			return false, err
+	written := false
+	for name, e := range all {
+		written = written || e.object != ""
+		had, known := versions[fileVersion{name, e}]
+		if _, other := differs[name]; other && (!known || had < since) {
+			return false, nil
 		}
 	}
-	return true, nil
+	return written, nil
 }
 
-// hasVersions is hasChanges for some of the files.
-func (g *git) hasVersions(head, base, commit, since string, names []string, versions map[string]treeEntry) (bool, error) {
-	list := func(stdin []byte, args ...string) ([]byte, error) {
-		args = slices.Concat([]string{"--literal-pathspecs"}, args, []string{"--"}, names)
-		return g.run(bytes.NewReader(stdin), args...)
-	}
-	other, err := list(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", head, commit)
+// changes returns what a commit has of the files in which it differs from another one.
+func (g *git) changes(from, to string) (map[string]treeEntry, error) {
+	out, err := g.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, to)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	left := make(map[string]bool)
-	err = eachChange(other, func(name string, _ twoEntries) error {
-		left[name] = true
+	all := make(map[string]treeEntry)
+	return all, eachChange(out, func(name string, two twoEntries) error {
+		all[name] = two.tip
 		return nil
 	})
-	if len(left) == 0 || err != nil {
-		return err == nil, err
-	}
-	commits, err := list(nil, "rev-list", "--full-history", maxRetoldCommits, since, head, "^"+base)
-	if err != nil {
-		return false, err
-	}
-	changes, err := list(commits, "diff-tree", "--stdin", "--no-commit-id", "-r", "-z", "--no-renames", "--no-abbrev")
-	if err != nil {
-		return false, err
-	}
-	err = eachChange(changes, func(name string, two twoEntries) error {
-		if versions[name] == two.tip {
-			delete(left, name)
-		}
-		return nil
-	})
-	return len(left) == 0, err
 }

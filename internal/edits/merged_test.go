@@ -34,26 +34,36 @@ func TestWhatTheFolderHasOfABranch(t *testing.T) {
 		"it is merged as one":   {then: `git merge -q --squash w; on 11 as one; git branch -q -D w`, has: "w1 w2"},
 		"it was, and goes on":   {then: `git merge -q --squash w; on 11 as one; echo user >a; echo user >b; echo user >d; on 12 user`, has: "w1 w2"},
 		"it was, and is undone": {then: `git merge -q --squash w; on 11 as one; git revert --no-edit HEAD >/dev/null`, has: "w1 w2"},
-		"it is rebased":         {then: `echo user >c; on 11 user; git rebase -q main w; git checkout -q main; git merge -q w`, has: "w1 w2"},
+		"a part is merged as one, and the rest picked": {
+			then: `git merge -q --squash w; on 11 as one; echo user >a; on 12 user; git checkout -q w; echo work >c; on 13 three; git tag w3; git checkout -q main; git cherry-pick w3 >/dev/null`,
+			has:  "w1 w2 w3",
+		},
+		"the clock of the user went back": {then: `git merge -q --squash w; on 11 as one; echo user >a; on 12 user; echo user >c; on 08 back`, has: "w1 w2"},
+		"a file of it is a folder now":    {then: `git merge -q --squash w; on 11 as one; git rm -q a; mkdir a; echo x >a/x; git add a; on 12 folder`, has: "w1 w2"},
+		"it is rebased":                   {then: `echo user >c; on 11 user; git rebase -q main w; git checkout -q main; git merge -q w`, has: "w1 w2"},
 		"the user had it before": {
 			early: `echo work >a; echo work >d; echo work >b; on 08 same; git revert --no-edit HEAD >/dev/null`,
 		},
 		"the user had a part before, and makes the rest": {
 			early: `echo work >a; on 08 same; git revert --no-edit HEAD >/dev/null`, then: `echo work >b; on 11 rest; echo work >d; on 12 more`,
 		},
-		"only some files are there":     {then: `git merge -q w; git config core.sparseCheckout true`},
-		"a merge of it has begun":       {then: `git merge -q --no-ff --no-commit w`, held: "w1 w2"},
-		"its merge has a conflict":      {then: `echo user >a; on 11 user; fails git merge w`, held: "w1 w2"},
-		"its merge is aborted":          {then: `echo user >a; on 11 user; fails git merge w; git merge --abort`},
-		"its merge is completed":        {then: `echo user >a; on 11 user; fails git merge w; echo both >a; on 12 both`, has: "w1 w2"},
-		"another merge has a conflict":  {then: `git merge -q w; git branch o w~2; echo user >a; on 11 user; git checkout -q o; echo o >a; on 11 o; git checkout -q main; fails git merge o`, has: "w1 w2"},
-		"a pick of it has a conflict":   {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2`, held: "w1 w2"},
-		"such a pick is reset":          {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >b; on 11 user; fails git cherry-pick w1 w2 x; git reset -q --hard`, held: "w1"},
-		"such a pick is aborted":        {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git cherry-pick --abort`},
-		"such a pick is completed":      {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git checkout -q --theirs b; git add b; git -c core.editor=true cherry-pick --continue >/dev/null`, has: "w1 w2"},
-		"a rebase has a conflict":       {then: `git branch u; git merge -q w; git checkout -q u; echo user >b; on 11 user; git checkout -q main; fails git rebase u`, has: "w1", held: "w2"},
-		"another rebase has a conflict": {then: `git merge -q w; git branch u; echo user >c; on 11 user; git checkout -q u; echo other >c; on 11 other; fails git rebase main`, has: "w1 w2"},
-		"patches of it have a conflict": {then: `git format-patch -q -o ../patches-$$ main..w; echo user >b; on 11 user; fails git am ../patches-$$/*; rm -r ../patches-$$`, held: "w1"},
+		"only some files are there":      {then: `git merge -q w; git config core.sparseCheckout true`},
+		"a merge of it has begun":        {then: `git merge -q --no-ff --no-commit w`, held: "w1 w2"},
+		"a merge of it as one has begun": {then: `git merge -q --squash w`, held: "w1 w2"},
+		"such a merge has a conflict":    {then: `echo user >a; on 11 user; fails git merge --squash w`, held: "w1 w2"},
+		"such a merge is undone":         {then: `echo user >a; on 11 user; fails git merge --squash w; git reset -q --merge`},
+		"a pick on top of it has begun":  {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >c; on 11 user; fails git cherry-pick x`},
+		"its merge has a conflict":       {then: `echo user >a; on 11 user; fails git merge w`, held: "w1 w2"},
+		"its merge is aborted":           {then: `echo user >a; on 11 user; fails git merge w; git merge --abort`},
+		"its merge is completed":         {then: `echo user >a; on 11 user; fails git merge w; echo both >a; on 12 both`, has: "w1 w2"},
+		"another merge has a conflict":   {then: `git merge -q w; git branch o w~2; echo user >a; on 11 user; git checkout -q o; echo o >a; on 11 o; git checkout -q main; fails git merge o`, has: "w1 w2"},
+		"a pick of it has a conflict":    {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2`, held: "w1 w2"},
+		"such a pick is reset":           {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >b; on 11 user; fails git cherry-pick w1 w2 x; git reset -q --hard`, held: "w1"},
+		"such a pick is aborted":         {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git cherry-pick --abort`},
+		"such a pick is completed":       {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git checkout -q --theirs b; git add b; git -c core.editor=true cherry-pick --continue >/dev/null`, has: "w1 w2"},
+		"a rebase has a conflict":        {then: `git branch u; git merge -q w; git checkout -q u; echo user >b; on 11 user; git checkout -q main; fails git rebase u`, has: "w1", held: "w2"},
+		"another rebase has a conflict":  {then: `git merge -q w; git branch u; echo user >c; on 11 user; git checkout -q u; echo other >c; on 11 other; fails git rebase main`, has: "w1 w2"},
+		"patches of it have a conflict":  {then: `git format-patch -q -o ../patches-$$ main..w; echo user >b; on 11 user; fails git am ../patches-$$/*; rm -r ../patches-$$`, held: "w1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := repo(t, tree{"a": "1\n", "b": "1\n", "c": "1\n", "d": "1\n"})
@@ -65,7 +75,7 @@ func TestWhatTheFolderHasOfABranch(t *testing.T) {
 			}
 			var commits []string
 			names := make(map[string]string)
-			for _, name := range []string{"w1", "w2"} {
+			for _, name := range strings.Fields(g.must("", "tag", "--list", "w?")) {
 				commit := strings.TrimSpace(g.must("", "rev-parse", name))
 				commits, names[commit] = append(commits, commit), name
 			}
