@@ -93,7 +93,7 @@ func TestAnEngineRestartWithoutLiveRestoreEndsSandboxesAsTheirPolicySays(t *test
 			}
 			// It is revived after the end of its command.
 			wantCutShort(t, w.c, cutToo)
-			awaitWell(t, w.c, revives)
+			awaitRevived(t, w.c, revives)
 			wantCutShort(t, w.c, cut)
 			in.Must(t, "start", fails)
 			for _, box := range []string{fails, revives} {

@@ -109,6 +109,21 @@ func awaitWell(t *testing.T, c *client.Client, box string) {
 	})
 }
 
+// awaitRevived waits until a sandbox whose commands have ended with its container runs again. It is still
+// READY between both.
+func awaitRevived(t *testing.T, c *client.Client, box string) {
+	t.Helper()
+	for ev, err := range c.Events(harness.Bounded(t), box, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.GetEventType() == agboxv1.EventType_SANDBOX_REVIVED {
+			break
+		}
+	}
+	awaitWell(t, c, box)
+}
+
 // awaitState waits for a state and returns the sandbox in it.
 func awaitState(t *testing.T, c *client.Client, box string, state agboxv1.SandboxState) *agboxv1.SandboxHandle {
 	t.Helper()
