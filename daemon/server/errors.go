@@ -18,9 +18,13 @@ import (
 
 // code is the only place that maps classes of errors to gRPC codes.
 func code(err error) codes.Code {
-	switch {
-	case errors.Is(err, context.Canceled):
+	if errors.Is(err, context.Canceled) {
 		return codes.Canceled
+	}
+	if f := fault.Of(err); f != nil {
+		err = f.Class // a deadline in its cause is the daemon's own, such as for a call of the engine
+	}
+	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
 	case errdefs.IsInvalidArgument(err):
