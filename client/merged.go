@@ -44,10 +44,7 @@ func (w *Work) findCommits(ctx context.Context, o WorkOptions) error {
 // fails, there are none, or too many to be named. Only the end of ctx is an error.
 func (w *Work) findMerged(ctx context.Context) error {
 	m, err := within(ctx, func() (edits.MergedCommits, error) { return edits.FindMerged(ctx, w.Source, w.branchCommits) })
-	if err != nil {
-		m = edits.MergedCommits{}
-	}
-	if len(m.Has) > maxLost {
+	if err != nil || len(m.Has) > maxLost {
 		m.Has = nil
 	}
 	w.merged = m
@@ -63,7 +60,7 @@ func (w *Work) notHeld() error {
 	if len(w.merged.Held) == 0 {
 		return nil
 	}
-	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("In %s, git is in the middle of a merge, rebase or the like of a branch that has work of this sandbox: first commit or abort that (`git status` says how).", w.Source), cause: ErrGitNotDone}
+	return &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("In %s, git is in the middle of a merge, rebase or pick, which may bring or take away work of this sandbox that is on a branch: first complete or abort it (`git status` says how).", w.Source), cause: ErrGitNotDone}
 }
 
 // findLost finds the commits by which work went to a branch, and which no reference of the folder's

@@ -174,7 +174,7 @@ func TestAMergeThatIsAbortedLeavesTheWorkOfTheSandbox(t *testing.T) {
 	git(t, root, "commit", "-q", "-a", "-m", "user")
 	fails(t, root, "merge", "-q", "w")
 	for _, command := range []string{"sync", "apply"} {
-		in.Agbox(t, command, "demo").Want(t, 4).WantOutput(t, "", "agbox: In "+root+", git is in the middle of a merge, rebase or the like of a branch that has work of this sandbox: first commit or abort that (`git status` says how).\n")
+		in.Agbox(t, command, "demo").Want(t, 4).WantOutput(t, "", "agbox: In "+root+", git is in the middle of a merge, rebase or pick, which may bring or take away work of this sandbox that is on a branch: first complete or abort it (`git status` says how).\n")
 	}
 	git(t, root, "merge", "--abort")
 	const both = "(conflict: both sides have changed it, and both keep theirs)\n"

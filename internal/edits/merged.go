@@ -19,8 +19,8 @@ type MergedCommits struct {
 	// some of the files of HEAD are checked out.
 	Head string
 	Has  []string
-	// Held are those that the folder may get or lose by what git is in the middle of, such as a merge
-	// with conflicts, when that is completed or aborted.
+	// Held are those that the folder may get or lose because git is in the middle of a merge, a pick or a
+	// rebase: all but those that HEAD has, and keeps if that is aborted.
 	Held []string
 	// State is equal for two calls if neither HEAD nor what git is in the middle of has changed.
 	State string
@@ -33,10 +33,9 @@ type MergedCommits struct {
 // headState is HEAD, and what git is in the middle of.
 type headState struct {
 	head string
-	// before is HEAD before a rebase or a series of picks, to which git goes back if that is aborted.
+	// middle is set if git is in the middle of something, and before is then HEAD before it, if that differs.
+	middle bool
 	before string
-	// merging are commits that are being merged, also as one commit, and picking those that are being picked.
-	merging, picking []string
 	// sparse is set if only some files are checked out.
 	sparse bool
 }
@@ -55,20 +54,27 @@ func headOf(ctx context.Context, folder string) (m MergedCommits, h headState, g
 	g = &git{ctx: ctx, dir: folder, gitDir: where[0]}
 	m.Lock = filepath.Join(g.gitDir, "index.lock")
 	m.Locked = exists(m.Lock)
-	h.merging, h.picking = slices.Concat(g.commitsIn("MERGE_HEAD"), g.commitsIn("SQUASH_MSG")), g.commitsIn("CHERRY_PICK_HEAD")
+	for _, name := range []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge", "rebase-apply", "sequencer"} {
+		h.middle = h.middle || exists(filepath.Join(g.gitDir, name))
+	}
 	for _, name := range []string{"rebase-merge/orig-head", "rebase-apply/orig-head", "sequencer/head"} {
-		for _, commit := range g.commitsIn(name) {
-			h.before = commit
+		text, err := confined.Read(g.gitDir, name, 1<<10)
+		if name := strings.TrimSpace(string(text)); err == nil && strings.Trim(name, "0123456789abcdef") == "" {
+			h.before = name
 		}
 	}
-	if h.before == "" && exists(filepath.Join(g.gitDir, "rebase-apply/applying")) { // patches of mails
-		if h.before, err = g.tipOf("ORIG_HEAD"); err != nil {
-			return m, h, g, err
-		}
+	if exists(filepath.Join(g.gitDir, "rebase-apply/applying")) { // patches of mails
+		h.before = "ORIG_HEAD"
 	}
 	err = together(
 		func() (err error) {
 			h.head, err = g.tipOf("HEAD")
+			return err
+		},
+		func() (err error) {
+			if h.before != "" {
+				h.before, err = g.tipOf(h.before)
+			}
 			return err
 		},
 		func() error {
@@ -82,64 +88,35 @@ func headOf(ctx context.Context, folder string) (m MergedCommits, h headState, g
 	return m, h, g, err
 }
 
-// commitsIn returns the commits that a file of the repository names, none if there is no such file.
-func (g *git) commitsIn(name string) []string {
-	text, err := confined.Read(g.gitDir, name, 64<<10)
-	if err != nil {
-		return nil
-	}
-	var commits []string
-	for line := range strings.Lines(string(text)) {
-		word := strings.TrimPrefix(strings.TrimSpace(line), "commit ") // in messages
-		if (len(word) == 40 || len(word) == 64) && strings.Trim(word, "0123456789abcdef") == "" {
-			commits = append(commits, word)
-		}
-	}
-	return commits
-}
-
-// FindMerged returns which of some commits the folder of a repository has.
+// FindMerged returns which of some commits the folder of a repository has. With an error, all of them are
+// Held if git is in the middle of something.
 func FindMerged(ctx context.Context, folder string, commits []string) (MergedCommits, error) {
 	m, h, g, err := headOf(ctx, folder)
+	if h.middle {
+		m.Held = commits
+	}
 	if m.Head == "" || err != nil {
 		return m, err
 	}
 	stored, err := g.stored(commits)
-	if len(stored) == 0 || err != nil {
-		return m, err
-	}
-	has, err := g.had(h.head, stored)
 	if err != nil {
 		return m, err
 	}
-	held := make(map[string]bool)
-	if h.before != "" && h.before != h.head {
-		before, err := g.had(h.before, stored)
-		if err != nil {
-			return m, err
-		}
-		for c := range stored {
-			held[c] = has[c] != before[c]
-		}
+	has, err := g.had(h.head, stored)
+	if err == nil && h.before != "" && h.before != h.head {
+		var before map[string]bool
+		before, err = g.had(h.before, stored)
+		maps.DeleteFunc(has, func(c string, _ bool) bool { return !before[c] })
 	}
-	coming := make(map[string]bool)
-	for _, tip := range h.merging {
-		below, err := g.below(tip, stored)
-		if err != nil {
-			return m, err
-		}
-		maps.Copy(coming, below)
+	if err != nil {
+		return m, err
 	}
-	for _, one := range h.picking {
-		coming[one] = stored[one]
+	m.Held = nil
+	if h.middle {
+		maps.DeleteFunc(stored, func(c string, _ bool) bool { return has[c] })
+		m.Held = slices.Sorted(maps.Keys(stored))
 	}
-	for c, is := range coming {
-		held[c] = held[c] || is && !has[c]
-	}
-	maps.DeleteFunc(held, func(_ string, is bool) bool { return !is })
-	m.Held = slices.Sorted(maps.Keys(held))
 	if !h.sparse {
-		maps.DeleteFunc(has, func(c string, _ bool) bool { return held[c] })
 		m.Has = slices.Sorted(maps.Keys(has))
 	}
 	return m, nil
@@ -148,6 +125,9 @@ func FindMerged(ctx context.Context, folder string, commits []string) (MergedCom
 // had returns which of some stored commits a commit has below it, or has had as others. Only what is
 // below it counts if git cannot say the second, such as in a partial clone.
 func (g *git) had(tip string, stored map[string]bool) (map[string]bool, error) {
+	if len(stored) == 0 {
+		return nil, nil
+	}
 	has, err := g.below(tip, stored)
 	if err == nil {
 		_ = g.retold(tip, stored, has)
@@ -157,26 +137,21 @@ func (g *git) had(tip string, stored map[string]bool) (map[string]bool, error) {
 }
 
 const (
-	// maxRetold is of how many of the newest commits it is asked whether HEAD has had their changes, and
-	// maxRetoldBy in how many of its newest commits.
-	maxRetold   = 4
-	maxRetoldBy = 1000
+	// maxRetold is of how many of the newest commits it is asked whether HEAD has had their changes.
+	maxRetold = 4
+	// maxRetoldBy is in how many commits below HEAD they are searched: in those that change one of the first
+	// maxRetoldFiles files.
+	maxRetoldBy    = "--max-count=2000"
+	maxRetoldFiles = 250
 )
 
 // retold adds to the commits that HEAD has below it those of which it has had all versions of files since
 // they were made.
 func (g *git) retold(head string, commits, below map[string]bool) error {
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(commits)), func(c string) bool { return below[c] })
-	if len(others) == 0 {
+	if len(below) == len(commits) {
 		return nil
 	}
-	bounded := *g
-	bounded.limited = true
-	versions, err := bounded.versions(head, others)
-	if len(versions) == 0 || err != nil {
-		return err
-	}
-	out, err := bounded.run(strings.NewReader(strings.Join(others, "\n")+"\n^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
+	out, err := g.run(strings.NewReader(lines(commits)+"^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
 	if err != nil {
 		return err
 	}
@@ -189,7 +164,7 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 		if tried++; tried > maxRetold {
 			break
 		}
-		has, err := bounded.hasChanges(head, c, versions)
+		has, err := g.hasChanges(head, c)
 		if err != nil {
 			return err
 		}
@@ -204,25 +179,89 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 	return nil
 }
 
+// hasChanges reports whether head has, or has had since it was made, the version of each file that a commit
+// and those below it have changed since what is below both. What it had before is no merge: the user may have
+// had one of the versions, and taken it back. A removed file alone says nothing: the user may have removed it
+// too.
+func (g *git) hasChanges(head, commit string) (bool, error) {
+	bounded := *g
+	bounded.limited = true
+	out, err := g.run(nil, "merge-base", head, commit)
+	if err != nil {
+		if status(err) == 1 {
+			err = nil // nothing is below both
+		}
+		return false, err
+	}
+	base := strings.TrimSpace(string(out))
+	all, err := bounded.changes(base, commit)
+	if err != nil {
+		return false, err
+	}
+	differs, err := bounded.changes(head, commit)
+	if err != nil {
+		return false, err
+	}
+	written := false
+	for name, e := range all {
+		written = written || e.object != ""
+		if _, other := differs[name]; !other {
+			delete(all, name) // head has this version
+		}
+	}
+	if !written || len(all) == 0 {
+		return written, nil
+	}
+	names := slices.Sorted(maps.Keys(all))
+	made, last, err := bounded.versions(commit, base, nil)
+	if err != nil {
+		return false, err
+	}
+	had, _, err := bounded.versions(head, base, names[:min(len(names), maxRetoldFiles)])
+	if err != nil {
+		return false, err
+	}
+	for name, e := range all {
+		v := fileVersion{name, e}
+		since, known := made[v]
+		if !known {
+			since = last // a merge made it
+		}
+		if date, known := had[v]; !known || date < since {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // fileVersion is what a commit has of a path.
 type fileVersion struct {
 	name string
 	treeEntry
 }
 
-// versions returns to what the newest commits below head have changed files, and when last, in seconds
-// since 1970. What others have below them is left out.
-func (g *git) versions(head string, others []string) (map[fileVersion]int64, error) {
-	dates, err := g.dates(head, others, "--max-count="+strconv.Itoa(maxRetoldBy))
-	if len(dates) == 0 || err != nil {
-		return nil, err
-	}
-	list := strings.Join(slices.Collect(maps.Keys(dates)), "\n") + "\n"
-	out, err := g.run(strings.NewReader(list), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev")
+// versions returns to what the commits below a tip, but not below base, have changed files, and when last,
+// in seconds since 1970, and the newest date of all. If there are names, only commits that change one count.
+func (g *git) versions(tip, base string, names []string) (all map[fileVersion]int64, last int64, err error) {
+	out, err := g.run(nil, slices.Concat([]string{"--literal-pathspecs", "rev-list", "--timestamp", "--full-history", maxRetoldBy, tip, "^" + base, "--"}, names)...)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	all := make(map[fileVersion]int64)
+	dates := make(map[string]int64)
+	for line := range strings.Lines(string(out)) {
+		date, commit, _ := strings.Cut(strings.TrimSpace(line), " ")
+		seconds, err := strconv.ParseUint(date, 10, 64) // before 1970 it is printed so, too
+		if err != nil {
+			return nil, 0, err
+		}
+		dates[commit] = int64(seconds)
+		last = max(last, dates[commit])
+	}
+	out, err = g.run(strings.NewReader(lines(dates)), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev")
+	if err != nil {
+		return nil, 0, err
+	}
+	all = make(map[fileVersion]int64)
 	date, words := int64(0), strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i++ {
 		if !strings.HasPrefix(words[i], ":") {
@@ -235,65 +274,20 @@ func (g *git) versions(head string, others []string) (map[fileVersion]int64, err
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		i++
 	}
-	return all, nil
+	return all, last, nil
 }
 
-// dates returns when the commits below a tip were made, in seconds since 1970, without those below others.
-func (g *git) dates(tip string, others []string, args ...string) (map[string]int64, error) {
-	list := tip + "\n^" + strings.Join(others, "\n^") + "\n"
-	out, err := g.run(strings.NewReader(list), append([]string{"rev-list", "--stdin", "--timestamp"}, args...)...)
-	if err != nil {
-		return nil, err
+// lines returns keys as lines, for standard input.
+func lines[V any](keys map[string]V) string {
+	var text strings.Builder
+	for key := range keys {
+		text.WriteString(key + "\n")
 	}
-	all := make(map[string]int64)
-	for line := range strings.Lines(string(out)) {
-		date, commit, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if all[commit], err = strconv.ParseInt(date, 10, 64); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-// hasChanges reports whether head has, or has had since they were made, all versions of files that a commit
-// and those below it have changed since what is below both. What it had before is no merge of them: the
-// user may have had one of the versions, and taken it back. A removed file alone says nothing: the user may
-// have removed it too.
-func (g *git) hasChanges(head, commit string, versions map[fileVersion]int64) (bool, error) {
-	out, err := g.run(nil, "merge-base", head, commit)
-	if err != nil {
-		if status(err) == 1 {
-			err = nil // nothing is below both
-		}
-		return false, err
-	}
-	base := strings.TrimSpace(string(out))
-	made, err := g.dates(commit, []string{base})
-	if err != nil {
-		return false, err
-	}
-	since := slices.Min(slices.Collect(maps.Values(made)))
-	all, err := g.changes(base, commit)
-	if err != nil {
-		return false, err
-	}
-	differs, err := g.changes(head, commit)
-	if err != nil {
-		return false, err
-	}
-	written := false
-	for name, e := range all {
-		written = written || e.object != ""
-		had, known := versions[fileVersion{name, e}]
-		if _, other := differs[name]; other && (!known || had < since) {
-			return false, nil
-		}
-	}
-	return written, nil
+	return text.String()
 }
 
 // changes returns what a commit has of the files in which it differs from another one.

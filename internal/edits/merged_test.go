@@ -3,6 +3,7 @@ package edits
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,15 @@ func TestWhatTheFolderHasOfABranch(t *testing.T) {
 			then: `git merge -q --squash w; on 11 as one; echo user >a; on 12 user; git checkout -q w; echo work >c; on 13 three; git tag w3; git checkout -q main; git cherry-pick w3 >/dev/null`,
 			has:  "w1 w2 w3",
 		},
+		"another branch has it below":                  {then: `git merge -q --squash w; on 11 as one; git checkout -q -b v; echo v >c; on 12 v; git tag w3; git checkout -q main; echo user >a; on 13 user`, has: "w1 w2"},
+		"it has the merge below":                       {then: `git merge -q --squash w; on 11 as one; git checkout -q w; git merge -q main; echo x >c; on 12 x; git tag w3; git checkout -q main; echo user >a; on 13 user`, has: "w1 w2"},
+		"it is undone, and made again":                 {then: `git merge -q --squash w; on 11 as one; git revert --no-edit HEAD >/dev/null; git checkout -q w; echo 1 >a; echo 1 >b; echo 1 >d; on 12 undone; echo work >a; on 13 again; git tag w4; git checkout -q main`, has: "w1 w2"},
+		"the user makes and undoes the rest before it": {then: `git merge -q --squash w; on 11 as one; echo work >c; on 12 user; echo 1 >c; on 12 back; git checkout -q w; echo work >c; on 13 three; git tag w3; git checkout -q main`, has: "w1 w2"},
+		"a part of it has an old date":                 {then: `git checkout -q w; echo 1 >a; on 07 old; echo work >a; on 13 new; git tag w3; git checkout -q main; echo work >a; echo work >b; echo work >d; on 12 user; git revert --no-edit HEAD >/dev/null`, has: "w1 w2"},
+		"a thousand commits follow": {then: `git merge -q --squash w; on 11 as one; echo user >a; on 12 user; { printf 'commit refs/heads/main\ncommitter a <a@b> -1 +0000\ndata 1\nx\nfrom refs/heads/main^0\n'; yes 'commit refs/heads/main
+committer a <a@b> 1767270000 +0000
+data 1
+x' | head -4000; } | git fast-import --quiet`, has: "w1 w2"},
 		"the clock of the user went back": {then: `git merge -q --squash w; on 11 as one; echo user >a; on 12 user; echo user >c; on 08 back`, has: "w1 w2"},
 		"a file of it is a folder now":    {then: `git merge -q --squash w; on 11 as one; git rm -q a; mkdir a; echo x >a/x; git add a; on 12 folder`, has: "w1 w2"},
 		"it is rebased":                   {then: `echo user >c; on 11 user; git rebase -q main w; git checkout -q main; git merge -q w`, has: "w1 w2"},
@@ -47,23 +57,23 @@ func TestWhatTheFolderHasOfABranch(t *testing.T) {
 		"the user had a part before, and makes the rest": {
 			early: `echo work >a; on 08 same; git revert --no-edit HEAD >/dev/null`, then: `echo work >b; on 11 rest; echo work >d; on 12 more`,
 		},
-		"only some files are there":      {then: `git merge -q w; git config core.sparseCheckout true`},
-		"a merge of it has begun":        {then: `git merge -q --no-ff --no-commit w`, held: "w1 w2"},
-		"a merge of it as one has begun": {then: `git merge -q --squash w`, held: "w1 w2"},
-		"such a merge has a conflict":    {then: `echo user >a; on 11 user; fails git merge --squash w`, held: "w1 w2"},
-		"such a merge is undone":         {then: `echo user >a; on 11 user; fails git merge --squash w; git reset -q --merge`},
-		"a pick on top of it has begun":  {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >c; on 11 user; fails git cherry-pick x`},
-		"its merge has a conflict":       {then: `echo user >a; on 11 user; fails git merge w`, held: "w1 w2"},
-		"its merge is aborted":           {then: `echo user >a; on 11 user; fails git merge w; git merge --abort`},
-		"its merge is completed":         {then: `echo user >a; on 11 user; fails git merge w; echo both >a; on 12 both`, has: "w1 w2"},
-		"another merge has a conflict":   {then: `git merge -q w; git branch o w~2; echo user >a; on 11 user; git checkout -q o; echo o >a; on 11 o; git checkout -q main; fails git merge o`, has: "w1 w2"},
-		"a pick of it has a conflict":    {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2`, held: "w1 w2"},
-		"such a pick is reset":           {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >b; on 11 user; fails git cherry-pick w1 w2 x; git reset -q --hard`, held: "w1"},
-		"such a pick is aborted":         {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git cherry-pick --abort`},
-		"such a pick is completed":       {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git checkout -q --theirs b; git add b; git -c core.editor=true cherry-pick --continue >/dev/null`, has: "w1 w2"},
-		"a rebase has a conflict":        {then: `git branch u; git merge -q w; git checkout -q u; echo user >b; on 11 user; git checkout -q main; fails git rebase u`, has: "w1", held: "w2"},
-		"another rebase has a conflict":  {then: `git merge -q w; git branch u; echo user >c; on 11 user; git checkout -q u; echo other >c; on 11 other; fails git rebase main`, has: "w1 w2"},
-		"patches of it have a conflict":  {then: `git format-patch -q -o ../patches-$$ main..w; echo user >b; on 11 user; fails git am ../patches-$$/*; rm -r ../patches-$$`, held: "w1"},
+		"only some files are there":                           {then: `git merge -q w; git config core.sparseCheckout true`},
+		"a merge of it has begun":                             {then: `git merge -q --no-ff --no-commit w`, held: "w1 w2"},
+		"a merge of it as one has begun":                      {then: `git merge -q --squash w`},
+		"a pick on top of it has begun":                       {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >c; on 11 user; fails git cherry-pick x`, held: "w1 w2"},
+		"a pick of its merge has a conflict":                  {then: `git checkout -q -b x; git merge -q --no-ff w -m x; git checkout -q main; echo user >a; on 11 user; fails git cherry-pick -m 1 x`, held: "w1 w2"},
+		"a pick of commits that no branch got has a conflict": {then: `git checkout -q w; echo work >c; on 11 three; git tag -d w1 w2 >/dev/null; git tag w3; git checkout -q main; echo user >b; on 11 user; fails git cherry-pick w3~2..w3`, held: "w3"},
+		"its merge has a conflict":                            {then: `echo user >a; on 11 user; fails git merge w`, held: "w1 w2"},
+		"its merge is aborted":                                {then: `echo user >a; on 11 user; fails git merge w; git merge --abort`},
+		"its merge is completed":                              {then: `echo user >a; on 11 user; fails git merge w; echo both >a; on 12 both`, has: "w1 w2"},
+		"another merge has a conflict":                        {then: `git merge -q w; git branch o w~2; echo user >a; on 11 user; git checkout -q o; echo o >a; on 11 o; git checkout -q main; fails git merge o`, has: "w1 w2"},
+		"a pick of it has a conflict":                         {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2`, held: "w1 w2"},
+		"such a pick is reset":                                {then: `git checkout -q -b x w; echo x >c; on 11 x; git checkout -q main; echo user >b; on 11 user; fails git cherry-pick w1 w2 x; git reset -q --hard`, held: "w1 w2"},
+		"such a pick is aborted":                              {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git cherry-pick --abort`},
+		"such a pick is completed":                            {then: `echo user >b; on 11 user; fails git cherry-pick w1 w2; git checkout -q --theirs b; git add b; git -c core.editor=true cherry-pick --continue >/dev/null`, has: "w1 w2"},
+		"a rebase has a conflict":                             {then: `git branch u; git merge -q w; git checkout -q u; echo user >b; on 11 user; git checkout -q main; fails git rebase u`, has: "w1", held: "w2"},
+		"another rebase has a conflict":                       {then: `git merge -q w; git branch u; echo user >c; on 11 user; git checkout -q u; echo other >c; on 11 other; fails git rebase main`, has: "w1 w2"},
+		"patches of it have a conflict":                       {then: `git format-patch -q -o ../patches-$$ main..w; echo user >b; on 11 user; fails git am ../patches-$$/*; rm -r ../patches-$$`, held: "w1 w2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := repo(t, tree{"a": "1\n", "b": "1\n", "c": "1\n", "d": "1\n"})
@@ -95,5 +105,25 @@ func TestWhatTheFolderHasOfABranch(t *testing.T) {
 				t.Errorf("it has %q and may get or lose %q; want %q and %q", named(m.Has), named(m.Held), c.has, c.held)
 			}
 		})
+	}
+}
+
+// What git cannot say in the middle of a merge may come or go.
+func TestAllIsHeldInTheMiddleOfAMergeIfGitCannotSay(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	work := strings.TrimSpace(g.must("", "commit-tree", "-p", "HEAD", "-m", "work", "HEAD^{tree}"))
+	g.must("", "commit", "-q", "--allow-empty", "-m", "user")
+	parent := strings.TrimSpace(g.must("", "rev-parse", "HEAD~1"))
+	if err := os.Remove(filepath.Join(g.dir, ".git/objects", parent[:2], parent[2:])); err != nil {
+		t.Fatal(err)
+	}
+	for _, held := range []bool{false, true} {
+		m, err := FindMerged(t.Context(), g.dir, []string{work})
+		if err == nil || len(m.Held) == 1 != held {
+			t.Errorf("held are %v, with the error %v; want %v", m.Held, err, held)
+		}
+		if err := os.WriteFile(filepath.Join(g.dir, ".git/MERGE_HEAD"), []byte(work+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
