@@ -117,6 +117,10 @@ chaos-agents: images build ## Kill and fill what 116 agents need, while others r
 schedule-agents: images build ## Have 20 agents ask for six resources in any order for SCHEDULE (default 5m); all must be able to finish
 	@cd e2e/agents && AGBOX_SCHEDULE=$(or $(SCHEDULE),5m) go test -race -count=1 -v -timeout=0 -run 'RandomSchedule'
 
+.PHONY: figures
+figures: image-base build ## Print the size and structure of the code, and how many files an exec, a message and an apply pass through
+	@scripts/figures.sh
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZ_TIME (default 30s); FUZZ=REGEXP selects some. 'make test' runs only their seeds
 	@scripts/fuzz.sh

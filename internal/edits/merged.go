@@ -151,7 +151,7 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 	if len(below) == len(commits) {
 		return nil
 	}
-	out, err := g.run(strings.NewReader(lines(commits)+"^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
+	out, err := g.run(strings.NewReader(keyLines(commits)+"^"+head+"\n"), "rev-list", "--stdin", "--topo-order")
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (g *git) versions(tip, base string, names []string) (all map[fileVersion]in
 		dates[commit] = int64(seconds)
 		last = max(last, dates[commit])
 	}
-	out, err = g.run(strings.NewReader(lines(dates)), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev")
+	out, err = g.run(strings.NewReader(keyLines(dates)), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -281,8 +281,8 @@ func (g *git) versions(tip, base string, names []string) (all map[fileVersion]in
 	return all, last, nil
 }
 
-// lines returns keys as lines, for standard input.
-func lines[V any](keys map[string]V) string {
+// keyLines returns keys as lines, for standard input.
+func keyLines[V any](keys map[string]V) string {
 	var text strings.Builder
 	for key := range keys {
 		text.WriteString(key + "\n")
