@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // ApplyOptions say how ApplyWork brings work to the folder.

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // CopyOptions are the options of a copy between the host and a sandbox.

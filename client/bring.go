@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // bringing is a call of ApplyWork.

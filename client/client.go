@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agbox/agbox/internal/covers"
+	"github.com/agbox/agbox/workspace/covers"
 )
 
 // configWatch finds what a copy from a sandbox brings to a folder and this machine would

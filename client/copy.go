@@ -16,7 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // pathInfo describes the file at a path of a copy.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/agbox/agbox/internal/caller"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 // socketBuffer is the requested size of both socket buffers. Some versions of grpc-go can

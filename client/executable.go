@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agbox/agbox/internal/covers"
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/covers"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // Executable is what a sandbox brings to a folder of this machine and what programs of this

@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/agbox/agbox/client/registry"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/registry"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/feature"

@@ -14,8 +14,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/edits"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/edits"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 const (

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/agbox/agbox/internal/edits"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/edits"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // comparing serves comparisons: sent says what is sent behind the first message.

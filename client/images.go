@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -201,7 +201,7 @@ const maxIgnore = 1 << 20
 func ignoredFiles(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	var patterns []string
 	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
-		content, err := confined.Read(dir, name, maxIgnore)
+		content, err := filesystem.ReadWithin(dir, name, maxIgnore)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -241,7 +241,7 @@ func packFile(archive *tar.Writer, root int, path, name string, entry fs.DirEntr
 	if !info.Mode().IsRegular() {
 		return archive.WriteHeader(header)
 	}
-	file, err := confined.OpenAt(root, name)
+	file, err := filesystem.OpenWithinAt(root, name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // maxLost is how many lost commits a request may name.

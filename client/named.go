@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -35,7 +35,7 @@ func addDockerfiles(in *SpecInput, root, path string, format agboxv1.ConfigForma
 	for _, name := range document.DockerfilesIn(format, content) {
 		text, found, err := readBeside(root, absolute(filepath.Dir(path), name))
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, confined.ErrOutside):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, filesystem.ErrOutside):
 		case err != nil:
 			return err
 		default:

@@ -17,9 +17,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/confined"
-	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 // ResolveSpec returns the spec that CreateSandbox would store for a request, or all
@@ -228,11 +228,11 @@ func readSpec(path string) ([]byte, error) {
 	if path == "-" {
 		content, err := io.ReadAll(io.LimitReader(os.Stdin, document.MaxBytes+1))
 		if err == nil && len(content) > document.MaxBytes {
-			err = confined.ErrTooLarge
+			err = filesystem.ErrTooLarge
 		}
 		return specContent(content, path, err)
 	}
-	content, err := confined.ReadNamed(path, document.MaxBytes)
+	content, err := filesystem.ReadNamed(path, document.MaxBytes)
 	return specContent(content, path, err)
 }
 
@@ -245,19 +245,19 @@ func readBeside(dir, name string) (content []byte, path string, err error) {
 	if err != nil || !filepath.IsLocal(rel) {
 		return nil, "", outside(path, dir)
 	}
-	content, err = confined.Read(dir, rel, document.MaxBytes)
+	content, err = filesystem.ReadWithin(dir, rel, document.MaxBytes)
 	content, err = specContent(content, path, err)
 	return content, path, err
 }
 
 func outside(path, dir string) error {
-	return &Error{Code: codes.InvalidArgument, cause: confined.ErrOutside, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: move it there, or take it out of that file and give it by a flag, --compose or --devcontainer.", path, dir)}
+	return &Error{Code: codes.InvalidArgument, cause: filesystem.ErrOutside, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: move it there, or take it out of that file and give it by a flag, --compose or --devcontainer.", path, dir)}
 }
 
 // specContent is what was read of a file, or the error for people.
 func specContent(content []byte, path string, err error) ([]byte, error) {
 	switch {
-	case errors.Is(err, confined.ErrTooLarge):
+	case errors.Is(err, filesystem.ErrTooLarge):
 		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s is larger than 1 MiB: name the file that describes the sandbox.", path)}
 	case err != nil:
 		return nil, unreadable(path, err)

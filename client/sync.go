@@ -13,9 +13,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // SyncOptions say how Sync works.

@@ -17,7 +17,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // syncTarget is a workspace in a sandbox that gets files of a folder. A file is replaced or

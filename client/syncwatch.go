@@ -12,8 +12,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/edits"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/edits"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 const (

@@ -18,11 +18,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/internal/edits"
-	"github.com/agbox/agbox/internal/gitignore"
-	"github.com/agbox/agbox/internal/linecount"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/scratch"
+	"github.com/agbox/agbox/workspace/edits"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // WorkFile is a version of a regular file or a symbolic link of a workspace.
@@ -44,7 +43,7 @@ type Work struct {
 	Large []WorkChange
 	// Unshown is work that is there or may be there, and that no change shows, if it was asked for.
 	Unshown []UnshownWork
-	dir     *scratch.Dir
+	dir     *filesystem.TempDir
 	// shared has the base, if it was asked for.
 	shared edits.Shared
 	// head is the commit that was copied in; empty if there is none. tip is that of the sandbox
@@ -231,7 +230,7 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 // compare is Work, with a removed and an added file for each renamed one, and with the base
 // if asked for.
 func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, base bool) (*Work, error) {
-	dir, err := scratch.New("work")
+	dir, err := filesystem.NewTempDir("work")
 	if err != nil {
 		return nil, localError(storing, err)
 	}
@@ -382,7 +381,7 @@ func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), n
 		case *agboxv1.CompareWorkspaceResponse_Difference:
 			d := item.Difference
 			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
-			change.Lines = linecount.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
+			change.Lines = edits.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
 			change.Tracked, change.Retracked = d.GetTracked(), d.GetRetracked()
 			w.Changes = append(w.Changes, change)
 			if d.GetLost() {
@@ -439,7 +438,7 @@ func workFile(f *agboxv1.WorkspaceFile) *edits.File {
 
 // workStore writes the contents of one change after the other, each content once.
 type workStore struct {
-	dir           *scratch.Dir
+	dir           *filesystem.TempDir
 	before, after *workContent
 }
 

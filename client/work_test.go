@@ -21,15 +21,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/agbox/agbox/internal/edits"
-	"github.com/agbox/agbox/internal/scratch"
+	"github.com/agbox/agbox/internal/filesystem"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // A daemon without contents_once sends the content of both sides of a file of which only the
 // mode changed.
 func TestBothSidesOfAChangeMayHaveTheSameContent(t *testing.T) {
 	t.Setenv("AGBOX_HOME", t.TempDir())
-	dir, err := scratch.New("work")
+	dir, err := filesystem.NewTempDir("work")
 	if err != nil {
 		t.Fatal(err)
 	}

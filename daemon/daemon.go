@@ -25,26 +25,25 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
-	"github.com/agbox/agbox/daemon/agents"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/guests/files"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/incarnations"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/daemon/review"
-	"github.com/agbox/agbox/daemon/room"
 	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/logs/notify"
 	"github.com/agbox/agbox/runtime/docker"
 	"github.com/agbox/agbox/runtime/fence"
+	"github.com/agbox/agbox/spec/policy"
 	"github.com/agbox/agbox/store"
 )
 
@@ -209,7 +208,7 @@ type rooms struct {
 	notifier *notify.Notifier
 	links    *links.Links
 	loop     *reconcile.Loop
-	room     *room.Keeper
+	room     *retention.Room
 	keeper   *retention.Keeper
 	server   *server.Server
 	upgrader *upgrader
@@ -250,9 +249,9 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	})
 	runner := execs.New(r.links, book, cfg.Paths, time.Now, cfg.Log)
 	guestFiles := files.New(r.links, cfg.Paths)
-	incarnations := agents.New(runner, guestFiles, book, cfg.Paths, func(id string) { r.loop.EnqueueAgent(id) }, time.Now, cfg.Log)
-	r.links.SendNews(incarnations)
-	if err := incarnations.RemoveStrays(ctx); err != nil {
+	runs := incarnations.New(runner, guestFiles, book, cfg.Paths, func(id string) { r.loop.EnqueueAgent(id) }, time.Now, cfg.Log)
+	r.links.SendNews(runs)
+	if err := runs.RemoveStrays(ctx); err != nil {
 		cfg.Log.Warn("copies of checkpoints for agents that were never accepted cannot be removed; the next start retries", "error", err)
 	}
 	resync := cfg.Resync
@@ -260,12 +259,12 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		resync = defaultResync
 	}
 	host := hostfiles.New(cfg.Paths, engine.Address(), cfg.Policy)
-	r.room = room.New(room.Options{
+	r.room = retention.NewRoom(retention.RoomOptions{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
 		Stopped: func(id string) { r.loop.Interrupt(id) },
 	})
 	r.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Agents: incarnations, Review: review.New(guestFiles, cfg.Paths), Room: r.room, Ledger: book, Paths: cfg.Paths,
+		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Agents: runs, Review: review.New(guestFiles, cfg.Paths), Room: r.room, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
 		InstallID: db.InstallID(), Identities: db, EngineAddress: engine.Address(),
 		EngineIdentified: func() {
@@ -296,13 +295,13 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Lifetimes: cfg.Lifetimes, Log: cfg.Log,
 		Local: engine.HasImage,
 	})
-	incarnations.AdmitChildren(admits.ChildIn)
-	incarnations.SandboxesOfChildren(agents.ChildSandboxes{Admit: admits.Derived, Enqueue: r.loop.Enqueue})
-	incarnations.LifetimeOfChildren(cmp.Or(cfg.ChildLifetime, agboxv1.AgentLifetime_AGENT_LIFETIME_HELD))
+	runs.AdmitChildren(admits.ChildIn)
+	runs.SandboxesOfChildren(incarnations.ChildSandboxes{Admit: admits.Derived, Enqueue: r.loop.Enqueue})
+	runs.LifetimeOfChildren(cmp.Or(cfg.ChildLifetime, agboxv1.AgentLifetime_AGENT_LIFETIME_HELD))
 	r.server, err = server.New(server.Options{
 		Rules:     rules,
 		Admission: admits,
-		Ledger:    book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Agents: incarnations, Logs: notifier, Paths: cfg.Paths,
+		Ledger:    book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Agents: runs, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
 			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Polling: notifier.Polling, Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Address: engine.Address(), AddressFrom: cfg.EngineFrom, Log: cfg.Log,

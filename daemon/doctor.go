@@ -9,9 +9,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/agents"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/incarnations"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/docker"
@@ -39,7 +39,7 @@ func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorRespo
 		Execs: func(ctx context.Context, sandboxID string, running bool) (ledger.AdoptedExecs, error) {
 			return execs.AdoptAll(ctx, cfg.Paths, sandboxID, running, time.Now())
 		},
-		Agents: func() []ledger.AdoptedAgent { return agents.AdoptAll(cfg.Paths, cfg.Log) },
+		Agents: func() []ledger.AdoptedAgent { return incarnations.AdoptAll(cfg.Paths, cfg.Log) },
 	}.Examine(ctx, fix)
 }
 

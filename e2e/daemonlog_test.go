@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agbox/agbox/cmd/agboxd/logfile"
 	"github.com/agbox/agbox/e2e/internal/harness"
-	"github.com/agbox/agbox/internal/logfile"
 )
 
 func TestTheLogOfTheDaemonStaysWithinBounds(t *testing.T) {

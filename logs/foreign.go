@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/ids"
-	"github.com/agbox/agbox/internal/trees"
 )
 
 // Usage is what a directory holds.
@@ -51,13 +51,13 @@ func count(ctx context.Context, parent int, name string, depth int, most uint64,
 	if depth > maxDepth {
 		return ErrTooDeep
 	}
-	dir, err := trees.Open(parent, name)
+	dir, err := filesystem.Open(parent, name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
 	fd := int(dir.Fd())
-	return trees.Names(ctx, dir, func(entry string) error {
+	return filesystem.Names(ctx, dir, func(entry string) error {
 		var st unix.Stat_t
 		if unix.Fstatat(fd, entry, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return nil // removed meanwhile
@@ -107,14 +107,14 @@ func ExecOf(name string) (execID string, ok bool) {
 // ctx must bound the call.
 func (d *Dir) RemoveOthers(ctx context.Context, keep func(name string) bool) error {
 	return d.at(func(fd int) error {
-		top, err := trees.Open(fd, ".")
+		top, err := filesystem.Open(fd, ".")
 		if err != nil {
 			return d.describe(".", err)
 		}
 		defer func() { _ = top.Close() }()
 		for removed := 1; removed > 0; { // a directory that changes while it is read may hide names
 			removed = 0
-			if err := trees.Names(ctx, top, func(name string) error {
+			if err := filesystem.Names(ctx, top, func(name string) error {
 				var st unix.Stat_t
 				err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 				if errors.Is(err, unix.ENOENT) || err == nil && wanted(&st) && keep(name) {
@@ -147,12 +147,12 @@ func (d *Dir) Shrink(ctx context.Context, most uint64) (removed int, err error) 
 	var all []file
 	var sum uint64
 	err = d.at(func(fd int) error {
-		top, err := trees.Open(fd, ".")
+		top, err := filesystem.Open(fd, ".")
 		if err != nil {
 			return err
 		}
 		defer func() { _ = top.Close() }()
-		return trees.Names(ctx, top, func(name string) error {
+		return filesystem.Names(ctx, top, func(name string) error {
 			var st unix.Stat_t
 			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 				all = append(all, file{name, taken(&st)})

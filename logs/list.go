@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/ids"
-	"github.com/agbox/agbox/internal/trees"
 )
 
 // namesPerExec bounds the names that are read for each exec of a list. An exec has 4
@@ -23,7 +23,7 @@ var errListed = errors.New("the list is long enough")
 func (d *Dir) ExecIDs(ctx context.Context, limit int) (list []string, more bool, err error) {
 	var top *os.File
 	err = d.at(func(fd int) (err error) {
-		top, err = trees.Open(fd, ".")
+		top, err = filesystem.Open(fd, ".")
 		return err
 	})
 	if err != nil {
@@ -31,7 +31,7 @@ func (d *Dir) ExecIDs(ctx context.Context, limit int) (list []string, more bool,
 	}
 	defer func() { _ = top.Close() }()
 	names := 0
-	err = trees.Names(ctx, top, func(name string) error {
+	err = filesystem.Names(ctx, top, func(name string) error {
 		if names++; names > limit*namesPerExec {
 			return errListed
 		}

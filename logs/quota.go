@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/trees"
+	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // recount is the minimum time between two counts of the files when the quota is full.
@@ -18,7 +18,7 @@ const recount = time.Second
 
 // journalReserve is how many bytes journals and checkpoints may have when output has reached
 // the limit, so that a command that prints too much costs no agent its reports. The folder of the logs may
-// grow beyond the limit by more than that (package daemon/room).
+// grow beyond the limit by more than that (package daemon/retention).
 const journalReserve = 64 << 20
 
 // Quota limits the total size of the output of all execs of a directory, with its index,
@@ -129,14 +129,14 @@ func counts(name string) bool {
 func (d *Dir) outputBytes() (sum uint64, err error) {
 	var list *os.File
 	if err := d.at(func(dirfd int) (err error) {
-		list, err = trees.Open(dirfd, ".")
+		list, err = filesystem.Open(dirfd, ".")
 		return err
 	}); err != nil {
 		return 0, d.describe(".", err)
 	}
 	defer func() { _ = list.Close() }()
 	fd := int(list.Fd())
-	err = trees.Names(context.Background(), list, func(name string) error {
+	err = filesystem.Names(context.Background(), list, func(name string) error {
 		if !counts(name) {
 			return nil
 		}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/trees"
+	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // Remove deletes the files of an exec. Open readers can still read them. Missing files
@@ -110,5 +110,5 @@ func RemoveAll(ctx context.Context, root, sandboxID string) error {
 
 // removeEntry removes a name of any kind.
 func (d *Dir) removeEntry(ctx context.Context, name string) error {
-	return d.at(func(dirfd int) error { return trees.Remove(ctx, dirfd, name) })
+	return d.at(func(dirfd int) error { return filesystem.Remove(ctx, dirfd, name) })
 }

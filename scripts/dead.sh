@@ -10,7 +10,7 @@ shopt -s inherit_errexit
 cd "$repo_root"
 
 deadcode=(go tool -modfile=tools/lint/go.mod deadcode)
-called_from_elsewhere='^(client|e2e|daemon/guests/guesttest|daemon/machine/lease|runtime/runtimetest|spec/badspecs)/'
+called_from_elsewhere='^(client|e2e|daemon/guests/guesttest|agents/lease|runtime/runtimetest|spec/badspecs)/'
 
 unused=$({
 	"${deadcode[@]}" ./... | { grep -Ev "$called_from_elsewhere" || true; }

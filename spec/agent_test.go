@@ -11,12 +11,12 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // checkAgent is what the daemon passes to Resolve.
 func checkAgent(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any)) {
-	agent.Check(s, problem)
+	agents.Check(s, problem)
 }
 
 func TestTheAgentOfTheFileIsMergedWithThatOfTheFields(t *testing.T) {

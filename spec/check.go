@@ -12,7 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/goenv"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/notation"
@@ -110,7 +110,7 @@ func (r *resolver) secrets(c limited, path []any) {
 		if _, set := c.GetEnvs()[name]; !set {
 			r.problem(at, "%.80q is not a variable under envs: add it there, or remove it here", name)
 		}
-		if slices.Contains(goenv.Names, name) {
+		if slices.Contains(process.GoVariables, name) {
 			r.problem(at, "%.80q sets the Go runtime and cannot be secret: remove it here", name)
 		}
 	}

@@ -13,10 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/goenv"
-	"github.com/agbox/agbox/internal/mountid"
-	"github.com/agbox/agbox/internal/ownid"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/internal/version"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/agentcli"
@@ -54,7 +53,7 @@ func run() error {
 	flag.Parse()
 
 	supervisor.ReserveThreads()
-	ownid.StandApart()
+	process.StandApart()
 	debug.SetGCPercent(gcPercent)
 	// No process in the container may read the supervisor's memory or trace it.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -77,7 +76,7 @@ func run() error {
 		// Programs of another user may not need to write the folder.
 		fmt.Fprintln(os.Stderr, "agbox-init: the user of commands keeps its ids:", err)
 	}
-	rest, _ := goenv.Split(os.Environ())
+	rest, _ := process.SplitGoVariables(os.Environ())
 	cfg.Env = append(rest, cfg.Boot.GetCommandEnv()...)
 	s, err := supervisor.New(cfg)
 	if err != nil {
@@ -88,21 +87,21 @@ func run() error {
 
 // compareMounts returns the first mount that is not the one that the daemon checked; nil if
 // there is none.
-func compareMounts(boot *guestv1.BootConfig, link string) *mountid.Problem {
-	var mounts []mountid.Mount
+func compareMounts(boot *guestv1.BootConfig, link string) *filesystem.MountProblem {
+	var mounts []filesystem.Mount
 	for _, m := range boot.GetMounts() {
-		mounts = append(mounts, mountid.Mount{Target: m.GetTarget(), File: identity(m.GetFile())})
+		mounts = append(mounts, filesystem.Mount{Target: m.GetTarget(), File: identity(m.GetFile())})
 	}
-	return mountid.Compare(mounts, link, identity(boot.GetLink()))
+	return filesystem.CompareMounts(mounts, link, identity(boot.GetLink()))
 }
 
-func identity(id *guestv1.FileIdentity) mountid.ID {
-	return mountid.ID{Device: id.GetDevice(), Inode: id.GetInode(), Type: id.GetType()}
+func identity(id *guestv1.FileIdentity) filesystem.FileID {
+	return filesystem.FileID{Device: id.GetDevice(), Inode: id.GetInode(), Type: id.GetType()}
 }
 
 // mountError is a mount that is not the one that the daemon checked. Nothing may run.
 type mountError struct {
-	mountid.Problem
+	filesystem.MountProblem
 	mount *guestv1.HostMount
 }
 

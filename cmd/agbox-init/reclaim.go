@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/trees"
 )
 
 // reclaimVerb as the first argument makes this program remove what root in a sandbox has
@@ -28,6 +28,6 @@ func reclaim(arguments []string) error {
 	}
 	ctx := context.Background()
 	return errors.Join(
-		trees.Reclaim(ctx, paths.InContainerLink, uid, gid, trees.Everything),
-		trees.Reclaim(ctx, paths.InContainerLogs, uid, gid, trees.Directories))
+		filesystem.Reclaim(ctx, paths.InContainerLink, uid, gid, filesystem.Everything),
+		filesystem.Reclaim(ctx, paths.InContainerLogs, uid, gid, filesystem.Directories))
 }

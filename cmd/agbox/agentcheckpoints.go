@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 )
 
 func (a *app) agentCheckpointsCommand() *cobra.Command {
@@ -40,14 +40,14 @@ saved as its member "state".`,
 			case out.format == formatJSON:
 				return printJSONList(a.stdout, list)
 			}
-			rows := make([][]table.Cell, len(list))
+			rows := make([][]view.Cell, len(list))
 			for i, k := range list {
 				rows[i] = cells(
 					fmt.Sprint(k.GetSeq()), strings.TrimPrefix(k.GetKind().String(), "CHECKPOINT_KIND_"), fmt.Sprint(k.GetTurn()), fmt.Sprint(k.GetStep()),
 					fmt.Sprint(k.GetBytes()), fmt.Sprintf("%08x", k.GetCrc32()), orDash(k.GetResumePoint()),
 				)
 			}
-			return a.printTable(out, []table.Column{
+			return a.printTable(out, []view.Column{
 				{Title: "NUMBER", Right: true}, {Title: "KIND"}, {Title: "TURN", Right: true}, {Title: "STEP", Right: true}, {Title: "BYTES", Right: true},
 				{Title: "CRC32", Omit: 1}, {Title: "RESUME POINT", Min: 12},
 			}, rows)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -102,7 +102,7 @@ func scopeNames(ctx context.Context, c *client.Client, list []*agboxv1.LeaseEntr
 
 // printLeases prints leases as a table.
 func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names, scopes map[string]string) error {
-	rows := make([][]table.Cell, len(list))
+	rows := make([][]view.Cell, len(list))
 	for i, l := range list {
 		fence := "-"
 		if l.GetLease().GetFence() > 0 {
@@ -112,13 +112,13 @@ func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names, scopes 
 		for _, id := range l.GetWaitsFor() {
 			waits = append(waits, names[id])
 		}
-		rows[i] = []table.Cell{
-			table.Text(l.GetLease().GetResource()), table.Text(enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_")),
-			table.Text(cmp.Or(l.GetName(), l.GetAgentId())), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), table.Text(fence),
-			table.Text(orDash(strings.Join(waits, ","))), table.Text(scopes[l.GetScope()]),
+		rows[i] = []view.Cell{
+			view.Text(l.GetLease().GetResource()), view.Text(enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_")),
+			view.Text(cmp.Or(l.GetName(), l.GetAgentId())), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), view.Text(fence),
+			view.Text(orDash(strings.Join(waits, ","))), view.Text(scopes[l.GetScope()]),
 		}
 	}
-	return a.printTable(out, []table.Column{
+	return a.printTable(out, []view.Column{
 		{Title: "RESOURCE", Min: 14}, {Title: "MODE", Omit: 2}, {Title: "AGENT", Min: 8}, {Title: "VERDICT"}, {Title: "FENCE", Right: true, Omit: 3},
 		{Title: "WAITS FOR", Min: 9, Omit: 1}, {Title: "SCOPE", Min: 9, Omit: 4},
 	}, rows)

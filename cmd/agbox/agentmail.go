@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -241,12 +241,12 @@ func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as 
 // printMessages prints messages as a table.
 func (a *app) printMessages(ctx context.Context, c *client.Client, out output, list []*agboxv1.AgentMessage) error {
 	from := senders{}
-	rows := make([][]table.Cell, len(list))
+	rows := make([][]view.Cell, len(list))
 	for i, m := range list {
 		rows[i] = append(cells(fmt.Sprint(m.GetSeq()), from.name(ctx, c, m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
-			a.sinceCell(m.GetAt()), table.Text(m.GetFrom()), table.Text(strings.Join(strings.Fields(m.GetText()), " ")))
+			a.sinceCell(m.GetAt()), view.Text(m.GetFrom()), view.Text(strings.Join(strings.Fields(m.GetText()), " ")))
 	}
-	return a.printTable(out, []table.Column{
+	return a.printTable(out, []view.Column{
 		{Title: "NUMBER", Right: true}, {Title: "FROM", Min: 8}, {Title: "KIND", Omit: 3}, {Title: "STREAM", Min: 6, Omit: 2}, {Title: "SENT", Omit: 1},
 		{Title: "FROM ID", Wide: true}, {Title: "TEXT", Min: 16},
 	}, rows)

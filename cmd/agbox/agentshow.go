@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -79,12 +79,12 @@ func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) er
 	if err != nil {
 		return err
 	}
-	rows := make([][]table.Cell, len(list))
+	rows := make([][]view.Cell, len(list))
 	for i, g := range list {
-		rows[i] = []table.Cell{
-			table.Text(orDash(g.GetName())), table.Text(g.GetAgentId()), stateCell(agentState(g)), table.Text(orDash(g.GetClass())),
-			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
-			a.sinceCell(g.GetCreatedAt()), table.Text(orDash(g.GetParent())), table.Text(orDash(g.GetSandboxId())), table.Text(agentNote(g)),
+		rows[i] = []view.Cell{
+			view.Text(orDash(g.GetName())), view.Text(g.GetAgentId()), stateCell(agentState(g)), view.Text(orDash(g.GetClass())),
+			sandboxCell(g, names), view.Text(fmt.Sprint(g.GetIncarnation())), view.Text(fmt.Sprint(g.GetCrashes())),
+			a.sinceCell(g.GetCreatedAt()), view.Text(orDash(g.GetParent())), view.Text(orDash(g.GetSandboxId())), view.Text(agentNote(g)),
 		}
 	}
 	return a.printTable(o.output, agentColumns, rows)
@@ -111,7 +111,7 @@ func agentState(g *agboxv1.Agent) string {
 }
 
 // agentColumns are the columns of the list of agents.
-var agentColumns = []table.Column{
+var agentColumns = []view.Column{
 	{Title: "NAME", Min: 8}, {Title: "ID", Min: 12, Omit: 1}, {Title: "STATE"}, {Title: "CLASS", Min: 5, Omit: 5},
 	{Title: "SANDBOX", Min: 8, Omit: 4}, {Title: "RUN", Right: true, Omit: 6}, {Title: "CRASHES", Right: true, Omit: 7},
 	{Title: "CREATED", Omit: 3}, {Title: "PARENT", Wide: true}, {Title: "SANDBOX ID", Wide: true}, {Title: "NOTE", Min: 10, Omit: 2},
@@ -126,8 +126,8 @@ func namesFor(ctx context.Context, c *client.Client, agents []*agboxv1.Agent) (m
 }
 
 // sandboxCell shows the sandbox of an agent: its name, or its id if it has none.
-func sandboxCell(g *agboxv1.Agent, names map[string]string) table.Cell {
-	return table.Text(orDash(firstOf(names[g.GetSandboxId()], g.GetSandboxId())))
+func sandboxCell(g *agboxv1.Agent, names map[string]string) view.Cell {
+	return view.Text(orDash(firstOf(names[g.GetSandboxId()], g.GetSandboxId())))
 }
 
 // agentNote is the sentence that says most about an agent: of agbox, else what its program

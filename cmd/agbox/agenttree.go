@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -65,17 +65,17 @@ func shown(list []*agboxv1.Agent, all bool) []*agboxv1.Agent {
 // printTree prints agents, each after its parent, indented below it.
 func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]string) error {
 	depth := make(map[string]int)
-	rows := make([][]table.Cell, len(list))
+	rows := make([][]view.Cell, len(list))
 	for i, g := range list {
 		level := 0
 		if above, known := depth[g.GetParent()]; known && i > 0 {
 			level = above + 1
 		}
 		depth[g.GetAgentId()] = level
-		rows[i] = []table.Cell{
-			table.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), table.Text(g.GetAgentId()), stateCell(agentState(g)),
-			sandboxCell(g, names), table.Text(fmt.Sprint(g.GetIncarnation())), table.Text(fmt.Sprint(g.GetCrashes())),
-			table.Text(treeNote(g)),
+		rows[i] = []view.Cell{
+			view.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), view.Text(g.GetAgentId()), stateCell(agentState(g)),
+			sandboxCell(g, names), view.Text(fmt.Sprint(g.GetIncarnation())), view.Text(fmt.Sprint(g.GetCrashes())),
+			view.Text(treeNote(g)),
 		}
 	}
 	return a.printTable(out, treeColumns, rows)
@@ -114,7 +114,7 @@ func heldNote(g *agboxv1.Agent) string {
 }
 
 // treeColumns are the columns of the tree of agents.
-var treeColumns = []table.Column{
+var treeColumns = []view.Column{
 	{Title: "NAME", Min: 12}, {Title: "ID", Min: 12, Omit: 1}, {Title: "STATE"}, {Title: "SANDBOX", Min: 8, Omit: 3},
 	{Title: "RUN", Right: true, Omit: 4}, {Title: "CRASHES", Right: true, Omit: 5}, {Title: "NOTE", Min: 10, Omit: 2},
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // shownCommits is how many commits of a sandbox are shown.

@@ -58,7 +58,7 @@ is reported only by create.`,
 			}
 			spec := out.GetCreateSpec()
 			if q := question(input, out.GetHostRequests()); q != nil {
-				text, _ := requestScreen(*q, nil, view{})
+				text, _ := requestScreen(*q, nil, extent{})
 				a.sayEach(strings.TrimSuffix(text, "\n"))
 			}
 			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(firstOf(spec.GetImage(), "built from "+firstOf(spec.GetBuild().GetContext(), "a Dockerfile"))), withServices(spec))

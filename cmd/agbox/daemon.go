@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -147,7 +147,7 @@ type daemonStatus struct {
 }
 
 func printStatusJSON(a *app, socket string, p *agboxv1.PingResponse) error {
-	engine, err := jsonview.Marshal(p.GetEngine())
+	engine, err := view.JSON(p.GetEngine())
 	if err != nil {
 		return err
 	}

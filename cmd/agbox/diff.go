@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/edits"
-	"github.com/agbox/agbox/internal/linecount"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 type diffOptions struct {
@@ -202,11 +201,11 @@ func writeStat(out io.Writer, changes []client.WorkChange, place edits.Place, wi
 	}
 	type row struct {
 		name string
-		linecount.Lines
+		edits.Lines
 		before, after int64
 	}
 	var rows []row
-	var total linecount.Lines
+	var total edits.Lines
 	names, most, digits := 0, 1, 3
 	for _, c := range changes {
 		r := row{name: printable(place.Name(c.Path)), Lines: c.Lines}

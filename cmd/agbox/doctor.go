@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/jsonview"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -120,7 +119,7 @@ func doneOf(out *agboxv1.DoctorResponse) []*agboxv1.DoctorFinding {
 }
 
 func printDoctorJSON(a *app, out *agboxv1.DoctorResponse) error {
-	value, err := jsonview.Marshal(out)
+	value, err := view.JSON(out)
 	if err != nil {
 		return err
 	}
@@ -128,7 +127,7 @@ func printDoctorJSON(a *app, out *agboxv1.DoctorResponse) error {
 }
 
 func printDoctor(a *app, out *agboxv1.DoctorResponse, o *doctorOptions) error {
-	rows := make([][]table.Cell, len(out.GetFindings()))
+	rows := make([][]view.Cell, len(out.GetFindings()))
 	for i, f := range out.GetFindings() {
 		rows[i] = doctorRow(f)
 	}
@@ -137,34 +136,34 @@ func printDoctor(a *app, out *agboxv1.DoctorResponse, o *doctorOptions) error {
 	}
 	lines := []string{doctorClosing(out, o.fix)}
 	if width := a.tableOptions(o.output).Width; width > 0 {
-		lines = table.Wrap(lines[0], width)
+		lines = view.Wrap(lines[0], width)
 	}
 	_, err := fmt.Fprintf(a.stdout, "\n%s\n", strings.Join(lines, "\n"))
 	return err
 }
 
 // doctorColumns are the columns of doctorRow.
-var doctorColumns = []table.Column{
+var doctorColumns = []view.Column{
 	{Title: "ACTION"}, {Title: "KIND", Omit: 1}, {Title: "NAME", Min: 12}, {Title: "SANDBOX", Min: 8, Omit: 2}, {Title: "WHY", Min: 24, Wrap: true},
 }
 
-func doctorRow(f *agboxv1.DoctorFinding) []table.Cell {
-	action := table.Text(enumWord(f.GetAction().String(), "DOCTOR_ACTION_"))
+func doctorRow(f *agboxv1.DoctorFinding) []view.Cell {
+	action := view.Text(enumWord(f.GetAction().String(), "DOCTOR_ACTION_"))
 	why := f.GetWhy()
 	switch {
 	case f.GetError() != "":
-		action = table.Cell{Text: action.Text + " failed", Style: table.Bad}
+		action = view.Cell{Text: action.Text + " failed", Style: view.Bad}
 		why += " But: " + strings.TrimSuffix(f.GetError(), ".") + "."
 	case f.GetDone():
-		action = table.Cell{Text: action.Text + " done", Style: table.Good}
+		action = view.Cell{Text: action.Text + " done", Style: view.Good}
 	case f.GetNeedsPerson():
-		action = table.Cell{Text: action.Text + " !", Style: table.Bad}
+		action = view.Cell{Text: action.Text + " !", Style: view.Bad}
 	}
 	name := f.GetName()
 	if name == "" {
 		name = f.GetId()
 	}
-	return append([]table.Cell{action}, cells(enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(name), orDash(f.GetSandboxId()), why)...)
+	return append([]view.Cell{action}, cells(enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(name), orDash(f.GetSandboxId()), why)...)
 }
 
 // enumWord is the readable form of an enum value.

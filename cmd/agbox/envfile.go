@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // maxEnvFile is the size limit of a file of variables, in bytes.
@@ -46,8 +46,8 @@ func (o *envFlags) read(a *app) (envs map[string]string, marked []string, err er
 // value is taken as it is, with quotes. Empty lines and those that begin with # count for
 // nothing.
 func envFile(path string) ([]string, error) {
-	text, err := confined.ReadNamed(path, maxEnvFile)
-	if errors.Is(err, confined.ErrTooLarge) {
+	text, err := filesystem.ReadNamed(path, maxEnvFile)
+	if errors.Is(err, filesystem.ErrTooLarge) {
 		return nil, usagef("--env-file %s is larger than 1 MiB.", path)
 	}
 	if err != nil {

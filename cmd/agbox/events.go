@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -120,7 +120,7 @@ func (o *eventsOptions) print(a *app, whole proto.Message, ev *agboxv1.SandboxEv
 const narrowEvents = 100
 
 // line shows an event in one line.
-func (o *eventsOptions) line(ev *agboxv1.SandboxEvent, t table.Options) string {
+func (o *eventsOptions) line(ev *agboxv1.SandboxEvent, t view.Options) string {
 	at := stamp(ev.GetOccurredAt())
 	if t.Width > 0 && t.Width < narrowEvents && ev.GetOccurredAt() != nil {
 		at = ev.GetOccurredAt().AsTime().Local().Format(time.TimeOnly)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // shownExecutables is how many files of one kind are shown before a question.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/presets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 // The exit codes of agbox.

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/presets"
-	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/spec/presets"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 // noExtras is the value of --with that hands over nothing beside the login.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/presets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 func TestAToolIsHandedOverWithoutWhatItDoesNotRequire(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -57,11 +57,11 @@ func (a *app) imageLsCommand() *cobra.Command {
 }
 
 // imageColumns are the columns of imageRows.
-var imageColumns = []table.Column{{Title: "NAME", Min: 12}, {Title: "ID"}, {Title: "SIZE", Right: true, Omit: 2}, {Title: "CREATED", Omit: 1}}
+var imageColumns = []view.Column{{Title: "NAME", Min: 12}, {Title: "ID"}, {Title: "SIZE", Right: true, Omit: 2}, {Title: "CREATED", Omit: 1}}
 
 // imageRows show images, one row for each name; all means also those without a name.
-func (a *app) imageRows(images []*agboxv1.Image, all, whole bool) [][]table.Cell {
-	var rows [][]table.Cell
+func (a *app) imageRows(images []*agboxv1.Image, all, whole bool) [][]view.Cell {
+	var rows [][]view.Cell
 	for _, i := range images {
 		id := i.GetId()
 		if !whole {

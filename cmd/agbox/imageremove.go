@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -63,7 +63,7 @@ func (a *app) pruneImages(ctx context.Context, c *client.Client, force bool) err
 	case !force && a.terminal() == nil:
 		return usagef("Images to remove: %d. Without a terminal agbox image prune needs -f.", len(list))
 	case !force:
-		fmt.Fprint(a.stderr, table.Render(imageColumns, a.imageRows(list, false, false), table.Options{Width: a.width()}))
+		fmt.Fprint(a.stderr, view.Render(imageColumns, a.imageRows(list, false, false), view.Options{Width: a.width()}))
 		yes, err := a.confirm(ctx, "Remove all of these?")
 		if err != nil || !yes {
 			return err

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/agbox/agbox/internal/jsonview"
-	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // jsonOutputs says what each command with -o json prints: how, and which message or struct.
@@ -113,7 +113,7 @@ func (d *jsonDoc) single(f protoreflect.FieldDescriptor) string {
 	case protoreflect.EnumKind:
 		var words []string
 		for i := range f.Enum().Values().Len() {
-			words = append(words, "`"+jsonview.Word(f.Enum(), f.Enum().Values().Get(i).Number())+"`")
+			words = append(words, "`"+view.EnumWord(f.Enum(), f.Enum().Values().Get(i).Number())+"`")
 		}
 		return strings.Join(words, ", ")
 	case protoreflect.StringKind:

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -101,7 +101,7 @@ func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) err
 	if err := p.jsonRest(id, x); err != nil {
 		return err
 	}
-	value, err := jsonview.Marshal(end)
+	value, err := view.JSON(end)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -104,10 +104,10 @@ func servicesWord(h *agboxv1.SandboxHandle) string {
 }
 
 // sandboxColumns are the columns of sandboxRows.
-func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
+func sandboxColumns(list []*agboxv1.SandboxHandle) []view.Column {
 	placed := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return h.GetLabels()[folderLabel] != "" })
 	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
-	return []table.Column{
+	return []view.Column{
 		{Title: "NAME"},
 		{Title: "ID", Min: 12, Omit: 1},
 		{Title: "STATE"},
@@ -122,13 +122,13 @@ func sandboxColumns(list []*agboxv1.SandboxHandle) []table.Column {
 }
 
 // sandboxRows show sandboxes, one in each row.
-func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]table.Cell {
-	rows, home, places := make([][]table.Cell, len(list)), a.host().Home, placesOf(list, placeOf)
+func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]view.Cell {
+	rows, home, places := make([][]view.Cell, len(list)), a.host().Home, placesOf(list, placeOf)
 	for i, h := range list {
-		rows[i] = []table.Cell{
-			table.Text(orDash(h.GetName())), table.Text(h.GetSandboxId()), stateCell(sandboxState(h)), table.Text(orDash(h.GetImage())),
-			table.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), table.Text(folderWord(h, places[i].gone, home)), table.Text(servicesWord(h)),
-			table.Text(labelsWord(h.GetLabels())), table.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
+		rows[i] = []view.Cell{
+			view.Text(orDash(h.GetName())), view.Text(h.GetSandboxId()), stateCell(sandboxState(h)), view.Text(orDash(h.GetImage())),
+			view.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), view.Text(folderWord(h, places[i].gone, home)), view.Text(servicesWord(h)),
+			view.Text(labelsWord(h.GetLabels())), view.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
 		}
 	}
 	return rows

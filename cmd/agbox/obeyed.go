@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agbox/agbox/internal/confined"
-	"github.com/agbox/agbox/internal/presets"
-	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/presets"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // Bounds of what a person agrees to. With more, the agent starts without.
@@ -157,7 +157,7 @@ func (s *settingsSearch) add(file, why string) ([]byte, error) {
 		return nil, nil
 	}
 	s.seen[file] = true
-	content, err := confined.Read(s.folder, file, document.MaxBytes)
+	content, err := filesystem.ReadWithin(s.folder, file, document.MaxBytes)
 	s.bytes += len(content)
 	switch {
 	case err != nil:
@@ -179,7 +179,7 @@ func (s *settingsSearch) importsOf(file string, depth int) error {
 	}
 	s.followed[file] = depth
 	delete(s.deep, file)
-	content, err := confined.Read(s.folder, file, document.MaxBytes)
+	content, err := filesystem.ReadWithin(s.folder, file, document.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("the file %s cannot be read: %w", file, err)
 	}

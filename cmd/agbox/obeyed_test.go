@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/presets"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 func TestAllFilesThatAnAgentObeysAreAskedAbout(t *testing.T) {

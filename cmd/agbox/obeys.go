@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/trust"
 	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // obey makes sure that a person agrees to the files of the folder that make the agent run

@@ -13,8 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/agbox/agbox/internal/jsonview"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 )
 
 const (
@@ -116,7 +115,7 @@ func (o *outline) line(key, value, indent string) {
 		return
 	}
 	indent += foldIndent
-	lines := table.Fold(" "+value, o.width-table.Width(key), max(leastFold, o.width-len(indent)))
+	lines := view.Fold(" "+value, o.width-view.Width(key), max(leastFold, o.width-len(indent)))
 	o.WriteString(strings.TrimRight(key+lines[0], " ") + "\n")
 	for _, line := range lines[1:] {
 		o.WriteString(indent + strings.TrimRight(line, " ") + "\n")
@@ -126,7 +125,7 @@ func (o *outline) line(key, value, indent string) {
 func scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	switch f.Kind() {
 	case protoreflect.EnumKind:
-		return jsonview.Word(f.Enum(), v.Enum())
+		return view.EnumWord(f.Enum(), v.Enum())
 	case protoreflect.StringKind:
 		return plainOrQuoted(v.String())
 	case protoreflect.BytesKind:

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/cmd/agbox/view"
 )
 
 // format is the value of -o.
@@ -87,7 +87,7 @@ func printJSON(w io.Writer, value any) error {
 
 // printJSONLine writes one message as one line.
 func printJSONLine(w io.Writer, m proto.Message) error {
-	value, err := jsonview.Marshal(m)
+	value, err := view.JSON(m)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func printJSONLine(w io.Writer, m proto.Message) error {
 func printJSONList[M proto.Message](w io.Writer, list []M) error {
 	values := make([]json.RawMessage, 0, len(list))
 	for _, m := range list {
-		value, err := jsonview.Marshal(m)
+		value, err := view.JSON(m)
 		if err != nil {
 			return err
 		}

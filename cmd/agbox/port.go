@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -109,7 +109,7 @@ func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out ou
 	if out.format == formatJSON {
 		return printJSON(a.stdout, lines)
 	}
-	rows := make([][]table.Cell, len(lines))
+	rows := make([][]view.Cell, len(lines))
 	for i, l := range lines {
 		address := "none while it is stopped"
 		if l.HostPort != 0 {
@@ -117,7 +117,7 @@ func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out ou
 		}
 		rows[i] = cells(l.Container, fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address)
 	}
-	return a.printTable(out, []table.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
+	return a.printTable(out, []view.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
 }
 
 // containerWord names a container of a sandbox by its service.

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/presets"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 // presetToolCommand shows and builds what `agbox claude` and its like use.
@@ -67,7 +67,7 @@ func (a *app) presetLsCommand() *cobra.Command {
 				return err
 			}
 			var items []presetItem
-			var rows [][]table.Cell
+			var rows [][]view.Cell
 			for _, p := range presets.All() {
 				image := presetImage{preset: &p, base: a.presetBase(base), uid: callerUID()}
 				built := "not built"
@@ -92,7 +92,7 @@ func (a *app) presetLsCommand() *cobra.Command {
 }
 
 // presetColumns are the columns of the table of presets.
-var presetColumns = []table.Column{{Title: "NAME"}, {Title: "AGENT", Omit: 1}, {Title: "VERSION"}, {Title: "STATE"}, {Title: "IMAGE", Min: 16}}
+var presetColumns = []view.Column{{Title: "NAME"}, {Title: "AGENT", Omit: 1}, {Title: "VERSION"}, {Title: "STATE"}, {Title: "IMAGE", Min: 16}}
 
 func (a *app) presetShowCommand() *cobra.Command {
 	var base string

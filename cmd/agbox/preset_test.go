@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/agbox/agbox/internal/presets"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 func TestTheProgressOfABuildIsOneLineOnATerminalAndItsStepsElsewhere(t *testing.T) {

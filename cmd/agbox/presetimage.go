@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/presets"
-	"github.com/agbox/agbox/internal/scratch"
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 // presetImage is an image of a preset: the base that it is made from, and the user id of
@@ -77,7 +77,7 @@ func (p presetImage) build(ctx context.Context, a *app, c *client.Client, output
 	if err := p.pullBase(ctx, a, c); err != nil {
 		return "", err
 	}
-	dir, err := scratch.New("preset")
+	dir, err := filesystem.NewTempDir("preset")
 	if err != nil {
 		return "", err
 	}

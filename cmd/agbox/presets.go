@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/presets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/presets"
 )
 
 // presetOptions run a coding agent in a sandbox of its own.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -79,7 +79,7 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 	case !force && a.terminal() == nil:
 		return usagef("Sandboxes to remove: %d. Without a terminal agbox prune needs -f.", len(ids))
 	case !force:
-		fmt.Fprint(a.stderr, table.Render(sandboxColumns(list), a.sandboxRows(list), table.Options{Width: a.width()}))
+		fmt.Fprint(a.stderr, view.Render(sandboxColumns(list), a.sandboxRows(list), view.Options{Width: a.width()}))
 		if err := a.tellOfLosses(ctx, c, list); err != nil {
 			return err
 		}

@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/jsonview"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -83,7 +82,7 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 	case o.output.raw():
 		return printItems(a, o.output, list)
 	}
-	rows := make([][]table.Cell, len(list))
+	rows := make([][]view.Cell, len(list))
 	for i, e := range list {
 		rows[i] = a.execRow(e, names)
 	}
@@ -92,8 +91,8 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 
 // columns are the columns of execRow. Only commands that have ended have figures about
 // what they used.
-func (o *psOptions) columns() []table.Column {
-	return []table.Column{
+func (o *psOptions) columns() []view.Column {
+	return []view.Column{
 		{Title: "NAME", Min: 6},
 		{Title: "EXEC", Min: 12, Omit: 1},
 		{Title: "SANDBOX", Min: 7, Omit: 2},
@@ -144,19 +143,19 @@ func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) 
 	return list, nil
 }
 
-func (a *app) execRow(e *agboxv1.ExecStatus, names map[string]string) []table.Cell {
-	exit := table.Text("-")
+func (a *app) execRow(e *agboxv1.ExecStatus, names map[string]string) []view.Cell {
+	exit := view.Text("-")
 	if hasExit(e) {
 		exit.Text = fmt.Sprint(e.GetExitCode())
 		if e.GetExitCode() != 0 {
-			exit.Style = table.Bad
+			exit.Style = view.Bad
 		}
 	}
-	return []table.Cell{
-		table.Text(orDash(e.GetName())), table.Text(e.GetExecId()), table.Text(firstOf(names[e.GetSandboxId()], e.GetSandboxId())),
-		stateCell(execState(e) + endMarks(e)), exit, a.sinceCell(e.GetStartedAt()), table.Text(cpuTime(e)), table.Text(peakMemory(e)),
-		table.Text(e.GetSandboxId()), table.Text(shellWords(e.GetCommand())),
+	return []view.Cell{
+		view.Text(orDash(e.GetName())), view.Text(e.GetExecId()), view.Text(firstOf(names[e.GetSandboxId()], e.GetSandboxId())),
+		stateCell(execState(e) + endMarks(e)), exit, a.sinceCell(e.GetStartedAt()), view.Text(cpuTime(e)), view.Text(peakMemory(e)),
+		view.Text(e.GetSandboxId()), view.Text(shellWords(e.GetCommand())),
 	}
 }
 
-func hasExit(e *agboxv1.ExecStatus) bool { return jsonview.HasExitCode(e.GetState(), e.GetExitCode()) }
+func hasExit(e *agboxv1.ExecStatus) bool { return view.HasExitCode(e.GetState(), e.GetExitCode()) }

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/projections"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 // defaultSpecFile is used when it is in the current folder.

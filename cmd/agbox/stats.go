@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -55,11 +55,11 @@ func (o *statsOptions) run(ctx context.Context, a *app, c *client.Client, refs [
 			}
 			continue
 		}
-		rows := make([][]table.Cell, 0, len(round.GetContainers()))
+		rows := make([][]view.Cell, 0, len(round.GetContainers()))
 		for _, s := range round.GetContainers() {
 			rows = append(rows, statsRow(s))
 		}
-		text := table.Render(statsColumns, rows, a.tableOptions(o.output))
+		text := view.Render(statsColumns, rows, a.tableOptions(o.output))
 		if over {
 			// Overwriting lines instead of clearing the screen avoids flicker.
 			text = "\x1b[H" + strings.ReplaceAll(text, "\n", "\x1b[K\n") + "\x1b[J"
@@ -72,12 +72,12 @@ func (o *statsOptions) run(ctx context.Context, a *app, c *client.Client, refs [
 }
 
 // statsColumns are the columns of statsRow.
-var statsColumns = []table.Column{
+var statsColumns = []view.Column{
 	{Title: "SANDBOX", Min: 8}, {Title: "CONTAINER", Min: 7}, {Title: "CPU", Right: true}, {Title: "MEMORY / LIMIT"},
 	{Title: "NET IN / OUT", Omit: 2}, {Title: "BLOCK READ / WRITTEN", Omit: 3}, {Title: "PIDS", Omit: 1},
 }
 
-func statsRow(s *agboxv1.ContainerStats) []table.Cell {
+func statsRow(s *agboxv1.ContainerStats) []view.Cell {
 	name := s.GetSandboxName()
 	if name == "" {
 		name = s.GetSandboxId()

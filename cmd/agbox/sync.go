@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/covers"
+	"github.com/agbox/agbox/workspace/covers"
 )
 
 func (a *app) syncCommand() *cobra.Command {

@@ -10,9 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/agbox/agbox/internal/itemformat"
-	"github.com/agbox/agbox/internal/jsonview"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 )
 
 // formatWide is the value of -o for a table with all columns, of which none is cut.
@@ -23,7 +21,7 @@ type output struct {
 	format  format
 	noTrunc bool
 	// template is the value of --format; nil without it.
-	template *itemformat.Format
+	template *view.Template
 }
 
 // addTable adds -o and --no-trunc to a command that shows a table.
@@ -57,7 +55,7 @@ func (f templateFlag) Set(value string) error {
 		return nil
 	}
 	var err error
-	f.template, err = itemformat.Parse(value)
+	f.template, err = view.ParseTemplate(value)
 	return err
 }
 
@@ -72,7 +70,7 @@ func printItems[M proto.Message](a *app, o output, list []M) error {
 	values := make([]json.RawMessage, len(list))
 	for i, m := range list {
 		var err error
-		if values[i], err = jsonview.Marshal(m); err != nil {
+		if values[i], err = view.JSON(m); err != nil {
 			return err
 		}
 	}
@@ -83,14 +81,14 @@ func printItems[M proto.Message](a *app, o output, list []M) error {
 }
 
 // printTable writes a table to stdout. On a terminal it fits it into the width.
-func (a *app) printTable(o output, columns []table.Column, rows [][]table.Cell) error {
-	_, err := io.WriteString(a.stdout, table.Render(columns, rows, a.tableOptions(o)))
+func (a *app) printTable(o output, columns []view.Column, rows [][]view.Cell) error {
+	_, err := io.WriteString(a.stdout, view.Render(columns, rows, a.tableOptions(o)))
 	return err
 }
 
 // tableOptions says how the terminal on stdout shows a table.
-func (a *app) tableOptions(o output) table.Options {
-	options := table.Options{Wide: o.format == formatWide}
+func (a *app) tableOptions(o output) view.Options {
+	options := view.Options{Wide: o.format == formatWide}
 	if size := a.outputSize(); size != nil {
 		options.Color = a.colored()
 		if !o.noTrunc && !options.Wide {
@@ -108,46 +106,46 @@ func (a *app) colored() bool {
 }
 
 // cells are the cells of a row without a style.
-func cells(texts ...string) []table.Cell {
-	row := make([]table.Cell, len(texts))
+func cells(texts ...string) []view.Cell {
+	row := make([]view.Cell, len(texts))
 	for i, text := range texts {
-		row[i] = table.Text(text)
+		row[i] = view.Text(text)
 	}
 	return row
 }
 
 // styles are the looks of words for states, in lower case.
-var styles = map[string]table.Style{
-	"ready": table.Good, "running": table.Good, "finished": table.Plain, "completed": table.Good, "idle": table.Good, "granted": table.Good,
-	"pending": table.Busy, "starting": table.Busy, "stopping": table.Busy, "deleting": table.Busy, "waiting": table.Busy,
-	"paused": table.Busy, "wait": table.Busy, "orphaned": table.Busy, "draining": table.Busy, "cancelled": table.Busy,
-	"failed": table.Bad, "lost": table.Bad, "crashed": table.Bad, "aborted": table.Bad, "die": table.Bad,
-	"stopped": table.Faint, "deleted": table.Faint, "exited": table.Faint,
+var styles = map[string]view.Style{
+	"ready": view.Good, "running": view.Good, "finished": view.Plain, "completed": view.Good, "idle": view.Good, "granted": view.Good,
+	"pending": view.Busy, "starting": view.Busy, "stopping": view.Busy, "deleting": view.Busy, "waiting": view.Busy,
+	"paused": view.Busy, "wait": view.Busy, "orphaned": view.Busy, "draining": view.Busy, "cancelled": view.Busy,
+	"failed": view.Bad, "lost": view.Bad, "crashed": view.Bad, "aborted": view.Bad, "die": view.Bad,
+	"stopped": view.Faint, "deleted": view.Faint, "exited": view.Faint,
 }
 
 // stateCell shows a state, which may be followed by a remark, in its colour.
-func stateCell(state string) table.Cell {
+func stateCell(state string) view.Cell {
 	word, remark, remarked := strings.Cut(state, " ")
-	cell := table.Cell{Text: state, Short: word, Style: styles[strings.ToLower(word)]}
-	if remarked && cell.Style == table.Good { // it recovers, or is degraded
-		cell.Short, cell.Style = strings.Trim(remark, "()"), table.Busy
+	cell := view.Cell{Text: state, Short: word, Style: styles[strings.ToLower(word)]}
+	if remarked && cell.Style == view.Good { // it recovers, or is degraded
+		cell.Short, cell.Style = strings.Trim(remark, "()"), view.Busy
 	}
 	return cell
 }
 
 // sinceCell shows how long ago a time was, which may be missing.
-func (a *app) sinceCell(t *timestamppb.Timestamp) table.Cell {
+func (a *app) sinceCell(t *timestamppb.Timestamp) view.Cell {
 	if t == nil {
-		return table.Text("-")
+		return view.Text("-")
 	}
 	return a.agoCell(t.AsTime())
 }
 
-func (a *app) agoCell(t time.Time) table.Cell {
+func (a *app) agoCell(t time.Time) view.Cell {
 	long := ago(a.now(), t)
 	number, unit, _ := strings.Cut(long, " ")
 	if long == "just now" {
-		return table.Cell{Text: long, Short: "now"}
+		return view.Cell{Text: long, Short: "now"}
 	}
-	return table.Cell{Text: long, Short: number + unit[:1]}
+	return view.Cell{Text: long, Short: number + unit[:1]}
 }

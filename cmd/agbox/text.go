@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -51,7 +51,7 @@ func orDash(s string) string {
 
 // printable makes characters visible that could control the terminal: text may come from a
 // sandbox or a request.
-func printable(s string) string { return table.Printable(s) }
+func printable(s string) string { return view.Printable(s) }
 
 // printableLines is like printable, but keeps line breaks and tabs.
 func printableLines(s string) string {
@@ -69,7 +69,7 @@ func printableLines(s string) string {
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // cut shortens s to at most n columns of the terminal.
-func cut(s string, n int) string { return table.Cut(s, n) }
+func cut(s string, n int) string { return view.Cut(s, n) }
 
 // shellWords quotes a command for the shell.
 func shellWords(words []string) string {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agbox/agbox/cmd/agbox/view"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/projections"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 func (a *app) toolsCommand() *cobra.Command {
@@ -84,7 +84,7 @@ func (a *app) listTools(names []string, f output) error {
 	}
 	host := a.host()
 	items := []toolItem{}
-	var rows [][]table.Cell
+	var rows [][]view.Cell
 	var lacks []string
 	for _, name := range names {
 		for _, found := range host.Find(projections.Find(name)) {
@@ -120,7 +120,7 @@ func (a *app) listTools(names []string, f output) error {
 }
 
 // toolColumns are the columns of the table of tools.
-var toolColumns = []table.Column{
+var toolColumns = []view.Column{
 	{Title: "TOOL"}, {Title: "WHAT", Min: 10, Omit: 1}, {Title: "HOW"}, {Title: "FROM HERE", Min: 20}, {Title: "TO", Min: 20},
 }
 

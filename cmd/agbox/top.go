@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
+	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -75,7 +75,7 @@ func (o *topOptions) run(ctx context.Context, a *app, c *client.Client, sandbox 
 		if o.output.raw() {
 			return printItems(a, o.output, list.GetProcesses())
 		}
-		text := table.Render(topColumns, o.rows(list), a.tableOptions(o.output))
+		text := view.Render(topColumns, o.rows(list), a.tableOptions(o.output))
 		if !once {
 			if size = a.outputSize(); size != nil {
 				text = firstLines(text, int(size.GetRows())-1)
@@ -105,14 +105,14 @@ func firstLines(text string, n int) string {
 	return strings.Join(lines[:min(max(n, 1), len(lines))], "")
 }
 
-var topColumns = []table.Column{
+var topColumns = []view.Column{
 	{Title: "PID", Right: true}, {Title: "USER", Min: 4, Omit: 2}, {Title: "EXEC", Min: 6, Omit: 3}, {Title: "S", Omit: 4},
 	{Title: "CPU", Right: true}, {Title: "MEMORY", Right: true}, {Title: "TIME", Right: true, Omit: 1},
 	{Title: "PARENT", Right: true, Wide: true}, {Title: "COMMAND", Min: 12},
 }
 
 // rows are the rows of a list, the busiest process first.
-func (o *topOptions) rows(list *agboxv1.ListProcessesResponse) [][]table.Cell {
+func (o *topOptions) rows(list *agboxv1.ListProcessesResponse) [][]view.Cell {
 	type row struct {
 		p       *agboxv1.Process
 		percent float64
@@ -126,7 +126,7 @@ func (o *topOptions) rows(list *agboxv1.ListProcessesResponse) [][]table.Cell {
 	}
 	o.before, o.at = now, at
 	slices.SortStableFunc(all, func(x, y row) int { return cmp.Compare(y.percent, x.percent) })
-	var rows [][]table.Cell
+	var rows [][]view.Cell
 	for _, r := range all {
 		rows = append(rows, cells(
 			fmt.Sprint(r.p.GetPid()), r.p.GetUser(), orDash(firstOf(r.p.GetExecName(), r.p.GetExecId())), r.p.GetState(),

@@ -11,9 +11,9 @@ import (
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/trust"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/feature"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // trustStore is where the answers are stored.
@@ -66,7 +66,7 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 	case known, o.trust:
 		return nil
 	case !a.canAsk(*q):
-		text, _ := requestScreen(*q, before, view{})
+		text, _ := requestScreen(*q, before, extent{})
 		a.sayEach(strings.TrimSuffix(text, "\n"))
 		remedy := "Run `agbox trust review " + shellWords([]string{q.Path}) + "`"
 		if slices.ContainsFunc(asked.GetRequests(), func(r *agboxv1.HostRequest) bool { return r.GetFile() == "" }) {
@@ -93,7 +93,7 @@ func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client
 		})
 	}
 	if !a.canAsk(q) {
-		text, _ := requestScreen(q, nil, view{})
+		text, _ := requestScreen(q, nil, extent{})
 		a.sayEach(strings.TrimSuffix(text, "\n"))
 		return usagef("Nothing is fetched for %s without your agreement. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
 	}
@@ -133,7 +133,7 @@ func (a *app) canAsk(q trust.Question) bool {
 // ask shows a question, and reports whether the answer is yes.
 func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, ask string) (bool, error) {
 	const about = " (all shows the rest)"
-	v := view{columns: a.width(), rows: usualRows}
+	v := extent{columns: a.width(), rows: usualRows}
 	if size := a.terminal().size(); size != nil {
 		v.rows = int(size.GetRows())
 	}
@@ -153,7 +153,7 @@ func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, a
 		case answer != "all":
 			return isYes(answer), nil
 		}
-		text, _ = requestScreen(q, before, view{all: true})
+		text, _ = requestScreen(q, before, extent{all: true})
 		fmt.Fprint(a.stderr, "\n", text)
 	}
 }

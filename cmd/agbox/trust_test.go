@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // asking makes a folder whose sandbox file requests access to the host.
@@ -144,7 +144,7 @@ func TestAnswersAreListedShownAndRevoked(t *testing.T) {
 }
 
 func TestTheScreenIsNotSteeredByTheFile(t *testing.T) {
-	screen, _ := requestScreen(trust.Question{Path: "/x/agbox.yaml", Requests: []trust.Request{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil, view{})
+	screen, _ := requestScreen(trust.Question{Path: "/x/agbox.yaml", Requests: []trust.Request{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil, extent{})
 	if strings.ContainsAny(screen, "\x1b\r\u202e\u009b") {
 		t.Errorf("%q", screen)
 	}
@@ -163,7 +163,7 @@ func TestTheScreenFitsATerminalAndShowsDangersFirst(t *testing.T) {
 	for _, columns := range []int{20, 80, 300} {
 		for _, rows := range []int{12, 24, 60} {
 			for _, before := range []*trust.Answer{nil, before} {
-				v := view{columns: columns, rows: rows}
+				v := extent{columns: columns, rows: rows}
 				text, whole := requestScreen(q, before, v)
 				lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 				if n := v.height(lines); n > rows && columns > 20 || whole {
@@ -178,7 +178,7 @@ func TestTheScreenFitsATerminalAndShowsDangersFirst(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []view{{}, {all: true}, {columns: 80, rows: 500}} {
+	for _, v := range []extent{{}, {all: true}, {columns: 80, rows: 500}} {
 		text, _ := requestScreen(q, nil, v)
 		if strings.Count(text, "\n") < 85 || strings.Contains(text, "... and") {
 			t.Errorf("not all is shown with %+v:\n%s", v, text)

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/table"
-	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/cmd/agbox/view"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 func (a *app) trustCommand() *cobra.Command {
@@ -88,7 +88,7 @@ func (a *app) trustListCommand() *cobra.Command {
 			if out.format == formatJSON {
 				return printJSON(a.stdout, append([]trust.Answer{}, all...))
 			}
-			var rows [][]table.Cell
+			var rows [][]view.Cell
 			for _, t := range all {
 				dangerous := 0
 				for _, r := range t.Requests {
@@ -98,7 +98,7 @@ func (a *app) trustListCommand() *cobra.Command {
 				}
 				rows = append(rows, append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous)), a.agoCell(t.TrustedAt)))
 			}
-			return a.printTable(out, []table.Column{
+			return a.printTable(out, []view.Column{
 				{Title: "FILE", Min: 16}, {Title: "REQUESTS", Right: true, Omit: 1}, {Title: "DANGEROUS", Right: true}, {Title: "TRUSTED", Omit: 2},
 			}, rows)
 		}),

@@ -9,28 +9,28 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
-	"github.com/agbox/agbox/internal/table"
-	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/cmd/agbox/view"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // maxDiff bounds the lines of a diff where no terminal does. `agbox trust show` prints the
 // whole content.
 const maxDiff = 40
 
-// view bounds a screen. The zero value bounds only the diff.
-type view struct {
+// extent bounds a screen. The zero value bounds only the diff.
+type extent struct {
 	// columns and rows are those of a terminal, of which the screen may take all rows.
 	columns, rows int
 	// all means no bounds.
 	all bool
 }
 
-func (v view) bounded() bool { return v.columns > 0 && !v.all }
+func (v extent) bounded() bool { return v.columns > 0 && !v.all }
 
 // short is a line of at most two rows. Its end stays, where the place in the file is.
-func (v view) short(line string) string {
+func (v extent) short(line string) string {
 	line = strings.TrimRight(line, " ")
-	if !v.bounded() || table.Width(line) <= 2*v.columns {
+	if !v.bounded() || view.Width(line) <= 2*v.columns {
 		return line
 	}
 	runes := []rune(line)
@@ -39,17 +39,17 @@ func (v view) short(line string) string {
 }
 
 // height is how many rows lines take.
-func (v view) height(lines []string) int {
+func (v extent) height(lines []string) int {
 	rows := 0
 	for _, line := range lines {
-		rows += max(1, (table.Width(line)+v.columns-1)/max(1, v.columns))
+		rows += max(1, (view.Width(line)+v.columns-1)/max(1, v.columns))
 	}
 	return rows
 }
 
 // fit returns how many of the lines fit into some rows, and how many rows that leaves. If
 // not all lines fit, one of the rows is for their count.
-func (v view) fit(lines []string, rows int) (fits, left int) {
+func (v extent) fit(lines []string, rows int) (fits, left int) {
 	if !v.bounded() {
 		return len(lines), rows
 	}
@@ -69,7 +69,7 @@ func (v view) fit(lines []string, rows int) (fits, left int) {
 // requestScreen is what a person sees before the decision: what is dangerous first, and of
 // that what is new. What does not fit is counted, and whole is false. Control characters
 // from files are escaped.
-func requestScreen(q trust.Question, before *trust.Answer, v view) (text string, whole bool) {
+func requestScreen(q trust.Question, before *trust.Answer, v extent) (text string, whole bool) {
 	var change trust.Change
 	var legend, since, gone, diff []string
 	if before != nil {
@@ -140,7 +140,7 @@ func dangerous(requests []trust.Request) (n int) {
 }
 
 // requestLines are the lines of requests.
-func requestLines(requests, fresh []trust.Request, v view) []string {
+func requestLines(requests, fresh []trust.Request, v extent) []string {
 	width := 0
 	for _, r := range requests {
 		// One long text must not widen the lines of the others.

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/covers"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/covers"
 )
 
 // maxUncovered is how many files are named, and uncoveredWithin bounds the look for them: a mount may

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -229,7 +229,7 @@ func (o *specOptions) find(a *app) error {
 	if len(o.composes) != 1 || o.composePrimary != "" {
 		return nil
 	}
-	content, err := confined.ReadNamed(o.composes[0], document.MaxBytes)
+	content, err := filesystem.ReadNamed(o.composes[0], document.MaxBytes)
 	if err != nil {
 		return usagef("The file %s cannot be read: %v.", o.composes[0], err)
 	}

@@ -11,14 +11,13 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/cmd/agboxd/logfile"
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/reconcile"
-	"github.com/agbox/agbox/daemon/room"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/logfile"
-	"github.com/agbox/agbox/internal/loglimit"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/policy"
+	"github.com/agbox/agbox/spec/policy"
 )
 
 const (
@@ -56,7 +55,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	c.Retention.KeepDeleted, c.Retention.KeepExecs, c.Retention.KeepAgents = 24*time.Hour, 24*time.Hour, 24*time.Hour
 	c.Retention.MaxAgents, c.Retention.MaxExecs, c.Retention.MaxEvents = 1000, 1000, 10000
 	c.MaxExecLog, c.MaxSandboxLog = defaultExecLog, defaultSandboxLog
-	c.MaxSandboxFiles = room.DefaultFiles
+	c.MaxSandboxFiles = retention.DefaultFiles
 	c.SandboxMemory.Percent = 80
 
 	f := cmd.Flags()
@@ -116,7 +115,7 @@ func (s *settings) load() (daemon.Config, error) {
 	}
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand
-	cfg.Log = slog.New(loglimit.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
+	cfg.Log = slog.New(logfile.LimitRepeats(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
 	return cfg, nil
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/policy"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/policy"
 )
 
 // home makes an install with this configuration file, or without one if the text is

@@ -13,8 +13,8 @@ import (
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/proto/agbox/caller"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 )

@@ -3,7 +3,7 @@ package admission
 import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/spec"
 )
@@ -45,5 +45,5 @@ func (c *Controller) Work(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) ([]
 
 // checkAgent is agent.Check for package spec.
 func checkAgent(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any)) {
-	agent.Check(s, problem)
+	agents.Check(s, problem)
 }

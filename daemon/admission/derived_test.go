@@ -12,8 +12,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
-	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/policy"
 )
 
 // TestADerivedSandboxIsAdmittedByThePresentRules: a program has put a link into the path of a

@@ -10,10 +10,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
+	"github.com/agbox/agbox/proto/agbox/caller"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 

@@ -15,11 +15,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/projections"
 	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 // HostRequests lists what the files of a request ask of the host, and tells whether the

@@ -8,8 +8,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/projections"
 	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 // hostSide adds the problems that this host has with a resolved spec: missing or refused

@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/caller"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 func TestPublishedClientsAreHeldToThePublishedRules(t *testing.T) {

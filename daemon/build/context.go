@@ -21,8 +21,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // inlineName is the name of an inline Dockerfile in the archive. A file of the context

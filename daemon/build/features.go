@@ -17,9 +17,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec/feature"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // featuresDir is where a build finds the folders of features, and optionsName a file with

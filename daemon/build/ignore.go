@@ -12,7 +12,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/confined"
+	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // ignoring excludes from a build context what its .dockerignore names, but not the
@@ -55,9 +55,9 @@ func (i *ignoring) Enter(name string, dir int) error {
 // readIgnore returns the patterns of a file in an open folder, nil if there is none. A
 // symbolic link, or a file behind one, counts as none.
 func readIgnore(dir int, name string) ([]string, error) {
-	text, err := confined.ReadAt(dir, name, maxIgnore)
+	text, err := filesystem.ReadWithinAt(dir, name, maxIgnore)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, confined.ErrLink), errors.Is(err, confined.ErrIrregular):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, filesystem.ErrLink), errors.Is(err, filesystem.ErrIrregular):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -16,8 +16,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/checkpoint"
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/checkpoint"
+	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 )

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agbox/agbox/internal/checkpoint"
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/checkpoint"
+	"github.com/agbox/agbox/agents/journal"
 )
 
 // Found is a checkpoint whose record is lost.

@@ -6,7 +6,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/agents/checkpoint"
 )
 
 func TestCheckpointsWithoutARecordAreFound(t *testing.T) {

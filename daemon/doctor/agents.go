@@ -5,8 +5,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // agents reports the agents that do not get on by themselves.
@@ -15,7 +15,7 @@ func (x *examination) agents() {
 		f := &agboxv1.DoctorFinding{Action: leave, Kind: agentRecord, Name: a.Name, Id: a.ID, SandboxId: a.SandboxID}
 		trouble := x.loop.AgentTrouble(a.ID)
 		switch {
-		case a.Unasked() && agent.RulesOf(a.Spec).Revival == agent.Ask:
+		case a.Unasked() && agents.RulesOf(a.Spec).Revival == agents.Ask:
 			f.NeedsPerson = true
 			f.Why = fmt.Sprintf("It is ORPHANED and waits for a decision: \"agbox agent resolve --revive %s\", or --reap.", a.ID)
 		case a.Unasked() && a.Pause.Stranded && x.gone(a):

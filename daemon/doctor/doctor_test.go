@@ -23,7 +23,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
-	"github.com/agbox/agbox/daemon/room"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
@@ -127,7 +127,7 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	l := &life{t: t, engine: engine, paths: install, db: db, ledger: book}
 	l.guests = &guests{linked: map[string]bool{}, cut: map[string]error{}}
 	l.loop = reconcile.New(reconcile.Options{
-		Room:   room.New(room.Options{Ledger: book, Paths: install, Now: time.Now, Log: quiet}),
+		Room:   retention.NewRoom(retention.RoomOptions{Ledger: book, Paths: install, Now: time.Now, Log: quiet}),
 		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(), Identities: db,
 		Supervisor: filepath.Join(dir, "init"), InstallSupervisor: func() (string, error) { return filepath.Join(dir, "init"), nil },
 		Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,

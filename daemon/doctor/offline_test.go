@@ -16,8 +16,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/agents"
 	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/incarnations"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
@@ -32,7 +32,7 @@ func offline(engine *runtimetest.Fake, install paths.Install) Offline {
 		Execs: func(ctx context.Context, sandboxID string, running bool) (ledger.AdoptedExecs, error) {
 			return execs.AdoptAll(ctx, install, sandboxID, running, time.Now())
 		},
-		Agents: func() []ledger.AdoptedAgent { return agents.AdoptAll(install, slog.New(slog.DiscardHandler)) },
+		Agents: func() []ledger.AdoptedAgent { return incarnations.AdoptAll(install, slog.New(slog.DiscardHandler)) },
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/reconcile"
-	"github.com/agbox/agbox/internal/goenv"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -48,7 +48,7 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 		Name:  reconcile.NameOf(d.SandboxID, d.Hostname),
 	}
 	// In the container, what changes a Go program is for the supervisor.
-	list, _ := goenv.Split(d.Env)
+	list, _ := process.SplitGoVariables(d.Env)
 	known := "name, image and environment"
 	raw, err := os.ReadFile(o.Paths.GuestBoot(d.SandboxID))
 	boot := new(guestv1.BootConfig)

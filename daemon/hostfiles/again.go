@@ -1,7 +1,7 @@
 package hostfiles
 
 import (
-	"github.com/agbox/agbox/internal/mountid"
+	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // Again opens the source of an existing container's mount, by the path that Hold had
@@ -19,10 +19,10 @@ func Again(path string) (*Source, error) {
 }
 
 // Identity returns which file it is.
-func (s *Source) Identity() (mountid.ID, error) {
-	id, err := mountid.Of(s.file.Fd())
+func (s *Source) Identity() (filesystem.FileID, error) {
+	id, err := filesystem.IDOf(s.file.Fd())
 	if err != nil {
-		return mountid.ID{}, unusable(s.Path, err)
+		return filesystem.FileID{}, unusable(s.Path, err)
 	}
 	return id, nil
 }

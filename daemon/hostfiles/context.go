@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // PackFiltered writes the content of a folder to w as a tar archive, without what the

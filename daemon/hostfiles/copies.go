@@ -19,9 +19,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // Copy is one path or file that is copied into a sandbox before it is READY.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/covers"
+	"github.com/agbox/agbox/workspace/covers"
 )
 
 // Cover is a part of a folder that is mounted over itself in a sandbox.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"path"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // filter returns what a copy leaves out, or counts; nil if it is nothing.

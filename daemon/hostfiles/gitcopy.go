@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // repositories replaces the .git files of a tree whose repository is outside of the tree:

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // whilePacked calls a function for each file, when its header is packed: a folder is open then and not yet listed.

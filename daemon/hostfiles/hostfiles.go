@@ -24,9 +24,9 @@ import (
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/policy"
 )
 
 // Checker knows what must not leave the host.

@@ -17,10 +17,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // host is a small host: a home with keys, a project, and agbox's own folder.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // maxIgnored is how many names of ignored files are kept, of those that look like secrets and

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // copied returns the files that a copy of a folder has.

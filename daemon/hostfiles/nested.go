@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/covers"
+	"github.com/agbox/agbox/workspace/covers"
 )
 
 // maxFolders bounds the folders of a mount in which repositories are looked for. Those near

@@ -9,8 +9,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // Numbers returns the owner that the copy names, root if it names none. The error is a

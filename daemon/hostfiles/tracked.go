@@ -5,8 +5,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/edits"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // tracked is a filter that also leaves out what git does not track.

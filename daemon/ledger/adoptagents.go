@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // AdoptedAgent is an agent whose record is lost, as its newest incarnation was begun.
@@ -39,10 +39,10 @@ type AdoptedAgent struct {
 // spawned says who the agent is.
 func (a AdoptedAgent) spawned() *agboxv1.AgentEvent {
 	spawned := &agboxv1.AgentSpawned{
-		Name: a.Name, Class: a.Spec.GetClass(), Parent: cmp.Or(a.Parent, agent.Init), SandboxId: a.SandboxID, Owned: a.Owned,
+		Name: a.Name, Class: a.Spec.GetClass(), Parent: cmp.Or(a.Parent, agents.Init), SandboxId: a.SandboxID, Owned: a.Owned,
 		After: a.After, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Reach: a.Reach, Tree: a.Tree,
 	}
-	if spawned.GetParent() != agent.Init {
+	if spawned.GetParent() != agents.Init {
 		spawned.Lifetime = a.Spec.GetLifetime() // the holds of clients are lost, so the others are not suspended
 	}
 	return &agboxv1.AgentEvent{
@@ -52,14 +52,14 @@ func (a AdoptedAgent) spawned() *agboxv1.AgentEvent {
 
 // GiveBorders gives agents that are to be adopted what agent.GiveBorders does.
 func GiveBorders(list []AdoptedAgent) {
-	records := make([]*agent.Record, len(list))
+	records := make([]*agents.Record, len(list))
 	for i, a := range list {
 		ev := a.spawned()
 		ev.AgentId, ev.Sequence = a.ID, 1
-		r := agent.Fold(agent.Record{}, ev)
+		r := agents.Fold(agents.Record{}, ev)
 		records[i] = &r
 	}
-	agent.GiveBorders(records)
+	agents.GiveBorders(records)
 	for i, r := range records {
 		list[i].StackRoots = r.StackRoots
 	}
@@ -91,7 +91,7 @@ func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) 
 		events = append(events, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: a.Incarnation,
 			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
-				ExecId: agent.ExecID(a.ID, a.Incarnation), SandboxId: a.SandboxID, Attempt: a.Attempt, Strategy: a.Strategy,
+				ExecId: agents.ExecID(a.ID, a.Incarnation), SandboxId: a.SandboxID, Attempt: a.Attempt, Strategy: a.Strategy,
 			}},
 		})
 	}

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // TestTheIndexesOfAgentsFollowEveryChange compares the indexes with a look at all agents.
@@ -26,12 +26,12 @@ func TestTheIndexesOfAgentsFollowEveryChange(t *testing.T) {
 			a, exists := l.Agent(id)
 			for n := range uint32(3) {
 				want := exists && a.Incarnation != nil && a.Incarnation.N == n+1
-				if got, ok := l.AgentOf("s", agent.ExecID(id, n+1)); ok != want || ok && got.ID != id {
+				if got, ok := l.AgentOf("s", agents.ExecID(id, n+1)); ok != want || ok && got.ID != id {
 					t.Errorf("%s: exec %d of agent %s belongs to %q, %v; want %v", when, n+1, id, got.ID, ok, want)
 				}
 			}
 		}
-		if _, ok := l.AgentOf("other", agent.ExecID("a", 1)); ok {
+		if _, ok := l.AgentOf("other", agents.ExecID("a", 1)); ok {
 			t.Errorf("%s: an exec was taken for that of another sandbox", when)
 		}
 	}
@@ -53,7 +53,7 @@ func TestTheIndexesOfAgentsFollowEveryChange(t *testing.T) {
 	check(l, "after a restart")
 	a, _ = l.Agent("a")
 	a = emitAgent(t, l, a.Record, neverStarted(2))
-	emitAgent(t, l, a.Record, agent.Reaped("test"))
+	emitAgent(t, l, a.Record, agents.Reaped("test"))
 	if _, err := l.DeleteAgent(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/store"
 )
 
@@ -22,14 +22,14 @@ func (t *agentTxn) allot(n NewAgent) (*agboxv1.AgentSpec, error) {
 		return n.Spec, nil
 	}
 	parent := t.l.agentIn(t.tx, n.Parent)
-	budget := agent.RulesOf(parent.Spec).Budget
-	given, problem := agent.ChildBudget(budget, agent.Left(parent.Record, budget, t.l.takenIn(t.tx, n.Parent)), t.shares(n), wanted(n.Spec))
+	budget := agents.RulesOf(parent.Spec).Budget
+	given, problem := agents.ChildBudget(budget, agents.Left(parent.Record, budget, t.l.takenIn(t.tx, n.Parent)), t.shares(n), wanted(n.Spec))
 	if problem != "" {
 		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", n.Parent, problem).With("agent_id", n.Parent)
 	}
 	spec := proto.CloneOf(n.Spec)
 	spec.Budget = given
-	return agent.WithinStack(spec), nil
+	return agents.WithinStack(spec), nil
 }
 
 // wanted is the budget that an agent is to have. If it is the root of a stack, it wants no
@@ -38,11 +38,11 @@ func wanted(spec *agboxv1.AgentSpec) *agboxv1.AgentBudget {
 	if spec.GetBudget().GetCostUsd() == "" {
 		return spec.GetBudget()
 	}
-	return &agboxv1.AgentBudget{InputTokens: spec.GetBudget().InputTokens, CostUsd: agent.WithinStack(spec).GetBudget().GetCostUsd()}
+	return &agboxv1.AgentBudget{InputTokens: spec.GetBudget().InputTokens, CostUsd: agents.WithinStack(spec).GetBudget().GetCostUsd()}
 }
 
 // ofInit reports whether a new agent is a child of agent.Init.
-func ofInit(n NewAgent) bool { return cmp.Or(n.Parent, agent.Init) == agent.Init }
+func ofInit(n NewAgent) bool { return cmp.Or(n.Parent, agents.Init) == agents.Init }
 
 // shares is among how many what is left of the budget of a parent is divided: the children
 // that it may still have, with the new one, and itself.
@@ -58,7 +58,7 @@ func (l *Ledger) takenIn(tx *store.Tx, id string) gate.Amount {
 	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
 	for _, c := range append(l.LivingChildren(id), spawned...) {
 		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Deleted {
-			sum = sum.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
+			sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
 		}
 	}
 	return sum
@@ -80,10 +80,10 @@ func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
 // charge tells the parent of an agent that is removed what it and those below it have used,
 // which else would be forgotten with it.
 func (t *agentTxn) charge() error {
-	if t.a.Parent == agent.Init {
+	if t.a.Parent == agents.Init {
 		return nil
 	}
-	gone := agent.Taken(t.a.Record, agent.Budget{}, gate.Amount{})
+	gone := agents.Taken(t.a.Record, agents.Budget{}, gate.Amount{})
 	if gone == (gate.Amount{}) {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // settleAgent does what rounds of an agent do whose sandbox is ready, until it rests. A drain
@@ -17,14 +17,14 @@ func settleAgent(t *testing.T, l *Ledger, id string) {
 	t.Helper()
 	for range 20 {
 		a, _ := l.Agent(id)
-		seen := agent.Seen{Sandbox: agent.SandboxReady, PauseMark: a.PauseMark()}
+		seen := agents.Seen{Sandbox: agents.SandboxReady, PauseMark: a.PauseMark()}
 		if a.Incarnation != nil {
-			seen.Exec = agent.ExecRunning
+			seen.Exec = agents.ExecRunning
 		}
-		switch step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), time.Unix(0, 0)); step.Do {
-		case agent.Emit:
+		switch step := agents.Next(a.Record, seen, agents.RulesOf(a.Spec), time.Unix(0, 0)); step.Do {
+		case agents.Emit:
 			emitAgent(t, l, a.Record, step.Event)
-		case agent.Drain:
+		case agents.Drain:
 			endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: step.End, DrainedFor: step.Pause})
 		default:
 			return
@@ -47,7 +47,7 @@ func TestOnlyADecisionEndsAWaitForOne(t *testing.T) {
 		"drain":   func(l *Ledger, id string) { _, _ = l.RequestDrain(t.Context(), id) },
 		"resume":  func(l *Ledger, id string) { _, _ = l.WakeAgent(t.Context(), id) },
 		"pause":   func(l *Ledger, id string) { _, _ = l.PauseAgent(t.Context(), id, "again") },
-		"message": func(l *Ledger, id string) { _, _ = l.SendMessage(t.Context(), agent.Init, id, "", "hello") },
+		"message": func(l *Ledger, id string) { _, _ = l.SendMessage(t.Context(), agents.Init, id, "", "hello") },
 		"unhold":  func(l *Ledger, id string) { _, _ = l.CloseHold(t.Context(), id, "client:c", "") },
 		"hold":    func(l *Ledger, id string) { _, _ = l.OpenHold(t.Context(), id, "client:c", time.Second) },
 		"resolve": func(l *Ledger, id string) {

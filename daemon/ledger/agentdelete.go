@@ -11,8 +11,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -78,7 +78,7 @@ func (t *agentTxn) delete(id string) error {
 	switch {
 	case !t.a.Exists() || t.a.Deleted:
 		return agentNotFound(id)
-	case id == agent.Init:
+	case id == agents.Init:
 		return isRoot()
 	case !t.a.Over():
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,

@@ -12,7 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -45,7 +45,7 @@ func (l *Ledger) makeRoom(tx *store.Tx, to string) error {
 		return nil
 	}
 	n, fits := 1, func(m *agboxv1.AgentMessage) bool { return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT }
-	if to != agent.Init {
+	if to != agents.Init {
 		n, fits = box.own-maxOwn+ownRoom, l.notNews(tx, to)
 	}
 	var gone []*agboxv1.AgentMessage
@@ -64,7 +64,7 @@ func (l *Ledger) makeRoom(tx *store.Tx, to string) error {
 		}
 	}
 	l.putInbox(tx, to, box)
-	if to == agent.Init || len(gone) == 0 {
+	if to == agents.Init || len(gone) == 0 {
 		return nil
 	}
 	return l.putDigest(tx, to, gone)
@@ -77,26 +77,26 @@ func (l *Ledger) notNews(tx *store.Tx, to string) func(*agboxv1.AgentMessage) bo
 	for page := (store.MessagePage{More: true}); page.More; {
 		page = tx.Messages(to, page.Next, messagePage, 0)
 		for _, m := range page.Messages {
-			if agent.IsSignal(m) {
+			if agents.IsSignal(m) {
 				newest[subject(m)] = m.GetSeq()
 			}
 		}
 	}
 	return func(m *agboxv1.AgentMessage) bool {
-		if !agent.IsSignal(m) {
+		if !agents.IsSignal(m) {
 			return false
 		}
 		if newest[subject(m)] != m.GetSeq() {
 			return true
 		}
 		a := l.agentIn(tx, m.GetFrom())
-		return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_BREAKER && (m.GetFrom() == agent.Init || !a.Exists() || a.Over() || a.Deleted)
+		return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_BREAKER && (m.GetFrom() == agents.Init || !a.Exists() || a.Over() || a.Deleted)
 	}
 }
 
 // isDigest reports whether a message stands for others.
 func isDigest(m *agboxv1.AgentMessage) bool {
-	return m.GetFrom() == agent.Init && m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_CHILD
+	return m.GetFrom() == agents.Init && m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_CHILD
 }
 
 // putDigest adds the message that stands for others.
@@ -129,7 +129,7 @@ func (l *Ledger) putDigest(tx *store.Tx, to string, gone []*agboxv1.AgentMessage
 	}
 	now := l.now()
 	m := &agboxv1.AgentMessage{
-		Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: agent.Init, At: timestamppb.New(now), Tries: 1, Body: string(body),
+		Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: agents.Init, At: timestamppb.New(now), Tries: 1, Body: string(body),
 		Text: fmt.Sprintf("[SIGCHLD] %d earlier messages about other agents were put together: %s. \"agbox-agent children\" lists the children.", sum.Messages, strings.Join(states, ", ")),
 	}
 	if err := tx.PutMessage(to, m); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -30,7 +30,7 @@ func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
 		case a.Over():
 			return cannot(a, "drained", "it has ended")
 		case a.Kill != nil, a.PauseWanted.GetReason() == forRequest,
-			a.PauseWanted == nil && a.State == agent.Paused && a.Pause.Reason == forRequest && !a.Pause.Woken:
+			a.PauseWanted == nil && a.State == agents.Paused && a.Pause.Reason == forRequest && !a.Pause.Woken:
 			return errNothing
 		}
 		return t.wantPause(forRequest, "A user drained it.")
@@ -48,7 +48,7 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 			return t.wantPause(forDrain, "A user resumed it while it was drained.")
 		case a.PauseWanted.GetReason() == forDrain: // it goes on when it has saved its work
 			return errNothing
-		case a.State != agent.Paused:
+		case a.State != agents.Paused:
 			return cannot(a, "resumed", "it was not drained")
 		case a.Pause.Woken:
 			return errNothing

@@ -5,7 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // pausedBy emits a pause of an agent.
@@ -68,7 +68,7 @@ func TestADrainIsRequestedOnceAndResumedOnce(t *testing.T) {
 func TestWhoCannotBeDrainedOrResumed(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
-	for _, id := range []string{agent.Init, "nobody"} {
+	for _, id := range []string{agents.Init, "nobody"} {
 		for _, f := range []func() (Agent, error){
 			func() (Agent, error) { return l.RequestDrain(t.Context(), id) }, func() (Agent, error) { return l.WakeAgent(t.Context(), id) },
 		} {
@@ -91,7 +91,7 @@ func TestWhoCannotBeDrainedOrResumed(t *testing.T) {
 		}
 	}
 	over := spawn(t, l, agentOf("over", "", "s"))
-	emitAgent(t, l, over.Record, agent.Reaped("gone"))
+	emitAgent(t, l, over.Record, agents.Reaped("gone"))
 	_, err := l.RequestDrain(t.Context(), "over")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	_, err = l.WakeAgent(t.Context(), "over")

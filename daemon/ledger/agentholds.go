@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -23,7 +23,7 @@ func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Du
 		switch a := t.a; {
 		case a.Over():
 			return cannot(a, "held", "it has ended")
-		case slices.ContainsFunc(a.Holders, func(h agent.Holder) bool { return h.ID == holder && h.Linger == linger }):
+		case slices.ContainsFunc(a.Holders, func(h agents.Holder) bool { return h.ID == holder && h.Linger == linger }):
 			return errNothing
 		}
 		return t.open(holder, linger)
@@ -33,11 +33,11 @@ func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Du
 // open adds a holder, and wakes the agent if that is what it waits for.
 func (t *agentTxn) open(holder string, linger time.Duration) error {
 	id := t.a.ID
-	if len(t.a.Holders) >= agent.MaxHolders && !t.a.HeldBy(holder) {
+	if len(t.a.Holders) >= agents.MaxHolders && !t.a.HeldBy(holder) {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d holders already, which is the limit; close some first.", id, agent.MaxHolders).With("agent_id", id)
+			"Agent %s has %d holders already, which is the limit; close some first.", id, agents.MaxHolders).With("agent_id", id)
 	}
-	if err := t.append(id, agent.Opened(holder, linger)); err != nil {
+	if err := t.append(id, agents.Opened(holder, linger)); err != nil {
 		return err
 	}
 	switch {
@@ -64,6 +64,6 @@ func (l *Ledger) EndHold(ctx context.Context, id, holder, why string, still func
 		case !t.a.HeldBy(holder), still != nil && !still(t.a):
 			return errNothing
 		}
-		return t.append(id, agent.Closed(holder, why))
+		return t.append(id, agents.Closed(holder, why))
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // heldAgentOf is an agent that a client holds.
@@ -87,8 +87,8 @@ func TestHoldsAreBoundedAndEndWithTheAgent(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
 	spawn(t, l, agentOf("a", "a", "s"))
-	for n := range agent.MaxHolders {
-		if _, err := l.OpenHold(t.Context(), "a", agent.ClientHolder(fmt.Sprint(n)), time.Second); err != nil {
+	for n := range agents.MaxHolders {
+		if _, err := l.OpenHold(t.Context(), "a", agents.ClientHolder(fmt.Sprint(n)), time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,10 +96,10 @@ func TestHoldsAreBoundedAndEndWithTheAgent(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_LIMIT)
 	_, err = l.OpenHold(t.Context(), "nobody", "client:c", time.Second)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
-	_, err = l.OpenHold(t.Context(), agent.Init, "client:c", time.Second)
+	_, err = l.OpenHold(t.Context(), agents.Init, "client:c", time.Second)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	a, _ := l.Agent("a")
-	emitAgent(t, l, a.Record, agent.Reaped("as asked"))
+	emitAgent(t, l, a.Record, agents.Reaped("as asked"))
 	_, err = l.OpenHold(t.Context(), "a", "client:more", time.Second)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 }

@@ -3,7 +3,7 @@ package ledger
 import (
 	"slices"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // journalBook has the sizes of the journals of all incarnations in stacks that have ended, so
@@ -75,7 +75,7 @@ func (b *agentBook) forgetJournals(execIDs []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, execID := range execIDs {
-		id, _ := agent.OfExec(execID)
+		id, _ := agents.OfExec(execID)
 		a, exists := b.all[id]
 		if !exists {
 			continue
@@ -95,7 +95,7 @@ func (l *Ledger) RecountJournals(sandboxID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, a := range b.all {
-		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agent.Stay) bool { return s.SandboxID == sandboxID }) {
+		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agents.Stay) bool { return s.SandboxID == sandboxID }) {
 			continue
 		}
 		counted := b.journals.counted[id]
@@ -134,7 +134,7 @@ func (l *Ledger) StackJournals(a Agent) (list []StackJournals) {
 // mostJournals is how many bytes the journals of a stack may have. 0 means any number.
 func (l *Ledger) mostJournals(root string) uint64 {
 	r, _ := l.Agent(root)
-	return agent.StackOf(r.Spec).JournalBytes
+	return agents.StackOf(r.Spec).JournalBytes
 }
 
 // UncountedJournals returns the agents in the stacks of StackJournals that have incarnations which
@@ -160,7 +160,7 @@ func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
 		sizes := make(map[string]uint64)
 		for n := before.upto + 1; n <= upto; n++ {
 			if bytes := size(n); bytes > 0 {
-				sizes[agent.ExecID(a.ID, n)] = bytes
+				sizes[agents.ExecID(a.ID, n)] = bytes
 			}
 		}
 		done = b.countJournals(a, before, upto, sizes)

@@ -5,15 +5,15 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // TestAJournalThatIsRemovedWhileItIsCountedDoesNotCount: its size is read without the lock.
 func TestAJournalThatIsRemovedWhileItIsCountedDoesNotCount(t *testing.T) {
 	for name, remove := range map[string]func(l *Ledger) error{
 		"with its exec": func(l *Ledger) error {
-			return l.Forget(t.Context(), "s", []machine.TrimPart{{ExecID: agent.ExecID("a", 1)}})
+			return l.Forget(t.Context(), "s", []machine.TrimPart{{ExecID: agents.ExecID("a", 1)}})
 		},
 		"as a file": func(l *Ledger) error { l.RecountJournals("s"); return nil },
 	} {

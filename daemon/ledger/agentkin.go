@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -43,7 +43,7 @@ type kinNews struct {
 // tellKin delivers to the parent of an agent, and to init, what follows from a change of the
 // agent. The key of a message names the newest event and what it tells, so it is delivered once.
 func (l *Ledger) tellKin(tx *store.Tx, before, after Agent) error {
-	if !before.Exists() || after.ID == agent.Init || after.LastSequence == before.LastSequence {
+	if !before.Exists() || after.ID == agents.Init || after.LastSequence == before.LastSequence {
 		return nil
 	}
 	heir := l.heirIn(tx, after)
@@ -53,17 +53,17 @@ func (l *Ledger) tellKin(tx *store.Tx, before, after Agent) error {
 			return err
 		}
 	}
-	news, tells := agent.News(before.Record, after.Record), after.Spec.GetTells()
+	news, tells := agents.News(before.Record, after.Record), after.Spec.GetTells()
 	if news == agboxv1.MessageKind_MESSAGE_KIND_UNSPECIFIED {
 		return nil
 	}
-	if kind := after.ToParent(news, tells, heir == agent.Init); kind != 0 {
+	if kind := after.ToParent(news, tells, heir == agents.Init); kind != 0 {
 		if err := l.tell(tx, heir, after, kind, newsText(news, after), ""); err != nil {
 			return err
 		}
 	}
-	if kind := after.ToInit(news, tells); kind != 0 && heir != agent.Init {
-		return l.tell(tx, agent.Init, after, kind, newsText(news, after), "")
+	if kind := after.ToInit(news, tells); kind != 0 && heir != agents.Init {
+		return l.tell(tx, agents.Init, after, kind, newsText(news, after), "")
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (l *Ledger) tellUnstarted(tx *store.Tx, before, after Agent) error {
 	if before.Unstarted > 0 || after.Unstarted == 0 {
 		return nil
 	}
-	err := l.deliver(tx, agent.Init, &agboxv1.AgentMessage{
+	err := l.deliver(tx, agents.Init, &agboxv1.AgentMessage{
 		Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: after.ID, Key: fmt.Sprintf("never-started/%d", after.LastSequence),
 		Text: "The agent cannot be started. That counts as no crash, and is tried again. " + after.UnstartedWhy,
 	})

@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -32,8 +32,8 @@ func TestTheEndOfAChildIsToldToItsParentOnce(t *testing.T) {
 	n := child("b", "a")
 	n.Name, n.Spec.Title = "worker", "Fix it"
 	b := spawn(t, l, n)
-	end(t, l, "b", agent.Failed)
-	emitAgent(t, l, b.Record, agent.Reaped("decided before the end"))
+	end(t, l, "b", agents.Failed)
+	emitAgent(t, l, b.Record, agents.Reaped("decided before the end"))
 	stop()
 	l, _ = open(t, dir)
 	got := messages(t, l, "a")
@@ -47,8 +47,8 @@ func TestTheEndOfAChildIsToldToItsParentOnce(t *testing.T) {
 	if err := json.Unmarshal([]byte(m.GetBody()), now); err != nil || *now != (kinNews{Agent: "b", Name: "worker", Title: "Fix it", State: "FAILED", Message: "test"}) {
 		t.Errorf("its body is %+v, %v", now, err)
 	}
-	end(t, l, "a", agent.Completed)
-	if got := texts(t, l, agent.Init); !slices.Equal(got, []string{"1 a [SIGCHLD] a is COMPLETED. test"}) {
+	end(t, l, "a", agents.Completed)
+	if got := texts(t, l, agents.Init); !slices.Equal(got, []string{"1 a [SIGCHLD] a is COMPLETED. test"}) {
 		t.Errorf("init was told %q", got)
 	}
 }
@@ -60,12 +60,12 @@ func TestAnAdoptionIsToldToTheNewParentOnce(t *testing.T) {
 	spawn(t, l, child("b", "a"))
 	spawn(t, l, child("c", "b"))
 	spawn(t, l, child("d", "b"))
-	end(t, l, "b", agent.Failed)
+	end(t, l, "b", agents.Failed)
 	c, _ := l.Agent("c")
 	for range 2 {
 		emitAgent(t, l, c.Record, next(l, "c").Event)
 	}
-	end(t, l, "d", agent.Completed) // before its round
+	end(t, l, "d", agents.Completed) // before its round
 	want := []string{
 		"1 b [SIGCHLD] b is FAILED. test",
 		"2 c [ADOPTED] c is your child now: its parent b has ended. It is PENDING.",
@@ -102,17 +102,17 @@ func TestAnIdleChildIsToldToItsParent(t *testing.T) {
 func TestTheInboxOfTheRootIsBounded(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
-	if _, err := l.SendMessage(t.Context(), "x", agent.Init, "", "kept"); err != nil {
+	if _, err := l.SendMessage(t.Context(), "x", agents.Init, "", "kept"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range maxOwn + 2 {
 		id := fmt.Sprint("a", i)
 		spawn(t, l, agentOf(id, "", "s"))
-		end(t, l, id, agent.Completed)
+		end(t, l, id, agents.Completed)
 	}
-	got := texts(t, l, agent.Init)
-	if len(got) != maxOwn+1 || l.Unread(agent.Init) != len(got) {
-		t.Fatalf("init has %d messages, of which %d are counted", len(got), l.Unread(agent.Init))
+	got := texts(t, l, agents.Init)
+	if len(got) != maxOwn+1 || l.Unread(agents.Init) != len(got) {
+		t.Fatalf("init has %d messages, of which %d are counted", len(got), l.Unread(agents.Init))
 	}
 	if got[0] != "1 x kept" || !strings.Contains(got[1], "a2 is COMPLETED") {
 		t.Errorf("its oldest messages are %q", got[:2])

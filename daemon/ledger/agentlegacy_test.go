@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // rounds does what rounds of agents do until all rest. What is to end ends at once. The sandboxes
@@ -21,19 +21,19 @@ func rounds(t *testing.T, l *Ledger, homeless []string, ids ...string) {
 		rest := true
 		for _, id := range ids {
 			a := now(t, l, id)
-			seen := agent.Seen{Sandbox: agent.SandboxReady, Kin: l.Kin(a), PauseMark: a.PauseMark()}
+			seen := agents.Seen{Sandbox: agents.SandboxReady, Kin: l.Kin(a), PauseMark: a.PauseMark()}
 			if slices.Contains(homeless, id) {
-				seen.Sandbox = agent.SandboxMissing
+				seen.Sandbox = agents.SandboxMissing
 			}
 			if a.Incarnation != nil {
-				seen.Exec = agent.ExecRunning
+				seen.Exec = agents.ExecRunning
 			}
-			step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), time.Unix(0, 0))
-			rest = rest && step.Do == agent.Rest
+			step := agents.Next(a.Record, seen, agents.RulesOf(a.Spec), time.Unix(0, 0))
+			rest = rest && step.Do == agents.Rest
 			switch step.Do {
-			case agent.Emit:
+			case agents.Emit:
 				emitAgent(t, l, a.Record, step.Event)
-			case agent.Drain, agent.Kill:
+			case agents.Drain, agents.Kill:
 				endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: step.End, DrainedFor: step.Pause})
 			}
 		}
@@ -51,13 +51,13 @@ var endings = []struct {
 	// homeless are those whose sandbox was deleted.
 	homeless []string
 }{
-	{"COMPLETED", endsAs(agent.Completed), nil},
-	{"ABORTED, as it has reported", endsAs(agent.Aborted), nil},
-	{"FAILED, as it has reported", endsAs(agent.Failed), nil},
+	{"COMPLETED", endsAs(agents.Completed), nil},
+	{"ABORTED, as it has reported", endsAs(agents.Aborted), nil},
+	{"FAILED, as it has reported", endsAs(agents.Failed), nil},
 	{"FAILED, because its budget is used up", func(t *testing.T, l *Ledger, id string) {
 		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET})
 	}, nil},
-	{"DEAD_LETTER", endsAs(agent.DeadLetter), nil},
+	{"DEAD_LETTER", endsAs(agents.DeadLetter), nil},
 	{"`agbox agent kill`", killedWith(agboxv1.KillCascade_KILL_CASCADE_UNSPECIFIED), nil},
 	{"`agbox agent kill --tree`, or `--cascade`", killedWith(agboxv1.KillCascade_KILL_CASCADE_TREE), nil},
 	{"`agbox agent kill --no-cascade`", killedWith(agboxv1.KillCascade_KILL_CASCADE_NONE), nil},
@@ -139,10 +139,10 @@ func TestWhatBecomesOfChildrenIsAsTheDocumentSays(t *testing.T) {
 
 // became says what has become of a child of p, whose parent is g.
 func became(c Agent) string {
-	switch heir := agent.AgentHolder("g"); {
-	case c.State == agent.Aborted && c.Kill != nil:
+	switch heir := agents.AgentHolder("g"); {
+	case c.State == agents.Aborted && c.Kill != nil:
 		return "killed"
-	case c.State == agent.Failed:
+	case c.State == agents.Failed:
 		return "FAILED, too"
 	case c.Over():
 		return c.Word()

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 const (
@@ -52,26 +52,26 @@ func (s *lostSandbox) settle(t *testing.T, l *Ledger, id string) {
 	until := s.now.Add(24 * time.Hour)
 	for range 5000 {
 		a := now(t, l, id)
-		seen := agent.Seen{Sandbox: agent.SandboxFailed, Gone: s.gone, Ensured: s.ensured, EnsuredAt: s.ensuredAt, PauseMark: a.PauseMark(), FailedSince: s.since, FailedAt: s.failedAt}
+		seen := agents.Seen{Sandbox: agents.SandboxFailed, Gone: s.gone, Ensured: s.ensured, EnsuredAt: s.ensuredAt, PauseMark: a.PauseMark(), FailedSince: s.since, FailedAt: s.failedAt}
 		if s.back {
-			seen = agent.Seen{Sandbox: agent.SandboxReady, PauseMark: a.PauseMark()}
+			seen = agents.Seen{Sandbox: agents.SandboxReady, PauseMark: a.PauseMark()}
 		}
 		if a.Incarnation != nil {
-			seen.Exec = agent.ExecRunning
+			seen.Exec = agents.ExecRunning
 		}
-		switch step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), s.now); step.Do {
-		case agent.EnsureSandbox:
+		switch step := agents.Next(a.Record, seen, agents.RulesOf(a.Spec), s.now); step.Do {
+		case agents.EnsureSandbox:
 			if s.ensuredAt, s.failedAt, s.back = s.now, s.now, !s.gone; !a.Unasked() {
 				s.ensured++
 			}
-		case agent.Emit:
+		case agents.Emit:
 			if step.Event.GetPause().GetReason() == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
 				s.ensured = 0
 			}
 			emitAgent(t, l, a.Record, step.Event)
-		case agent.Drain:
+		case agents.Drain:
 			endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: step.End, DrainedFor: step.Pause})
-		case agent.Rest:
+		case agents.Rest:
 			if step.Wake.IsZero() || step.Wake.After(until) || a.Incarnation != nil {
 				return
 			}
@@ -88,7 +88,7 @@ func losses(t *testing.T, l *Ledger) map[string]func(id string) {
 	ends := func(id string, kind agboxv1.IncarnationEndKind, of agboxv1.PauseReason) {
 		endIncarnation(t, l, now(t, l, id), &agboxv1.IncarnationEnd{Kind: kind, ExitCode: 1, DrainedFor: of})
 		a := now(t, l, id)
-		emitAgent(t, l, a.Record, agent.Ending(a.Record, agent.RulesOf(a.Spec)))
+		emitAgent(t, l, a.Record, agents.Ending(a.Record, agents.RulesOf(a.Spec)))
 	}
 	drained, must := agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED, func(_ Agent, err error) {
 		t.Helper()

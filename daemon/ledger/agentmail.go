@@ -8,8 +8,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
 
@@ -36,7 +36,7 @@ const (
 func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error {
 	a := l.agentIn(tx, to)
 	switch {
-	case to == agent.Init:
+	case to == agents.Init:
 	case !a.Exists() || a.Deleted:
 		return recipientNotFound(to)
 	case a.Over():
@@ -59,7 +59,7 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 		return err
 	}
 	now := l.now()
-	if m.At = timestamppb.New(now); agent.IsSignal(m) {
+	if m.At = timestamppb.New(now); agents.IsSignal(m) {
 		m.Tries = 1
 	}
 	if err := tx.PutMessage(to, m); err != nil {
@@ -75,7 +75,7 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 // wakeByMessage wakes an agent that has got a message, if its pause allows that. A drain is not
 // taken back: its agent goes on once it is over. The message holds an agent that nobody holds.
 func (l *Ledger) wakeByMessage(tx *store.Tx, a Agent, by string) error {
-	if !a.Exists() || a.ID == agent.Init {
+	if !a.Exists() || a.ID == agents.Init {
 		return nil
 	}
 	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error {
@@ -84,9 +84,9 @@ func (l *Ledger) wakeByMessage(tx *store.Tx, a Agent, by string) error {
 		}
 		on, wanted := t.a.Spec.GetWakeOn(), t.a.PauseWanted.GetReason()
 		switch {
-		case t.a.State == agent.Paused && !t.a.Pause.Woken && agent.WakesOnMessage(t.a.Pause.Reason, on):
+		case t.a.State == agents.Paused && !t.a.Pause.Woken && agents.WakesOnMessage(t.a.Pause.Reason, on):
 			return t.wake(&agboxv1.AgentWake{By: by})
-		case wanted == forRequest && agent.WakesOnMessage(wanted, on):
+		case wanted == forRequest && agents.WakesOnMessage(wanted, on):
 			return t.wantPause(forDrain, "A message came while it was drained.")
 		case t.a.LastSequence == a.LastSequence:
 			return errNothing
@@ -99,15 +99,15 @@ func (l *Ledger) wakeByMessage(tx *store.Tx, a Agent, by string) error {
 // holdByInbox makes the messages that an agent has not acknowledged its holder, if it has no other
 // and a message wakes it.
 func (t *agentTxn) holdByInbox() error {
-	if !t.a.Unheld() || !agent.WakesOnMessage(forUnheld, t.a.Spec.GetWakeOn()) || t.l.inboxIn(t.tx, t.a.ID).unread() == 0 {
+	if !t.a.Unheld() || !agents.WakesOnMessage(forUnheld, t.a.Spec.GetWakeOn()) || t.l.inboxIn(t.tx, t.a.ID).unread() == 0 {
 		return nil
 	}
-	return t.open(agent.InboxHolder, 0)
+	return t.open(agents.InboxHolder, 0)
 }
 
 // wakeIdle wakes an agent that is IDLE.
 func (l *Ledger) wakeIdle(tx *store.Tx, a Agent, by string) error {
-	if a.State != agent.Paused || a.Pause.Reason != forIdle || a.Pause.Woken {
+	if a.State != agents.Paused || a.Pause.Reason != forIdle || a.Pause.Woken {
 		return nil
 	}
 	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.wake(&agboxv1.AgentWake{By: by}) })
@@ -120,7 +120,7 @@ func (l *Ledger) wakeForUnread(tx *store.Tx, before, after Agent) error {
 	if after.LastSequence == before.LastSequence || l.inboxIn(tx, after.ID).unread() == 0 {
 		return nil
 	}
-	if after.State == agent.Paused && after.Pause.Reason == forDrain && after.Pause.Begun > before.LastSequence && l.calledWhileStopping(tx, after) {
+	if after.State == agents.Paused && after.Pause.Reason == forDrain && after.Pause.Begun > before.LastSequence && l.calledWhileStopping(tx, after) {
 		return l.wakeByMessage(tx, after, "a message that came while its sandbox was stopped")
 	}
 	return l.wakeIdle(tx, after, "a message that it has not read")
@@ -130,7 +130,7 @@ func (l *Ledger) wakeForUnread(tx *store.Tx, before, after Agent) error {
 // requested to stop.
 func (l *Ledger) calledWhileStopping(tx *store.Tx, a Agent) bool {
 	sb, known := l.sandboxIn(tx, a.SandboxID)
-	if !known || sb.Want != machine.WantStopped || !agent.WakesOnMessage(forDrain, a.Spec.GetWakeOn()) {
+	if !known || sb.Want != machine.WantStopped || !agents.WakesOnMessage(forDrain, a.Spec.GetWakeOn()) {
 		return false
 	}
 	for page := (store.MessagePage{More: true}); page.More; {

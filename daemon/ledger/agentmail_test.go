@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // texts returns the numbers and texts in the inbox of an agent.
@@ -137,12 +137,12 @@ func TestNobodyReadsMessagesToTheDead(t *testing.T) {
 	ready(t, l, "s")
 	a := spawn(t, l, agentOf("a", "", "s"))
 	send(t, l, "a", "", "one")
-	emitAgent(t, l, a.Record, agent.Reaped("test"))
+	emitAgent(t, l, a.Record, agents.Reaped("test"))
 	_, err := l.SendMessage(t.Context(), "init", "a", "", "two")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	_, err = l.SendMessage(t.Context(), "init", "nobody", "", "three")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
-	send(t, l, agent.Init, "", "the operator has an inbox before any agent")
+	send(t, l, agents.Init, "", "the operator has an inbox before any agent")
 	if _, err := l.DeleteAgent(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}

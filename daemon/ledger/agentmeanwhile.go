@@ -3,7 +3,7 @@ package ledger
 import (
 	"context"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -12,10 +12,10 @@ const maxHistory = 20000
 
 // HeldMeanwhile returns who else held the resources of an agent since its pause began. whole is
 // false if agents were removed since, or so much has happened that it was not all read.
-func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agent.Passed, whole bool, err error) {
-	m := agent.NewMeanwhile(a.Record)
+func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Passed, whole bool, err error) {
+	m := agents.NewMeanwhile(a.Record)
 	if m.Empty() {
-		return []agent.Passed{}, true, nil
+		return []agents.Passed{}, true, nil
 	}
 	scope := a.LeaseParty().Scope
 	concerns := func(b Agent) bool { return b.Exists() && b.ID != a.ID && b.LeaseParty().Scope == scope }

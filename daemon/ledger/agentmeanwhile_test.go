@@ -4,11 +4,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // meanwhile returns who held the resources of an agent, which must be known for the whole time.
-func meanwhile(t *testing.T, l *Ledger, id string) []agent.Passed {
+func meanwhile(t *testing.T, l *Ledger, id string) []agents.Passed {
 	t.Helper()
 	list, whole, err := l.HeldMeanwhile(t.Context(), now(t, l, id))
 	if err != nil || !whole {
@@ -34,7 +34,7 @@ func TestAPausedAgentLearnsWhoHeldItsResources(t *testing.T) {
 	if len(got) != 1 || got[0].Resource != "db" || got[0].Times != 1 || got[0].Fence != fence {
 		t.Fatalf("it learns %+v; want db, once, %d", got, fence)
 	}
-	want := []agent.PassedTo{{AgentID: "middle", Times: 1, Fence: fence}, {AgentID: "young", Fence: before}}
+	want := []agents.PassedTo{{AgentID: "middle", Times: 1, Fence: fence}, {AgentID: "young", Fence: before}}
 	if !slices.Equal(got[0].Holders, want) {
 		t.Errorf("the holders are %+v; want %+v", got[0].Holders, want)
 	}
@@ -53,7 +53,7 @@ func TestWhatAnAgentLostToWaitDieWasHeld(t *testing.T) {
 	acquires(t, l, "old", waits, "db")
 	acquires(t, l, "young", dies, "x")
 	got := meanwhile(t, l, "old")
-	if len(got) != 1 || !slices.Equal(got[0].Holders, []agent.PassedTo{{AgentID: "young", Fence: before}}) {
+	if len(got) != 1 || !slices.Equal(got[0].Holders, []agents.PassedTo{{AgentID: "young", Fence: before}}) {
 		t.Errorf("it learns %+v", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/store"
 )
@@ -39,7 +39,7 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 		Type: agboxv1.AgentEventType_AGENT_MOVED, Details: &agboxv1.AgentEvent_Moved{Moved: &agboxv1.AgentMoved{SandboxId: id}},
 	}
 	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
-		if t.a.SandboxID != seen.SandboxID || !t.a.Owned || !t.a.Settled || !agent.Legal(t.a.Record, moved) || l.busyIn(t.tx, old.ID) {
+		if t.a.SandboxID != seen.SandboxID || !t.a.Owned || !t.a.Settled || !agents.Legal(t.a.Record, moved) || l.busyIn(t.tx, old.ID) {
 			return errNothing
 		}
 		if t.tx.Value(nameOverlay{old.Name}) == nil { // nobody can have taken the name of a sandbox that exists
@@ -62,7 +62,7 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 // that is to end needs no sandbox.
 func (l *Ledger) moveOthers(tx *store.Tx, sandboxID, owner string, moved *agboxv1.AgentEvent) error {
 	for _, a := range l.agentsIn(tx, sandboxID) {
-		if a.ID == owner || !agent.Legal(a.Record, moved) {
+		if a.ID == owner || !agents.Legal(a.Record, moved) {
 			continue
 		}
 		if _, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, moved) }); err != nil {

@@ -6,8 +6,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 func TestAnAgentMovesToANewSandboxOnce(t *testing.T) {
@@ -56,7 +56,7 @@ func TestTheAgentsOfALostSandboxMoveTogether(t *testing.T) {
 	a, began = emitAgent(t, l, a.Record, begun(1)), emitAgent(t, l, began.Record, begun(1))
 	a = emitAgent(t, l, a.Record, neverStarted(1))
 	over, _ := l.Agent("over")
-	emitAgent(t, l, over.Record, agent.Reaped("test"))
+	emitAgent(t, l, over.Record, agents.Reaped("test"))
 	if _, err := l.RequestKill(t.Context(), "killed", &agboxv1.AgentKill{}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,8 @@ func TestAnEndFromBeforeAMoveIsDropped(t *testing.T) {
 	if moved, err := l.MoveAgent(t.Context(), a); err != nil || moved.SandboxID != "remade-2-a" {
 		t.Fatalf("it moved to %s, %v", moved.SandboxID, err)
 	}
-	step := agent.Next(b.Record, agent.Seen{Sandbox: agent.SandboxMissing}, agent.RulesOf(b.Spec), time.Unix(0, 0))
-	if step.Do != agent.Emit || step.Event.GetState() != agent.Failed {
+	step := agents.Next(b.Record, agents.Seen{Sandbox: agents.SandboxMissing}, agents.RulesOf(b.Spec), time.Unix(0, 0))
+	if step.Do != agents.Emit || step.Event.GetState() != agents.Failed {
 		t.Fatalf("the step is %v %v", step.Do, step.Event)
 	}
 	if after := emitAgent(t, l, b.Record, step.Event); after.Over() || after.SandboxID != "remade-2-a" {

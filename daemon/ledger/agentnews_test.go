@@ -11,7 +11,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -22,7 +22,7 @@ func crashAgain(t *testing.T, l *Ledger, id, message string) Agent {
 	a = emitAgent(t, l, a.Record, begun(a.Incarnations+1))
 	endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 1, ErrorMessage: message})
 	a, _ = l.Agent(id)
-	return emitAgent(t, l, a.Record, agent.Ending(a.Record, agent.RulesOf(a.Spec)))
+	return emitAgent(t, l, a.Record, agents.Ending(a.Record, agents.RulesOf(a.Spec)))
 }
 
 // heard are the kinds of the messages in an inbox, and about whom they are.
@@ -44,7 +44,7 @@ func TestParentAndInitHearOnceOfEachChange(t *testing.T) {
 				if err := l.Acknowledge(t.Context(), "p", ^uint64(0)); err != nil {
 					t.Fatal(err)
 				}
-				if err := l.Acknowledge(t.Context(), agent.Init, ^uint64(0)); err != nil {
+				if err := l.Acknowledge(t.Context(), agents.Init, ^uint64(0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -75,7 +75,7 @@ func TestParentAndInitHearOnceOfEachChange(t *testing.T) {
 			endIncarnation(t, l, c, &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET})
 			settleAgent(t, l, "c")
 		}, []string{"BUDGET c"}, []string{"BUDGET c"}},
-		{"an end", nil, func(t *testing.T, l *Ledger) { end(t, l, "c", agent.Completed) }, []string{"CHILD c"}, nil},
+		{"an end", nil, func(t *testing.T, l *Ledger) { end(t, l, "c", agents.Completed) }, []string{"CHILD c"}, nil},
 		{"a crash that only init is told of", &agboxv1.AgentTells{Parent: []agboxv1.AgentNews{agboxv1.AgentNews_AGENT_NEWS_NONE}},
 			func(t *testing.T, l *Ledger) { crashAgain(t, l, "c", "no") }, nil, []string{"CRASH c"}},
 		{"a dead letter that nobody chose", &agboxv1.AgentTells{Parent: []agboxv1.AgentNews{agboxv1.AgentNews_AGENT_NEWS_CRASH}, Init: []agboxv1.AgentNews{agboxv1.AgentNews_AGENT_NEWS_NONE}},
@@ -91,12 +91,12 @@ func TestParentAndInitHearOnceOfEachChange(t *testing.T) {
 			spawn(t, l, n)
 			row.do(t, l)
 			for _, when := range []string{"before", "after"} {
-				if parent, init := heard(t, l, "p"), heard(t, l, agent.Init); !slices.Equal(parent, row.parent) || !slices.Equal(init, row.init) {
+				if parent, init := heard(t, l, "p"), heard(t, l, agents.Init); !slices.Equal(parent, row.parent) || !slices.Equal(init, row.init) {
 					t.Errorf("%s a restart the parent has heard %q, and init %q", when, parent, init)
 				}
 				c, _ := l.Agent("c")
 				if !c.Over() { // a decision from an earlier record
-					emitAgent(t, l, agent.Record{ID: "c"}, agent.Reaped("late"))
+					emitAgent(t, l, agents.Record{ID: "c"}, agents.Reaped("late"))
 				}
 				stop()
 				l, stop = open(t, dir)
@@ -147,20 +147,20 @@ func TestABreakerIsToldToAllWhoseAgentsHaveCrashed(t *testing.T) {
 		}
 	}
 	opened := []string{"init BREAKER_OPEN 0"}
-	check("after the third crash", map[string][]string{"p": opened, "q": opened, "other": nil, agent.Init: opened})
+	check("after the third crash", map[string][]string{"p": opened, "q": opened, "other": nil, agents.Init: opened})
 	stop()
 	l, stop = open(t, dir)
 	defer stop()
-	check("after a restart", map[string][]string{"p": opened, "q": opened, "other": nil, agent.Init: opened})
+	check("after a restart", map[string][]string{"p": opened, "q": opened, "other": nil, agents.Init: opened})
 	if err := l.Acknowledge(t.Context(), "q", ^uint64(0)); err != nil {
 		t.Fatal(err)
 	}
 	canary, _ := l.Agent("canary")
 	canary = emitAgent(t, l, canary.Record, begun(1))
 	endIncarnation(t, l, canary, &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED})
-	end(t, l, "canary", agent.Completed)
+	end(t, l, "canary", agents.Completed)
 	closed := []string{"init BREAKER_CLOSED 1"} // instead of the word that it is open
-	check("after the canary", map[string][]string{"p": closed, "q": {"init BREAKER_CLOSED 0"}, "other": {"init BREAKER_CLOSED 0"}, agent.Init: closed})
+	check("after the canary", map[string][]string{"p": closed, "q": {"init BREAKER_CLOSED 0"}, "other": {"init BREAKER_CLOSED 0"}, agents.Init: closed})
 }
 
 // TestABreakerIsToldToThoseWhomTheAgentsTell: the agents that have crashed say who hears of it.
@@ -175,8 +175,8 @@ func TestABreakerIsToldToThoseWhomTheAgentsTell(t *testing.T) {
 		{"p", &agboxv1.AgentTells{Parent: none}, false, true},
 		{"p", &agboxv1.AgentTells{Init: none}, true, false},
 		{"p", &agboxv1.AgentTells{Parent: none, Init: none}, false, false},
-		{agent.Init, &agboxv1.AgentTells{Init: none}, false, false},
-		{agent.Init, &agboxv1.AgentTells{Parent: none}, false, true},
+		{agents.Init, &agboxv1.AgentTells{Init: none}, false, false},
+		{agents.Init, &agboxv1.AgentTells{Parent: none}, false, true},
 	} {
 		l := fresh(t)
 		ready(t, l, "s")
@@ -187,11 +187,11 @@ func TestABreakerIsToldToThoseWhomTheAgentsTell(t *testing.T) {
 			spawn(t, l, a)
 			crashAgain(t, l, a.ID, "no")
 		}
-		if root, _ := l.Agent(agent.Init); !root.Breakers["c"].Open() {
+		if root, _ := l.Agent(agents.Init); !root.Breakers["c"].Open() {
 			t.Fatalf("the breaker is closed")
 		}
-		for id, want := range map[string]bool{"p": row.told, agent.Init: row.init} {
-			if got := slices.Contains(heard(t, l, id), "BREAKER "+agent.Init); got != want {
+		for id, want := range map[string]bool{"p": row.told, agents.Init: row.init} {
+			if got := slices.Contains(heard(t, l, id), "BREAKER "+agents.Init); got != want {
 				t.Errorf("agents of %s that tell %v: %s was told: %t", row.parent, row.tells, id, got)
 			}
 		}
@@ -221,7 +221,7 @@ func TestACrashLoopFillsNoInbox(t *testing.T) {
 		}
 	}
 	defer stop()
-	for _, id := range []string{"p", agent.Init} {
+	for _, id := range []string{"p", agents.Init} {
 		if got := heard(t, l, id); !slices.Equal(got, []string{"APPROVAL asks", "CRASH c"}) || l.Unread(id) != 2 {
 			t.Fatalf("%s has %q, of which %d are counted", id, got, l.Unread(id))
 		}
@@ -250,8 +250,8 @@ func TestTheNewestWordOutlivesADigest(t *testing.T) {
 			t.Fatalf("it has %d unread messages, %v", n, err)
 		}
 	}
-	put(agboxv1.MessageKind_MESSAGE_KIND_BREAKER, agent.Init, "1", kinNews{Class: "c", State: openWord})
-	put(agboxv1.MessageKind_MESSAGE_KIND_BREAKER, agent.Init, "2", kinNews{Class: "d", State: openWord})
+	put(agboxv1.MessageKind_MESSAGE_KIND_BREAKER, agents.Init, "1", kinNews{Class: "c", State: openWord})
+	put(agboxv1.MessageKind_MESSAGE_KIND_BREAKER, agents.Init, "2", kinNews{Class: "d", State: openWord})
 	const gone = 2*maxOwn + 3*ownRoom
 	for n := range gone {
 		put(agboxv1.MessageKind_MESSAGE_KIND_DEAD_LETTER, fmt.Sprint("g", n), "x", kinNews{State: "DEAD_LETTER"})
@@ -296,7 +296,7 @@ func TestAFullInboxOfInitIsNotReadForEachEnd(t *testing.T) {
 		err := l.store.Update(t.Context(), func(tx *store.Tx) (err error) {
 			for ; n > 0 && err == nil; n-- {
 				told++
-				err = l.deliverNews(tx, agent.Init, &agboxv1.AgentMessage{
+				err = l.deliverNews(tx, agents.Init, &agboxv1.AgentMessage{
 					Kind: agboxv1.MessageKind_MESSAGE_KIND_DEAD_LETTER, From: fmt.Sprint("g", told), Key: "x",
 				}, kinNews{State: "DEAD_LETTER"})
 			}
@@ -311,7 +311,7 @@ func TestAFullInboxOfInitIsNotReadForEachEnd(t *testing.T) {
 	if full := testing.AllocsPerRun(20, func() { tell(1) }); full > 4*empty {
 		t.Errorf("a message to a full inbox allocates %.0f times, and to an empty one %.0f times", full, empty)
 	}
-	if n := l.Unread(agent.Init); n != maxOwn {
+	if n := l.Unread(agents.Init); n != maxOwn {
 		t.Errorf("%d messages are unread, want %d", n, maxOwn)
 	}
 }

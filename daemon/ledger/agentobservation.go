@@ -5,7 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -28,7 +28,7 @@ func (l *Ledger) tellObservation(tx *store.Tx, before, after Agent) error {
 		box.observation = 0
 	}
 	if due != 0 {
-		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION, From: agent.Init, Text: observationText, At: timestamppb.New(l.now())}
+		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION, From: agents.Init, Text: observationText, At: timestamppb.New(l.now())}
 		if err := tx.PutMessage(after.ID, m); err != nil {
 			return err
 		}

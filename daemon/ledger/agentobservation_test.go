@@ -5,7 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // observations returns the numbers of the messages in an inbox that say what changed during a
@@ -84,7 +84,7 @@ func TestTheInboxTellsOfThePauseUntilTheAgentGoesOn(t *testing.T) {
 		Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED}},
 	})
 	want("without a program")
-	a = emitAgent(t, l, a.Record, agent.Ending(a.Record, agent.RulesOf(a.Spec)))
+	a = emitAgent(t, l, a.Record, agents.Ending(a.Record, agents.RulesOf(a.Spec)))
 	if a = emitAgent(t, l, a.Record, begun(2)); a.PendingObservation() == 0 {
 		t.Fatalf("the next incarnation has nothing to take: %+v", a.Record)
 	}

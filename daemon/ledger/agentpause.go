@@ -6,7 +6,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // PauseAgent pauses an agent until somebody approves or denies. An incarnation that runs goes
@@ -45,7 +45,7 @@ func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.A
 			return errNothing
 		case t.a.Verdict() != "":
 			return cannot(t.a, verb, fmt.Sprintf("it was %s already, and \"agbox agent pause %s\" asks for another decision", t.a.Verdict(), id))
-		case !t.a.AwaitsApproval() || t.a.State != agent.Paused:
+		case !t.a.AwaitsApproval() || t.a.State != agents.Paused:
 			return cannot(t.a, verb, "it does not wait for an approval")
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user", Approval: approval, Message: message})

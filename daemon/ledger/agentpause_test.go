@@ -5,7 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 const (
@@ -26,7 +26,7 @@ func TestAPauseEndsByOneDecision(t *testing.T) {
 			t.Fatalf("paused: %+v, %v", a.Record, err)
 		}
 	}
-	if a.State != agent.Paused || a.Incarnation == nil || a.Word() != "WAITING_FOR_APPROVAL" || a.Pause.Message != "look first" {
+	if a.State != agents.Paused || a.Incarnation == nil || a.Word() != "WAITING_FOR_APPROVAL" || a.Pause.Message != "look first" {
 		t.Fatalf("the program must go on running: %+v", a.Record)
 	}
 	_, err = l.WakeAgent(t.Context(), "a")
@@ -58,7 +58,7 @@ func TestAnApprovalWaitsForTheProgramToEnd(t *testing.T) {
 	if err != nil || !a.Undecided || a.PauseWanted.GetReason() != forApproval {
 		t.Fatalf("the end is not answered any more: %+v, %v", a.Record, err)
 	}
-	emitAgent(t, l, a.Record, agent.Ending(a.Record, agent.RulesOf(a.Spec)))
+	emitAgent(t, l, a.Record, agents.Ending(a.Record, agents.RulesOf(a.Spec)))
 	if a, err = l.PauseAgent(t.Context(), "a", "wait"); err != nil || a.PauseWanted == nil || a.Crashes != 1 {
 		t.Fatalf("after the crash: %+v, %v", a.Record, err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -20,7 +20,7 @@ func (t *agentTxn) picture() *agboxv1.AgentPicture {
 	sb, living := t.l.sandboxIn(t.tx, t.a.SandboxID)
 	p := picture(sb, living)
 	if p != nil {
-		p.Leases = agent.Leases(t.a.Holds)
+		p.Leases = agents.Leases(t.a.Holds)
 	}
 	return p
 }

@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -88,7 +88,7 @@ func (l *Ledger) recipient(tx *store.Tx, sender Agent, to string) string {
 	if to == toParent {
 		return l.livingParent(tx, sender)
 	}
-	if to == agent.Init || l.agentIn(tx, to).Exists() {
+	if to == agents.Init || l.agentIn(tx, to).Exists() {
 		return to
 	}
 	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
@@ -107,12 +107,12 @@ func (l *Ledger) recipient(tx *store.Tx, sender Agent, to string) string {
 
 // livingParent returns the nearest ancestor that has not ended.
 func (l *Ledger) livingParent(tx *store.Tx, a Agent) string {
-	for a.Parent != "" && a.Parent != agent.Init {
+	for a.Parent != "" && a.Parent != agents.Init {
 		if a = l.agentIn(tx, a.Parent); a.Exists() && !a.Over() {
 			return a.ID
 		}
 	}
-	return agent.Init
+	return agents.Init
 }
 
 // bounced is the body of a message that says that another one was not delivered.
@@ -148,7 +148,7 @@ func (l *Ledger) bounce(tx *store.Tx, sender Agent, s Sent, why error) error {
 	if err != nil {
 		return err
 	}
-	err = l.deliver(tx, sender.ID, &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_BOUNCE, From: agent.Init, Text: text, Body: string(body)})
+	err = l.deliver(tx, sender.ID, &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_BOUNCE, From: agents.Init, Text: text, Body: string(body)})
 	if fault.ReasonOf(err) != 0 {
 		return nil // the sender has ended: nobody can be told
 	}

@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // report records messages of the first incarnation of an agent, together with its totals.
@@ -45,7 +45,7 @@ func TestAMessageOfAnAgentIsDeliveredOnce(t *testing.T) {
 	if got := texts(t, l, "p"); !slices.Equal(got, []string{"1 a one", "2 a two", "3 a four"}) {
 		t.Errorf("the parent has %q", got)
 	}
-	if got := texts(t, l, agent.Init); !slices.Equal(got, []string{"1 a three"}) {
+	if got := texts(t, l, agents.Init); !slices.Equal(got, []string{"1 a three"}) {
 		t.Errorf("the operator has %q", got)
 	}
 }
@@ -79,7 +79,7 @@ func TestAMessageThatCannotBeDeliveredReturns(t *testing.T) {
 	l := fresh(t)
 	family(t, l)
 	gone := spawn(t, l, agentOf("gone", "", "s"))
-	emitAgent(t, l, gone.Record, agent.Reaped("test"))
+	emitAgent(t, l, gone.Record, agents.Reaped("test"))
 	spawn(t, l, agentOf("full", "", "s"))
 	fill(t, l, "full")
 	report(t, l, "a", Sent{Row: 1, To: "nobody", Key: "k", Text: "x"}, Sent{Row: 2, To: "gone", Text: "x"}, Sent{Row: 3, To: "full", Text: "x"}, Sent{Row: 4, To: "p", Text: "good"})
@@ -122,9 +122,9 @@ func TestAMessageToADeadParentGoesToTheNearestLivingAncestor(t *testing.T) {
 	l := fresh(t)
 	family(t, l)
 	p, _ := l.Agent("p")
-	emitAgent(t, l, p.Record, agent.Reaped("test"))
+	emitAgent(t, l, p.Record, agents.Reaped("test"))
 	report(t, l, "a", Sent{Row: 1, To: "parent", Text: "x"})
-	if got := texts(t, l, agent.Init); len(got) == 0 || !strings.HasSuffix(got[len(got)-1], " a x") {
+	if got := texts(t, l, agents.Init); len(got) == 0 || !strings.HasSuffix(got[len(got)-1], " a x") {
 		t.Errorf("the operator has %q", got)
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // progressed is the report of totals with a row.
@@ -60,9 +60,9 @@ func TestEachRowOfAJournalIsRecordedOnce(t *testing.T) {
 	record(progressed(3, 1))
 	record(progressed(5, 2), doneReported(4))
 	again := record(progressed(5, 9), doneReported(4)) // as a daemon that was killed after the commit
-	phase := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, State: agent.Executing, Incarnation: 1, JournalUpto: 6}
+	phase := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, State: agents.Executing, Incarnation: 1, JournalUpto: 6}
 	forged := record(phase) // may not follow PENDING
-	if forged.Incarnation.JournalUpto != 5 || forged.Progress.GetSteps() != 2 || forged.LastSequence != again.LastSequence || forged.State != agent.Pending {
+	if forged.Incarnation.JournalUpto != 5 || forged.Progress.GetSteps() != 2 || forged.LastSequence != again.LastSequence || forged.State != agents.Pending {
 		t.Errorf("the record is %+v with %v", forged.Record, forged.Incarnation)
 	}
 	want := []agboxv1.AgentEventType{

@@ -6,7 +6,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 func TestRequestsOfUsersAreAboutAgentsThatExistAndNotAboutTheRoot(t *testing.T) {
@@ -23,7 +23,7 @@ func TestRequestsOfUsersAreAboutAgentsThatExistAndNotAboutTheRoot(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			_, err := request("b")
 			wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
-			_, err = request(agent.Init)
+			_, err = request(agents.Init)
 			wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 		})
 	}

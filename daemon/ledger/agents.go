@@ -9,14 +9,14 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
 
 // Agent is the record of an agent with its spec. Both are read-only.
 type Agent struct {
-	agent.Record
+	agents.Record
 	Spec *agboxv1.AgentSpec
 }
 
@@ -33,7 +33,7 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 		return fmt.Errorf("list agents: %w", err)
 	}
 	var loaded []*Agent
-	var records []*agent.Record
+	var records []*agents.Record
 	for _, id := range ids {
 		l.agents.touched[id] = struct{}{}
 		a, err := l.loadAgent(ctx, id)
@@ -46,7 +46,7 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 			loaded, records = append(loaded, &a), append(records, &a.Record)
 		}
 	}
-	agent.GiveBorders(records)
+	agents.GiveBorders(records)
 	for _, a := range loaded {
 		if a.Deleted {
 			l.agents.offspring.move("", a.Origin, a.ID)
@@ -77,7 +77,7 @@ func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
 			return a, page.Bad[0]
 		}
 		for _, ev := range page.Events {
-			a.Record = agent.Fold(a.Record, ev)
+			a.Record = agents.Fold(a.Record, ev)
 		}
 	}
 	return a, err

@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // agentOf is an agent with a name for a sandbox.
@@ -27,7 +27,7 @@ func spawn(t testing.TB, l *Ledger, n NewAgent) Agent {
 	return a
 }
 
-func emitAgent(t testing.TB, l *Ledger, seen agent.Record, ev *agboxv1.AgentEvent) Agent {
+func emitAgent(t testing.TB, l *Ledger, seen agents.Record, ev *agboxv1.AgentEvent) Agent {
 	t.Helper()
 	a, err := l.EmitAgent(t.Context(), seen, ev)
 	if err != nil {
@@ -39,7 +39,7 @@ func emitAgent(t testing.TB, l *Ledger, seen agent.Record, ev *agboxv1.AgentEven
 func begun(n uint32) *agboxv1.AgentEvent {
 	return &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: n,
-		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agent.ExecID("a", n), SandboxId: "s"}},
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agents.ExecID("a", n), SandboxId: "s"}},
 	}
 }
 
@@ -196,7 +196,7 @@ func TestOnlyAnAgentThatHasEndedIsDeleted(t *testing.T) {
 	_, err := l.DeleteAgent(t.Context(), "a")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
+		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agents.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
 	})
 	if _, err := l.DeleteAgent(t.Context(), "a"); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestASandboxIsNotDeletedUnderItsAgents(t *testing.T) {
 	}
 	for _, a := range left {
 		emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
+			Type: agboxv1.AgentEventType_AGENT_ENDED, State: agents.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
 		})
 	}
 	if _, err := l.RequestDeletion(t.Context(), "s", Deletion{SpareAgents: true}); err != nil {
@@ -263,7 +263,7 @@ func TestASpawnAfterAnAgentAndTheRemovalOfThatExcludeEachOther(t *testing.T) {
 		ready(t, l, id)
 		first := agentOf(fmt.Sprint("a-", i), "", id)
 		spawn(t, l, first)
-		end(t, l, first.ID, agent.Completed)
+		end(t, l, first.ID, agents.Completed)
 		after := agentOf(fmt.Sprint("b-", i), "", id)
 		after.Spec.After = []string{first.ID}
 		var removed, spawned error

@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -19,7 +19,7 @@ func (l *Ledger) TreeOf(a Agent) string { return topOf(a, l.Agent) }
 
 // topOf is TreeOf among the agents that find returns.
 func topOf(a Agent, find func(id string) (Agent, bool)) string {
-	for a.Tree == "" && a.Parent != agent.Init {
+	for a.Tree == "" && a.Parent != agents.Init {
 		parent, exists := find(a.Parent)
 		if !exists {
 			break

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -36,7 +36,7 @@ func (l *Ledger) PauseOnRequest(ctx context.Context, id string, q Asked, reason 
 		switch {
 		case err != nil:
 			return err
-		case done, t.a.State == agent.Paused:
+		case done, t.a.State == agents.Paused:
 			return errNothing
 		case t.a.Done != nil:
 			return cannot(t.a, "paused", "it has reported its outcome")
@@ -59,7 +59,7 @@ func (l *Ledger) ResumeOnRequest(ctx context.Context, id string, q Asked, observ
 			return err
 		case done:
 			return errNothing
-		case a.State != agent.Paused:
+		case a.State != agents.Paused:
 			return cannot(a, "resumed", "it is not paused")
 		case !a.Pause.Woken:
 			return cannot(a, "resumed", "nobody has woken it yet; the request pause waits for that")
@@ -69,9 +69,9 @@ func (l *Ledger) ResumeOnRequest(ctx context.Context, id string, q Asked, observ
 		case !replan && a.Denied():
 			return cannot(a, "resumed as it was", "that was denied; plan anew with replan")
 		}
-		state := agent.Executing
+		state := agents.Executing
 		if replan || len(t.a.Wants) > 0 {
-			state = agent.Planning
+			state = agents.Planning
 		}
 		return t.append(id, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_RESUMED, State: state, Incarnation: q.Incarnation, Request: q.Number, Observation: observation,

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -131,7 +131,7 @@ func busyIn(a Agent) string {
 
 // ifLiving is the key if the agent has not ended, or "".
 func ifLiving(a Agent, key string) string {
-	if !a.Exists() || a.Over() || a.ID == agent.Init {
+	if !a.Exists() || a.Over() || a.ID == agents.Init {
 		return ""
 	}
 	return key
@@ -237,7 +237,7 @@ func (l *Ledger) Stranded() (ids []string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for parent, children := range b.index.livingOf {
-		if p, exists := b.all[parent]; parent != agent.Init && (!exists || p.Over()) {
+		if p, exists := b.all[parent]; parent != agents.Init && (!exists || p.Over()) {
 			ids = slices.AppendSeq(ids, maps.Keys(children))
 		}
 	}

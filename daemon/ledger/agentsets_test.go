@@ -11,8 +11,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 )
 
 // anAgent makes up the record of an agent that has been changed often.
@@ -21,20 +21,20 @@ func anAgent(r *rand.Rand, id int) Agent {
 	a.ID, a.Position, a.LastSequence = fmt.Sprint("a-", id), uint64(id+1), r.Uint64N(1000)+1
 	a.SandboxID = fmt.Sprint("s-", r.IntN(3))
 	a.Name = []string{"", "one", "two"}[r.IntN(3)]
-	a.Parent = agent.Init
+	a.Parent = agents.Init
 	if id > 0 && r.IntN(4) > 0 {
 		a.Parent = fmt.Sprint("a-", r.IntN(id)) // no agent is below itself
 	}
-	a.State = []agboxv1.AgentState{agent.Pending, agent.Executing, agent.Completed, agent.Failed}[r.IntN(4)]
+	a.State = []agboxv1.AgentState{agents.Pending, agents.Executing, agents.Completed, agents.Failed}[r.IntN(4)]
 	a.Incarnations = r.Uint32N(3) + 1
-	a.Origin = []string{agent.Init, "a-0", "a-1"}[r.IntN(3)]
+	a.Origin = []string{agents.Init, "a-0", "a-1"}[r.IntN(3)]
 	a.EndedAt = time.Unix(r.Int64N(5), 0)
 	a.Owned, a.Deleted = r.IntN(4) == 0, r.IntN(8) == 0
 	if r.IntN(3) == 0 {
-		a.Incarnation = &agent.Incarnation{N: 1, ExecID: a.ID + "-1", SandboxID: a.SandboxID}
+		a.Incarnation = &agents.Incarnation{N: 1, ExecID: a.ID + "-1", SandboxID: a.SandboxID}
 	}
 	for range r.IntN(3) {
-		if h := (agent.Holder{ID: fmt.Sprint("h-", r.IntN(3))}); !a.HeldBy(h.ID) {
+		if h := (agents.Holder{ID: fmt.Sprint("h-", r.IntN(3))}); !a.HeldBy(h.ID) {
 			a.Holders = append(a.Holders, h)
 		}
 		if root := fmt.Sprint("a-", r.IntN(5)); !slices.Contains(a.StackRoots, root) {
@@ -50,7 +50,7 @@ func anAgent(r *rand.Rand, id int) Agent {
 func takenOf(all map[string]Agent, id string) (sum gate.Amount) {
 	for _, c := range all {
 		if c.Parent == id {
-			sum = sum.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, takenOf(all, c.ID)))
+			sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, takenOf(all, c.ID)))
 		}
 	}
 	return sum
@@ -131,7 +131,7 @@ func TestAnEndedAgentIsUntidyUntilSomebodySaysOtherwise(t *testing.T) {
 	if n := len(l.Untidy()); n != 0 {
 		t.Errorf("%d agents are untidy before one has ended", n)
 	}
-	emitAgent(t, l, a.Record, agent.Reaped("test"))
+	emitAgent(t, l, a.Record, agents.Reaped("test"))
 	if n := len(l.Untidy()); n != 1 {
 		t.Errorf("%d agents are untidy after one has ended, want it", n)
 	}
@@ -157,7 +157,7 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	looked := func(id string) uint64 {
 		before := l.agents.copied.Load()
 		a := spawn(t, l, child(id))
-		emitAgent(t, l, a.Record, agent.Reaped("test"))
+		emitAgent(t, l, a.Record, agents.Reaped("test"))
 		return l.agents.copied.Load() - before
 	}
 	few := looked("first")
@@ -180,7 +180,7 @@ func TestASpawnLooksAtNoneThatHasEnded(t *testing.T) {
 	l.Descendants("first")
 	l.Living()
 	l.LivingChildren("parent")
-	l.Held(agent.AgentHolder("parent"))
+	l.Held(agents.AgentHolder("parent"))
 	l.Followers("parent")
 	if n := l.agents.copied.Load() - before; n > 10 {
 		t.Errorf("a round looks at %d agents of which one lives", n)
@@ -199,7 +199,7 @@ func TestWhatEndedChildrenHaveUsedIsNotAddedUpAgain(t *testing.T) {
 	n.Parent = parent.ID
 	child := spawn(t, l, n)
 	child.FormerChildren = &agboxv1.AgentFormerChildren{Used: &agboxv1.AgentUsage{InputTokens: 70}}
-	child.State = agent.Completed
+	child.State = agents.Completed
 	l.agents.mu.Lock()
 	l.agents.putLocked(child)
 	child.FormerChildren = &agboxv1.AgentFormerChildren{Used: &agboxv1.AgentUsage{InputTokens: 700}}
@@ -220,7 +220,7 @@ func BenchmarkSpawn(b *testing.B) {
 			parent := spawn(b, l, agentOf("parent", "", "s"))
 			for i := range ended {
 				a := parent
-				a.ID, a.Parent, a.Position, a.State = fmt.Sprint("ended-", i), "parent", a.Position+uint64(i)+1, agent.Completed
+				a.ID, a.Parent, a.Position, a.State = fmt.Sprint("ended-", i), "parent", a.Position+uint64(i)+1, agents.Completed
 				l.agents.putLocked(a)
 			}
 			i := 0
@@ -229,7 +229,7 @@ func BenchmarkSpawn(b *testing.B) {
 				n := agentOf(fmt.Sprint("new-", i), "", "s")
 				n.Parent = "parent"
 				a := spawn(b, l, n)
-				emitAgent(b, l, a.Record, agent.Reaped("test"))
+				emitAgent(b, l, a.Record, agents.Reaped("test"))
 			}
 		})
 	}

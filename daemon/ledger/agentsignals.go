@@ -6,7 +6,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -62,7 +62,7 @@ func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.Agent
 		return nil, nil
 	}
 	m := page.Messages[0]
-	if m.GetTries() < agent.SignalTries {
+	if m.GetTries() < agents.SignalTries {
 		m.Tries++
 		return m, tx.ReplaceMessage(a.ID, m)
 	}
@@ -70,6 +70,6 @@ func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.Agent
 	if err := tx.ReplaceMessage(a.ID, m); err != nil {
 		return nil, err
 	}
-	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, agent.SignalFailed(m)) })
+	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, agents.SignalFailed(m)) })
 	return m, err
 }

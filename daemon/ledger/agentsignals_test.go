@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -61,22 +61,22 @@ func TestASignalIsTriedThreeTimesAndThenKept(t *testing.T) {
 	send(t, l, "a", "", "x")
 	repeat(time.Hour, "1 false", "0 false") // nothing runs that could have acknowledged it
 	a = emitAgent(t, l, a.Record, begun(1))
-	repeat(agent.SignalWait-1, "1 false", "0 false")
+	repeat(agents.SignalWait-1, "1 false", "0 false")
 	pausedBy(t, l, a, forIdle)
 	repeat(1, "2 false", "0 false")
 	if a, _ := l.Agent("a"); !a.Pause.Woken {
 		t.Error("the second try woke nobody")
 	}
 	signalTo(t, l, "a")
-	repeat(agent.SignalWait, "3 false", "0 false", "2 false")
+	repeat(agents.SignalWait, "3 false", "0 false", "2 false")
 	stop()
 	l, _ = open(t, dir)
 	l.now = func() time.Time { return now }
 	now = time.Now()
-	repeat(agent.SignalWait-20*time.Second, "3 false", "0 false", "2 false") // a daemon that was away must not give up
+	repeat(agents.SignalWait-20*time.Second, "3 false", "0 false", "2 false") // a daemon that was away must not give up
 	repeat(20*time.Second, "3 true", "0 false", "3 false")
-	repeat(agent.SignalWait, "3 true", "0 false", "3 true")
-	repeat(agent.SignalWait, "3 true", "0 false", "3 true")
+	repeat(agents.SignalWait, "3 true", "0 false", "3 true")
+	repeat(agents.SignalWait, "3 true", "0 false", "3 true")
 	types := history(t, l, "a")
 	failed := slices.DeleteFunc(types, func(typ agboxv1.AgentEventType) bool { return typ != agboxv1.AgentEventType_AGENT_SIGNAL_FAILED })
 	if len(failed) != 2 || !l.Signal("a").IsZero() {

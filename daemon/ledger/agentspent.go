@@ -3,8 +3,8 @@ package ledger
 import (
 	"math/bits"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 )
 
 // spentBudgets has what ended agents have used of the budgets of their parents, so that a spawn
@@ -75,7 +75,7 @@ func (s spentBudgets) set(id string, now spending) {
 func (b *agentBook) accountLocked(before, after Agent) {
 	b.spendLocked(after.ID)
 	for _, parent := range []string{before.Parent, after.Parent} {
-		for id := parent; id != "" && id != agent.Init && b.spendLocked(id); {
+		for id := parent; id != "" && id != agents.Init && b.spendLocked(id); {
 			id = b.all[id].Parent
 		}
 	}
@@ -88,7 +88,7 @@ func (b *agentBook) spendLocked(id string) bool {
 		b.spent.set(id, spending{})
 		return exists
 	}
-	b.spent.set(id, spending{a.Parent, agent.Taken(a.Record, agent.Budget{}, b.takenLocked(id))})
+	b.spent.set(id, spending{a.Parent, agents.Taken(a.Record, agents.Budget{}, b.takenLocked(id))})
 	return true
 }
 
@@ -97,7 +97,7 @@ func (b *agentBook) takenLocked(id string) gate.Amount {
 	sum := b.spent.below[id].amount()
 	for child := range b.index.livingOf[id] {
 		c := b.all[child]
-		sum = sum.Plus(agent.Taken(c.Record, agent.RulesOf(c.Spec).Budget, b.takenLocked(child)))
+		sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, b.takenLocked(child)))
 	}
 	return sum
 }

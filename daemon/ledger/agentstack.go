@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -22,7 +22,7 @@ func (t *agentTxn) stackOf(n NewAgent) (name string, roots []string, err error) 
 		parent := t.l.agentIn(t.tx, n.Parent)
 		name, roots = parent.Stack, slices.Clone(parent.StackRoots)
 	}
-	if own := agent.StackOf(n.Spec).Name; own != "" {
+	if own := agents.StackOf(n.Spec).Name; own != "" {
 		name, roots = own, append(roots, n.ID)
 	}
 	return name, roots, err
@@ -34,8 +34,8 @@ func (t *agentTxn) reached(n NewAgent) (name string, roots []string, err error) 
 	switch {
 	case n.Reach == "":
 		return "", []string{t.borderOf(n.SandboxID)}, nil
-	case n.Reach == agent.AllReached:
-		return "", []string{agent.Everywhere}, nil
+	case n.Reach == agents.AllReached:
+		return "", []string{agents.Everywhere}, nil
 	case kind == "stack":
 		root, err := t.rootOf(of)
 		return root.Stack, slices.Clone(root.StackRoots), err
@@ -55,7 +55,7 @@ func (t *agentTxn) borderOf(sandboxID string) string {
 			return a.World()
 		}
 	}
-	return agent.SandboxBorder(sandboxID)
+	return agents.SandboxBorder(sandboxID)
 }
 
 // rootOf finds the root of a stack that has not ended, by the name of the stack or its own id.
@@ -85,7 +85,7 @@ func (t *agentTxn) rootOf(ref string) (Agent, error) {
 // mayJoinStacks refuses an agent for which one of the stacks that it comes into has no room.
 func (t *agentTxn) mayJoinStacks(roots []string) error {
 	for _, root := range roots {
-		rules := agent.StackOf(t.l.agentIn(t.tx, root).Spec)
+		rules := agents.StackOf(t.l.agentIn(t.tx, root).Spec)
 		if rules.Agents == 0 {
 			continue
 		}
@@ -108,16 +108,16 @@ func (t *agentTxn) mayJoinStacks(roots []string) error {
 // border of another sandbox is refused like one to an agent that does not exist.
 func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
 	recipient := l.agentIn(tx, to)
-	if !recipient.Exists() && to != agent.Init {
+	if !recipient.Exists() && to != agents.Init {
 		return nil // that is said by deliver
 	}
-	if to == agent.Init {
-		recipient.ID = agent.Init
+	if to == agents.Init {
+		recipient.ID = agents.Init
 	}
 	switch {
 	case sender.Reaches(recipient.Record, l.livingParent(tx, sender)):
 		return nil
-	case to != agent.Init && sender.World() != recipient.World():
+	case to != agents.Init && sender.World() != recipient.World():
 		return recipientNotFound(to)
 	}
 	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
@@ -128,7 +128,7 @@ func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
 // have no room for it.
 func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) error {
 	for _, root := range to.StackRoots {
-		rules := agent.StackOf(l.agentIn(tx, root).Spec)
+		rules := agents.StackOf(l.agentIn(tx, root).Spec)
 		if rules.InboxBytes == 0 {
 			continue
 		}
@@ -145,6 +145,6 @@ func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) e
 func (l *Ledger) InStack(a Agent, name string) bool {
 	return slices.ContainsFunc(a.StackRoots, func(root string) bool {
 		r, _ := l.Agent(root)
-		return agent.StackOf(r.Spec).Name == name
+		return agents.StackOf(r.Spec).Name == name
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -43,13 +43,13 @@ func (t *agentTxn) openStream(id, stream string) error {
 		return agentNotFound(id)
 	case a.Opens(stream):
 		return errNothing
-	case len(a.Streams) >= agent.MaxStreams:
+	case len(a.Streams) >= agents.MaxStreams:
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d streams open already, which is the limit; close some first.", id, agent.MaxStreams).With("agent_id", id)
+			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
 	}
 	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
 	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
-	return t.append(id, agent.StreamOpened(stream))
+	return t.append(id, agents.StreamOpened(stream))
 }
 
 // CloseStream ends that. It does nothing if the agent has no such stream open.
@@ -61,7 +61,7 @@ func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, err
 		case !t.a.Opens(stream):
 			return errNothing
 		}
-		return t.append(id, agent.StreamClosed(stream))
+		return t.append(id, agents.StreamClosed(stream))
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -64,7 +64,7 @@ func TestAMessageOnAStreamGoesToAllWhoHaveItOpen(t *testing.T) {
 		t.Errorf("the sender has %q; want %q", bodies, want)
 	}
 	c, _ := l.Agent("c")
-	emitAgent(t, l, c.Record, agent.Reaped("test"))
+	emitAgent(t, l, c.Record, agents.Reaped("test"))
 	report(t, l, "a", Sent{Row: 5, Stream: "other", Text: "three"})
 	if got := texts(t, l, "d"); !slices.Equal(got, []string{"1 a three"}) {
 		t.Errorf("d has %q", got)
@@ -80,7 +80,7 @@ func TestASubscriptionCountsWithinItsBatch(t *testing.T) {
 				return err
 			}
 		}
-		_, err := l.withinAgent(tx, "a", func(at *agentTxn) error { return at.append("a", agent.StreamClosed("news")) })
+		_, err := l.withinAgent(tx, "a", func(at *agentTxn) error { return at.append("a", agents.StreamClosed("news")) })
 		if got := l.subscribers(tx, "news"); !slices.Equal(got, []string{"p"}) {
 			t.Errorf("before the commit the subscribers are %v", got)
 		}
@@ -94,7 +94,7 @@ func TestASubscriptionCountsWithinItsBatch(t *testing.T) {
 func TestAnAgentHasABoundedNumberOfStreams(t *testing.T) {
 	l := fresh(t)
 	family(t, l)
-	for i := range agent.MaxStreams {
+	for i := range agents.MaxStreams {
 		stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), "a", fmt.Sprint("s", i)) })
 	}
 	_, err := l.OpenStream(t.Context(), "a", "one-too-many")

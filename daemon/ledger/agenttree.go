@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -17,7 +17,7 @@ func (b *agentBook) placeLocked(before, after Agent) {
 	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
 		b.children.remove(before.Parent, before.ID)
 	}
-	if after.ID != agent.Init && !after.Deleted {
+	if after.ID != agents.Init && !after.Deleted {
 		b.children.add(after.Parent, after.ID)
 	}
 	for _, id := range after.After {
@@ -42,7 +42,7 @@ func (l *Ledger) Children(id string) []Agent {
 func (l *Ledger) Ancestors(id string) (list []Agent) {
 	a, exists := l.Agent(id)
 	for exists && len(list) < maxDepth {
-		if a, exists = l.Agent(a.Parent); !exists || a.ID == agent.Init {
+		if a, exists = l.Agent(a.Parent); !exists || a.ID == agents.Init {
 			break
 		}
 		list = append(list, a)
@@ -57,11 +57,11 @@ func (l *Ledger) Followers(id string) []Agent {
 }
 
 // Kin returns what an agent must know of its parent and of the agents that it follows.
-func (l *Ledger) Kin(a Agent) agent.Kin {
-	var kin agent.Kin
-	if a.Parent != agent.Init {
+func (l *Ledger) Kin(a Agent) agents.Kin {
+	var kin agents.Kin
+	if a.Parent != agents.Init {
 		parent, _ := l.Agent(a.Parent)
-		kin = agent.KinOf(parent.Record, nearestLiving(l.Agent, a))
+		kin = agents.KinOf(parent.Record, nearestLiving(l.Agent, a))
 	}
 	if !follows(a) {
 		return kin
@@ -76,7 +76,7 @@ func (l *Ledger) Kin(a Agent) agent.Kin {
 // nearestLiving returns the id of the nearest ancestor that has not ended, at last
 // agent.Init.
 func nearestLiving(find func(id string) (Agent, bool), a Agent) string {
-	for id := a.Parent; id != agent.Init; {
+	for id := a.Parent; id != agents.Init; {
 		p, exists := find(id)
 		if !exists {
 			break
@@ -86,7 +86,7 @@ func nearestLiving(find func(id string) (Agent, bool), a Agent) string {
 		}
 		id = p.Parent
 	}
-	return agent.Init
+	return agents.Init
 }
 
 // heirIn is nearestLiving at this point of the write order.
@@ -119,13 +119,13 @@ func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
 			a, _ = t.l.agentNamed(ref)
 		}
 		switch {
-		case ref == agent.Init && !known:
+		case ref == agents.Init && !known:
 			return nil, isRoot()
 		case !a.Exists():
 			return nil, agentNotFound(ref)
-		case a.ID == agent.Init:
+		case a.ID == agents.Init:
 			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agent.Init)
+				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agents.Init)
 		case t.l.agentIn(t.tx, a.ID).Deleted:
 			return nil, agentNotFound(ref)
 		case !slices.Contains(ids, a.ID):
@@ -148,7 +148,7 @@ const (
 // and one too deep in the tree.
 func (t *agentTxn) mayHaveChild(n NewAgent) error {
 	parent := n.Parent
-	if parent == "" || parent == agent.Init {
+	if parent == "" || parent == agents.Init {
 		return nil
 	}
 	switch p := t.l.agentIn(t.tx, parent); {

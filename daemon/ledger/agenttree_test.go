@@ -8,8 +8,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // child is an agent with a parent.
@@ -29,21 +29,21 @@ func TestAnAgentKnowsItsChildren(t *testing.T) {
 	spawn(t, l, child("d", "b"))
 	check := func(when string, want map[string][]string) {
 		t.Helper()
-		for _, id := range []string{agent.Init, "a", "b", "c", "d"} {
+		for _, id := range []string{agents.Init, "a", "b", "c", "d"} {
 			if got := idsOf(l.Children(id)); !slices.Equal(got, want[id]) {
 				t.Errorf("%s: the children of %s are %v; want %v", when, id, got, want[id])
 			}
 		}
 	}
-	check("after the spawns", map[string][]string{agent.Init: {"a"}, "a": {"b", "c"}, "b": {"d"}})
-	emitAgent(t, l, c.Record, agent.Reaped("test"))
+	check("after the spawns", map[string][]string{agents.Init: {"a"}, "a": {"b", "c"}, "b": {"d"}})
+	emitAgent(t, l, c.Record, agents.Reaped("test"))
 	if _, err := l.DeleteAgent(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
-	check("after a deletion", map[string][]string{agent.Init: {"a"}, "a": {"b"}, "b": {"d"}})
+	check("after a deletion", map[string][]string{agents.Init: {"a"}, "a": {"b"}, "b": {"d"}})
 	stop()
 	l, _ = open(t, dir)
-	check("after a restart", map[string][]string{agent.Init: {"a"}, "a": {"b"}, "b": {"d"}})
+	check("after a restart", map[string][]string{agents.Init: {"a"}, "a": {"b"}, "b": {"d"}})
 }
 
 func TestOnlyALivingAgentGetsAChild(t *testing.T) {
@@ -52,7 +52,7 @@ func TestOnlyALivingAgentGetsAChild(t *testing.T) {
 	_, err := l.SpawnAgent(t.Context(), child("b", "nobody"))
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
 	a := spawn(t, l, agentOf("a", "", "s"))
-	emitAgent(t, l, a.Record, agent.Reaped("test"))
+	emitAgent(t, l, a.Record, agents.Reaped("test"))
 	_, err = l.SpawnAgent(t.Context(), child("b", "a"))
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	if _, exists := l.Agent("b"); exists {
@@ -61,9 +61,9 @@ func TestOnlyALivingAgentGetsAChild(t *testing.T) {
 }
 
 // next is the step that follows for an agent in a READY sandbox.
-func next(l *Ledger, id string) agent.Step {
+func next(l *Ledger, id string) agents.Step {
 	a, _ := l.Agent(id)
-	return agent.Next(a.Record, agent.Seen{Sandbox: agent.SandboxReady, Exec: agent.ExecRunning, Kin: l.Kin(a)}, agent.RulesOf(a.Spec), l.now())
+	return agents.Next(a.Record, agents.Seen{Sandbox: agents.SandboxReady, Exec: agents.ExecRunning, Kin: l.Kin(a)}, agents.RulesOf(a.Spec), l.now())
 }
 
 // end ends an agent that runs nothing.
@@ -82,12 +82,12 @@ func TestTheNearestLivingAncestorAdopts(t *testing.T) {
 	spawn(t, l, child("b", "a"))
 	spawn(t, l, child("c", "b"))
 	spawn(t, l, child("d", "c"))
-	end(t, l, "c", agent.Completed)
+	end(t, l, "c", agents.Completed)
 	late := next(l, "d")
 	if late.Event.GetReparent().GetParent() != "b" {
 		t.Fatalf("the step after the end of its parent is %v", late)
 	}
-	end(t, l, "b", agent.Failed)
+	end(t, l, "b", agents.Failed)
 	d, _ := l.Agent("d")
 	if after := emitAgent(t, l, d.Record, late.Event); after.Parent != "c" {
 		t.Errorf("an agent that has ended meanwhile adopted it: %s", after.Parent)
@@ -95,9 +95,9 @@ func TestTheNearestLivingAncestorAdopts(t *testing.T) {
 	if after := emitAgent(t, l, d.Record, next(l, "d").Event); after.Parent != "a" {
 		t.Errorf("it was adopted by %s", after.Parent)
 	}
-	end(t, l, "a", agent.Aborted)
-	end(t, l, "d", agent.Completed) // before its round saw the end of its parent
-	if d, _ := l.Agent("d"); d.Parent != agent.Init || !d.Over() {
+	end(t, l, "a", agents.Aborted)
+	end(t, l, "d", agents.Completed) // before its round saw the end of its parent
+	if d, _ := l.Agent("d"); d.Parent != agents.Init || !d.Over() {
 		t.Errorf("it ended as a child of %s", d.Parent)
 	}
 	if in := idsOf(l.Children("c")); len(in) != 0 {
@@ -113,8 +113,8 @@ func TestAParentIsNotRemovedBeforeItsChildren(t *testing.T) {
 	named.Name = "worker"
 	spawn(t, l, named)
 	spawn(t, l, child("c", "b"))
-	end(t, l, "b", agent.Completed)
-	end(t, l, "a", agent.Completed)
+	end(t, l, "b", agents.Completed)
+	end(t, l, "a", agents.Completed)
 	_, err := l.DeleteAgent(t.Context(), "a")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_HAS_CHILDREN)
 	if want := `Agent a has children: worker. Remove them first, or remove the whole tree with "agbox agent rm --cascade a".`; err.Error() != want {
@@ -126,7 +126,7 @@ func TestAParentIsNotRemovedBeforeItsChildren(t *testing.T) {
 	if _, exists := l.Agent("b"); !exists {
 		t.Error("a tree was removed in part")
 	}
-	end(t, l, "c", agent.Completed) // is adopted by init before
+	end(t, l, "c", agents.Completed) // is adopted by init before
 	removed, err := l.DeleteAgentTree(t.Context(), "a")
 	if got := idsOf(removed); err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("removed %v, %v", got, err)
@@ -150,7 +150,7 @@ func TestAnAgentIsNotRemovedWithASandboxInWhichOthersRun(t *testing.T) {
 		n.Parent = "owner"
 		spawn(t, l, n)
 	}
-	end(t, l, "owner", agent.Completed)
+	end(t, l, "owner", agents.Completed)
 	for _, id := range []string{"guest", "second"} {
 		a, _ := l.Agent(id)
 		emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
@@ -158,7 +158,7 @@ func TestAnAgentIsNotRemovedWithASandboxInWhichOthersRun(t *testing.T) {
 			Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: "p", From: "owner"}},
 		})
 	}
-	end(t, l, "second", agent.Completed)
+	end(t, l, "second", agents.Completed)
 	_, single := l.DeleteAgent(t.Context(), "owner")
 	_, tree := l.DeleteAgentTree(t.Context(), "owner")
 	for _, err := range []error{single, tree} {
@@ -170,7 +170,7 @@ func TestAnAgentIsNotRemovedWithASandboxInWhichOthersRun(t *testing.T) {
 	if sb, _ := l.Sandbox("agent-owner"); sb.Want == machine.WantDeleted {
 		t.Error("the sandbox is to be removed")
 	}
-	end(t, l, "guest", agent.Completed) // the remedy
+	end(t, l, "guest", agents.Completed) // the remedy
 	if _, err := l.DeleteAgent(t.Context(), "owner"); err != nil {
 		t.Error(err)
 	}
@@ -187,7 +187,7 @@ func TestAnAgentIsRemovedWhoseSandboxIsGoing(t *testing.T) {
 	owner.Own = &agboxv1.CreateSpec{Image: "img"}
 	spawn(t, l, owner)
 	spawn(t, l, agentOf("guest", "", "agent-owner"))
-	end(t, l, "owner", agent.Completed)
+	end(t, l, "owner", agents.Completed)
 	if _, err := l.RequestDelete(t.Context(), "agent-owner"); err != nil {
 		t.Fatal(err)
 	}
@@ -218,16 +218,16 @@ func TestAFollowerBeginsOnceAllOthersHaveCompleted(t *testing.T) {
 	if again := spawn(t, l, after("d", "b", "c")); again.LastSequence != d.LastSequence {
 		t.Error("a repeated spawn changed it")
 	}
-	_, err = l.SpawnAgent(t.Context(), after("root", agent.Init))
+	_, err = l.SpawnAgent(t.Context(), after("root", agents.Init))
 	if err == nil {
 		t.Error("an agent follows the root, which never ends")
 	}
 	for _, id := range []string{"b", "c", "d"} {
-		if step := next(l, id); step.Do != agent.Rest {
+		if step := next(l, id); step.Do != agents.Rest {
 			t.Errorf("%s: %v", id, step)
 		}
 	}
-	end(t, l, "a", agent.Completed)
+	end(t, l, "a", agents.Completed)
 	_, err = l.DeleteAgent(t.Context(), "a")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	stop()
@@ -235,17 +235,17 @@ func TestAFollowerBeginsOnceAllOthersHaveCompleted(t *testing.T) {
 	if got := idsOf(l.Followers("b")); !slices.Equal(got, []string{"d"}) {
 		t.Errorf("after a restart b is followed by %v", got)
 	}
-	for id, want := range map[string]agent.Verb{"b": agent.Emit, "c": agent.Emit, "d": agent.Rest} {
+	for id, want := range map[string]agents.Verb{"b": agents.Emit, "c": agents.Emit, "d": agents.Rest} {
 		if step := next(l, id); step.Do != want {
 			t.Errorf("%s: %v", id, step)
 		}
 	}
-	end(t, l, "b", agent.Completed)
-	end(t, l, "c", agent.Aborted)
+	end(t, l, "b", agents.Completed)
+	end(t, l, "c", agents.Aborted)
 	if done := next(l, "d").Event.GetDone(); done.GetErrorCode() != "DEPENDENCY_FAILED" || done.GetMessage() != "It was to follow agent c, which is ABORTED." {
 		t.Errorf("d ends with %v", done)
 	}
-	end(t, l, "d", agent.Failed)
+	end(t, l, "d", agents.Failed)
 	if got := idsOf(l.Followers("c")); len(got) != 0 {
 		t.Errorf("an agent that has ended still follows: %v", got)
 	}

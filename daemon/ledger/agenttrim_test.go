@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // TestEventsOfOldCheckpointsAreRemovedAndChangeNothing: an agent that saves its work at each step
@@ -37,13 +37,13 @@ func TestEventsOfOldCheckpointsAreRemovedAndChangeNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2 + agent.KeptCheckpoints; len(events) != want {
+	if want := 2 + agents.KeptCheckpoints; len(events) != want {
 		t.Errorf("there are %d events; want %d", len(events), want)
 	}
 	stop()
 	l, _ = open(t, dir)
 	again, _ := l.Agent("a")
-	if len(again.Checkpoints) != agent.KeptCheckpoints || again.Checkpoint().GetSeq() != 40 || again.Incarnation.JournalUpto != 40 {
+	if len(again.Checkpoints) != agents.KeptCheckpoints || again.Checkpoint().GetSeq() != 40 || again.Incarnation.JournalUpto != 40 {
 		t.Errorf("after a restart the agent is %+v", again.Record)
 	}
 	if !reflect.DeepEqual(a.CheckpointEvents, again.CheckpointEvents) || a.Uncounted != again.Uncounted || a.Digested != again.Digested || a.LastSequence != again.LastSequence {

@@ -14,8 +14,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/store"
@@ -50,7 +50,7 @@ func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) 
 func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
 	return l.updateAgent(ctx, id, func(t *agentTxn) error {
 		switch {
-		case id == agent.Init:
+		case id == agents.Init:
 			return isRoot()
 		case !t.a.Exists():
 			return agentNotFound(id)
@@ -125,7 +125,7 @@ func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
 			return err
 		}
 	}
-	if !agent.Legal(t.a.Record, draft) {
+	if !agents.Legal(t.a.Record, draft) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s is %s; %s is not possible now.", t.a.Called(), t.a.Word(), draft.GetType()).With("agent_id", agentID)
 	}
@@ -143,8 +143,8 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	ev := proto.CloneOf(draft)
 	ev.AgentId, ev.OccurredAt = agentID, timestamppb.New(t.l.now())
 	ev.Sequence = t.a.LastSequence + 1
-	ev.State = agent.Fold(t.a.Record, ev).State
-	if ev.State == agent.Paused && t.a.State != agent.Paused {
+	ev.State = agents.Fold(t.a.Record, ev).State
+	if ev.State == agents.Paused && t.a.State != agents.Paused {
 		ev.Picture = t.picture()
 	}
 	if err := t.tx.AppendAgentEvent(ev); err != nil {
@@ -155,7 +155,7 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 			"The event stream of agent %s is at %d in the store and at %d in memory; restart the daemon.", agentID, ev.GetSequence(), t.a.LastSequence+1)
 	}
 	replaced := t.a.Replaced(ev)
-	t.a.Record, t.position = agent.Fold(t.a.Record, ev), ev.GetPosition()
+	t.a.Record, t.position = agents.Fold(t.a.Record, ev), ev.GetPosition()
 	if replaced != 0 {
 		return t.tx.DropAgentEvent(agentID, replaced, ev.GetType())
 	}
@@ -206,10 +206,10 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		}
 	}
 	if ofInit(n) {
-		n.Spec = agent.WithinStack(n.Spec)
+		n.Spec = agents.WithinStack(n.Spec)
 	}
 	a, err := l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
-		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
+		if n.ID != agents.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
 		}
 		stack, roots, err := t.stackOf(n)
@@ -248,7 +248,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		err = t.append(n.ID, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
-				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agent.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
+				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agents.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
 				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
 				After:    after,
 				Lifetime: n.Spec.GetLifetime(),
@@ -287,9 +287,9 @@ func (t *agentTxn) sameAgent(n NewAgent) error {
 // within the border of a sandbox, and among the agents of users: what runs within one border
 // neither takes a name from others nor learns theirs.
 func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
-	if n.ID == agent.Init || n.Name == agent.Init {
+	if n.ID == agents.Init || n.Name == agents.Init {
 		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
-			"The id and the name %q belong to the root of all agents; choose another.", agent.Init).With("agent_id", agent.Init)
+			"The id and the name %q belong to the root of all agents; choose another.", agents.Init).With("agent_id", agents.Init)
 	}
 	book, index := &t.l.agents, &t.l.agents.index
 	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
@@ -299,7 +299,7 @@ func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
 			inSandbox++
 		}
 	}
-	world := agent.Record{StackRoots: roots}.World()
+	world := agents.Record{StackRoots: roots}.World()
 	for _, a := range append(book.among(index.named, n.Name), spawned...) {
 		if n.Name != "" && a.Name == n.Name && !a.Over() && (a.World() == world || a.OfUser() && ofInit(n)) {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
@@ -336,12 +336,12 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 // EmitAgent appends events that were decided from the record seen, all or none. If the
 // agent has changed since so that another decision is due, it appends nothing. Reports
 // among the events are treated as by RecordReports.
-func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, events ...*agboxv1.AgentEvent) (Agent, error) {
+func (l *Ledger) EmitAgent(ctx context.Context, seen agents.Record, events ...*agboxv1.AgentEvent) (Agent, error) {
 	return l.EmitReports(ctx, seen, Reports{Events: events})
 }
 
 // EmitReports is EmitAgent with reports, which may have messages.
-func (l *Ledger) EmitReports(ctx context.Context, seen agent.Record, reports Reports) (Agent, error) {
+func (l *Ledger) EmitReports(ctx context.Context, seen agents.Record, reports Reports) (Agent, error) {
 	return l.updateReports(ctx, seen.ID, reports, func(t *agentTxn) error {
 		refused := func(ev *agboxv1.AgentEvent) bool { return !t.admits(ev) }
 		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(reports.Events, refused) {
@@ -368,7 +368,7 @@ func (t *agentTxn) appendAll(agentID string, events []*agboxv1.AgentEvent) error
 		consumed = t.a.Incarnation.JournalUpto
 	}
 	for _, ev := range events {
-		if row := ev.GetJournalUpto(); row > 0 && (row <= consumed || !agent.Legal(t.a.Record, ev)) {
+		if row := ev.GetJournalUpto(); row > 0 && (row <= consumed || !agents.Legal(t.a.Record, ev)) {
 			continue
 		}
 		if err := t.append(agentID, ev); err != nil {
@@ -395,7 +395,7 @@ type decision struct {
 
 func (a Agent) decided() decision { return decidedFrom(a.Record) }
 
-func decidedFrom(r agent.Record) decision {
+func decidedFrom(r agents.Record) decision {
 	d := decision{
 		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil, leased: r.LeaseSeq,
 		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent, sandbox: r.SandboxID,
@@ -417,7 +417,7 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 		if t.a.Over() {
 			return errNothing
 		}
-		wish := agent.Stronger(t.a.Kill, kill)
+		wish := agents.Stronger(t.a.Kill, kill)
 		if wish == nil {
 			return errNothing
 		}
@@ -432,14 +432,14 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
 	return l.requestOf(ctx, id, func(t *agentTxn) error {
 		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
-		case t.a.State != agent.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+		case t.a.State != agents.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 			return notOrphaned(t.a)
 		case !reap && t.a.Pause.Woken:
 			return errNothing
 		case !t.a.Orphaned():
 			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
 		case reap:
-			return t.append(id, agent.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
+			return t.append(id, agents.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user"})
 	})
@@ -448,7 +448,7 @@ func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.Ag
 // isRoot refuses a change of the agent init.
 func isRoot() error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is the root of all agents; it never runs and never ends. Name another agent.", agent.Init).With("agent_id", agent.Init)
+		"Agent %s is the root of all agents; it never runs and never ends. Name another agent.", agents.Init).With("agent_id", agents.Init)
 }
 
 // notOrphaned refuses a decision about a loss that is not due, and says what is possible instead.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // TestInitIsToldOnceThatAnAgentWaitsForRoom: and the breaker of its class counts nothing.
@@ -22,7 +22,7 @@ func TestInitIsToldOnceThatAnAgentWaitsForRoom(t *testing.T) {
 		end.GetEnd().ErrorMessage = "The start cannot be written down."
 		a = emitAgent(t, l, a.Record, end)
 	}
-	told, _, err := l.Messages(t.Context(), agent.Init, 0, 1<<20)
+	told, _, err := l.Messages(t.Context(), agents.Init, 0, 1<<20)
 	if err != nil || len(told) != 1 || told[0].GetFrom() != "a" || !strings.Contains(told[0].GetText(), "cannot be written down") {
 		t.Errorf("init was told %v (%v), want one message", told, err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // took says which agents a wait has returned.
@@ -29,11 +29,11 @@ func TestAWaitForATreeFindsThoseBelowRemovedAgents(t *testing.T) {
 		spawn(t, l, n)
 	}
 	for _, id := range []string{"root", "one", "two"} {
-		emitAgent(t, l, now(t, l, id).Record, agent.Reaped("test"))
+		emitAgent(t, l, now(t, l, id).Record, agents.Reaped("test"))
 	}
 	emitAgent(t, l, now(t, l, "leaf").Record, &agboxv1.AgentEvent{
 		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
-		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agent.Init, From: "two"}},
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agents.Init, From: "two"}},
 	})
 	wants := func(when, want string) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestAWaitForATreeFindsThoseBelowRemovedAgents(t *testing.T) {
 	closeStore()
 	l, _ = open(t, dir)
 	wants("after its own removal", " true")
-	emitAgent(t, l, now(t, l, "leaf").Record, agent.Reaped("test"))
+	emitAgent(t, l, now(t, l, "leaf").Record, agents.Reaped("test"))
 	wants("after the end of the last", "leaf false")
 	remove("leaf")
 	for _, id := range []string{"root", "one", "two", "leaf"} {
@@ -92,7 +92,7 @@ func TestAWaitForATreeLearnsOfItsAgentsOnly(t *testing.T) {
 	end := func(id string) {
 		t.Helper()
 		a, _ := l.Agent(id)
-		emitAgent(t, l, a.Record, agent.Reaped("test"))
+		emitAgent(t, l, a.Record, agents.Reaped("test"))
 	}
 	born("root", "")
 	born("child", "root")
@@ -103,7 +103,7 @@ func TestAWaitForATreeLearnsOfItsAgentsOnly(t *testing.T) {
 	child, _ := l.Agent("child")
 	emitAgent(t, l, child.Record, &agboxv1.AgentEvent{
 		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
-		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agent.Init, From: "root"}},
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agents.Init, From: "root"}},
 	})
 	closeStore()
 	l, _ = open(t, dir)

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 const (
@@ -41,7 +41,7 @@ func TestAMessageWakesWhomItMay(t *testing.T) {
 				send(t, l, "a", "", "one")
 				send(t, l, "a", "", "two")
 				a, _ = l.Agent("a")
-				want := agent.WakesOnMessage(reason, on) && !question
+				want := agents.WakesOnMessage(reason, on) && !question
 				if a.Pause.Woken != want || a.AwaitsApproval() != (question || reason == forApproval) || !slices.Equal(rounds, []string{"a", "a"}) {
 					t.Errorf("%s, wake_on %v, question %v: woken %v, want %v; it waits for an answer: %v; rounds of %v", name, on, question, a.Pause.Woken, want, a.AwaitsApproval(), rounds)
 				}
@@ -90,19 +90,19 @@ func TestAMessageHoldsWhomNobodyHolds(t *testing.T) {
 	is("held by nobody", 1)
 	for n := range 3 {
 		seq := send(t, l, "a", "", "one")
-		is("called", n+2, agent.InboxHolder)
+		is("called", n+2, agents.InboxHolder)
 		seq = max(seq, send(t, l, "a", "", "two"))
-		is("called again", n+2, agent.InboxHolder)
+		is("called again", n+2, agents.InboxHolder)
 		stop()
 		l, stop = open(t, dir)
-		is("after a restart", n+2, agent.InboxHolder)
+		is("after a restart", n+2, agents.InboxHolder)
 		for range 3 {
-			is("with the same messages", n+2, agent.InboxHolder)
+			is("with the same messages", n+2, agents.InboxHolder)
 		}
 		if err := l.Acknowledge(t.Context(), "a", seq); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.EndHold(t.Context(), "a", agent.InboxHolder, "", nil); err != nil {
+		if _, err := l.EndHold(t.Context(), "a", agents.InboxHolder, "", nil); err != nil {
 			t.Fatal(err)
 		}
 		is("with all read", n+2)
@@ -124,13 +124,13 @@ func TestTheLastHolderLeavesAnAgentThatHasMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		settleAgent(t, l, "a")
-		if a, _ := l.Agent("a"); a.Suspended() != (on == wakeOnIdle) || a.HeldBy(agent.InboxHolder) == a.Suspended() {
+		if a, _ := l.Agent("a"); a.Suspended() != (on == wakeOnIdle) || a.HeldBy(agents.InboxHolder) == a.Suspended() {
 			t.Errorf("wake_on %v: it is %s, held by %v", on, a.Word(), a.Holders)
 		}
 		// The hold of messages does not end while there is one, and not for a late decision.
 		if on == wakeOnMessage {
-			a, err := l.EndHold(t.Context(), "a", agent.InboxHolder, "", nil)
-			if err != nil || !a.HeldBy(agent.InboxHolder) {
+			a, err := l.EndHold(t.Context(), "a", agents.InboxHolder, "", nil)
+			if err != nil || !a.HeldBy(agents.InboxHolder) {
 				t.Errorf("it is held by %v, %v", a.Holders, err)
 			}
 		}
@@ -182,15 +182,15 @@ func TestAMessageDuringADrain(t *testing.T) {
 				send(t, l, "a", "", "later")
 			}
 			a := now(t, l, "a")
-			endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED, DrainedFor: agent.DrainedFor(a.Record)})
+			endIncarnation(t, l, a, &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED, DrainedFor: agents.DrainedFor(a.Record)})
 			for range 4 {
 				a = now(t, l, "a")
-				seen := agent.Seen{Sandbox: agent.SandboxReady}
+				seen := agents.Seen{Sandbox: agents.SandboxReady}
 				if how == "sandbox" {
-					seen.Sandbox = agent.SandboxStopped
+					seen.Sandbox = agents.SandboxStopped
 				}
-				step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), time.Unix(0, 0))
-				if runs := step.Do == agent.EnsureSandbox || step.Event.GetType() == agboxv1.AgentEventType_AGENT_BEGUN; runs || step.Do == agent.Rest {
+				step := agents.Next(a.Record, seen, agents.RulesOf(a.Spec), time.Unix(0, 0))
+				if runs := step.Do == agents.EnsureSandbox || step.Event.GetType() == agboxv1.AgentEventType_AGENT_BEGUN; runs || step.Do == agents.Rest {
 					if runs != row.runs {
 						t.Errorf("a message %s, drained by the %s: it goes on: %v (%s)", row.name, how, runs, a.Word())
 					}

@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // borderlessFixture is a database that a daemon wrote for which sandboxes were no borders (its
@@ -71,7 +71,7 @@ func TestAgentsFromBeforeSandboxesWereBordersAreWithinThem(t *testing.T) {
 		reaches  bool
 	}{
 		{"old1", "new", true}, {"new", "old1", true}, {"orphan", "new", true}, {"aguest", "old1", true}, {"old1", "old2", false},
-		{"akid", "old2", false}, {"new", "old2", false}, {"elder", "old2", true}, {"amember", "new", false}, {"lone", agent.Init, true},
+		{"akid", "old2", false}, {"new", "old2", false}, {"elder", "old2", true}, {"amember", "new", false}, {"lone", agents.Init, true},
 	} {
 		if got := sendAs(t, l, row.from, row.to, "x") == 0; got != row.reaches {
 			t.Errorf("%s to %s: %v", row.from, row.to, got)
@@ -99,7 +99,7 @@ func TestLeasesFromBeforeSandboxesWereBordersAreOfSandboxes(t *testing.T) {
 		t.Errorf("the leases are %q; want %q", got, want)
 	}
 	for id, woken := range map[string]bool{"elder": true, "old2": false, "lone": true} {
-		if a := now(t, l, id); a.State != agent.Paused || a.Pause.Woken != woken {
+		if a := now(t, l, id); a.State != agents.Paused || a.Pause.Woken != woken {
 			t.Errorf("%s is %s, woken: %v; want %v", id, a.Word(), a.Pause.Woken, woken)
 		}
 	}
@@ -116,7 +116,7 @@ func TestAnAgentThatReachesAllIsNotTakenForOneFromBefore(t *testing.T) {
 	l, stop := open(t, dir)
 	ready(t, l, "s")
 	n := agentOf("free", "", "s")
-	n.Reach = agent.AllReached
+	n.Reach = agents.AllReached
 	n.Spec.Stack = &agboxv1.AgentStack{Name: "team"}
 	spawn(t, l, n)
 	kid := agentOf("kid", "", "s")
@@ -128,7 +128,7 @@ func TestAnAgentThatReachesAllIsNotTakenForOneFromBefore(t *testing.T) {
 	l, stop = open(t, dir)
 	defer stop()
 	for id, scope := range map[string]string{"free": "stack:free", "kid": "stack:free", "mate": "all"} {
-		if a := now(t, l, id); a.Scope() != scope || a.World() != "" || a.StackRoots[0] != agent.Everywhere {
+		if a := now(t, l, id); a.Scope() != scope || a.World() != "" || a.StackRoots[0] != agents.Everywhere {
 			t.Errorf("%s is within %v with the scope %s; want %s", id, a.StackRoots, a.Scope(), scope)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -44,7 +44,7 @@ func (b *borders) reaches(from, to *fellow) bool {
 }
 
 func (b *borders) spawn() {
-	f := &fellow{id: fmt.Sprint("agent", len(b.fellows)), name: []string{"", "x", "y"}[b.r.IntN(3)], parent: agent.Init}
+	f := &fellow{id: fmt.Sprint("agent", len(b.fellows)), name: []string{"", "x", "y"}[b.r.IntN(3)], parent: agents.Init}
 	n := NewAgent{ID: f.id, Name: f.name, Spec: &agboxv1.AgentSpec{Name: f.name, Command: []string{"true"}}}
 	sandboxes := make([]string, 0, len(b.boxes))
 	for id := range b.boxes {
@@ -83,7 +83,7 @@ func (b *borders) spawn() {
 	}
 	n.SandboxID = f.sandbox
 	taken := slices.ContainsFunc(b.fellows, func(o *fellow) bool {
-		return f.name != "" && o.name == f.name && (o.world == f.world || o.parent == agent.Init && f.parent == agent.Init)
+		return f.name != "" && o.name == f.name && (o.world == f.world || o.parent == agents.Init && f.parent == agents.Init)
 	})
 	_, err := b.l.SpawnAgent(b.Context(), n)
 	switch {
@@ -112,9 +112,9 @@ func works(t *testing.T, l *Ledger, id string) {
 	t.Helper()
 	a := now(t, l, id)
 	ev := begun(1)
-	ev.GetBegun().ExecId, ev.GetBegun().SandboxId = agent.ExecID(id, 1), a.SandboxID
+	ev.GetBegun().ExecId, ev.GetBegun().SandboxId = agents.ExecID(id, 1), a.SandboxID
 	a = emitAgent(t, l, a.Record, ev)
-	for _, state := range []agboxv1.AgentState{agent.Planning, agent.Executing} {
+	for _, state := range []agboxv1.AgentState{agents.Planning, agents.Executing} {
 		a = emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: 1, State: state})
 	}
 }
@@ -136,7 +136,7 @@ func (b *borders) report(from *fellow, to, stream string) string {
 
 // arrived returns who has a text.
 func (b *borders) arrived(text string) (ids []string) {
-	for _, id := range append(b.ids(), agent.Init) {
+	for _, id := range append(b.ids(), agents.Init) {
 		if slices.ContainsFunc(texts(b.T, b.l, id), func(m string) bool { return strings.HasSuffix(m, text) }) {
 			ids = append(ids, id)
 		}
@@ -161,7 +161,7 @@ func (b *borders) want(what string, from *fellow, text string, fits func(*fellow
 		}
 	}
 	if init {
-		want = append(want, agent.Init)
+		want = append(want, agents.Init)
 	}
 	b.reached += len(want)
 	if got := b.arrived(text); !slices.Equal(got, want) {
@@ -173,7 +173,7 @@ func (b *borders) send() {
 	from, to := b.any(), b.any()
 	switch b.r.IntN(5) {
 	case 0:
-		b.want("a message to init", from, b.report(from, agent.Init, ""), func(*fellow) bool { return false }, !from.inStack() || from.parent == agent.Init)
+		b.want("a message to init", from, b.report(from, agents.Init, ""), func(*fellow) bool { return false }, !from.inStack() || from.parent == agents.Init)
 	case 1:
 		stream := []string{"news", "more"}[b.r.IntN(2)]
 		if _, err := b.l.OpenStream(b.Context(), to.id, stream); err != nil {
@@ -283,7 +283,7 @@ func (b *borders) spawnFirst() {
 		b.spawn()
 		return
 	}
-	b.fellows = append(b.fellows, &fellow{id: "agent0", parent: agent.Init, sandbox: "one", world: "one", group: "one"})
+	b.fellows = append(b.fellows, &fellow{id: "agent0", parent: agents.Init, sandbox: "one", world: "one", group: "one"})
 	spawn(b, b.l, agentOf("agent0", "", "one"))
 	works(b.T, b.l, "agent0")
 }
@@ -320,7 +320,7 @@ func TestAgentsFillOnlyTheirPartOfAnInbox(t *testing.T) {
 	}
 	flood := func(from string, text string) (sent int) {
 		t.Helper()
-		for sendAs(t, l, from, agent.Init, text) == 0 {
+		for sendAs(t, l, from, agents.Init, text) == 0 {
 			sent++
 		}
 		return sent
@@ -343,10 +343,10 @@ func TestAgentsFillOnlyTheirPartOfAnInbox(t *testing.T) {
 		t.Errorf("the last one had room for %d", got)
 	}
 	for range 20 {
-		send(t, l, agent.Init, "", "of the operator")
+		send(t, l, agents.Init, "", "of the operator")
 	}
 	err := l.store.Update(t.Context(), func(tx *store.Tx) error {
-		return l.deliver(tx, agent.Init, &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: "a", Body: "{}"})
+		return l.deliver(tx, agents.Init, &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: "a", Body: "{}"})
 	})
 	if err != nil {
 		t.Errorf("a message of agbox itself: %v", err)
@@ -355,21 +355,21 @@ func TestAgentsFillOnlyTheirPartOfAnInbox(t *testing.T) {
 	if last := list[len(list)-1]; err != nil || !strings.Contains(last.GetText(), "250 messages of 500 bytes from this agent") {
 		t.Errorf("the sender is told %q, %v", last.GetText(), err)
 	}
-	if err := l.Acknowledge(t.Context(), agent.Init, 10); err != nil { // ten of a
+	if err := l.Acknowledge(t.Context(), agents.Init, 10); err != nil { // ten of a
 		t.Fatal(err)
 	}
 	if got := flood("a", "x"); got != 10 {
 		t.Errorf("after the acknowledgement of ten there is room for %d", got)
 	}
-	newest, _ := l.NewestMessage(t.Context(), agent.Init)
-	if err := l.Acknowledge(t.Context(), agent.Init, newest); err != nil || len(l.mail.shares[agent.Init]) != 0 {
-		t.Errorf("an empty inbox has the parts %v, %v", l.mail.shares[agent.Init], err)
+	newest, _ := l.NewestMessage(t.Context(), agents.Init)
+	if err := l.Acknowledge(t.Context(), agents.Init, newest); err != nil || len(l.mail.shares[agents.Init]) != 0 {
+		t.Errorf("an empty inbox has the parts %v, %v", l.mail.shares[agents.Init], err)
 	}
 	long := strings.Repeat("x", maxMessage)
 	if a, b, c := flood("a", long), flood("b", long), flood("c", long); a > 4 || a+b+c > 8 || b == 0 {
 		t.Errorf("long messages: %d, %d and %d", a, b, c)
 	}
-	send(t, l, agent.Init, "", long)
+	send(t, l, agents.Init, "", long)
 }
 
 // TestAStackIsJoinedOnlyIfItsNameMeansOne: a stack of the same name elsewhere is
@@ -415,11 +415,11 @@ func TestAStackIsJoinedOnlyIfItsNameMeansOne(t *testing.T) {
 func TestARepeatedSpawnHasTheSameReach(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
-	for i, reach := range []string{"", agent.AllReached, "sandbox:s"} {
+	for i, reach := range []string{"", agents.AllReached, "sandbox:s"} {
 		n := agentOf(fmt.Sprint("agent", i), "", "s")
 		n.Reach = reach
 		spawn(t, l, n)
-		for _, again := range []string{"", agent.AllReached, "sandbox:s", "sandbox:gone", "stack:gone"} {
+		for _, again := range []string{"", agents.AllReached, "sandbox:s", "sandbox:gone", "stack:gone"} {
 			n.Reach = again
 			if _, err := l.SpawnAgent(t.Context(), n); again == reach && err != nil {
 				t.Errorf("the same request with %q: %v", reach, err)

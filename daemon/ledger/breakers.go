@@ -8,14 +8,14 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
 // Breaker returns the circuit breaker of a class of agents. Agents without a class have
 // none, so theirs is always closed.
-func (l *Ledger) Breaker(class string) agent.Breaker {
-	root, _ := l.Agent(agent.Init)
+func (l *Ledger) Breaker(class string) agents.Breaker {
+	root, _ := l.Agent(agents.Init)
 	return root.Breakers[class]
 }
 
@@ -25,31 +25,31 @@ func (t *agentTxn) admits(ev *agboxv1.AgentEvent) bool {
 	if heir := ev.GetReparent().GetParent(); heir != "" {
 		return t.l.heirIn(t.tx, t.a) == heir
 	}
-	if ev.GetType() != agboxv1.AgentEventType_AGENT_BEGUN || t.a.State != agent.Pending {
+	if ev.GetType() != agboxv1.AgentEventType_AGENT_BEGUN || t.a.State != agents.Pending {
 		return true
 	}
-	return t.l.agentIn(t.tx, agent.Init).Breakers[t.a.Class].Admits(t.a.ID, t.l.now())
+	return t.l.agentIn(t.tx, agents.Init).Breakers[t.a.Class].Admits(t.a.ID, t.l.now())
 }
 
 // tellBreaker appends to init what follows from the change of an agent. It makes init
 // before its first event.
 func (l *Ledger) tellBreaker(tx *store.Tx, before, after Agent) error {
-	if after.Class == "" || after.ID == agent.Init {
+	if after.Class == "" || after.ID == agents.Init {
 		return nil
 	}
-	breaker := l.agentIn(tx, agent.Init).Breakers[after.Class]
-	events := breaker.After(before.Record, after.Record, agent.RulesOf(after.Spec).Breaker, l.now())
+	breaker := l.agentIn(tx, agents.Init).Breakers[after.Class]
+	events := breaker.After(before.Record, after.Record, agents.RulesOf(after.Spec).Breaker, l.now())
 	if len(events) == 0 {
 		return nil
 	}
-	_, err := l.withinAgent(tx, agent.Init, func(t *agentTxn) error {
+	_, err := l.withinAgent(tx, agents.Init, func(t *agentTxn) error {
 		if !t.a.Exists() {
 			if err := t.makeRoot(); err != nil {
 				return err
 			}
 		}
 		for _, ev := range events {
-			if err := t.append(agent.Init, ev); err != nil {
+			if err := t.append(agents.Init, ev); err != nil {
 				return err
 			}
 		}
@@ -59,7 +59,7 @@ func (l *Ledger) tellBreaker(tx *store.Tx, before, after Agent) error {
 		return err
 	}
 	tx.OnCommit(func() { l.logBreaker(events) })
-	crashed := append(breaker.Crashed(), l.agentIn(tx, agent.Init).Breakers[after.Class].Crashed()...)
+	crashed := append(breaker.Crashed(), l.agentIn(tx, agents.Init).Breakers[after.Class].Crashed()...)
 	for _, ev := range events {
 		if err := l.tellOfBreaker(tx, after, ev, crashed); err != nil {
 			return err
@@ -93,16 +93,16 @@ func (l *Ledger) tellOfBreaker(tx *store.Tx, cause Agent, ev *agboxv1.AgentEvent
 			continue
 		}
 		heir, tells := l.heirIn(tx, a), a.Spec.GetTells()
-		if a.ToParent(kind, tells, heir == agent.Init) == kind {
+		if a.ToParent(kind, tells, heir == agents.Init) == kind {
 			told[heir] = true
 		}
 		if a.ToInit(kind, tells) == kind {
-			told[agent.Init] = true
+			told[agents.Init] = true
 		}
 	}
 	for _, to := range slices.Sorted(maps.Keys(told)) {
 		err := l.deliverNews(tx, to, &agboxv1.AgentMessage{
-			Kind: kind, From: agent.Init, Key: fmt.Sprintf("%s/%d %s", cause.ID, cause.LastSequence, class), Text: text,
+			Kind: kind, From: agents.Init, Key: fmt.Sprintf("%s/%d %s", cause.ID, cause.LastSequence, class), Text: text,
 		}, news)
 		if err != nil {
 			return err
@@ -113,15 +113,15 @@ func (l *Ledger) tellOfBreaker(tx *store.Tx, cause Agent, ev *agboxv1.AgentEvent
 
 // makeRoot appends the first event of the agent init.
 func (t *agentTxn) makeRoot() error {
-	if err := t.tx.ReserveAgent(agent.Init, t.l.now()); err != nil {
+	if err := t.tx.ReserveAgent(agents.Init, t.l.now()); err != nil {
 		return err
 	}
-	t.a.Spec = &agboxv1.AgentSpec{Name: agent.Init}
-	if err := t.tx.PutAgentConfig(agent.Init, t.a.Spec); err != nil {
+	t.a.Spec = &agboxv1.AgentSpec{Name: agents.Init}
+	if err := t.tx.PutAgentConfig(agents.Init, t.a.Spec); err != nil {
 		return err
 	}
-	return t.append(agent.Init, &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{Name: agent.Init}},
+	return t.append(agents.Init, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{Name: agents.Init}},
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // classed is an agent of the class c, whose breaker opens at the third crash.
@@ -30,7 +30,7 @@ func crashed(t *testing.T, l *Ledger, a Agent) Agent {
 		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1,
 		Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED, ExitCode: 1}},
 	})
-	return emitAgent(t, l, a.Record, agent.Ending(a.Record, agent.RulesOf(a.Spec)))
+	return emitAgent(t, l, a.Record, agents.Ending(a.Record, agents.RulesOf(a.Spec)))
 }
 
 func TestABreakerOpensWithTheCrashAndStaysOpenOverARestart(t *testing.T) {
@@ -42,7 +42,7 @@ func TestABreakerOpensWithTheCrashAndStaysOpenOverARestart(t *testing.T) {
 			t.Fatalf("the breaker is open after %d crashes", n)
 		}
 		a := crashed(t, l, spawn(t, l, classed(fmt.Sprint("a", n))))
-		root, ok := l.Agent(agent.Init)
+		root, ok := l.Agent(agents.Init)
 		if !ok || root.Position == 0 || root.LastSequence != uint64(n+2)+uint64(n/2) {
 			t.Fatalf("after crash %d of agent %s the record of init is %+v", n+1, a.ID, root.Record)
 		}
@@ -107,17 +107,17 @@ func TestOfTwoAgentsThatBeginAtOnceOneIsTheCanary(t *testing.T) {
 func TestTheRootOfAllAgentsCannotBeTakenOrChanged(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
-	for _, n := range []NewAgent{agentOf(agent.Init, "", "s"), agentOf("a", agent.Init, "s")} {
+	for _, n := range []NewAgent{agentOf(agents.Init, "", "s"), agentOf("a", agents.Init, "s")} {
 		_, err := l.SpawnAgent(t.Context(), n)
 		wantReason(t, err, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
 	}
 	crashed(t, l, spawn(t, l, classed("b")))
-	_, err := l.SpawnAgent(t.Context(), agentOf(agent.Init, "", "s"))
+	_, err := l.SpawnAgent(t.Context(), agentOf(agents.Init, "", "s"))
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
-	_, err = l.RequestKill(t.Context(), agent.Init, &agboxv1.AgentKill{})
+	_, err = l.RequestKill(t.Context(), agents.Init, &agboxv1.AgentKill{})
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
-	_, err = l.DeleteAgent(t.Context(), agent.Init)
+	_, err = l.DeleteAgent(t.Context(), agents.Init)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
-	_, err = l.ResolveAgent(t.Context(), agent.Init, agboxv1.AgentVerdict_AGENT_VERDICT_REAP)
+	_, err = l.ResolveAgent(t.Context(), agents.Init, agboxv1.AgentVerdict_AGENT_VERDICT_REAP)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -35,7 +35,7 @@ func TestRefusalsNameSandboxesAndAgentsAsPeopleDo(t *testing.T) {
 
 func TestTheRootOfAllAgentsIsToldFromAnUnknownAgent(t *testing.T) {
 	l := fresh(t)
-	_, err := l.FindAgent(agent.Init)
+	_, err := l.FindAgent(agents.Init)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	_, err = l.FindAgent("nobody")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)

@@ -7,7 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -61,7 +61,7 @@ func (l *Ledger) FindAgent(id string) (Agent, error) {
 	if a, ok := l.Agent(id); ok {
 		return a, nil
 	}
-	if id == agent.Init { // it has a record only after the first crash of a class
+	if id == agents.Init { // it has a record only after the first crash of a class
 		return Agent{}, isRoot()
 	}
 	return Agent{}, agentNotFound(id)

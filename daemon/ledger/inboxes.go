@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -39,7 +39,7 @@ type signal struct {
 
 // awaits returns the inbox with a message that is tried again, if it is one.
 func (b inbox) awaits(m *agboxv1.AgentMessage, last time.Time) inbox {
-	if agent.IsSignal(m) {
+	if agents.IsSignal(m) {
 		b.signals = append(b.signals[:len(b.signals):len(b.signals)], signal{m.GetSeq(), m.GetKind(), subject(m), m.GetGivenUp(), last})
 	}
 	return b
@@ -70,7 +70,7 @@ func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
 		}
 		return b
 	}
-	if m.GetFrom() == agent.Init {
+	if m.GetFrom() == agents.Init {
 		b.users = b.users.with(m, sign)
 		return b
 	}
@@ -113,7 +113,7 @@ type stackOverlay struct{ root string }
 func (l *Ledger) openInboxes(ctx context.Context) error {
 	l.mail.inboxes, l.mail.changed, l.mail.stacks = make(map[string]inbox), make(map[string]chan struct{}), make(map[string]int)
 	l.mail.shares = make(map[string]map[string]load)
-	for _, id := range append(idsOfAgents(l.Agents(nil)), agent.Init) {
+	for _, id := range append(idsOfAgents(l.Agents(nil)), agents.Init) {
 		var box inbox
 		for page := (store.MessagePage{More: true}); page.More; {
 			err := l.store.View(ctx, func(tx *store.Tx) error {

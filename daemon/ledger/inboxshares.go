@@ -5,7 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -33,7 +33,7 @@ const (
 // border in which that is. Users have none, because they have all of their own room.
 func sharers(m *agboxv1.AgentMessage) []string {
 	switch {
-	case m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT || m.GetFrom() == agent.Init:
+	case m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT || m.GetFrom() == agents.Init:
 		return nil
 	case m.GetFromBorder() == "": // from before it was written down
 		return []string{m.GetFrom()}
@@ -91,7 +91,7 @@ func (l *Ledger) admitMessage(tx *store.Tx, to Agent, box inbox, m *agboxv1.Agen
 	case len(m.GetText()) > maxMessage:
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
 			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
-	case m.GetFrom() == agent.Init:
+	case m.GetFrom() == agents.Init:
 		return hasRoom(to, box.users, m, "users", 1)
 	}
 	for i, of := range sharers(m) {

@@ -8,8 +8,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/lease"
 	"github.com/agbox/agbox/store"
 )
 
@@ -20,7 +20,7 @@ func crowd(tb testing.TB, l *Ledger, like Agent, count int) {
 	for i := range count {
 		a := like
 		a.ID, a.Position = fmt.Sprint("crowd-", i), 1<<40+uint64(i)
-		a.Name, a.Incarnation = "", &agent.Incarnation{N: 1, ExecID: a.ID + "-1", SandboxID: a.SandboxID}
+		a.Name, a.Incarnation = "", &agents.Incarnation{N: 1, ExecID: a.ID + "-1", SandboxID: a.SandboxID}
 		a.LeaseSeq = 3
 		switch i % 3 {
 		case 0:
@@ -28,7 +28,7 @@ func crowd(tb testing.TB, l *Ledger, like Agent, count int) {
 		case 1:
 			a.Wants, a.Queued = []lease.Claim{{Resource: "crowded", Mode: lease.Shared}, {Resource: "taken", Mode: lease.Exclusive}}, uint64(i)+1
 		case 2:
-			a.State, a.Pause = agent.Paused, &agent.Pause{Reason: agboxv1.PauseReason_PAUSE_REASON_CONFLICT}
+			a.State, a.Pause = agents.Paused, &agents.Pause{Reason: agboxv1.PauseReason_PAUSE_REASON_CONFLICT}
 			a.Wants = []lease.Claim{{Resource: "crowded", Mode: lease.Exclusive}}
 		}
 		place(l, a)
@@ -65,7 +65,7 @@ func nothingIsLeft(t *testing.T, l *Ledger) {
 	}
 	for _, id := range lease.Parked(table) {
 		a := now(t, l, id)
-		if verdict, _ := lease.Decide(table, a.LeaseParty(), a.Wants); verdict != lease.Die && a.State == agent.Paused && !a.Pause.Woken {
+		if verdict, _ := lease.Decide(table, a.LeaseParty(), a.Wants); verdict != lease.Die && a.State == agents.Paused && !a.Pause.Woken {
 			t.Fatalf("%s is parked, and the verdict is %v: %+v", id, verdict, table)
 		}
 	}
@@ -122,7 +122,7 @@ func BenchmarkLeases(b *testing.B) {
 				_, err = l.ReleaseLeases(b.Context(), young.Record, nil)
 				must(err)
 				old, _ = l.Agent("old")
-				old, err = l.EmitAgent(b.Context(), old.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: agent.Executing, Incarnation: 1, Observation: old.PendingObservation()})
+				old, err = l.EmitAgent(b.Context(), old.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: agents.Executing, Incarnation: 1, Observation: old.PendingObservation()})
 				must(err)
 				_, err = l.ReleaseLeases(b.Context(), old.Record, nil)
 				must(err)

@@ -11,8 +11,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/lease"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -79,7 +79,7 @@ func (l *Ledger) settleLeases(ctx context.Context) error {
 // is left out.
 func inBook(a Agent) lease.Party {
 	p := a.LeaseParty()
-	if a.Queued == 0 && (a.State != agent.Paused || a.Pause.Woken) {
+	if a.Queued == 0 && (a.State != agents.Paused || a.Pause.Woken) {
 		p.Wants = nil
 	}
 	if a.Deleted {
@@ -104,27 +104,27 @@ func (l *Ledger) leased(fits func(Agent) bool) []Agent {
 // Leases returns what agents hold and ask for, sorted by resource; those of one agent, or of
 // all if agentID is empty.
 func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
-	agents := l.leased(func(Agent) bool { return true })
+	all := l.leased(func(Agent) bool { return true })
 	if a, _ := l.Agent(agentID); agentID != "" && a.Queued == 0 {
-		agents = []Agent{a} // the others do not matter to it
+		all = []Agent{a} // the others do not matter to it
 	}
 	book := lease.NewBook()
-	for _, a := range agents {
+	for _, a := range all {
 		book.Put(a.LeaseParty())
 	}
 	var list []*agboxv1.LeaseEntry
-	for _, a := range agents {
+	for _, a := range all {
 		if agentID != "" && a.ID != agentID {
 			continue
 		}
-		for _, held := range agent.Leases(a.Holds) {
+		for _, held := range agents.Leases(a.Holds) {
 			list = append(list, &agboxv1.LeaseEntry{Lease: held, AgentId: a.ID, Name: a.Name, Scope: a.Scope(), Verdict: granted})
 		}
 		verdict := dies
 		if a.Queued > 0 {
 			verdict = waits
 		}
-		for _, wanted := range agent.Wanted(a.Wants) {
+		for _, wanted := range agents.Wanted(a.Wants) {
 			list = append(list, &agboxv1.LeaseEntry{Lease: wanted, AgentId: a.ID, Name: a.Name, Scope: a.Scope(), Verdict: verdict, WaitsFor: book.WaitsFor(a.ID)})
 		}
 	}
@@ -138,7 +138,7 @@ func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
 // repeated request changes nothing: what was granted is granted, and who waits or has died
 // still does, until it was woken. Then observation must be the one that it has taken; 0 if
 // none. An agent that is paused for another reason is OBSERVATION_PENDING until it is woken.
-func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest []lease.Claim, observation uint64) (Agent, LeaseAnswer, error) {
+func (l *Ledger) AcquireLeases(ctx context.Context, seen agents.Record, manifest []lease.Claim, observation uint64) (Agent, LeaseAnswer, error) {
 	var answer LeaseAnswer
 	after, err := l.updateAgent(ctx, seen.ID, func(t *agentTxn) (err error) {
 		answer, err = t.acquire(seen, lease.Normal(manifest), observation)
@@ -147,20 +147,20 @@ func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest 
 	return after, answer, err
 }
 
-func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observation uint64) (LeaseAnswer, error) {
+func (t *agentTxn) acquire(seen agents.Record, manifest []lease.Claim, observation uint64) (LeaseAnswer, error) {
 	if err := t.stillRuns(seen); err != nil {
 		return LeaseAnswer{}, err
 	}
-	if t.a.State == agent.Paused && !t.a.Pause.Woken && len(t.a.Wants) == 0 {
+	if t.a.State == agents.Paused && !t.a.Pause.Woken && len(t.a.Wants) == 0 {
 		return LeaseAnswer{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
 			"Agent %s is %s: wait until it is woken, for example with \"agbox-agent pause idle\", which prints the observation, and then ask again.", t.a.ID, t.a.Word()).With("agent_id", t.a.ID)
 	}
 	if answer, known, err := t.standing(manifest); known || err != nil {
 		return answer, cmp.Or(err, errNothing)
 	}
-	if n := len(lease.Merge(t.a.Holds, manifest, 0)); n > agent.MaxLeases {
+	if n := len(lease.Merge(t.a.Holds, manifest, 0)); n > agents.MaxLeases {
 		return LeaseAnswer{}, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s would hold %d resources, and an agent can hold %d: release some first.", t.a.ID, n, agent.MaxLeases).With("agent_id", t.a.ID)
+			"Agent %s would hold %d resources, and an agent can hold %d: release some first.", t.a.ID, n, agents.MaxLeases).With("agent_id", t.a.ID)
 	}
 	if pending := t.a.PendingObservation(); pending != observation && pending != 0 {
 		return LeaseAnswer{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
@@ -168,7 +168,7 @@ func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observatio
 	}
 	err := t.append(t.a.ID, &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_MANIFEST, Observation: observation,
-		Details: &agboxv1.AgentEvent_Lease{Lease: &agboxv1.AgentLeases{Leases: agent.Wanted(manifest)}},
+		Details: &agboxv1.AgentEvent_Lease{Lease: &agboxv1.AgentLeases{Leases: agents.Wanted(manifest)}},
 	})
 	if err != nil {
 		return LeaseAnswer{}, err
@@ -176,16 +176,16 @@ func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observatio
 	book, self := t.l.leasesIn(t.tx), t.a.LeaseParty()
 	verdict := book.Verdict(self, manifest)
 	if verdict == lease.Granted {
-		return LeaseAnswer{Verdict: granted}, t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Given(t.a.Holds, manifest)})
+		return LeaseAnswer{Verdict: granted}, t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agents.Given(t.a.Holds, manifest)})
 	}
 	blockers, count := book.Blockers(self, manifest, maxBlockers)
 	answer := LeaseAnswer{verdicts[verdict], blockers}
 	conflict := &agboxv1.AgentLeases{
-		Leases: agent.Wanted(manifest), Verdict: answer.Verdict, Blockers: blockers,
+		Leases: agents.Wanted(manifest), Verdict: answer.Verdict, Blockers: blockers,
 		Message: t.l.conflictSentence(t.tx, manifest, answer, count-1),
 	}
 	if verdict == lease.Die {
-		conflict.Lost = agent.Leases(t.a.Holds)
+		conflict.Lost = agents.Leases(t.a.Holds)
 	}
 	return answer, t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, conflict)
 }
@@ -224,7 +224,7 @@ func (t *agentTxn) standing(manifest []lease.Claim) (answer LeaseAnswer, known b
 }
 
 // stillRuns refuses the request of an incarnation that has ended.
-func (t *agentTxn) stillRuns(seen agent.Record) error {
+func (t *agentTxn) stillRuns(seen agents.Record) error {
 	if t.a.Incarnation == nil || seen.Incarnation == nil || t.a.Incarnation.N != seen.Incarnation.N {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"The incarnation of agent %s that asks has ended.", seen.ID).With("agent_id", seen.ID)
@@ -268,7 +268,7 @@ func resourceList(manifest []lease.Claim) string {
 
 // ReleaseLeases releases resources that the incarnation seen holds; all if names is empty.
 // Names that it does not hold are ignored.
-func (l *Ledger) ReleaseLeases(ctx context.Context, seen agent.Record, names []string) (Agent, error) {
+func (l *Ledger) ReleaseLeases(ctx context.Context, seen agents.Record, names []string) (Agent, error) {
 	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
 		if err := t.stillRuns(seen); err != nil {
 			return err
@@ -298,7 +298,7 @@ func (t *agentTxn) release(fits func(lease.Hold) bool, why string) error {
 	if len(gone) == 0 {
 		return errNothing
 	}
-	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{Leases: agent.Leases(gone), Message: why})
+	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{Leases: agents.Leases(gone), Message: why})
 }
 
 // forfeit appends the release of what the agent's new state does not allow it to have.
@@ -307,7 +307,7 @@ func (t *agentTxn) forfeit() error {
 		return nil
 	}
 	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
-		Leases: agent.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
+		Leases: agents.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
 	})
 }
 
@@ -346,7 +346,7 @@ func (l *Ledger) passLeases(tx *store.Tx) error {
 // grant gives an agent what it waits for, and wakes it if it was paused for that alone.
 func (l *Ledger) grant(tx *store.Tx, id string) error {
 	_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
-		if err := t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Given(t.a.Holds, t.a.Wants)}); err != nil {
+		if err := t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agents.Given(t.a.Holds, t.a.Wants)}); err != nil {
 			return err
 		}
 		return t.wakeFromConflict("its leases")
@@ -365,7 +365,7 @@ func (l *Ledger) callParked(tx *store.Tx, id string, verdict lease.Verdict) erro
 		}
 		blockers, _ := l.leasesIn(tx).Blockers(t.a.LeaseParty(), t.a.Wants, maxBlockers)
 		return t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
-			Leases: agent.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers,
+			Leases: agents.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers,
 		})
 	})
 	l.stir(tx, id)
@@ -374,7 +374,7 @@ func (l *Ledger) callParked(tx *store.Tx, id string, verdict lease.Verdict) erro
 
 // wakeFromConflict wakes an agent that is paused because of a conflict.
 func (t *agentTxn) wakeFromConflict(by string) error {
-	if p := t.a.Pause; t.a.State != agent.Paused || p.Woken || p.Reason != agboxv1.PauseReason_PAUSE_REASON_CONFLICT {
+	if p := t.a.Pause; t.a.State != agents.Paused || p.Woken || p.Reason != agboxv1.PauseReason_PAUSE_REASON_CONFLICT {
 		return nil
 	}
 	return t.wake(&agboxv1.AgentWake{By: by})
@@ -383,10 +383,10 @@ func (t *agentTxn) wakeFromConflict(by string) error {
 // tellAncestors tells the ancestors of an agent that it is paused because of what they hold
 // or wait for. One that waits for the end of that agent would otherwise wait for ever.
 func (l *Ledger) tellAncestors(tx *store.Tx, before, after Agent) error {
-	if after.LeaseSeq == before.LeaseSeq || len(after.Wants) == 0 || after.State != agent.Paused {
+	if after.LeaseSeq == before.LeaseSeq || len(after.Wants) == 0 || after.State != agents.Paused {
 		return nil
 	}
-	for id := after.Parent; id != "" && id != agent.Init; id = l.agentIn(tx, id).Parent {
+	for id := after.Parent; id != "" && id != agents.Init; id = l.agentIn(tx, id).Parent {
 		blocker := []lease.Party{l.agentIn(tx, id).LeaseParty()}
 		if verdict, _ := lease.Decide(blocker, after.LeaseParty(), after.Wants); verdict == lease.Granted {
 			continue

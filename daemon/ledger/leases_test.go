@@ -10,8 +10,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/lease"
 )
 
 // worker makes an agent whose incarnation works.
@@ -21,9 +21,9 @@ func worker(t testing.TB, l *Ledger, id, parent string) Agent {
 	n.Parent = parent
 	a := spawn(t, l, n)
 	ev := begun(1)
-	ev.GetBegun().ExecId = agent.ExecID(id, 1)
+	ev.GetBegun().ExecId = agents.ExecID(id, 1)
 	a = emitAgent(t, l, a.Record, ev)
-	for _, state := range []agboxv1.AgentState{agent.Planning, agent.Executing} {
+	for _, state := range []agboxv1.AgentState{agents.Planning, agents.Executing} {
 		a = emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: 1, State: state})
 	}
 	return a
@@ -70,7 +70,7 @@ func ends(t *testing.T, l *Ledger, id string) {
 	t.Helper()
 	a := emitAgent(t, l, now(t, l, id).Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: 1,
 		Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{}}})
-	emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Completed,
+	emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_ENDED, State: agents.Completed,
 		Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}}})
 }
 
@@ -141,7 +141,7 @@ func TestTheYoungerDiesAndIsWokenToAskAgain(t *testing.T) {
 	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "young").Record, exclusive("db"), 0)
 	wantReason(t, err, agboxv1.ErrorReason_OBSERVATION_PENDING) // what changed meanwhile, it does not know
 	acquires(t, l, "young", granted, "db")
-	if young := now(t, l, "young"); young.State != agent.Executing || young.Holds[0].Fence == 0 {
+	if young := now(t, l, "young"); young.State != agents.Executing || young.Holds[0].Fence == 0 {
 		t.Errorf("it is %s with %v", young.Word(), young.Holds)
 	}
 }
@@ -165,7 +165,7 @@ func TestPlanningHoldsNothing(t *testing.T) {
 	l := workers(t, "old", "young")
 	acquires(t, l, "young", granted, "db")
 	acquires(t, l, "old", waits, "db")
-	emitAgent(t, l, now(t, l, "young").Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: 1, State: agent.Planning})
+	emitAgent(t, l, now(t, l, "young").Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: 1, State: agents.Planning})
 	if got := leaseStory(t, l, "young"); got[len(got)-1] != "RELEASED" || len(now(t, l, "young").Holds) > 0 {
 		t.Errorf("after PLANNING it has %v", got)
 	}
@@ -179,13 +179,13 @@ func TestAPlanThatIsSoonMadeReleasesToo(t *testing.T) {
 	acquires(t, l, "young", granted, "db")
 	acquires(t, l, "old", waits, "db")
 	var reports []*agboxv1.AgentEvent
-	for i, state := range []agboxv1.AgentState{agent.Planning, agent.Executing} {
+	for i, state := range []agboxv1.AgentState{agents.Planning, agents.Executing} {
 		reports = append(reports, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: 1, State: state, JournalUpto: uint64(i + 1)})
 	}
 	if _, err := l.RecordReports(t.Context(), "young", Reports{Events: reports}); err != nil {
 		t.Fatal(err)
 	}
-	if young := now(t, l, "young"); len(young.Holds) > 0 || young.State != agent.Executing || len(now(t, l, "old").Holds) != 1 {
+	if young := now(t, l, "young"); len(young.Holds) > 0 || young.State != agents.Executing || len(now(t, l, "old").Holds) != 1 {
 		t.Errorf("it is %s and holds %v", young.Word(), young.Holds)
 	}
 }
@@ -238,7 +238,7 @@ func TestLeasesAreListedByResource(t *testing.T) {
 func TestWhatAnAgentCanHoldIsBounded(t *testing.T) {
 	l := workers(t, "a")
 	var names []string
-	for n := range agent.MaxLeases {
+	for n := range agents.MaxLeases {
 		names = append(names, fmt.Sprint("r", n))
 	}
 	acquires(t, l, "a", granted, names...)
@@ -320,17 +320,17 @@ func TestAllAgentsOfARandomScheduleFinish(t *testing.T) {
 			id := ids[random.IntN(len(ids))]
 			a := now(t, l, id)
 			switch {
-			case a.State == agent.Paused && !a.Pause.Woken:
+			case a.State == agents.Paused && !a.Pause.Woken:
 				continue
-			case a.State == agent.Paused && len(a.Wants) == 0:
-				emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: agent.Executing, Incarnation: 1, Observation: a.PendingObservation()})
+			case a.State == agents.Paused && len(a.Wants) == 0:
+				emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: agents.Executing, Incarnation: 1, Observation: a.PendingObservation()})
 				continue
-			case a.State == agent.Executing && todo[id] == 0:
+			case a.State == agents.Executing && todo[id] == 0:
 				ends(t, l, id)
 				delete(todo, id)
 				ids = slices.DeleteFunc(ids, func(other string) bool { return other == id })
 				continue
-			case a.State == agent.Executing:
+			case a.State == agents.Executing:
 				todo[id]--
 				manifests[id] = someOf(random)
 			}

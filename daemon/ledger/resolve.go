@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/store"
 )
@@ -100,8 +100,8 @@ func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1
 	add := func(a Agent, match agboxv1.RefMatch) {
 		list = append(list, &agboxv1.Referent{Id: a.ID, Name: a.Name, Match: match})
 	}
-	if text == agent.Init { // also before it has a record
-		add(Agent{Record: agent.Record{ID: agent.Init}}, agboxv1.RefMatch_REF_MATCH_ID)
+	if text == agents.Init { // also before it has a record
+		add(Agent{Record: agents.Record{ID: agents.Init}}, agboxv1.RefMatch_REF_MATCH_ID)
 		return list, nil
 	}
 	a, exists := l.Agent(text)
@@ -175,7 +175,7 @@ func (l *Ledger) agentsFrom(prefix string) (fits []Agent) {
 	l.agents.mu.RLock()
 	defer l.agents.mu.RUnlock()
 	for id := range l.agents.all {
-		if strings.HasPrefix(id, prefix) && id != agent.Init {
+		if strings.HasPrefix(id, prefix) && id != agents.Init {
 			fits = append(fits, l.agents.all[id])
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 const (
@@ -145,19 +145,19 @@ func TestWhatIsFoundByThePrefixOfASandboxIsFoundByAPrefix(t *testing.T) {
 func TestWhatATextMeansAmongAgents(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
-	means(t, l, ofAgent, agent.Init, "init ID")
+	means(t, l, ofAgent, agents.Init, "init ID")
 	spawn(t, l, agentOf("w1", "worker", "s"))
 	means(t, l, ofAgent, "worker", "w1 NAME")
-	end(t, l, "w1", agent.Aborted)
+	end(t, l, "w1", agents.Aborted)
 	means(t, l, ofAgent, "worker", "w1 NAME")
 	spawn(t, l, agentOf("w10", "worker", "s"))
 	means(t, l, ofAgent, "worker", "w10 NAME") // it has not ended
-	end(t, l, "w10", agent.Aborted)
+	end(t, l, "w10", agents.Aborted)
 	means(t, l, ofAgent, "worker", "w10 NEWEST")
 	spawn(t, l, agentOf("other", "w1", "s"))
 	means(t, l, ofAgent, "w1", "w1 ID", "other NAME")
 	means(t, l, ofAgent, "w", "w1 PREFIX", "w10 PREFIX")
-	end(t, l, "other", agent.Aborted)
+	end(t, l, "other", agents.Aborted)
 	if _, err := l.DeleteAgent(t.Context(), "other"); err != nil {
 		t.Fatal(err)
 	}

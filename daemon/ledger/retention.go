@@ -9,8 +9,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
 
@@ -169,7 +169,7 @@ func (l *Ledger) TrimAgent(ctx context.Context, id string, keep int, since time.
 		events = append(events, page.Events...)
 	}
 	left = len(events)
-	for _, part := range agent.Trim(events, keep, since) {
+	for _, part := range agents.Trim(events, keep, since) {
 		if err := l.store.Update(ctx, func(tx *store.Tx) error { return tx.RemoveAgentEvents(id, part...) }); err != nil {
 			return left, err
 		}
@@ -194,7 +194,7 @@ func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) 
 	if damaged := new(store.RecordError); !errors.As(err, &damaged) {
 		return a, err
 	}
-	var r agent.Record
+	var r agents.Record
 	for page := (store.AgentPage{More: true}); page.More; {
 		failed := l.store.View(ctx, func(tx *store.Tx) error {
 			page = tx.AgentEvents(id, page.Next, loadPage)
@@ -204,7 +204,7 @@ func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) 
 			return a, failed
 		}
 		for _, ev := range page.Events {
-			if r = agent.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
+			if r = agents.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
 				r.EndedAt = ev.GetOccurredAt().AsTime()
 			}
 		}

@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/store"
 )
 
@@ -92,7 +92,7 @@ func TestTheBytesInTheInboxesOfAStackAreSummedUp(t *testing.T) {
 		t.Errorf("after a restart the sums are %v; a look at all inboxes gives %v", l.mail.stacks, want)
 	}
 	leaf, _ := l.Agent("leaf")
-	emitAgent(t, l, leaf.Record, agent.Reaped("test"))
+	emitAgent(t, l, leaf.Record, agents.Reaped("test"))
 	if _, err := l.DeleteAgent(t.Context(), "leaf"); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestAMessageLooksAtNoOtherMemberOfTheStack(t *testing.T) {
 	leaf, _ := l.Agent("leaf")
 	for i := range 1000 {
 		a := leaf
-		a.ID, a.Position, a.State = fmt.Sprint("ended-", i), leaf.Position+uint64(i)+1, agent.Completed
+		a.ID, a.Position, a.State = fmt.Sprint("ended-", i), leaf.Position+uint64(i)+1, agents.Completed
 		place(l, a)
 	}
 	if many := looked(); many > few {

@@ -12,7 +12,6 @@ import (
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/workers"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/store"
 )
@@ -98,7 +97,7 @@ func (c *crowd) start() {
 	clock, log := func() time.Time { return c.now }, slog.New(slog.DiscardHandler)
 	c.book, err = ledger.Open(c.t.Context(), db, clock, log)
 	c.must(err)
-	pool := workers.New(time.Now, func(context.Context, *workers.Turn) time.Time { return time.Time{} })
+	pool := newPool(time.Now, func(context.Context, *workTurn) time.Time { return time.Time{} })
 	ctx, stop := context.WithCancel(c.t.Context())
 	c.t.Cleanup(pool.Wait)
 	c.t.Cleanup(stop)

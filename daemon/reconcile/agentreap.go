@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // perResync bounds the agents that a phase of a resync has looked at, of those for which nothing
@@ -105,7 +105,7 @@ func (l *Loop) forgetDeleted() {
 func (l *Loop) removeAllLeft(again bool) (files int) {
 	ended := l.ledger.Untidy()
 	if again {
-		ended = l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agent.Init && a.Over() })
+		ended = l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agents.Init && a.Over() })
 	}
 	for _, a := range ended {
 		files += l.removeLeft(a)

@@ -12,10 +12,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/daemon/workers"
 )
 
 // tidy counts how often files of ended agents are looked for, and how often those of all are
@@ -143,7 +142,7 @@ func TestSoManyKeptSandboxesOfEndedAgentsGetRoundsInAResync(t *testing.T) {
 			n := ledger.NewAgent{ID: id, SandboxID: "of-" + id, Own: &agboxv1.CreateSpec{Image: "img"}, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}}
 			a, err := b.Ledger.SpawnAgent(t.Context(), n)
 			if err == nil {
-				_, err = b.Ledger.EmitAgent(t.Context(), a.Record, agent.Reaped("test"))
+				_, err = b.Ledger.EmitAgent(t.Context(), a.Record, agents.Reaped("test"))
 			}
 			if err != nil {
 				t.Error(err)
@@ -181,7 +180,7 @@ type rounds struct {
 
 func countRounds(t *testing.T, b *guesttest.Bench, l Links) *rounds {
 	done := make(chan string, 2*perResync)
-	pool := workers.New(time.Now, func(_ context.Context, turn *workers.Turn) time.Time {
+	pool := newPool(time.Now, func(_ context.Context, turn *workTurn) time.Time {
 		done <- turn.ID
 		return time.Time{}
 	})
@@ -299,7 +298,7 @@ func TestTheKinOfAnAgentGetsRoundsOncePerEnd(t *testing.T) {
 		}
 	}
 	a, _ := b.Ledger.Agent("ends")
-	if _, err := b.Ledger.EmitAgent(t.Context(), a.Record, agent.Reaped("test")); err != nil {
+	if _, err := b.Ledger.EmitAgent(t.Context(), a.Record, agents.Reaped("test")); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range [][]string{{"parent"}, nil, nil} {

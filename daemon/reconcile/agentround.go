@@ -10,10 +10,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/daemon/workers"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -24,7 +23,7 @@ const incarnationTimeout = 10 * time.Second
 // EnqueueAgent schedules a round of the agent. It never blocks.
 func (l *Loop) EnqueueAgent(agentID string) { l.workers.Enqueue(agentKey(agentID)) }
 
-func agentKey(id string) workers.Key { return workers.Key{Kind: workers.Agent, ID: id} }
+func agentKey(id string) workKey { return workKey{Kind: forAgent, ID: id} }
 
 // agentWork is the loop's state of one agent. Loop.mu guards trouble and left; the rest is
 // used by the goroutine of the round only.
@@ -57,7 +56,7 @@ type description struct {
 // describe keeps the file of an agent true, from which it is adopted if the database is lost.
 func (l *Loop) describe(ctx context.Context, a ledger.Agent, w *agentWork) {
 	now := description{a.Incarnations, a.Parent, a.SandboxID}
-	if a.Over() || a.ID == agent.Init || w.described == now {
+	if a.Over() || a.ID == agents.Init || w.described == now {
 		return
 	}
 	if err := l.agents.Describe(ctx, a); err != nil {
@@ -93,8 +92,8 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		seen.Work, seen.WorkAgain = l.workLeft(a, w, seen.Shared)
 		seen.Asked = seen.Asked && !answered
 		seen.Draining = a.Incarnation != nil && a.Incarnation.ExecID == w.drained
-		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
-		if step.Do == agent.Rest {
+		step := agents.Next(a.Record, seen, agents.RulesOf(a.Spec), l.now())
+		if step.Do == agents.Rest {
 			w.failures = 0
 			if a.Over() {
 				l.removeLeft(a)
@@ -103,7 +102,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 				l.forgetAgent(id)
 				return time.Time{}
 			}
-			if seen.Exec != agent.ExecUnknown {
+			if seen.Exec != agents.ExecUnknown {
 				l.watchIncarnation(a, w)
 			}
 			l.setAgentTrouble(w, l.kept(w))
@@ -111,17 +110,17 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		}
 		l.log.Debug("step", "agent_id", id, "verb", step.Do.String(), "why", step.Why)
 		switch step.Do {
-		case agent.EnsureSandbox:
+		case agents.EnsureSandbox:
 			if w.ensuredAt = l.now(); !a.Unasked() {
 				w.ensured++
 			}
-		case agent.Start:
+		case agents.Start:
 			w.ensured = 0
-		case agent.Emit:
+		case agents.Emit:
 			if step.Event.GetPause().GetReason() == agboxv1.PauseReason_PAUSE_REASON_ORPHANED {
 				w.ensured = 0 // whoever decides that it goes on wants it to be tried
 			}
-		case agent.Answer:
+		case agents.Answer:
 			answered = true
 		}
 		waits, err := l.applyAgent(ctx, a, w, step, exec)
@@ -142,14 +141,14 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 
 // observeAgent returns what is known about an agent besides its record. exec is the exec
 // of its incarnation, or nil.
-func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.Seen, exec *agboxv1.ExecStatus, err error) {
+func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agents.Seen, exec *agboxv1.ExecStatus, err error) {
 	seen.Kin = l.ledger.Kin(a)
 	sb, living := l.ledger.Sandbox(a.SandboxID)
 	if living {
 		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
 		seen.WasReady, seen.FailedSince, seen.FailedAt = sb.WasReady, sb.FailedSince, sb.StateChangedAt
 		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
-			seen.Sandbox = agent.SandboxStopping // its work is saved before
+			seen.Sandbox = agents.SandboxStopping // its work is saved before
 		}
 		if seen.Gone = sb.Missing(); seen.Gone {
 			seen.Busy, seen.Kept = l.companions(a)
@@ -171,11 +170,11 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	}
 	if a.Incarnation == nil {
 		seen.Found, seen.Unsought = l.lostIncarnation(sb, a)
-		seen.BreakerOpen = (a.State == agent.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
+		seen.BreakerOpen = (a.State == agents.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
 		return seen, nil, nil
 	}
 	if _, running := sb.Execs[a.Incarnation.ExecID]; running {
-		seen.Exec = agent.ExecRunning
+		seen.Exec = agents.ExecRunning
 		l.agents.See(a, &seen)
 		return seen, nil, nil
 	}
@@ -185,9 +184,9 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		seen.Services = stillRuns(sb, a)
 		return seen, nil, nil
 	case err == nil && exec.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING:
-		seen.Exec = agent.ExecRunning // it was accepted a moment ago
+		seen.Exec = agents.ExecRunning // it was accepted a moment ago
 	case err == nil:
-		seen.Exec = agent.ExecEnded
+		seen.Exec = agents.ExecEnded
 		seen.Ran = exec.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED // it was started, and is not lost
 	}
 	return seen, exec, err
@@ -211,60 +210,60 @@ func (l *Loop) companions(a ledger.Agent) (busy, kept bool) {
 func moves(a ledger.Agent) bool { return a.Owned && a.Settled && a.Kill == nil }
 
 // sandboxState is the state of a sandbox as its agents see it.
-func sandboxState(sb ledger.Sandbox) agent.Sandbox {
+func sandboxState(sb ledger.Sandbox) agents.Sandbox {
 	switch {
 	case sb.Want == machine.WantDeleted:
-		return agent.SandboxMissing
+		return agents.SandboxMissing
 	case sb.State == machine.Failed:
-		return agent.SandboxFailed
+		return agents.SandboxFailed
 	case sb.State == machine.Stopped && sb.IdleStop:
-		return agent.SandboxIdle
+		return agents.SandboxIdle
 	case sb.State == machine.Stopped:
-		return agent.SandboxStopped
+		return agents.SandboxStopped
 	case sb.Want == machine.WantStopped:
-		return agent.SandboxStopping
+		return agents.SandboxStopping
 	case sb.State == machine.Ready:
-		return agent.SandboxReady
+		return agents.SandboxReady
 	}
-	return agent.SandboxMaking
+	return agents.SandboxMaking
 }
 
 // applyAgent executes one step. waits means that what it has begun enqueues the agent when
 // it is done.
-func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, step agent.Step, exec *agboxv1.ExecStatus) (waits bool, err error) {
+func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, step agents.Step, exec *agboxv1.ExecStatus) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, incarnationTimeout)
 	defer cancel()
 	switch step.Do {
-	case agent.EnsureSandbox:
+	case agents.EnsureSandbox:
 		_, err = l.ledger.RequestResume(ctx, a.SandboxID)
 		l.Interrupt(a.SandboxID)
 		return true, err
-	case agent.Start:
+	case agents.Start:
 		return false, l.startIncarnation(ctx, a)
-	case agent.EndHold:
+	case agents.EndHold:
 		return false, l.agents.EndHold(ctx, a, step.Holder)
-	case agent.Consume:
+	case agents.Consume:
 		return false, l.agents.Consume(ctx, a)
-	case agent.Signal:
+	case agents.Signal:
 		return false, l.ledger.RepeatSignals(ctx, a.ID)
-	case agent.Answer:
+	case agents.Answer:
 		return false, l.agents.Answer(ctx, a)
-	case agent.TellPause:
+	case agents.TellPause:
 		return false, l.agents.TellPause(ctx, a)
-	case agent.TellChildren:
+	case agents.TellChildren:
 		return false, l.agents.TellChildren(ctx, a)
-	case agent.Collect:
+	case agents.Collect:
 		return false, l.collect(ctx, a, exec)
-	case agent.Kill:
+	case agents.Kill:
 		return true, l.agents.Kill(ctx, a, a.Kill.GetMode())
-	case agent.RemoveSandbox:
+	case agents.RemoveSandbox:
 		_, err = l.ledger.RequestDelete(ctx, a.SandboxID)
 		l.Interrupt(a.SandboxID)
 		return true, err
-	case agent.CompareWork:
+	case agents.CompareWork:
 		l.compareWork(a, w)
 		return true, nil
-	case agent.Move:
+	case agents.Move:
 		if after, err := l.ledger.MoveAgent(ctx, a); err == nil {
 			l.Enqueue(after.SandboxID)
 		} else {
@@ -272,15 +271,15 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		}
 		l.Interrupt(a.SandboxID)
 		return true, nil
-	case agent.Emit:
+	case agents.Emit:
 		_, err = l.ledger.EmitAgent(ctx, a.Record, step.Event)
 		l.tellSilence(a, step.Event)
-	case agent.EndIncarnation:
+	case agents.EndIncarnation:
 		return true, l.agents.Reap(ctx, a)
-	case agent.Drain:
+	case agents.Drain:
 		return true, l.drainAgent(ctx, a, w)
-	case agent.EndFound:
-		l.watchExec(a, w, agent.ExecID(a.ID, a.Incarnations))
+	case agents.EndFound:
+		l.watchExec(a, w, agents.ExecID(a.ID, a.Incarnations))
 		return true, l.agents.EndFound(ctx, a)
 	}
 	return false, err
@@ -368,7 +367,7 @@ type shown struct {
 // follows each exec, and hundreds may wait.
 func (l *Loop) enqueueAgentsOf(sandboxID string) {
 	sb, _ := l.ledger.Sandbox(sandboxID)
-	now := shown{sb.PendingSequence, sb.Want, l.links.Connected(sandboxID), sandboxState(sb) == agent.SandboxReady}
+	now := shown{sb.PendingSequence, sb.Want, l.links.Connected(sandboxID), sandboxState(sb) == agents.SandboxReady}
 	l.mu.Lock()
 	w := l.sandboxes[sandboxID]
 	same := w != nil && w.shown == now && now.ready
@@ -386,7 +385,7 @@ func (l *Loop) enqueueAgentsOf(sandboxID string) {
 // enqueueKin schedules the agents for which something follows from the end of an agent. Each of
 // its ancestors may wait for it.
 func (l *Loop) enqueueKin(id string) {
-	for _, a := range slices.Concat(l.ledger.LivingChildren(id), l.ledger.Followers(id), l.ledger.Held(agent.AgentHolder(id)), l.ledger.Ancestors(id)) {
+	for _, a := range slices.Concat(l.ledger.LivingChildren(id), l.ledger.Followers(id), l.ledger.Held(agents.AgentHolder(id)), l.ledger.Ancestors(id)) {
 		l.EnqueueAgent(a.ID)
 	}
 }

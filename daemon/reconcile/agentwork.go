@@ -8,9 +8,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -47,7 +47,7 @@ type workLeft struct {
 
 // workLeft returns what is known about work in the own sandbox of an agent that is over. It says
 // once that there is none, and forgets all that it knew of a shared sandbox: somebody may work there.
-func (l *Loop) workLeft(a ledger.Agent, w *agentWork, shared bool) (agent.Work, time.Time) {
+func (l *Loop) workLeft(a ledger.Agent, w *agentWork, shared bool) (agents.Work, time.Time) {
 	l.mu.Lock()
 	left := w.left
 	if !left.comparing && (shared || left.why == "") {
@@ -55,21 +55,21 @@ func (l *Loop) workLeft(a ledger.Agent, w *agentWork, shared bool) (agent.Work, 
 	}
 	l.mu.Unlock()
 	if left.comparing {
-		return agent.WorkCompared, time.Time{}
+		return agents.WorkCompared, time.Time{}
 	}
 	sb, exists := l.ledger.Sandbox(a.SandboxID)
 	used := exists && !sb.LastUse.Equal(left.used)
 	switch {
 	case shared, left.again.IsZero(), l.review.Advanced(a.SandboxID) != left.advanced:
-		return agent.WorkUnknown, time.Time{}
+		return agents.WorkUnknown, time.Time{}
 	case left.still && !used:
-		return agent.WorkLeft, time.Time{} // its next start calls again
+		return agents.WorkLeft, time.Time{} // its next start calls again
 	case !l.now().Before(left.again), left.why == "" && used:
-		return agent.WorkUnknown, time.Time{}
+		return agents.WorkUnknown, time.Time{}
 	case left.why == "":
-		return agent.WorkHome, time.Time{}
+		return agents.WorkHome, time.Time{}
 	}
-	return agent.WorkLeft, left.again
+	return agents.WorkLeft, left.again
 }
 
 // kept says why the own sandbox of an agent that is over is kept; empty if it is not.

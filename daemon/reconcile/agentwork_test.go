@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
 
@@ -60,28 +60,28 @@ func TestThatAllWorkIsHomeHoldsForOneRemoval(t *testing.T) {
 	t.Parallel()
 	l, loop, _, now := comparer(t)
 	a, w := inSandbox("a"), new(agentWork)
-	known := func(what string, want agent.Work, shared bool) {
+	known := func(what string, want agents.Work, shared bool) {
 		t.Helper()
 		if got, _ := loop.workLeft(a, w, shared); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	known("not compared", agent.WorkUnknown, false)
+	known("not compared", agents.WorkUnknown, false)
 	compareNow(loop, w)
-	known("compared", agent.WorkHome, false)
-	known("again", agent.WorkUnknown, false)
+	known("compared", agents.WorkHome, false)
+	known("again", agents.WorkUnknown, false)
 	compareNow(loop, w)
-	known("shared", agent.WorkUnknown, true)
-	known("not shared any more", agent.WorkUnknown, false)
+	known("shared", agents.WorkUnknown, true)
+	known("not shared any more", agents.WorkUnknown, false)
 	compareNow(loop, w)
 	*now = now.Add(homeFor)
-	known("long after", agent.WorkUnknown, false)
+	known("long after", agents.WorkUnknown, false)
 	compareNow(loop, w)
 	l.stop("a")
 	l.await("a", machine.Stopped)
 	l.want(l.ledger.RequestResume, "a")
 	l.await("a", machine.Ready)
-	known("used since", agent.WorkUnknown, false)
+	known("used since", agents.WorkUnknown, false)
 }
 
 // TestWorkThatIsLeftIsComparedAgain: when something came home, after an hour, or if the sandbox was
@@ -91,26 +91,26 @@ func TestWorkThatIsLeftIsComparedAgain(t *testing.T) {
 	_, loop, review, now := comparer(t)
 	review.work = "changed files"
 	a, w := inSandbox("a"), new(agentWork)
-	known := func(what string, want agent.Work, shared bool) {
+	known := func(what string, want agents.Work, shared bool) {
 		t.Helper()
 		if got, _ := loop.workLeft(a, w, shared); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
 	compareNow(loop, w)
-	known("compared", agent.WorkLeft, false)
-	known("again", agent.WorkLeft, false)
+	known("compared", agents.WorkLeft, false)
+	known("again", agents.WorkLeft, false)
 	if why := loop.kept(w); !strings.Contains(why, "changed files. `agbox apply` brings it. `agbox rm a` removes the sandbox.") {
 		t.Errorf("it is kept: %q", why)
 	}
 	review.version = "next"
-	known("something came home", agent.WorkUnknown, false)
+	known("something came home", agents.WorkUnknown, false)
 	compareNow(loop, w)
 	*now = now.Add(workAgain)
-	known("an hour later", agent.WorkUnknown, false)
+	known("an hour later", agents.WorkUnknown, false)
 	compareNow(loop, w)
-	known("shared", agent.WorkUnknown, true)
-	known("not shared any more", agent.WorkUnknown, false)
+	known("shared", agents.WorkUnknown, true)
+	known("not shared any more", agents.WorkUnknown, false)
 }
 
 // TestTheWorkOfAStoppedSandboxIsComparedOnce: it cannot change before the sandbox starts again.
@@ -123,12 +123,12 @@ func TestTheWorkOfAStoppedSandboxIsComparedOnce(t *testing.T) {
 	a, w := inSandbox("a"), new(agentWork)
 	compareNow(loop, w)
 	*now = now.Add(2 * workAgain)
-	if got, again := loop.workLeft(a, w, false); got != agent.WorkLeft || !again.IsZero() {
+	if got, again := loop.workLeft(a, w, false); got != agents.WorkLeft || !again.IsZero() {
 		t.Errorf("after two hours: %v until %v", got, again)
 	}
 	l.want(l.ledger.RequestResume, "a")
 	l.await("a", machine.Ready)
-	if got, _ := loop.workLeft(a, w, false); got != agent.WorkUnknown {
+	if got, _ := loop.workLeft(a, w, false); got != agents.WorkUnknown {
 		t.Errorf("it was started: %v", got)
 	}
 }
@@ -144,7 +144,7 @@ func TestAComparisonThatFailsIsRepeatedMoreAndMoreRarely(t *testing.T) {
 		review.panics = i%2 == 1
 		compareNow(loop, w)
 		got, again := loop.workLeft(a, w, false)
-		if got != agent.WorkLeft || again.Sub(*now) != pause*time.Minute || !strings.Contains(loop.kept(w), "could not be compared") {
+		if got != agents.WorkLeft || again.Sub(*now) != pause*time.Minute || !strings.Contains(loop.kept(w), "could not be compared") {
 			t.Errorf("%v again in %v, want %d min: %q", got, again.Sub(*now), pause, loop.kept(w))
 		}
 		*now = again

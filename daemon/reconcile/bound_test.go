@@ -7,8 +7,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/runtime/runtimetest"
+	"github.com/agbox/agbox/spec/policy"
 )
 
 func TestAPolicyForbidsToStartWhatItWouldNotLetBeCreated(t *testing.T) {

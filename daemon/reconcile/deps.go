@@ -7,10 +7,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -195,7 +195,7 @@ type Agents interface {
 	// never accepted.
 	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)
 	// See adds to an observation what is known about the running incarnation of the agent.
-	See(a ledger.Agent, seen *agent.Seen)
+	See(a ledger.Agent, seen *agents.Seen)
 	// Ready returns the result of the readiness probe of a running incarnation. It is nil if
 	// there is none.
 	Ready(execID string) *bool
@@ -208,7 +208,7 @@ type Agents interface {
 	// They must be recorded together, and then Forget called.
 	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (after ledger.Agent, last ledger.Reports, err error)
 	// Forget drops what is known about an incarnation, if its end is recorded in the agent.
-	Forget(a ledger.Agent, ended *agent.Incarnation)
+	Forget(a ledger.Agent, ended *agents.Incarnation)
 	// LostHolder returns a holder of an agent that is gone, and EndHold records that, unless
 	// it has come back. due is when the next one will be gone; zero means never.
 	LostHolder(a ledger.Agent) (holder string, due time.Time)

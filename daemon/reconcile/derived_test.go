@@ -11,10 +11,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -158,6 +158,6 @@ func TestASandboxWaitsForAParentsContainerThatComesBackOnly(t *testing.T) {
 	}
 	want("its owner may have moved at this moment, and takes it along", errdefs.IsUnavailable)
 	parent, _ := b.Ledger.Agent("parent")
-	event(parent, agent.Reaped("test"))
+	event(parent, agents.Reaped("test"))
 	want("it has ended", errdefs.IsFailedPrecondition)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // drainSlack is how much longer than its drain an incarnation may take: the request has to
@@ -24,7 +24,7 @@ func (l *Loop) drainUntil(w *sandboxWork, sb ledger.Sandbox) time.Time {
 	longest, any := time.Duration(0), false
 	for _, a := range l.ledger.AgentsIn(sb.ID) {
 		if incarnationRuns(sb, a) {
-			longest, any = max(longest, agent.RulesOf(a.Spec).Drain.Total()), true
+			longest, any = max(longest, agents.RulesOf(a.Spec).Drain.Total()), true
 		}
 	}
 	if !any {
@@ -49,7 +49,7 @@ func incarnationRuns(sb ledger.Sandbox, a ledger.Agent) bool {
 // runs. unsought means that it was recorded as lost and may be found: its sandbox was READY, or
 // is again, before its supervisor was asked.
 func (l *Loop) lostIncarnation(sb ledger.Sandbox, a ledger.Agent) (found, unsought bool) {
-	execID := agent.ExecID(a.ID, a.Incarnations)
+	execID := agents.ExecID(a.ID, a.Incarnations)
 	_, found = sb.Execs[execID]
 	_, lost := sb.Lost[execID]
 	return found, lost && l.execs.LostDue(sb.ID)

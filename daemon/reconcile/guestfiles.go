@@ -18,7 +18,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/room"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
@@ -110,7 +110,7 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		MainExecId:         ids.Main(sb.ID),
 		MaxLogBytes:        l.maxExecLog,
 		MaxSandboxLogBytes: l.maxSandboxLog,
-		MaxFolderBytes:     room.Bytes(l.maxSandboxLog),
+		MaxFolderBytes:     retention.Bytes(l.maxSandboxLog),
 		MaxFolderFiles:     l.maxFolderFiles,
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady),
 		CommandEnv:         commandEnv(sb.Spec, image),

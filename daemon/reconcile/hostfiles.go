@@ -18,7 +18,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/internal/goenv"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 )
@@ -174,15 +174,15 @@ func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
 // supervisorEnv is the environment of the container. What changes a Go program is taken
 // from the supervisor, which is one, and given to the commands by commandEnv.
 func supervisorEnv(s *agboxv1.CreateSpec) []string {
-	rest, _ := goenv.Split(envList(primaryEnv(s)))
-	return append(rest, goenv.ForSupervisor()...)
+	rest, _ := process.SplitGoVariables(envList(primaryEnv(s)))
+	return append(rest, process.SupervisorGoVariables()...)
 }
 
 // commandEnv are the variables that supervisorEnv takes away, as the image sets them,
 // overridden by the spec.
 func commandEnv(s *agboxv1.CreateSpec, image runtime.Image) []string {
-	_, ofImage := goenv.Split(image.Env)
-	_, own := goenv.Split(envList(primaryEnv(s)))
+	_, ofImage := process.SplitGoVariables(image.Env)
+	_, own := process.SplitGoVariables(envList(primaryEnv(s)))
 	return append(ofImage, own...)
 }
 

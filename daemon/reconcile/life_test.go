@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/room"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
@@ -231,7 +231,7 @@ type life struct {
 	guests *guests
 	ledger *ledger.Ledger
 	loop   *Loop
-	room   *room.Keeper
+	room   *retention.Room
 	end    func()
 }
 
@@ -254,7 +254,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 	}
 	l := &life{t: t, engine: engine, dir: dir, ledger: book}
 	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}, strays: map[string]bool{}, keeps: map[string]bool{}, sought: map[string]bool{}}
-	l.room = room.New(room.Options{Ledger: book, Paths: install, Stopped: func(id string) { l.loop.Interrupt(id) }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	l.room = retention.NewRoom(retention.RoomOptions{Ledger: book, Paths: install, Stopped: func(id string) { l.loop.Interrupt(id) }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	o := Options{
 		Room: l.room, MaxSandboxLog: 1 << 20, MaxFolderFiles: 20,
 		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install,

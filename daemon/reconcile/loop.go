@@ -3,7 +3,7 @@
 // the periodic resync all do the same: Enqueue.
 //
 // It is the only caller of the engine's mutating verbs. A sandbox has at most one round
-// at a time, in a worker of package workers. Run waits for all of them.
+// at a time, in a worker of its pool. Run waits for all of them.
 package reconcile
 
 import (
@@ -21,7 +21,6 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/workers"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
 )
@@ -130,7 +129,7 @@ type Loop struct {
 	// comparing has an element for each workspace that is being compared.
 	comparing chan struct{}
 	// workers runs the rounds. wg has the loop's other goroutines.
-	workers *workers.Pool
+	workers *pool
 	wg      sync.WaitGroup
 	// poked asks for a resync.
 	poked chan struct{}
@@ -214,7 +213,7 @@ func New(o Options) *Loop {
 
 		agentsAtWork: make(map[string]*agentWork),
 	}
-	l.workers = workers.New(o.Now, l.round)
+	l.workers = newPool(o.Now, l.round)
 	l.phases = l.resyncPhases()
 	return l
 }
@@ -250,11 +249,11 @@ func (l *Loop) Enqueue(sandboxID string) { l.workers.Enqueue(sandboxKey(sandboxI
 // worker.
 func (l *Loop) Interrupt(sandboxID string) { l.workers.Interrupt(sandboxKey(sandboxID)) }
 
-func sandboxKey(id string) workers.Key { return workers.Key{Kind: workers.Sandbox, ID: id} }
+func sandboxKey(id string) workKey { return workKey{Kind: forSandbox, ID: id} }
 
 // round runs one round of whatever the turn is about. A panic, for example over a record that
 // no rule expects, stops only this one: a daemon that ended with it would end again at once.
-func (l *Loop) round(ctx context.Context, turn *workers.Turn) (wake time.Time) {
+func (l *Loop) round(ctx context.Context, turn *workTurn) (wake time.Time) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.roundPanicked(turn, fmt.Sprintf("%v\n%s", r, debug.Stack()))
@@ -262,20 +261,20 @@ func (l *Loop) round(ctx context.Context, turn *workers.Turn) (wake time.Time) {
 		}
 	}()
 	switch turn.Kind {
-	case workers.Sandbox:
+	case forSandbox:
 		defer l.enqueueAgentsOf(turn.ID)
 		return l.sandboxRound(ctx, turn)
-	case workers.Agent:
+	case forAgent:
 		return l.agentRound(ctx, turn.ID)
 	}
 	return time.Time{}
 }
 
 // roundPanicked tells of the panic of a round.
-func (l *Loop) roundPanicked(turn *workers.Turn, what string) {
+func (l *Loop) roundPanicked(turn *workTurn, what string) {
 	const said = "a round panicked; the others go on, and it is repeated"
 	const trouble = "The daemon cannot go on with it because of a defect of agbox, which \"agbox daemon logs\" describes; it is tried again."
-	if turn.Kind == workers.Agent {
+	if turn.Kind == forAgent {
 		l.log.Error(said, "agent_id", turn.ID, "error", what)
 		l.setAgentTrouble(l.agentWork(turn.ID), trouble)
 		return
@@ -303,7 +302,7 @@ type sandboxWork struct {
 	// Used by the goroutine of the round only:
 
 	// turn is the current round.
-	turn *workers.Turn
+	turn *workTurn
 	// hooks are the execs whose end is or was watched.
 	hooks map[string]bool
 	// startedAt is when this daemon started the primary for the PENDING that began with
@@ -326,7 +325,7 @@ type sandboxWork struct {
 }
 
 // begin returns the state of a sandbox for a new round.
-func (l *Loop) begin(turn *workers.Turn) *sandboxWork {
+func (l *Loop) begin(turn *workTurn) *sandboxWork {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.sandboxes[turn.ID]

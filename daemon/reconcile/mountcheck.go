@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/internal/mountid"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
 )
@@ -49,10 +49,10 @@ func (l *Loop) pinMounts(ctx context.Context, sb ledger.Sandbox, primaryID strin
 	if err != nil {
 		return release, l.unwritable(err)
 	}
-	open := func(path string) (mountid.ID, *hostfiles.Source, error) {
+	open := func(path string) (filesystem.FileID, *hostfiles.Source, error) {
 		one, err := hostfiles.Again(path)
 		if err != nil {
-			return mountid.ID{}, nil, err
+			return filesystem.FileID{}, nil, err
 		}
 		held = append(held, one)
 		id, err := one.Identity()
@@ -69,7 +69,7 @@ func (l *Loop) pinMounts(ctx context.Context, sb ledger.Sandbox, primaryID strin
 		}
 		boot.Mounts = append(boot.Mounts, &guestv1.HostMount{Source: m.Source, Target: m.Target, File: bootIdentity(id)})
 	}
-	link, err := mountid.OfPath(l.paths.GuestLink(sb.ID))
+	link, err := filesystem.IDOfPath(l.paths.GuestLink(sb.ID))
 	if err == nil {
 		boot.Link = bootIdentity(link)
 		err = saveBoot(file, boot)
@@ -80,7 +80,7 @@ func (l *Loop) pinMounts(ctx context.Context, sb ledger.Sandbox, primaryID strin
 	return release, nil
 }
 
-func bootIdentity(id mountid.ID) *guestv1.FileIdentity {
+func bootIdentity(id filesystem.FileID) *guestv1.FileIdentity {
 	return &guestv1.FileIdentity{Device: id.Device, Inode: id.Inode, Type: id.Type}
 }
 
@@ -157,13 +157,13 @@ func (l *Loop) withMountProblem(sandboxID string, ev *agboxv1.SandboxEvent, o ma
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_FAILED || o.Primary == nil || o.Primary.State == runtime.StateRunning {
 		return ev
 	}
-	problem, ok := mountid.FromExitCode(o.Primary.ExitCode)
+	problem, ok := filesystem.MountProblemOf(o.Primary.ExitCode)
 	if !ok {
 		return ev
 	}
 	name := "a path of the host"
 	boot, err := readBoot(l.paths.GuestBoot(sandboxID))
-	if all := boot.GetMounts(); err == nil && problem.Index < min(len(all), mountid.Span-1) {
+	if all := boot.GetMounts(); err == nil && problem.Index < min(len(all), filesystem.Span-1) {
 		name = fmt.Sprintf("%s at %s", all[problem.Index].GetSource(), all[problem.Index].GetTarget())
 	}
 	if problem.Unseen {

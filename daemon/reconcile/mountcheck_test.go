@@ -13,7 +13,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/internal/mountid"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -38,7 +38,7 @@ func TestEveryStartWritesWhatTheMountsAre(t *testing.T) {
 			t.Fatalf("written are %v", boot.GetMounts())
 		}
 		for i, m := range boot.GetMounts() {
-			id, err := mountid.OfPath(want[i].source)
+			id, err := filesystem.IDOfPath(want[i].source)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +46,7 @@ func TestEveryStartWritesWhatTheMountsAre(t *testing.T) {
 				t.Errorf("written is %v, want %+v, %v", m, want[i], id)
 			}
 		}
-		if link, err := mountid.OfPath(l.loop.paths.GuestLink("a")); err != nil || !proto.Equal(boot.GetLink(), bootIdentity(link)) {
+		if link, err := filesystem.IDOfPath(l.loop.paths.GuestLink("a")); err != nil || !proto.Equal(boot.GetLink(), bootIdentity(link)) {
 			t.Errorf("the socket's folder is written as %v, want %v, %v", boot.GetLink(), link, err)
 		}
 	}
@@ -103,11 +103,11 @@ func TestTheExitCodeOfTheSupervisorNamesTheMount(t *testing.T) {
 		return l.loop.withMountProblem("a", ev, o).GetSandboxPhase().GetErrorMessage()
 	}
 	for code, want := range map[int]string{
-		mountid.Problem{Index: 1}.ExitCode():               "The mount of /host/two at /two is not the file or folder",
-		mountid.Problem{Index: 0, Unseen: true}.ExitCode(): "The mount of /host/one at /one could not be compared",
-		mountid.Problem{Index: 500}.ExitCode():             "The mount of a path of the host is not",
-		1:                                                  "as it was",
-		137:                                                "as it was",
+		filesystem.MountProblem{Index: 1}.ExitCode():               "The mount of /host/two at /two is not the file or folder",
+		filesystem.MountProblem{Index: 0, Unseen: true}.ExitCode(): "The mount of /host/one at /one could not be compared",
+		filesystem.MountProblem{Index: 500}.ExitCode():             "The mount of a path of the host is not",
+		1:   "as it was",
+		137: "as it was",
 	} {
 		if got := said(code); !strings.HasPrefix(got, want) {
 			t.Errorf("exit code %d says %q, want %q", code, got, want)

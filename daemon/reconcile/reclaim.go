@@ -16,9 +16,9 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/goenv"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/internal/trees"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -75,7 +75,7 @@ func (l *Loop) unremovable(sandboxID string) (folders []runtime.Mount, err error
 		{Source: l.paths.GuestLink(sandboxID), Target: paths.InContainerLink},
 		{Source: l.paths.SandboxLogs(sandboxID), Target: paths.InContainerLogs},
 	} {
-		removable, err := trees.Removable(m.Source)
+		removable, err := filesystem.Removable(m.Source)
 		if err != nil {
 			return nil, fmt.Errorf("look at the folders of the sandbox: %w", err)
 		}
@@ -124,7 +124,7 @@ func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtim
 		ImageID:     imageID,
 		Entrypoint:  []string{paths.InContainerInit, "reclaim"},
 		Cmd:         []string{strconv.Itoa(uid), strconv.Itoa(gid)},
-		Env:         goenv.ForSupervisor(),
+		Env:         process.SupervisorGoVariables(),
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   runtime.NoNetwork,
@@ -179,5 +179,5 @@ func (l *Loop) awaitReclaimer(ctx context.Context, id string) error {
 func (l *Loop) removeGuestFiles(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, verbTimeout)
 	defer cancel()
-	return errors.Join(trees.RemoveAll(ctx, l.paths.Guest(sandboxID)), trees.RemoveAll(ctx, l.paths.Records(sandboxID)))
+	return errors.Join(filesystem.RemoveAll(ctx, l.paths.Guest(sandboxID)), filesystem.RemoveAll(ctx, l.paths.Records(sandboxID)))
 }

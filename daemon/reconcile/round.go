@@ -14,7 +14,6 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/workers"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -40,7 +39,7 @@ const (
 
 // sandboxRound executes steps for one sandbox until it rests and returns when to look
 // again. Zero means when something happens.
-func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
+func (l *Loop) sandboxRound(ctx context.Context, turn *workTurn) time.Time {
 	var w *sandboxWork
 	var o machine.Observation
 	for range maxSteps {

@@ -11,8 +11,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
-	"github.com/agbox/agbox/internal/acl"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -59,14 +59,14 @@ func give(info runtime.EngineInfo, files []string) error {
 // grant gives a user rights on files, and this process' user rights on what will be made
 // in the folders.
 func grant(uid int, boot string, folders []string) error {
-	if err := acl.Grant(boot, uid, acl.Read); err != nil {
+	if err := filesystem.Grant(boot, uid, filesystem.MayRead); err != nil {
 		return err
 	}
 	for _, folder := range folders {
-		if err := acl.Grant(folder, uid, acl.Read|acl.Write|acl.Use); err != nil {
+		if err := filesystem.Grant(folder, uid, filesystem.MayRead|filesystem.MayWrite|filesystem.MayUse); err != nil {
 			return err
 		}
-		if err := acl.GrantNew(folder, os.Geteuid(), acl.Read|acl.Write|acl.Use); err != nil {
+		if err := filesystem.GrantNew(folder, os.Geteuid(), filesystem.MayRead|filesystem.MayWrite|filesystem.MayUse); err != nil {
 			return err
 		}
 	}

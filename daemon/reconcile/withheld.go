@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // without returns the names of the services that must not run during the incarnation of an
 // agent.
 func without(a ledger.Agent) []string {
-	if a.Incarnation == nil || a.Strategy != agent.ReducedFootprint {
+	if a.Incarnation == nil || a.Strategy != agents.ReducedFootprint {
 		return nil
 	}
 	return a.Spec.GetRetry().GetReduced().GetWithoutServices()

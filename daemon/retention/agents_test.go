@@ -13,8 +13,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -33,7 +33,7 @@ func (b *box) endAgent(id string) {
 	b.t.Helper()
 	a, _ := b.book.Agent(id)
 	_, err := b.book.EmitAgent(b.t.Context(), a.Record, &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Completed, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
+		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agents.Completed, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
 	})
 	b.must(err)
 }

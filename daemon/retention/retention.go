@@ -1,5 +1,6 @@
-// Package retention removes what has been kept long enough: deleted sandboxes, finished
-// execs, old events, and their logs, and agents that have ended. Package machine has the rules for what to remove;
+// Package retention bounds what sandboxes leave behind. It removes what has been kept long
+// enough: deleted sandboxes, finished execs, old events, and their logs, and agents that have
+// ended. It stops sandboxes that put too much into their folders (Room). Package machine has the rules for what to remove;
 // this package removes it in the background, a little at a time.
 //
 // Logs are removed before their record. If a crash happens in between, the next pass
@@ -17,9 +18,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // Logs removes log files. Missing files are not an error.
@@ -213,7 +214,7 @@ func (k *Keeper) drop(ctx context.Context, id string, surplus bool) (due time.Ti
 	}
 	if due := at.Add(k.rules.KeepDeleted); !surplus && k.now().Before(due) {
 		return due, k.logs.SlimSandbox(ctx, id, func(execID string) bool {
-			agentID, _ := agent.OfExec(execID)
+			agentID, _ := agents.OfExec(execID)
 			_, kept := k.ledger.Agent(agentID) // it has its journal there
 			return kept
 		})

@@ -13,11 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/linecount"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 const (
@@ -239,7 +238,7 @@ func (c *comparison) contents(f *agboxv1.WorkspaceFile, content func(io.Writer) 
 
 // count counts the changed lines.
 func count(d *agboxv1.WorkspaceDifference, before, after func(io.Writer) error) error {
-	var texts [2]linecount.Text
+	var texts [2]edits.LineText
 	for i, side := range []struct {
 		file    *agboxv1.WorkspaceFile
 		content func(io.Writer) error
@@ -254,7 +253,7 @@ func count(d *agboxv1.WorkspaceDifference, before, after func(io.Writer) error) 
 			}
 		}
 	}
-	lines := linecount.Compare(&texts[0], &texts[1])
+	lines := edits.CompareLines(&texts[0], &texts[1])
 	d.Added, d.Removed, d.Binary = uint64(lines.Added), uint64(lines.Removed), lines.Binary
 	return nil
 }
@@ -278,7 +277,7 @@ func (s pieces) Write(p []byte) (int, error) {
 const partSize = 500
 
 // Lost sends the files of a base that a branch has lost.
-func Lost(base *bases.Base, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+func Lost(base *Base, send func(*agboxv1.CompareWorkspaceResponse) error) error {
 	for _, f := range base.GetBranched() {
 		if f = base.File(string(f.GetPath())); !f.GetUntracked() {
 			continue
@@ -291,7 +290,7 @@ func Lost(base *bases.Base, send func(*agboxv1.CompareWorkspaceResponse) error) 
 }
 
 // Files sends all files of a base, one by one or in parts.
-func Files(base *bases.Base, inParts bool, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+func Files(base *Base, inParts bool, send func(*agboxv1.CompareWorkspaceResponse) error) error {
 	if !inParts {
 		for _, f := range base.GetFiles() {
 			if err := send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_BaseFile{BaseFile: fileOf(f)}}); err != nil {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/daemon/bases"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -20,7 +19,7 @@ import (
 // empty. An empty content removes the file.
 func advanced(t *testing.T, dir, commit string, files map[string]string) {
 	t.Helper()
-	a, err := bases.Begin(t.Context(), dir, commit != "")
+	a, err := BeginAdvance(t.Context(), dir, commit != "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func TestOneComparisonFindsWhatCameHomeBefore(t *testing.T) {
 		advanced(t, dir, "", map[string]string{".gitignore": "*.log\nout\n", "folder": "2", "back": "2", "hidden.log": "", "again": "2"})
 		advanced(t, dir, "", map[string]string{"again": "1", "back": "1"})
 		advanced(t, dir, commit, map[string]string{"branch": "2", "gone": "", "new": "2"})
-		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{Lost: one.lost})
+		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{Lost: one.lost})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +142,7 @@ func TestOneComparisonTellsWhatAnIndexDoesNotName(t *testing.T) {
 	} {
 		c, _ := compared(t, files)
 		advanced(t, c.review.paths.GuestBase("s"), strings.Repeat("1", 40), map[string]string{"again": ""})
-		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{})
+		base, err := c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{})
 		if err != nil {
 			t.Fatal(err)
 		}

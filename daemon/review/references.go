@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // references looks for work in the references of git in a sandbox, which are hostile.
@@ -27,7 +26,7 @@ type references struct {
 	home map[string]bool
 	// seen are the files and folders that were looked at, which work trees share.
 	seen map[string]bool
-	base *bases.Base
+	base *Base
 	// current is the branch that HEAD of the workspace names; empty if it names a commit.
 	current string
 	// dir is the folder that is looked at, below the top of the workspace.

@@ -1,4 +1,4 @@
-// Package review compares the workspace of a sandbox with its base (package bases): what
+// Package review compares the workspace of a sandbox with its base: what
 // the sandbox has changed since the workspace was copied in.
 //
 // The supervisor packs the workspace without the content of files that did not change since
@@ -23,13 +23,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/gitignore"
 	"github.com/agbox/agbox/internal/paths"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 const (
@@ -86,8 +85,8 @@ type Options struct {
 
 // Open opens the base of a sandbox, whose workspace may be a copy of another sandbox's, and shows
 // what commits have brought (bases.Base.Show). Its errors are fault.Errors.
-func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, commits bases.Commits) (*bases.Base, error) {
-	base, err := bases.Open(r.paths.GuestBase(sandboxID))
+func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agboxv1.WorkBase, commits Commits) (*Base, error) {
+	base, err := OpenBase(r.paths.GuestBase(sandboxID))
 	if err == nil {
 		base.Show(against, commits)
 	}
@@ -96,19 +95,19 @@ func (r *Review) Open(sandboxID string, from *agboxv1.DerivedSpec, against agbox
 
 // Summary returns the base of a sandbox without its files. Its errors are fault.Errors.
 func (r *Review) Summary(sandboxID string, from *agboxv1.DerivedSpec) (*storev1.WorkspaceBase, error) {
-	base, err := bases.Summary(r.paths.GuestBase(sandboxID))
+	base, err := BaseSummary(r.paths.GuestBase(sandboxID))
 	return base, noBase(sandboxID, from, err)
 }
 
 // Begin begins to advance the base of a sandbox, or what went to a branch. Its errors are
 // fault.Errors, or that of ctx.
-func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.DerivedSpec, branch bool) (*bases.Advance, error) {
-	a, err := bases.Begin(ctx, r.paths.GuestBase(sandboxID), branch)
+func (r *Review) Begin(ctx context.Context, sandboxID string, from *agboxv1.DerivedSpec, branch bool) (*Advance, error) {
+	a, err := BeginAdvance(ctx, r.paths.GuestBase(sandboxID), branch)
 	return a, noBase(sandboxID, from, err)
 }
 
 // Note makes a file that is too large to be read the base of a sandbox, without its content.
-func Note(a *bases.Advance, path string, f *agboxv1.WorkspaceFile) error {
+func Note(a *Advance, path string, f *agboxv1.WorkspaceFile) error {
 	if f.GetSize() <= maxFile || len(f.GetSha256()) != sha256.Size || f.GetLink() {
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "file: only a regular file of more than %d bytes, with its digest, has no content.", maxFile)
 	}
@@ -119,7 +118,7 @@ func Note(a *bases.Advance, path string, f *agboxv1.WorkspaceFile) error {
 // noBase says why there is no base. What a program copies from the sandbox of its parent gets none:
 // the work of a child is its parent's, which may have changed the same files.
 func noBase(sandboxID string, from *agboxv1.DerivedSpec, err error) error {
-	if !errors.Is(err, bases.ErrNone) {
+	if !errors.Is(err, ErrNoBase) {
 		return err
 	}
 	if where := from.GetWorkspace(); where != "" {
@@ -132,7 +131,7 @@ func noBase(sandboxID string, from *agboxv1.DerivedSpec, err error) error {
 }
 
 // Compare sends each difference between the workspace of a sandbox and its base.
-func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+func (r *Review) Compare(ctx context.Context, sandboxID string, base *Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) error {
 	c := r.comparison(sandboxID, base, o, send)
 	scan := &guestv1.WorkScan{Gitignore: !o.All, ChangedSince: base.GetCopiedAt() - int64(settled), MaxSize: maxFile}
 	if !o.All {
@@ -174,7 +173,7 @@ func (r *Review) Compare(ctx context.Context, sandboxID string, base *bases.Base
 type comparison struct {
 	review    *Review
 	sandboxID string
-	base      *bases.Base
+	base      *Base
 	o         Options
 	send      func(*agboxv1.CompareWorkspaceResponse) error
 	// seen has the paths of files that were compared or are in later.
@@ -207,7 +206,7 @@ type comparison struct {
 	total uint64
 }
 
-func (r *Review) comparison(sandboxID string, base *bases.Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) *comparison {
+func (r *Review) comparison(sandboxID string, base *Base, o Options, send func(*agboxv1.CompareWorkspaceResponse) error) *comparison {
 	c := &comparison{review: r, sandboxID: sandboxID, base: base, o: o, send: send, seen: make(map[string]bool), twins: twins(base), sent: make(map[string]bool), removed: make(map[string]bool)}
 	if o.Home {
 		for path, copied := range base.Copied() {
@@ -226,7 +225,7 @@ type stamp struct {
 	modified int64
 }
 
-func twins(base *bases.Base) map[stamp]bool {
+func twins(base *Base) map[stamp]bool {
 	count := make(map[stamp]bool, len(base.GetFiles()))
 	for _, f := range base.GetFiles() {
 		s := stamp{f.GetSize(), f.GetModified()}

@@ -20,13 +20,12 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/gitignore"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // modified is when all files of the tests were changed before they were copied.
@@ -46,7 +45,7 @@ func compared(t *testing.T, files map[string]string) (c *comparison, differences
 		}
 	}
 	record(t, source, install.GuestBase("s"))
-	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
+	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, Commits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +75,7 @@ func record(t *testing.T, source, dir string, excludes ...string) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	r, err := bases.Record(dir, "workspace")
+	r, err := RecordBase(dir, "workspace")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +83,7 @@ func record(t *testing.T, source, dir string, excludes ...string) {
 		r.Discard()
 		t.Fatal(err)
 	}
-	if err := r.Finish(bases.About{Source: source, Target: "/workspace", CopiedAt: time.Now().UnixNano(), Excludes: excludes, Foreign: []string{"cache"}}); err != nil {
+	if err := r.Finish(AboutBase{Source: source, Target: "/workspace", CopiedAt: time.Now().UnixNano(), Excludes: excludes, Foreign: []string{"cache"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -231,7 +230,7 @@ func TestAFileThatIsTooLargeIsListedAndNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.base, err = New(nil, c.review.paths).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{}); err != nil {
+	if c.base, err = New(nil, c.review.paths).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, Commits{}); err != nil {
 		t.Fatal(err)
 	}
 	defer c.base.Close()
@@ -376,7 +375,7 @@ func TestASandboxWithoutABaseSaysSo(t *testing.T) {
 		"No workspace was copied into sandbox s,":  {Parent: "boss", ParentSandbox: "box"},
 		"`agbox cp FOLDER/. box:/work` from there": {Parent: "boss", ParentSandbox: "box", Workspace: "/work"},
 	} {
-		_, opened := r.Open("s", from, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
+		_, opened := r.Open("s", from, agboxv1.WorkBase_WORK_BASE_FOLDER, Commits{})
 		_, begun := r.Begin(t.Context(), "s", from, false)
 		for _, err := range []error{opened, begun} {
 			if fault.ReasonOf(err) != agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE || !strings.Contains(err.Error(), want) {
@@ -392,7 +391,7 @@ func TestWhatGitTracksAgainIsADifference(t *testing.T) {
 	for _, stat := range []bool{false, true} {
 		c, got := compared(t, map[string]string{"again": "1", "not": "12", "other": "123", "gone": "1234"})
 		install := c.review.paths
-		a, err := bases.Begin(t.Context(), install.GuestBase("s"), true)
+		a, err := BeginAdvance(t.Context(), install.GuestBase("s"), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -400,7 +399,7 @@ func TestWhatGitTracksAgainIsADifference(t *testing.T) {
 		if err := a.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if c.base, err = c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{}); err != nil {
+		if c.base, err = c.review.Open("s", nil, agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.base.Close)

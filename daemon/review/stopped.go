@@ -12,9 +12,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // maxIgnore is the maximum size of all .gitignore files of a workspace, in bytes.
@@ -27,7 +26,7 @@ type Archive func(ctx context.Context, path string) (io.ReadCloser, error)
 
 // CompareStopped is Compare for a sandbox that does not run. It reads all files, and starts
 // nothing.
-func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *bases.Base, o Options, open Archive, send func(*agboxv1.CompareWorkspaceResponse) error) error {
+func (r *Review) CompareStopped(ctx context.Context, sandboxID string, base *Base, o Options, open Archive, send func(*agboxv1.CompareWorkspaceResponse) error) error {
 	c := r.comparison(sandboxID, base, o, send)
 	s := &stopped{comparison: c, open: open}
 	if err := s.compare(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // entry is one of an archive: a folder if its name ends with a slash.

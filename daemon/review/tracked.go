@@ -15,7 +15,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // What git tracks in a workspace is work although a .gitignore names it, as for git itself.

@@ -14,9 +14,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/edits"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/workspace/edits"
 )
 
 // maxRef is the maximum size of a file with one reference of git that is read, and maxReferences
@@ -40,16 +39,16 @@ var errUnbrought = errors.New("there is work that was not brought home")
 // that it cannot read are work too if they changed. So are
 // conflicts in the folder that no client has found resolved.
 func (r *Review) Unbrought(ctx context.Context, sandboxID string, open func(ctx context.Context, path string) (io.ReadCloser, error)) (work, advice string, err error) {
-	base, err := bases.Open(r.paths.GuestBase(sandboxID))
+	base, err := OpenBase(r.paths.GuestBase(sandboxID))
 	if err == nil {
 		defer base.Close()
-		base.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, bases.Commits{Lost: base.Unmoved()})
+		base.Show(agboxv1.WorkBase_WORK_BASE_UNSPECIFIED, Commits{Lost: base.Unmoved()})
 		work, advice, err = r.unbrought(ctx, sandboxID, base, open)
 	}
 	if err == nil && work == "" {
 		work, advice, err = r.conflicts(sandboxID)
 	}
-	if errors.Is(err, bases.ErrNone) || fault.ReasonOf(err) == agboxv1.ErrorReason_PRIMARY_MISSING {
+	if errors.Is(err, ErrNoBase) || fault.ReasonOf(err) == agboxv1.ErrorReason_PRIMARY_MISSING {
 		return "", "", nil // there is nothing to compare, or nothing left
 	}
 	return work, advice, err
@@ -66,7 +65,7 @@ func (r *Review) conflicts(sandboxID string) (work, advice string, err error) {
 		"`agbox apply %s` ends those that are resolved in the folder, with --continue also if the folder has nothing of the sandbox's version, and --abort puts the files back. If the folder was removed since, only `agbox rm` ends them.", sandboxID), err
 }
 
-func (r *Review) unbrought(ctx context.Context, sandboxID string, base *bases.Base, open Archive) (work, advice string, err error) {
+func (r *Review) unbrought(ctx context.Context, sandboxID string, base *Base, open Archive) (work, advice string, err error) {
 	repositories := []string{""}
 	send := func(m *agboxv1.CompareWorkspaceResponse) error {
 		switch item := m.GetItem().(type) {
@@ -149,5 +148,5 @@ func (r *Review) readAll(ctx context.Context, sandboxID, path string, open Archi
 // gets when work was brought home.
 func (r *Review) Advanced(sandboxID string) string {
 	names, _ := edits.Pending(r.paths.Records(sandboxID)) // Unbrought returns the error
-	return bases.Version(r.paths.GuestBase(sandboxID)) + " " + strings.Join(names, " ")
+	return BaseVersion(r.paths.GuestBase(sandboxID)) + " " + strings.Join(names, " ")
 }

@@ -16,9 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/gitignore"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // TestUnbroughtWorkIsFilesAndNewCommits: of references only those count that changed after the
@@ -157,14 +156,14 @@ func TestWhatWentToABranchIsHomeOnceTheBranchHasMoved(t *testing.T) {
 	r := New(nil, install)
 	for _, row := range []struct {
 		want   string
-		change func(*bases.Advance)
+		change func(*Advance)
 	}{
-		{`changed files ("file")`, func(a *bases.Advance) {
+		{`changed files ("file")`, func(a *Advance) {
 			a.By("commit", "", nil)
 			a.Replace("file", false, false)
 			a.Content([]byte("new"))
 		}},
-		{"", func(a *bases.Advance) { a.Moved([]string{"commit"}) }},
+		{"", func(a *Advance) { a.Moved([]string{"commit"}) }},
 	} {
 		a, err := r.Begin(t.Context(), "s", nil, true)
 		if err != nil {

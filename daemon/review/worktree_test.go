@@ -17,9 +17,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // TestAnIgnoredWorkTreeInWhichGitHasWorkedIsWork: its files are ignored, and no reference names them.
@@ -36,7 +35,7 @@ func TestAnIgnoredWorkTreeInWhichGitHasWorkedIsWork(t *testing.T) {
 	}
 	run(`git init -q -b main; printf 'trees\n*.o\n' > .gitignore; mkdir deep; echo 1 > a; echo 1 > deep/b; ln -s a link; echo 1 > c.o; git add -f .; git commit -qm one`)
 	record(t, dir, install.GuestBase("s"))
-	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
+	base, err := New(nil, install).Open("s", nil, agboxv1.WorkBase_WORK_BASE_FOLDER, Commits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // HoldAgent holds an agent as long as the stream is open.
@@ -17,7 +17,7 @@ func (s *agentCalls) HoldAgent(req *agboxv1.HoldAgentRequest, stream grpc.Server
 	if err != nil {
 		return err
 	}
-	id, holder, linger := a.ID, agent.ClientHolder(req.GetHold()), agent.HoldLinger
+	id, holder, linger := a.ID, agents.ClientHolder(req.GetHold()), agents.HoldLinger
 	if req.GetLinger() != nil {
 		linger = max(req.GetLinger().AsDuration(), time.Millisecond)
 	}
@@ -55,7 +55,7 @@ func (s *agentCalls) CloseHold(ctx context.Context, req *agboxv1.CloseHoldReques
 	if err != nil {
 		return nil, err
 	}
-	if a, err = s.ledger.CloseHold(ctx, a.ID, agent.ClientHolder(req.GetHold()), "the client closed it"); err != nil {
+	if a, err = s.ledger.CloseHold(ctx, a.ID, agents.ClientHolder(req.GetHold()), "the client closed it"); err != nil {
 		return nil, err
 	}
 	s.loop.EnqueueAgent(a.ID)

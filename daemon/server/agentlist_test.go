@@ -11,8 +11,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
 
@@ -56,7 +56,7 @@ func (b tribe) spawn(id, parent, sandboxID string, over bool) {
 	b.t.Helper()
 	a, err := b.calls.ledger.SpawnAgent(b.t.Context(), ledger.NewAgent{ID: id, Parent: parent, SandboxID: sandboxID, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
 	if err == nil && over {
-		_, err = b.calls.ledger.EmitAgent(b.t.Context(), a.Record, agent.Reaped("test"))
+		_, err = b.calls.ledger.EmitAgent(b.t.Context(), a.Record, agents.Reaped("test"))
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -92,12 +92,12 @@ func TestAgentsAreSelected(t *testing.T) {
 		{&agboxv1.ListAgentsRequest{SandboxId: "s", All: true}, []string{"top", "left", "right"}},
 		{&agboxv1.ListAgentsRequest{Parent: "top"}, []string{"left"}},
 		{&agboxv1.ListAgentsRequest{Parent: "top", All: true}, []string{"left", "right"}},
-		{&agboxv1.ListAgentsRequest{Parent: agent.Init}, []string{"top", "elsewhere"}},
+		{&agboxv1.ListAgentsRequest{Parent: agents.Init}, []string{"top", "elsewhere"}},
 		{&agboxv1.ListAgentsRequest{Below: "top"}, []string{"left"}},
 		{&agboxv1.ListAgentsRequest{Below: "top", All: true}, []string{"left", "leaf", "right"}},
 		{&agboxv1.ListAgentsRequest{Below: "top", All: true, SandboxId: "other"}, []string{"leaf"}},
 		{&agboxv1.ListAgentsRequest{Below: "top", All: true, Parent: "left"}, []string{"leaf"}},
-		{&agboxv1.ListAgentsRequest{Below: agent.Init, All: true}, []string{"top", "left", "elsewhere", "leaf", "right"}},
+		{&agboxv1.ListAgentsRequest{Below: agents.Init, All: true}, []string{"top", "left", "elsewhere", "leaf", "right"}},
 	} {
 		if got := b.list(row.req); !slices.Equal(got, row.want) {
 			t.Errorf("%v selects %v, want %v", row.req, got, row.want)

@@ -8,9 +8,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/journal"
 )
 
 // SendMessage puts a message of a user into an inbox, or into those of a stream.
@@ -27,7 +27,7 @@ func (s *agentCalls) SendMessage(ctx context.Context, req *agboxv1.SendMessageRe
 	if err != nil {
 		return nil, err
 	}
-	seq, err := s.ledger.SendMessage(ctx, agent.Init, to, req.GetKey(), req.GetText())
+	seq, err := s.ledger.SendMessage(ctx, agents.Init, to, req.GetKey(), req.GetText())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *agentCalls) sendOnStream(ctx context.Context, req *agboxv1.SendMessageR
 		return nil, invalid("A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, and not %.80q.", req.GetStream())
 	}
 	list, err := s.ledger.SendOnStream(ctx, ledger.StreamText{
-		From: agent.Init, Stream: req.GetStream(), Stack: req.GetStack(), Key: req.GetKey(), Text: req.GetText(),
+		From: agents.Init, Stream: req.GetStream(), Stack: req.GetStack(), Key: req.GetKey(), Text: req.GetText(),
 	})
 	if err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func (s *agentCalls) ReadInbox(ctx context.Context, req *agboxv1.ReadInboxReques
 	if err != nil {
 		return nil, err
 	}
-	if req.GetAck() > 0 && of != agent.Init {
-		return nil, invalid("Only the messages of %s can be acknowledged here: agent %s acknowledges its own when it receives them. Leave out ack.", agent.Init, of)
+	if req.GetAck() > 0 && of != agents.Init {
+		return nil, invalid("Only the messages of %s can be acknowledged here: agent %s acknowledges its own when it receives them. Leave out ack.", agents.Init, of)
 	}
 	if err := s.ledger.Acknowledge(ctx, of, req.GetAck()); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (s *agentCalls) FollowInbox(req *agboxv1.FollowInboxRequest, stream grpc.Se
 // mailbox returns the id of the agent that a request names. That of init has an inbox even
 // before the first agent.
 func (s *agentCalls) mailbox(ref string) (string, error) {
-	if ref == agent.Init {
+	if ref == agents.Init {
 		return ref, nil
 	}
 	a, err := s.ledger.FindAgent(ref)

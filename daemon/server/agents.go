@@ -15,11 +15,11 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -51,7 +51,7 @@ func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequ
 	}
 	n.Name = n.Spec.GetName()
 	if req.GetHold() != "" {
-		n.Holder, n.Linger = agent.ClientHolder(req.GetHold()), agent.HoldLinger
+		n.Holder, n.Linger = agents.ClientHolder(req.GetHold()), agents.HoldLinger
 	}
 	inherited, err := s.inherit(req, &n)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *agentCalls) ListAgents(ctx context.Context, req *agboxv1.ListAgentsRequ
 		in = sb.ID
 	}
 	for _, id := range []string{req.GetParent(), req.GetBelow()} {
-		if id == "" || id == agent.Init { // init has no record before it has a history
+		if id == "" || id == agents.Init { // init has no record before it has a history
 			continue
 		}
 		if _, err := s.ledger.FindAgent(id); err != nil {
@@ -281,7 +281,7 @@ func (s *agentCalls) WatchAgents(req *agboxv1.WatchAgentsRequest, stream grpc.Se
 }
 
 // openBreakers says which classes of agents are refused.
-func openBreakers(root agent.Record) string {
+func openBreakers(root agents.Record) string {
 	var open []string
 	for _, class := range slices.Sorted(maps.Keys(root.Breakers)) {
 		switch b := root.Breakers[class]; {
@@ -299,7 +299,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	view := &agboxv1.Agent{
 		AgentId: a.ID, Name: a.Name, Class: a.Class, Title: a.Spec.GetTitle(), Parent: a.Parent, State: a.State,
 		Word: a.Word(), Message: a.Done.GetMessage(), SandboxId: a.SandboxID, Owned: a.Owned, Stack: a.Stack, Border: a.BorderOf(), Scope: a.Scope(), Lifetime: a.Spec.GetLifetime(), Incarnation: a.Incarnations,
-		ExecId: agent.ExecID(a.ID, a.Incarnations), Running: a.Incarnation != nil, Crashes: a.Crashes,
+		ExecId: agents.ExecID(a.ID, a.Incarnations), Running: a.Incarnation != nil, Crashes: a.Crashes,
 		CreatedAt: timestamppb.New(a.CreatedAt), StateChangedAt: timestamppb.New(a.StateChangedAt),
 		Progress: a.Progress, Checkpoint: a.Checkpoint(), Liveness: a.Liveness, Context: a.Context,
 		LastSequence: a.LastSequence, Unread: uint32(s.ledger.Unread(a.ID)),
@@ -323,8 +323,8 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	if a.PauseWanted != nil && a.Incarnation != nil {
 		view.Message = "It saves its work and is PAUSED then."
 	}
-	view.Leases = agent.Leases(a.Holds)
-	if sum := s.ledger.ChildrenBudget(a); a.ID != agent.Init && sum != (gate.Amount{}) {
+	view.Leases = agents.Leases(a.Holds)
+	if sum := s.ledger.ChildrenBudget(a); a.ID != agents.Init && sum != (gate.Amount{}) {
 		view.ChildrenBudget = &agboxv1.AgentUsage{InputTokens: sum.InputTokens, CostMicroUsd: sum.CostMicroUSD}
 	}
 	if p := a.Pause; p != nil {
@@ -335,7 +335,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 			view.WakeAt = timestamppb.New(p.WakeAt)
 		}
 	}
-	if a.ID == agent.Init {
+	if a.ID == agents.Init {
 		view.Message = openBreakers(a.Record)
 	}
 	if a.Over() {

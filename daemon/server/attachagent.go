@@ -9,8 +9,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
 )
@@ -38,7 +38,7 @@ func (s *agentCalls) AttachAgent(req *agboxv1.AttachAgentRequest, stream grpc.Se
 	switch {
 	case err != nil:
 		return err
-	case a.ID == agent.Init:
+	case a.ID == agents.Init:
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s never runs, so it has no output; \"agbox agent events %[1]s\" shows its history.", a.ID).With("agent_id", a.ID)
 	case req.GetCursor().GetSequence() > a.LastSequence:
@@ -78,7 +78,7 @@ func (t *agentStream) start(ctx context.Context, a ledger.Agent, req *agboxv1.At
 
 // resumeLog goes on with the output of the incarnation that the cursor names.
 func (t *agentStream) resumeLog(ctx context.Context, a ledger.Agent, at *agboxv1.LogCursor) error {
-	execID := agent.ExecID(t.id, t.at.Incarnation)
+	execID := agents.ExecID(t.id, t.at.Incarnation)
 	from := logs.Cursor{Stdout: at.GetStdoutOffset(), Stderr: at.GetStderrOffset()}
 	if a.Incarnation != nil && a.Incarnation.N == t.at.Incarnation {
 		t.openLog(a.Incarnation.SandboxID, execID, from)

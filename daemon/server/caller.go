@@ -13,7 +13,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/caller"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 // firstOwnField is the first number of a field that is not in the published contract.

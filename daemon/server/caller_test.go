@@ -12,7 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/caller"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 func TestClientsOfThePublishedContractAreToldApart(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
-	"github.com/agbox/agbox/daemon/room"
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/guest"
 )
@@ -91,7 +91,7 @@ type Agents interface {
 // Room counts what sandboxes have in their folders on the host.
 type Room interface {
 	// Known returns a count of the last seconds; false if there is none.
-	Known(ctx context.Context, sandboxID string) (room.Use, bool)
+	Known(ctx context.Context, sandboxID string) (retention.Use, bool)
 }
 
 // Execs runs commands.

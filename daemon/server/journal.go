@@ -8,10 +8,10 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/logs/notify"
 )
 
@@ -39,7 +39,7 @@ func (s *agentCalls) ReadJournal(req *agboxv1.ReadJournalRequest, stream grpc.Se
 	switch {
 	case err != nil:
 		return err
-	case req.GetFollow() && a.ID == agent.Init:
+	case req.GetFollow() && a.ID == agents.Init:
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s never runs, so it reports nothing; \"agbox agent events -f %[1]s\" shows its history.", a.ID).With("agent_id", a.ID)
 	}
@@ -94,7 +94,7 @@ func (t *journalStream) incarnations(ctx context.Context, a ledger.Agent) error 
 func (t *journalStream) begin(a ledger.Agent, ev *agboxv1.AgentEvent) {
 	t.close()
 	t.begun, t.at, t.after = ev, journal.Beginning(), 0
-	t.at.Sum.Phase = agent.RulesOf(a.Spec).FirstPhase()
+	t.at.Sum.Phase = agents.RulesOf(a.Spec).FirstPhase()
 	if ev.GetIncarnation() == t.req.GetIncarnation() {
 		t.after = t.req.GetAfterRow()
 	}

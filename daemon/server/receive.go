@@ -17,8 +17,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 // messageHeader is how many bytes gRPC sends before each message: whether it is compressed,

@@ -14,7 +14,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/review"
 	"github.com/agbox/agbox/internal/fault"
@@ -41,7 +40,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return stream.Send(about(base))
 	}
 	o := review.Options{All: req.GetAll(), NamesOnly: req.GetNamesOnly(), Stat: req.GetStat(), Once: req.GetContentsOnce(), Removal: req.GetRemoval(), Home: req.GetHome(), Index: req.GetIndex(), Branch: req.GetHome() || req.GetWithBase()}
-	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), bases.Commits{Lost: req.GetLostCommits(), Branch: o.Branch, Elsewhere: req.GetElsewhereCommits(), Merged: req.GetMergedCommits()})
+	base, err := r.Open(sb.ID, f.copiedFrom(sb), req.GetAgainst(), review.Commits{Lost: req.GetLostCommits(), Branch: o.Branch, Elsewhere: req.GetElsewhereCommits(), Merged: req.GetMergedCommits()})
 	if err != nil {
 		return err
 	}
@@ -72,7 +71,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 func about(base *storev1.WorkspaceBase) *agboxv1.CompareWorkspaceResponse {
 	return &agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Base{Base: &agboxv1.WorkspaceBase{
 		Source: base.GetSource(), Target: base.GetTarget(), ExcludePatterns: base.GetExcludePatterns(), Foreign: base.GetForeign(),
-		Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: bases.BranchCommits(base), BroughtBy: base.GetBroughtBy(), CurrentCommits: bases.CurrentCommits(base),
+		Head: base.GetHead(), Brought: base.GetBrought(), BranchCommits: review.BranchCommits(base), BroughtBy: base.GetBroughtBy(), CurrentCommits: review.CurrentCommits(base),
 	}}}
 }
 
@@ -103,7 +102,7 @@ func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.Serve
 		return false, err
 	}
 	r := review.New(f.files, f.paths)
-	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER, bases.Commits{})
+	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER, review.Commits{})
 	if err != nil {
 		return false, nil //nolint:nilerr // nothing was copied in
 	}
@@ -178,7 +177,7 @@ func (f fileCalls) AdvanceBase(stream grpc.ClientStreamingServer[agboxv1.Advance
 }
 
 // advance receives all files of a new base.
-func advance(a *bases.Advance, recv func() (*agboxv1.AdvanceBaseRequest, error)) error {
+func advance(a *review.Advance, recv func() (*agboxv1.AdvanceBaseRequest, error)) error {
 	for {
 		m, err := recv()
 		if errors.Is(err, io.EOF) {

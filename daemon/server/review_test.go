@@ -12,11 +12,11 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/daemon/review"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // advanceStream is a client of AdvanceBase.
@@ -50,7 +50,7 @@ func TestTheAgentOfAKeptSandboxIsLookedAtOnceItsWorkIsHome(t *testing.T) {
 	book, install := b.calls.ledger, paths.Install{Data: t.TempDir()}
 	a, err := book.SpawnAgent(t.Context(), ledger.NewAgent{ID: "ended", SandboxID: "own", Own: &agboxv1.CreateSpec{Image: "img"}, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
 	if err == nil {
-		_, err = book.EmitAgent(t.Context(), a.Record, agent.Reaped("test"))
+		_, err = book.EmitAgent(t.Context(), a.Record, agents.Reaped("test"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -61,12 +61,12 @@ func TestTheAgentOfAKeptSandboxIsLookedAtOnceItsWorkIsHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(source)
-	r, err := bases.Record(install.GuestBase("own"), "w")
+	r, err := review.RecordBase(install.GuestBase("own"), "w")
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = archive.Pack(t.Context(), io.Discard, source, "", archive.PackOptions{Name: "w", Record: r})
-	if err := errors.Join(err, r.Finish(bases.About{Source: "/src", Target: "/w"})); err != nil {
+	if err := errors.Join(err, r.Finish(review.AboutBase{Source: "/src", Target: "/w"})); err != nil {
 		t.Fatal(err)
 	}
 	loop := new(enqueuing)

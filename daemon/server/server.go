@@ -26,9 +26,9 @@ import (
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/internal/caller"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs/notify"
+	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 // MaxMessage is the maximum size of one message of the API in bytes. A log chunk or a

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
-	"github.com/agbox/agbox/internal/bulk"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/runtime/guest"
 )
 
@@ -48,7 +48,7 @@ func (f fileCalls) pull(ctx context.Context, sandbox string, req *guestv1.Transf
 // bytes passes all bytes of a transfer to send, which must not keep them after it
 // returns.
 func (f fileCalls) bytes(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func([]byte) error) error {
-	moved := new(bulk.Meter)
+	moved := new(process.BulkMeter)
 	defer moved.Close()
 	return f.pull(ctx, sandbox, req, begun, func(t *guest.Transfer) error {
 		chunk, err := t.Next()
@@ -125,7 +125,7 @@ func sendChanges(stream grpc.ServerStreamingServer[agboxv1.WatchFilesResponse], 
 // push sends everything that a client sends to a transfer, and finishes it when the
 // client has closed its side. If the client breaks off, the transfer stays unfinished.
 func push(t *guest.Transfer, recv func() ([]byte, error)) (*guestv1.TransferEnd, error) {
-	moved := new(bulk.Meter)
+	moved := new(process.BulkMeter)
 	defer moved.Close()
 	for {
 		data, err := recv()

@@ -5,14 +5,14 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // WaitAgent waits until an agent has ended, or it and all below it.
 func (s *agentCalls) WaitAgent(req *agboxv1.WaitAgentRequest, stream grpc.ServerStreamingServer[agboxv1.WaitAgentResponse]) error {
 	id := req.GetAgentId()
-	if id == agent.Init {
-		return invalid("Agent %s never ends: name an agent below it.", agent.Init)
+	if id == agents.Init {
+		return invalid("Agent %s never ends: name an agent below it.", agents.Init)
 	}
 	if _, err := s.ledger.FindAgent(id); err != nil && (!req.GetTree() || !s.ledger.Spawner(id)) {
 		return err // a client that lost its stream waits on for the tree of a removed agent

@@ -9,7 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/agents"
 )
 
 // waitStream is a client of WaitAgent.
@@ -36,12 +36,12 @@ func TestAWaitForTheTreeOfARemovedAgentGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	emit("root", agent.Reaped("test"))
+	emit("root", agents.Reaped("test"))
 	emit("leaf", &agboxv1.AgentEvent{
 		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
-		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agent.Init, From: "root"}},
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: agents.Init, From: "root"}},
 	})
-	emit("leaf", agent.Reaped("test"))
+	emit("leaf", agents.Reaped("test"))
 	for _, step := range []struct {
 		remove string
 		tree   bool

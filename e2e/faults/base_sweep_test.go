@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/daemon/bases"
+	"github.com/agbox/agbox/daemon/review"
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -85,7 +85,7 @@ func TestKillAtManyBoundariesOfAnAdvanceOfABase(t *testing.T) {
 			return nil
 		},
 		dead: func(t *testing.T, n int) {
-			b, err := bases.Open(base)
+			b, err := review.OpenBase(base)
 			if err != nil {
 				t.Fatalf("killed at boundary %d: %v", n, err)
 			}
@@ -107,7 +107,7 @@ func TestKillAtManyBoundariesOfAnAdvanceOfABase(t *testing.T) {
 // wantBase checks that a base has exactly these files.
 func wantBase(t *testing.T, dir string, want map[string][]byte) {
 	t.Helper()
-	base, err := bases.Open(dir)
+	base, err := review.OpenBase(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/volume"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/e2e/internal/engine"
 	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/e2e/internal/robot"
@@ -66,7 +66,7 @@ func TestCommandsOutliveTheDataOfTheirEngine(t *testing.T) {
 	w := newWitness(t, in)
 	shop := newWorkshop(t, w)
 	plan := robot.Plan{Steps: 4, Seed: 5, WaitAt: 3}
-	agents := employ(t, []workshop{shop}, 1, plan)
+	all := employ(t, []workshop{shop}, 1, plan)
 	_, release := heldJob(t, w, shop.box)
 	other := w.box(t)
 	pid := inspectIn(t, p.API(), primaryOf(t, in, other).ID).Pid
@@ -85,7 +85,7 @@ func TestCommandsOutliveTheDataOfTheirEngine(t *testing.T) {
 		t.Errorf("process %d of a sandbox that was removed lives", pid)
 	}
 	release()
-	finish(t, []workshop{shop}, agents, plan, 1)
+	finish(t, []workshop{shop}, all, plan, 1)
 	wantNoBreaker(t, w)
 
 	p.FindData(t) // it is known by the containers that it has, and its id
@@ -103,7 +103,7 @@ func TestCommandsThatWereLostAreTakenUpWithTheirContainer(t *testing.T) {
 	w := newWitness(t, in)
 	shop := newWorkshop(t, w)
 	plan := robot.Plan{Steps: 4, Seed: 5, WaitAt: 3, Checkpoint: 1}
-	agents := employ(t, []workshop{shop}, 1, plan)
+	all := employ(t, []workshop{shop}, 1, plan)
 	runs, release := heldJob(t, w, shop.box)
 	late := ids.New()
 	gate := filepath.Join(w.logs(shop.box), "late")
@@ -111,7 +111,7 @@ func TestCommandsThatWereLostAreTakenUpWithTheirContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{
-		SandboxId: shop.box, ExecId: late, Command: []string{"sh", "-c", "while [ -e /var/log/agents-sandbox/late ]; do sleep 0.05; done; echo late; exit 5"},
+		SandboxId: shop.box, ExecId: late, Command: []string{"sh", "-c", "while [ -e /var/log/all-sandbox/late ]; do sleep 0.05; done; echo late; exit 5"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,13 +127,13 @@ func TestCommandsThatWereLostAreTakenUpWithTheirContainer(t *testing.T) {
 	wantNoEngine(t, w.c, shop.box)
 	in.Agbox(t, "doctor", "--adopt-engine")
 	awaitState(t, w.c, shop.box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
-	for _, id := range []string{runs.id, late, agent.ExecID(agents[0], 1)} {
+	for _, id := range []string{runs.id, late, agents.ExecID(all[0], 1)} {
 		if e, err := w.c.GetExec(harness.Bounded(t), id); err != nil || e.GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String() {
 			t.Errorf("exec %s is %v (%v), want it lost", id, e, err)
 		}
 	}
 	harness.Eventually(t, "the loss is told to the agent", func() bool {
-		a, err := w.c.GetAgent(harness.Bounded(t), agents[0])
+		a, err := w.c.GetAgent(harness.Bounded(t), all[0])
 		return err == nil && a.GetPauseReason() == agboxv1.PauseReason_PAUSE_REASON_ORPHANED
 	})
 	if err := os.Remove(gate); err != nil { // it ends while nobody knows of it
@@ -149,8 +149,8 @@ func TestCommandsThatWereLostAreTakenUpWithTheirContainer(t *testing.T) {
 	in.Agbox(t, "logs", late).Want(t, 0).WantOutput(t, "late\n", "")
 	wantRun(t, in, shop.box)
 	release()
-	finish(t, []workshop{shop}, agents, plan, 2) // the second one after the end of the first
-	if n := shop.folder.Story(t, agents[0]).Count(diary.Overlap); n != 0 {
+	finish(t, []workshop{shop}, all, plan, 2) // the second one after the end of the first
+	if n := shop.folder.Story(t, all[0]).Count(diary.Overlap); n != 0 {
 		t.Errorf("%d incarnations began while another one lived", n)
 	}
 	wantNoBreaker(t, w)
@@ -275,7 +275,7 @@ func TestAnEngineAtAnotherAddressIsTheSame(t *testing.T) {
 }
 
 // TestAnOlderDatabaseFollowsWhatItKnows: commands that ended or go on since then are found by
-// the life of their supervisor, and incarnations of agents by the ids of their execs.
+// the life of their supervisor, and incarnations of all by the ids of their execs.
 func TestAnOlderDatabaseFollowsWhatItKnows(t *testing.T) {
 	t.Parallel()
 	Row(t, 69, "the database is replaced by an older copy of it", 1)
@@ -284,31 +284,31 @@ func TestAnOlderDatabaseFollowsWhatItKnows(t *testing.T) {
 	shop := newWorkshop(t, w)
 	_, release := heldJob(t, w, shop.box)
 	plan := robot.Plan{Steps: 4, Seed: 6, WaitAt: 3}
-	agents := employ(t, []workshop{shop}, 2, plan)
+	all := employ(t, []workshop{shop}, 2, plan)
 	database, copied := filepath.Join(in.Home, "data", "ids.db"), filepath.Join(t.TempDir(), "ids.db")
 	in.KillDaemon(t)
 	copyFile(t, database, copied)
 	in.Must(t, "ls")
 	release() // the job ends, the first agent completes, and the second dies and goes on
-	if err := shop.folder.Go(agents[0]); err != nil {
+	if err := shop.folder.Go(all[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := shop.await(harness.Bounded(t), agents[0], agboxv1.AgentState_AGENT_STATE_COMPLETED); err != nil {
+	if err := shop.await(harness.Bounded(t), all[0], agboxv1.AgentState_AGENT_STATE_COMPLETED); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.c.SignalExec(harness.Bounded(t), agent.ExecID(agents[1], 1), syscall.SIGKILL); err != nil {
+	if err := w.c.SignalExec(harness.Bounded(t), agents.ExecID(all[1], 1), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the second agent is back", func() bool { return shop.folder.Story(t, agents[1]).Count(diary.Begin) == 2 })
+	harness.Eventually(t, "the second agent is back", func() bool { return shop.folder.Story(t, all[1]).Count(diary.Begin) == 2 })
 	in.KillDaemon(t)
 	copyFile(t, copied, database)
 	in.Must(t, "ls")
-	finish(t, []workshop{shop}, agents[:1], plan, 1)
-	if err := shop.await(harness.Bounded(t), agents[1], agboxv1.AgentState_AGENT_STATE_COMPLETED); err != nil {
+	finish(t, []workshop{shop}, all[:1], plan, 1)
+	if err := shop.await(harness.Bounded(t), all[1], agboxv1.AgentState_AGENT_STATE_COMPLETED); err != nil {
 		t.Fatal(err)
 	}
-	if ran := shop.folder.Story(t, agents[1]).Count(diary.Begin); ran != 2 {
-		t.Errorf("the program of agent %s ran %d times; want 2", agents[1], ran)
+	if ran := shop.folder.Story(t, all[1]).Count(diary.Begin); ran != 2 {
+		t.Errorf("the program of agent %s ran %d times; want 2", all[1], ran)
 	}
 	w.check(t)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
-	"github.com/agbox/agbox/internal/trust"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 var update = flag.Bool("update", false, "write the pictures anew")

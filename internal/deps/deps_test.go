@@ -62,7 +62,7 @@ func TestPackagesDependOnlyOnWhatTheyMay(t *testing.T) {
 		{"runtime/docker", []string{bboltPath, module + "daemon", module + "store"}},
 		{"runtime/supervisor", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto/agbox"}},
 		{"runtime/supervisor/output", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto", module + "runtime/guest", module + "runtime/supervisor/files"}},
-		{"runtime/supervisor/agents", []string{dockerPath, bboltPath, "net/http", module + "daemon", module + "store", module + "proto", module + "runtime/guest"}},
+		{"runtime/supervisor/agentsocket", []string{dockerPath, bboltPath, "net/http", module + "daemon", module + "store", module + "proto", module + "runtime/guest"}},
 		{"runtime/agentcli", []string{dockerPath, bboltPath, "net/http", module + "daemon", module + "store", module + "proto", module + "runtime/guest", module + "logs"}},
 		{"daemon/machine", []string{dockerPath, bboltPath, module + "store", module + "logs", module + "daemon/ledger", module + "runtime/docker", module + "runtime/guest"}},
 		{"daemon/reconcile", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
@@ -92,11 +92,15 @@ func TestSupervisorIsLinkedWithoutReflectionOfMessages(t *testing.T) {
 	}
 }
 
-func TestRulesOfTheMachineImportNoIO(t *testing.T) {
-	forbidden := []string{"os", "io", "net", "bufio", "syscall", "os/exec", "log", "log/slog", "context", "sync", "golang.org/x/sys/unix"}
-	for _, imp := range list(t, "-f", `{{join .Imports " "}}`, module+"daemon/machine") {
-		if slices.Contains(forbidden, imp) {
-			t.Errorf("daemon/machine imports %s", imp)
+// TestRulesImportNoIO: what decides about sandboxes and agents is given all that it looks at. The
+// formats of agents read from what they are given.
+func TestRulesImportNoIO(t *testing.T) {
+	forbidden := []string{"os", "net", "syscall", "os/exec", "log", "log/slog", "context", "sync"}
+	for pattern, too := range map[string][]string{"./daemon/machine/...": {"io", "bufio", "golang.org/x/sys/unix"}, "./agents/...": {"io/fs", "path/filepath"}} {
+		for _, imp := range list(t, "-f", `{{join .Imports " "}}`, pattern) {
+			if slices.Contains(forbidden, imp) || slices.Contains(too, imp) {
+				t.Errorf("%s imports %s", pattern, imp)
+			}
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (i Install) DaemonLog() string { return filepath.Join(i.Data, "agboxd.log")
 // ConfigFile has the operator's settings of the daemon. It may be missing.
 func (i Install) ConfigFile() string { return filepath.Join(i.Config, "agboxd.yaml") }
 
-// Trust is the directory with the user's answers about sandbox files; see internal/trust.
+// Trust is the directory with the user's answers about sandbox files; see spec/trust.
 func (i Install) Trust() string { return filepath.Join(i.Config, "trust") }
 
 // Handover is the file with the user's answer about what agents get beside their login.
@@ -190,11 +190,11 @@ func (i Install) Guest(sandboxID string) string {
 	return filepath.Join(i.Guests(), sandboxID)
 }
 
-// Scratch has temporary folders of clients; see internal/scratch.
+// Scratch has temporary folders of clients; see internal/filesystem.
 func (i Install) Scratch() string { return filepath.Join(i.Data, "scratch") }
 
 // Folders has what clients keep about folders of the host that they bring work to, while they
-// do; see internal/edits.
+// do; see workspace/edits.
 func (i Install) Folders() string { return filepath.Join(i.Data, "folders") }
 
 // Records has what clients keep about a sandbox and folders of the host: conflicts that are not
@@ -207,7 +207,7 @@ func RecordsIn(folders, sandboxID string) string {
 }
 
 // Pushes is the file with what a client is about to write to a sandbox while it keeps a folder
-// in step; see internal/edits. The id must be valid.
+// in step; see workspace/edits. The id must be valid.
 func (i Install) Pushes(sandboxID string) string {
 	return filepath.Join(i.Records(sandboxID), "pushes")
 }

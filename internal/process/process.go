@@ -1,5 +1,6 @@
 // Package process examines other processes of this host: whether a process is alive, which
-// one listens on a Unix socket, and whether it is still the same one.
+// one listens on a Unix socket, and whether it is still the same one. It also has what this
+// process sets for itself: its user id, its garbage collector, and the variables of Go.
 package process
 
 import (

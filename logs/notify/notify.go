@@ -24,7 +24,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/ownid"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -98,7 +98,7 @@ type Watch struct {
 // instance, the notifier polls.
 func New() *Notifier {
 	return start(kernel{
-		instance: func() (int, error) { return ownid.Inotify(unix.IN_CLOEXEC | unix.IN_NONBLOCK) },
+		instance: func() (int, error) { return process.InotifyInit(unix.IN_CLOEXEC | unix.IN_NONBLOCK) },
 		watch:    func(fd int, dirPath string) (int, error) { return unix.InotifyAddWatch(fd, dirPath, mask) },
 	}, retryEvery, lingerFor)
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/agents/checkpoint"
 )
 
 // parseCheckpoint makes a request of the arguments of "checkpoint". The state is the content

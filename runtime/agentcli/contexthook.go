@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/agents/checkpoint"
 )
 
 const (

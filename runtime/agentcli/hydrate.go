@@ -13,8 +13,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/agbox/agbox/internal/checkpoint"
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/checkpoint"
+	"github.com/agbox/agbox/agents/journal"
 )
 
 // hydrated is what "hydrate" prints.

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agbox/agbox/internal/journal"
-	"github.com/agbox/agbox/runtime/supervisor/calls"
+	"github.com/agbox/agbox/agents/journal"
+	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
 const (
@@ -122,7 +122,7 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 	if c.once {
 		cmd.Stdout, cmd.WaitDelay = io.MultiWriter(c.stdout, &c.result), killAfter
 	}
-	cmd.Env = append(env, calls.Variable+"="+begun.Result.Mark)
+	cmd.Env = append(env, probes.CallVariable+"="+begun.Result.Mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -196,7 +196,7 @@ func (c *toolCall) attend(ctx context.Context, cmd *exec.Cmd, signals <-chan os.
 		case <-ended:
 			switch abort { // whether it had its effect is not known
 			case "":
-			case calls.Shutdown:
+			case probes.Shutdown:
 				return exitDrain
 			default:
 				return exitTimeout

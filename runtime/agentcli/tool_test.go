@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/journal"
 )
 
 // supervisor answers requests by what they ask for: the op, or for calls what about them.

@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/internal/ids"
-	"github.com/agbox/agbox/internal/journal"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )

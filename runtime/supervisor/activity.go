@@ -4,11 +4,11 @@ import (
 	"hash/fnv"
 	"strconv"
 
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 )
 
 // activityOf returns what the processes of an exec do.
-func (s *Supervisor) activityOf(execID string) (a agents.Activity) {
+func (s *Supervisor) activityOf(execID string) (a agentsocket.Activity) {
 	a.Stopped = true
 	e, _ := s.registry.get(execID)
 	if e == nil {

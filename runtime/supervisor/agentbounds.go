@@ -5,13 +5,13 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 
-	calls "github.com/agbox/agbox/internal/gate"
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	calls "github.com/agbox/agbox/agents/gate"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 )
 
 // bounds converts which calls an incarnation may make.
-func bounds(b *guestv1.AgentBoot) agents.Bounds {
-	return agents.Bounds{
+func bounds(b *guestv1.AgentBoot) agentsocket.Bounds {
+	return agentsocket.Bounds{
 		Context: calls.Limits{
 			Aging:      cmp.Or(b.GetContextAging(), calls.Default.Aging),
 			Dying:      cmp.Or(b.GetContextDying(), calls.Default.Dying),

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 
-	calls "github.com/agbox/agbox/internal/gate"
-	"github.com/agbox/agbox/internal/journal"
+	calls "github.com/agbox/agbox/agents/gate"
+	"github.com/agbox/agbox/agents/journal"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
@@ -18,15 +18,15 @@ type agentService struct{ s *Supervisor }
 
 // agentBoot converts what the daemon says about an incarnation. hostname is what its program
 // has in HOSTNAME.
-func (s *Supervisor) agentBoot(req *guestv1.StartRequest, hostname string) agents.Boot {
+func (s *Supervisor) agentBoot(req *guestv1.StartRequest, hostname string) agentsocket.Boot {
 	b := req.GetAgent()
-	beat := agents.Heartbeat{
+	beat := agentsocket.Heartbeat{
 		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()), Durable: milliseconds(b.GetDurableMs()),
 	}
 	for _, ms := range b.GetSilencesMs() {
 		beat.Silences = append(beat.Silences, milliseconds(ms))
 	}
-	return agents.Boot{
+	return agentsocket.Boot{
 		ExecID: req.GetExecId(), User: req.GetUser(), Hostname: hostname, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
 		Observation: b.GetObservation(), Files: b.GetFiles(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
 		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()), Redactor: s.redactorOf(req),
@@ -35,7 +35,7 @@ func (s *Supervisor) agentBoot(req *guestv1.StartRequest, hostname string) agent
 
 // Follow sends the news of incarnations. It ends with its connection or when the supervisor stops.
 func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, send func(*guestv1.FollowResponse) error) error {
-	err := v.s.agents.Follow(ctx, func(n agents.News) error {
+	err := v.s.agents.Follow(ctx, func(n agentsocket.News) error {
 		news := &guestv1.IncarnationNews{
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
 			Ready: n.Ready, Hung: n.Hung, OpenRequests: n.Open, PauseMark: n.PauseMark,
@@ -48,9 +48,9 @@ func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, sen
 		return send(&guestv1.FollowResponse{News: news})
 	})
 	switch {
-	case errors.Is(err, agents.ErrManyFollowers):
+	case errors.Is(err, agentsocket.ErrManyFollowers):
 		return rpc.Errorf(rpc.ResourceExhausted, "%v", err)
-	case errors.Is(err, agents.ErrStopping):
+	case errors.Is(err, agentsocket.ErrStopping):
 		return rpc.Errorf(rpc.Aborted, "%v", err)
 	}
 	return err
@@ -61,7 +61,7 @@ func (v *agentService) Answer(_ context.Context, req *guestv1.AnswerRequest) (*g
 	if req.GetCode() == "" && !json.Valid(req.GetJson()) {
 		return nil, rpc.Errorf(rpc.InvalidArgument, "the answer is no JSON")
 	}
-	waits := v.s.agents.Answer(req.GetExecId(), req.GetNumber(), agents.Decision{Result: req.GetJson(), Code: req.GetCode(), Message: req.GetMessage()})
+	waits := v.s.agents.Answer(req.GetExecId(), req.GetNumber(), agentsocket.Decision{Result: req.GetJson(), Code: req.GetCode(), Message: req.GetMessage()})
 	return &guestv1.AnswerResponse{Waits: waits}, nil
 }
 
@@ -70,7 +70,7 @@ func (v *agentService) Pause(_ context.Context, req *guestv1.PauseRequest) (*gue
 	if len(req.GetObservation()) > 0 && !json.Valid(req.GetObservation()) {
 		return nil, rpc.Errorf(rpc.InvalidArgument, "the observation is no JSON")
 	}
-	running := v.s.agents.Pause(req.GetExecId(), agents.Pause{Mark: req.GetMark(), Message: req.GetMessage(), Observation: req.GetObservation(), Phase: req.GetPhase()})
+	running := v.s.agents.Pause(req.GetExecId(), agentsocket.Pause{Mark: req.GetMark(), Message: req.GetMessage(), Observation: req.GetObservation(), Phase: req.GetPhase()})
 	return &guestv1.PauseResponse{Running: running}, nil
 }
 
@@ -84,7 +84,7 @@ func (v *agentService) Allot(_ context.Context, req *guestv1.AllotRequest) (*gue
 
 // Look says how files and limits are now.
 func (v *agentService) Look(_ context.Context, req *guestv1.LookRequest) (*guestv1.LookResponse, error) {
-	seen, reply := agents.Look(v.s.as, cmp.Or(req.GetUser(), v.s.cfg.Boot.GetUser()), req.GetPaths()), new(guestv1.LookResponse)
+	seen, reply := agentsocket.Look(v.s.as, cmp.Or(req.GetUser(), v.s.cfg.Boot.GetUser()), req.GetPaths()), new(guestv1.LookResponse)
 	for _, path := range req.GetPaths() {
 		f, looked := seen.Files[path]
 		if !looked {

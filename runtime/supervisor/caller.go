@@ -97,7 +97,7 @@ func (c *children) execOf(pid int) (execID string) {
 
 // execAbove looks at a process and its ancestors, up to a child of this process. ok is false
 // if an ancestor is missing.
-func (c *children) execAbove(p process, buf []byte) (execID string, ok bool) {
+func (c *children) execAbove(p proc, buf []byte) (execID string, ok bool) {
 	self := os.Getpid()
 	for range maxAncestors {
 		if id := c.execLedBy(p.pid, p.session, p.group); id != "" {

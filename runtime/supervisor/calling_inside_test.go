@@ -8,14 +8,14 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/agbox/agbox/runtime/supervisor/calls"
+	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
 // What a tool has started is killed too, and nothing of another call.
 func TestACallIsKilledByItsMark(t *testing.T) {
 	start := func(mark string) (*exec.Cmd, int) {
 		cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo $!; exec sleep 1000")
-		cmd.Env = []string{"PATH=/usr/bin:/bin", calls.Variable + "=" + mark}
+		cmd.Env = []string{"PATH=/usr/bin:/bin", probes.CallVariable + "=" + mark}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

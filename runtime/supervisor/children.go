@@ -116,7 +116,7 @@ func (c *children) stopping() {
 // get it through the group: then the kernel also sends it to what they have forked since,
 // which would otherwise run on without its parent. A second search would find those too,
 // but also what the processes start in response to the signal.
-func (c *children) terminate(seen []process) {
+func (c *children) terminate(seen []proc) {
 	for _, p := range c.terminateGroups(seen) {
 		p.kill(syscall.SIGTERM)
 	}
@@ -124,7 +124,7 @@ func (c *children) terminate(seen []process) {
 
 // terminateGroups sends SIGTERM to the groups of children. It returns the processes that
 // are in none of them.
-func (c *children) terminateGroups(seen []process) (others []process) {
+func (c *children) terminateGroups(seen []proc) (others []proc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	told := make(map[int]bool)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/journal"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )

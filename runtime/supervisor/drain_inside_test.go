@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/journal"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 )
 

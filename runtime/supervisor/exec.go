@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
@@ -165,11 +165,11 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 
 // admit makes the agent socket available to an incarnation of an agent. For any other exec
 // it returns no access.
-func (s *Supervisor) admit(req *guestv1.StartRequest) (*agents.Access, *startError) {
+func (s *Supervisor) admit(req *guestv1.StartRequest) (*agentsocket.Access, *startError) {
 	if req.GetAgent() == nil {
 		return nil, nil
 	}
-	var access *agents.Access
+	var access *agentsocket.Access
 	var err error
 	hostname := cmp.Or(variable(req.GetEnv(), "HOSTNAME"), variable(s.cfg.Env, "HOSTNAME"))
 	s.files.do(func() { access, err = s.agents.Begin(s.agentBoot(req, hostname)) })

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 )
 
 // defaultPath is searched if neither the container nor the request has PATH.
@@ -33,7 +33,7 @@ type plan struct {
 
 // plan resolves a request with the container's files. access is what an incarnation of an
 // agent gets, or nil.
-func (s *Supervisor) plan(req *guestv1.StartRequest, access *agents.Access) (*plan, *startError) {
+func (s *Supervisor) plan(req *guestv1.StartRequest, access *agentsocket.Access) (*plan, *startError) {
 	who, fail := s.lookupUser(req.GetUser())
 	if fail != nil {
 		return nil, fail

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
@@ -18,7 +18,7 @@ const startGrace = 5 * time.Second
 
 // probe begins to check the program of an incarnation. It returns nil if there is nothing
 // to check.
-func (s *Supervisor) probe(e *execution, req *guestv1.StartRequest, access *agents.Access) *probes.Prober {
+func (s *Supervisor) probe(e *execution, req *guestv1.StartRequest, access *agentsocket.Access) *probes.Prober {
 	rules := probeRules(req.GetAgent().GetProbes())
 	if rules.Empty() {
 		return nil
@@ -72,7 +72,7 @@ func probeRules(p *guestv1.Probes) probes.Rules {
 
 // probeByCommand runs a command as the program of an incarnation runs. Its output is not
 // kept. What it leaves running is killed.
-func (s *Supervisor) probeByCommand(ctx context.Context, of *guestv1.StartRequest, access *agents.Access, command []string) probes.Result {
+func (s *Supervisor) probeByCommand(ctx context.Context, of *guestv1.StartRequest, access *agentsocket.Access, command []string) probes.Result {
 	req := of.CloneVT()
 	req.Command, req.Tty = command, false
 	var p *plan

@@ -45,7 +45,7 @@ func (s *Supervisor) listProcesses(after, most int) *guestv1.ProcessesResponse {
 	booted := now.Add(-sinceBoot())
 	resp := &guestv1.ProcessesResponse{At: guestv1.New(now)}
 	all, leaders := processes(), s.registry.leaders()
-	slices.SortFunc(all, func(x, y process) int { return cmp.Compare(x.pid, y.pid) })
+	slices.SortFunc(all, func(x, y proc) int { return cmp.Compare(x.pid, y.pid) })
 	parents := make(map[int]int, len(all))
 	for _, p := range all {
 		parents[p.pid] = p.parent
@@ -75,7 +75,7 @@ func sinceBoot() time.Duration {
 }
 
 // showProcess returns nil for a process that has ended.
-func showProcess(p process, booted time.Time, names map[int]string) *guestv1.Process {
+func showProcess(p proc, booted time.Time, names map[int]string) *guestv1.Process {
 	var buf [statSize]byte
 	f, ok := fieldsOfStat(readProc(p.pid, "stat", buf[:]))
 	if !ok {
@@ -147,7 +147,7 @@ func (r *registry) leaders() leaders {
 
 // execOf returns the exec that a process belongs to, by its ancestors, process group, session
 // or mark, or "".
-func (l leaders) execOf(p process, parents map[int]int) string {
+func (l leaders) execOf(p proc, parents map[int]int) string {
 	for pid, steps := p.pid, 0; steps <= len(parents) && pid != 0; pid, steps = parents[pid], steps+1 {
 		if of, ok := l[pid]; ok {
 			return of.execID

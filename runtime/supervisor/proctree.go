@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one entry of /proc.
-type process struct {
+// proc is one entry of /proc.
+type proc struct {
 	pid, parent, group, session int
 	// start is its start time in clock ticks. Together with the pid it is unique.
 	start uint64
@@ -27,10 +27,10 @@ type key struct {
 	start uint64
 }
 
-func (p process) key() key { return key{p.pid, p.start} }
+func (p proc) key() key { return key{p.pid, p.start} }
 
 // processes lists the living processes. It leaves out zombies, which need no kill.
-func processes() []process {
+func processes() []proc {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -40,7 +40,7 @@ func processes() []process {
 	if err != nil {
 		return nil
 	}
-	all := make([]process, 0, len(names))
+	all := make([]proc, 0, len(names))
 	buf := make([]byte, statSize)
 	for _, name := range names {
 		if name[0] < '0' || name[0] > '9' { // an error of Atoi would be garbage for each
@@ -58,7 +58,7 @@ func processes() []process {
 }
 
 // readProcess returns a process if it is alive.
-func readProcess(pid int) (process, bool) {
+func readProcess(pid int) (proc, bool) {
 	p, state, ok := readStat(pid, make([]byte, statSize))
 	return p, ok && alive(state)
 }
@@ -77,13 +77,13 @@ const (
 )
 
 // readStat reads /proc/PID/stat into buf, which has statSize bytes.
-func readStat(pid int, buf []byte) (p process, state byte, ok bool) {
+func readStat(pid int, buf []byte) (p proc, state byte, ok bool) {
 	f, ok := fieldsOfStat(readProc(pid, "stat", buf))
 	if !ok {
-		return process{}, 0, false
+		return proc{}, 0, false
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
-	return process{
+	return proc{
 		pid: pid, parent: number(statParent), group: number(statGroup), session: number(statSession),
 		start: uint64(number(statStart)), memory: uint64(number(statResident) * os.Getpagesize()),
 	}, f[statState][0], true
@@ -144,7 +144,7 @@ type tree struct {
 // the tree by its process group, session, ancestors, mark or environment. To leave the
 // tree, it would have to change all five between two calls. Processes that are not below
 // this process never belong to the tree.
-func (t *tree) look(leaderAlive bool) []process {
+func (t *tree) look(leaderAlive bool) []proc {
 	self := os.Getpid()
 	all := processes()
 	parents := make(map[int]int, len(all))
@@ -156,7 +156,7 @@ func (t *tree) look(leaderAlive bool) []process {
 			t = &tree{leader: -1, mark: t.mark, marker: t.marker, known: t.known}
 		}
 	}
-	var found []process
+	var found []proc
 	belongs := make(map[int]bool)
 	for _, p := range all {
 		if p.pid != self && (t.known[p.key()] || t.has(p, self)) && !elsewhere(p.pid, parents, self) {
@@ -175,7 +175,7 @@ func (t *tree) look(leaderAlive bool) []process {
 // has tells whether a process shows by itself that it belongs to the tree. To read its
 // environment costs most and comes last. It is needed where there is no mark: the engine
 // has set the limit that carries marks (RLIMIT_LOCKS), or the process has.
-func (t *tree) has(p process, self int) bool {
+func (t *tree) has(p proc, self int) bool {
 	if t.leader == 0 {
 		return p.parent == self
 	}
@@ -298,7 +298,7 @@ func openEnvironment(pid int) *os.File {
 
 // kill sends sig to the process p. It does not signal another process that has reused its
 // pid.
-func (p process) kill(sig syscall.Signal) {
+func (p proc) kill(sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return

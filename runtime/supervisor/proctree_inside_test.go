@@ -35,7 +35,7 @@ func TestAProcessIsFoundAmongAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-	found := map[int]process{}
+	found := map[int]proc{}
 	for _, p := range processes() {
 		found[p.pid] = p
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/archive"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // searched returns what a search for repositories finds below a folder, sorted.

@@ -143,7 +143,7 @@ func TestWhatIsForkedWhileTheStopLooksGetsItsSignal(t *testing.T) {
 	}
 	leader, _ := readProcess(ch.pid) // the only process when the list was read
 	c.stopping()
-	c.terminate([]process{leader})
+	c.terminate([]proc{leader})
 	_ = r.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // both hold it open
 		t.Errorf("the other process lives on: %v", err)

@@ -21,12 +21,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/bulk"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
-	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/files"
 	"github.com/agbox/agbox/runtime/supervisor/output"
 	"github.com/agbox/agbox/runtime/supervisor/rpc"
@@ -88,13 +88,13 @@ type Supervisor struct {
 	// waiting counts the bytes of waiting WriteStdin calls.
 	waiting atomic.Int64
 	// typing lets the heap grow while large WriteStdin calls arrive.
-	typing bulk.Flow
+	typing process.BulkFlow
 	// quota bounds the total output of all execs.
 	quota *logs.Quota
 	// redactor finds the values of the container's secret variables; nil if it has none.
 	redactor *logs.Redactor
 	// agents takes the reports of incarnations.
-	agents *agents.Server
+	agents *agentsocket.Server
 	// memory returns what a burst of work has left.
 	memory *memoryKeeper
 	// refill wakes keepSpares.
@@ -156,7 +156,7 @@ func New(cfg Config) (*Supervisor, error) {
 		stopping: make(chan struct{}),
 	}
 	s.output = output.New(s.disk.do)
-	s.agents = agents.New(agents.Config{
+	s.agents = agentsocket.New(agentsocket.Config{
 		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.storeReport, Look: s.activityOf,
 		KillCall: s.killCall, As: s.as, Caller: s.callerOf,
 	})

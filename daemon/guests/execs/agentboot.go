@@ -3,14 +3,14 @@ package execs
 import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // agentBoot is what the supervisor must know about an incarnation to decide without a
 // daemon.
 func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
-	rules, used := agent.RulesOf(a.Spec), a.Incarnation.Before.GetTotal()
+	rules, used := agents.RulesOf(a.Spec), a.Incarnation.Before.GetTotal()
 	boot := &guestv1.AgentBoot{
 		AgentId: a.ID, Incarnation: a.Incarnation.N,
 		Checkpoint: a.Checkpoint().GetSeq(), Model: a.Spec.GetModel(), UsedOutputTokens: used.GetOutputTokens(),
@@ -27,7 +27,7 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 	return boot
 }
 
-func addHeartbeat(boot *guestv1.AgentBoot, rules agent.HeartbeatRules) {
+func addHeartbeat(boot *guestv1.AgentBoot, rules agents.HeartbeatRules) {
 	for _, silence := range rules.Silences() {
 		boot.SilencesMs = append(boot.SilencesMs, uint64(silence.Milliseconds()))
 	}

@@ -4,8 +4,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -35,7 +35,7 @@ func (r *Runner) journalBytes(a ledger.Agent) uint64 {
 // journalOf is the size of the journal of an incarnation, in bytes.
 func (r *Runner) journalOf(a ledger.Agent, n uint32) uint64 {
 	r.looked.Add(1)
-	name := filepath.Join(r.paths.SandboxLogs(a.SandboxOf(n)), logs.JournalName(agent.ExecID(a.ID, n)))
+	name := filepath.Join(r.paths.SandboxLogs(a.SandboxOf(n)), logs.JournalName(agents.ExecID(a.ID, n)))
 	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
 		return uint64(info.Size())
 	}

@@ -7,9 +7,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -27,7 +27,7 @@ func TestAnIncarnationBeginsWithWhatTheJournalsOfItsStackLeave(t *testing.T) {
 	child, other := spawn("child", "root", nil), spawn("other", "", nil)
 	if _, err := b.ledger.EmitAgent(t.Context(), root.Record, &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
-		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agent.ExecID("root", 1), SandboxId: "a", Attempt: 1}},
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agents.ExecID("root", 1), SandboxId: "a", Attempt: 1}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestAnIncarnationBeginsWithWhatTheJournalsOfItsStackLeave(t *testing.T) {
 		size int64
 		left uint64
 	}{{0, 200_000}, {50_000, 150_000}, {190_000, leastJournal}, {1 << 40, leastJournal}} {
-		name := filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(agent.ExecID("root", 1)))
+		name := filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(agents.ExecID("root", 1)))
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestAStartLooksAtNoJournalOfItsStackTwice(t *testing.T) {
 	}
 	begin := func(id string, n uint32) {
 		t.Helper()
-		execID := agent.ExecID(id, n)
+		execID := agents.ExecID(id, n)
 		emit(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: n,
 			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: execID, SandboxId: "a", Attempt: 1}}})
 		if err := os.WriteFile(filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(execID)), make([]byte, 1000), 0o600); err != nil {
@@ -117,7 +117,7 @@ func TestAStartLooksAtNoJournalOfItsStackTwice(t *testing.T) {
 		begin(id, 1)
 		end(id, 1)
 		if i > 0 {
-			emit(id, agent.Reaped("test"))
+			emit(id, agents.Reaped("test"))
 		}
 	}
 	spawn("busy", "nested", nil)
@@ -131,12 +131,12 @@ func TestAStartLooksAtNoJournalOfItsStackTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("after the removal of an agent", nested, 2, 189_000)
-	if err := b.ledger.Forget(t.Context(), "a", []machine.TrimPart{{ExecID: agent.ExecID("a", 1)}}); err != nil {
+	if err := b.ledger.Forget(t.Context(), "a", []machine.TrimPart{{ExecID: agents.ExecID("a", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	want("after the removal of a journal", nested, 2, 190_000)
 	for _, id := range []string{"a", "d"} { // retention removes the file before the record
-		if err := os.Remove(filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(agent.ExecID(id, 1)))); err != nil {
+		if err := os.Remove(filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(agents.ExecID(id, 1)))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/guests/links"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -21,7 +21,7 @@ func (r *Runner) takesAgent(lk *links.Link, req *agboxv1.CreateExecRequest) erro
 		return nil
 	}
 	var cannot, without string
-	switch p := agent.RulesOf(a.Spec).Probes; {
+	switch p := agents.RulesOf(a.Spec).Probes; {
 	case p.AwaitReady || p.AwaitReport || a.Spec.GetProbes() != nil:
 		cannot, without = "check whether a program is ready or works", "without probes and with ready: start"
 	case a.Spec.GetWork() != "":
@@ -35,14 +35,14 @@ func (r *Runner) takesAgent(lk *links.Link, req *agboxv1.CreateExecRequest) erro
 }
 
 // probesOf converts the probes of a program for its supervisor.
-func probesOf(p agent.Probes) *guestv1.Probes {
+func probesOf(p agents.Probes) *guestv1.Probes {
 	return &guestv1.Probes{
 		Liveness: probeOf(p.Liveness), Readiness: probeOf(p.Readiness), Startup: probeOf(p.Startup),
 		AwaitReport: p.AwaitReport, AwaitReady: p.AwaitReady,
 	}
 }
 
-func probeOf(p agent.Probe) *guestv1.Probe {
+func probeOf(p agents.Probe) *guestv1.Probe {
 	return &guestv1.Probe{
 		Port: uint32(p.Port), Path: p.Path, Command: p.Command, Report: p.Report, MaxSilenceMs: roundedUp(p.MaxSilence),
 		PeriodMs: roundedUp(p.Period), TimeoutMs: roundedUp(p.Timeout), Failures: p.Failures,
@@ -50,7 +50,7 @@ func probeOf(p agent.Probe) *guestv1.Probe {
 }
 
 // callsOf converts how long the calls of a program may take.
-func callsOf(c agent.CallLimits) *guestv1.CallLimits {
+func callsOf(c agents.CallLimits) *guestv1.CallLimits {
 	limits := &guestv1.CallLimits{
 		ConnectMs: roundedUp(c.Connect), ResponseMs: roundedUp(c.Response), LlmTotalMs: roundedUp(c.LLMTotal), LlmChunkMs: roundedUp(c.LLMChunk),
 		ToolMs: roundedUp(c.Tool), ToolsMs: make(map[string]uint64, len(c.Tools)),

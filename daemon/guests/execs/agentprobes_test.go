@@ -6,8 +6,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 func TestProbesAndWorkAreRefusedWhereTheSupervisorKnowsNone(t *testing.T) {
@@ -31,12 +31,12 @@ func TestProbesAndWorkAreRefusedWhereTheSupervisorKnowsNone(t *testing.T) {
 		}
 		begun := &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
-			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agent.ExecID("w", 1), SandboxId: "a", Attempt: 1}},
+			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agents.ExecID("w", 1), SandboxId: "a", Attempt: 1}},
 		}
 		if _, err := b.ledger.EmitAgent(t.Context(), a.Record, begun); err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.runner.Create(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: agent.ExecID("w", 1), Command: row.spec.GetCommand()})
+		_, err = b.runner.Create(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: agents.ExecID("w", 1), Command: row.spec.GetCommand()})
 		if refused := err != nil && strings.Contains(err.Error(), "Create a new sandbox"); refused != row.refused || !refused && err != nil {
 			t.Errorf("%v: error %v", row.spec, err)
 		}

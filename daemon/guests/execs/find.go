@@ -14,9 +14,9 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -92,7 +92,7 @@ func (r *Runner) findExec(ctx context.Context, dir *logs.Dir, lk *links.Link, ex
 		}
 	}
 	end := lk.Conn.Cancel
-	if _, ok := agent.OfExec(exec.ID); ok {
+	if _, ok := agents.OfExec(exec.ID); ok {
 		end = lk.Conn.Reap
 	}
 	runs, err := end(ctx, exec.ID, foundGrace)
@@ -149,7 +149,7 @@ func (r *Runner) goesOn(ctx context.Context, sandboxID string, exec machine.Exec
 	if _, current := r.ledger.AgentOf(sandboxID, exec.ID); current {
 		return true, nil
 	}
-	agentID, ok := agent.OfExec(exec.ID)
+	agentID, ok := agents.OfExec(exec.ID)
 	if !ok {
 		return true, nil
 	}

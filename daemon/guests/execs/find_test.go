@@ -12,9 +12,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
 // finder is a supervisor that remembers what it was asked to end, once for each time that it said
@@ -162,7 +162,7 @@ func (b *bench) loseAgent(id string) (execID string) {
 	if _, err := b.ledger.SpawnAgent(b.t.Context(), ledger.NewAgent{ID: id, SandboxID: "a", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}}); err != nil {
 		b.t.Fatal(err)
 	}
-	execID = agent.ExecID(id, 1)
+	execID = agents.ExecID(id, 1)
 	b.emitAgent(id, &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
 		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: execID, SandboxId: "a", Attempt: 1}},
@@ -196,7 +196,7 @@ func TestWhatMayHaveBeenReplacedEndsFirst(t *testing.T) {
 	told, removed, untold := b.loseAgent("told"), b.loseAgent("removed"), b.loseAgent("untold")
 	b.tell("told")
 	b.tell("removed")
-	b.emitAgent("removed", agent.Reaped("It is removed."))
+	b.emitAgent("removed", agents.Reaped("It is removed."))
 	if _, err := b.ledger.DeleteAgent(t.Context(), "removed"); err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,8 @@ package execs
 import (
 	"context"
 
+	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/guests/links"
-	"github.com/agbox/agbox/internal/journal"
 )
 
 // Look says how files in a sandbox and its limits are now, as a user of the sandbox may know it.

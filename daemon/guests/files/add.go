@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // add adds lines to the end of a file of root, unless the file has them. A file that the

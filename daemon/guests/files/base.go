@@ -6,13 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/review"
 )
 
 // beginBase begins to record the base of the workspace, which is copied to name in dir.
 func (c *copyIn) beginBase(ctx context.Context, one hostfiles.Copy, dir, name string) (err error) {
-	c.about = bases.About{Source: one.Source, Target: path.Join(dir, name), Excludes: one.Excludes}
+	c.about = review.AboutBase{Source: one.Source, Target: path.Join(dir, name), Excludes: one.Excludes}
 	for _, other := range one.Foreign {
 		if other, err = c.resolve(ctx, other); err != nil {
 			return err
@@ -21,7 +21,7 @@ func (c *copyIn) beginBase(ctx context.Context, one hostfiles.Copy, dir, name st
 			c.about.Foreign = append(c.about.Foreign, below)
 		}
 	}
-	c.base, err = bases.Record(c.files.paths.GuestBase(c.lk.SandboxID), name)
+	c.base, err = review.RecordBase(c.files.paths.GuestBase(c.lk.SandboxID), name)
 	return err
 }
 

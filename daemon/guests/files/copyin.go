@@ -17,12 +17,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
-	"github.com/agbox/agbox/daemon/bases"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/hostfiles"
-	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/daemon/review"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 const (
@@ -62,8 +62,8 @@ type copyIn struct {
 	// who is the user of execs, once it was resolved.
 	who *user.ExecUser
 	// base records the workspace; nil before and after. about says what it is of.
-	base  *bases.Recorder
-	about bases.About
+	base  *review.BaseRecorder
+	about review.AboutBase
 }
 
 func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(files, bytes int64)) error {

@@ -14,9 +14,9 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
-	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // relayed bounds what one sandbox gets of another one. A program may have put more there than

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/agbox/agbox/internal/jsonview"
+	"github.com/agbox/agbox/cmd/agbox/view"
 )
 
 // ParseJSON reads a message from an object that -o json printed.
@@ -58,7 +58,7 @@ func canonicalValue(f protoreflect.FieldDescriptor, value any) any {
 		return fmt.Sprint(value, "s")
 	case f.Enum() != nil:
 		for i := range f.Enum().Values().Len() {
-			if v := f.Enum().Values().Get(i); jsonview.Word(f.Enum(), v.Number()) == value {
+			if v := f.Enum().Values().Get(i); view.EnumWord(f.Enum(), v.Number()) == value {
 				return string(v.Name())
 			}
 		}

@@ -21,7 +21,7 @@ type Entry struct {
 
 // Test is one test function.
 type Test struct {
-	// Folder of its package, relative to the repository, for example "internal/archive".
+	// Folder of its package, relative to the repository, for example "workspace/archive".
 	Folder string
 	Name   string
 }

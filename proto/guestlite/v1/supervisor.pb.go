@@ -464,7 +464,7 @@ type BootConfig struct {
 	// copied in.
 	HoldCommand bool `protobuf:"varint,9,opt,name=hold_command,json=holdCommand,proto3" json:"holdCommand,omitempty"`
 	// Entries "NAME=value" of the environment of all commands that the supervisor itself
-	// must not see, see internal/goenv. They replace those of the container.
+	// must not see, see internal/process. They replace those of the container.
 	CommandEnv []string `protobuf:"bytes,10,rep,name=command_env,json=commandEnv,proto3" json:"commandEnv,omitempty"`
 	// What the host's paths are that the container mounts. The supervisor compares them
 	// with what is mounted before it does anything else. Written before every start.
@@ -477,7 +477,7 @@ type BootConfig struct {
 	// every start.
 	MainRun uint32 `protobuf:"varint,13,opt,name=main_run,json=mainRun,proto3" json:"mainRun,omitempty"`
 	// Not for the supervisor: what the folders of logs and socket may hold together, see
-	// daemon/room. 0 means no limit.
+	// daemon/retention. 0 means no limit.
 	MaxFolderBytes uint64 `protobuf:"varint,14,opt,name=max_folder_bytes,json=maxFolderBytes,proto3" json:"maxFolderBytes,omitempty"`
 	MaxFolderFiles uint64 `protobuf:"varint,15,opt,name=max_folder_files,json=maxFolderFiles,proto3" json:"maxFolderFiles,omitempty"`
 	// Give what the supervisor writes for the host to its group too. The folders then have

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/archive"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/gitignore"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // deepest is how many folders below each other are searched for repositories.

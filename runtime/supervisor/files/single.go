@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/bulk"
+	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // reading is a transfer that reads a part of one file.
@@ -63,7 +63,7 @@ func wantRegular(mode uint32) error {
 	return errNotRegular
 }
 
-func (r *reading) run(_ context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+func (r *reading) run(_ context.Context, p *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	buf := make([]byte, min(r.left, wire.MaxChunk))
 	for r.left > 0 {
 		var n int
@@ -216,7 +216,7 @@ func (w *writing) checkReplaceable(fd int, p string) (string, error) {
 	return readlink(fd)
 }
 
-func (w *writing) run(ctx context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+func (w *writing) run(ctx context.Context, p *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	buf := make([]byte, wire.MaxChunk)
 	for {
 		chunk, err := p.Next(buf)

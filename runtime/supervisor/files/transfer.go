@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/agbox/agbox/internal/bulk"
+	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
@@ -25,7 +25,7 @@ type work interface {
 	begin() (*guestv1.FileStat, error)
 	// run moves the bytes until all are moved or ctx is done. It also returns errors of
 	// the pipe, although they cannot be sent to the daemon.
-	run(ctx context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error)
+	run(ctx context.Context, p *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error)
 	// close releases everything and removes incomplete files. begin may have failed.
 	close()
 }
@@ -87,7 +87,7 @@ func (s *Service) perform(ctx context.Context, t *transfer, p *wire.Pipe, watch 
 	if err := reply(p, &guestv1.TransferResponse{File: first}); err != nil {
 		return nil, err
 	}
-	moved := new(bulk.Meter)
+	moved := new(process.BulkMeter)
 	defer moved.Close()
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,7 +166,7 @@ func (s *Service) remove(watch bool) {
 // metered counts the bytes that are read and written.
 type metered struct {
 	io.ReadWriter
-	moved *bulk.Meter
+	moved *process.BulkMeter
 }
 
 func (m metered) Read(p []byte) (int, error) {

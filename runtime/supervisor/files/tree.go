@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/bulk"
+	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // packing is a transfer of a tree out of the sandbox.
@@ -68,7 +68,7 @@ func (p *packing) begin() (*guestv1.FileStat, error) {
 	return st, err
 }
 
-func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	out := bufio.NewWriterSize(metered{pipe, moved}, wire.MaxChunk)
 	options := archive.PackOptions{Name: p.name, Do: p.actor.do, Filter: kernelFiles{}}
 	err := scanWork(p.GetWork(), &options)
@@ -125,7 +125,7 @@ func (u *unpacking) begin() (*guestv1.FileStat, error) {
 	})
 }
 
-func (u *unpacking) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+func (u *unpacking) run(ctx context.Context, pipe *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	got, err := archive.Unpack(ctx, metered{pipe, moved}, u.dir, archive.UnpackOptions{
 		Only: string(u.GetOnly()), KeepOwner: !u.GetNoOwner() && u.actor.root(), KeepPrivileges: true,
 		Special: archive.Special(u.GetSpecial()), Do: u.actor.do,

@@ -11,11 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/bulk"
-	"github.com/agbox/agbox/internal/ownid"
+	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 const (
@@ -56,7 +55,7 @@ func newWatching(a *actor, req *guestv1.WatchTransfer) *watching {
 
 func (w *watching) begin() (*guestv1.FileStat, error) {
 	w.root = path.Clean(string(w.GetPath()))
-	fd, err := ownid.Inotify(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := process.InotifyInit(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +165,7 @@ func (w *watching) report(kind guestv1.ChangeKind, p string, dir bool, cookie ui
 
 // run sends changes as they happen. While the daemon does not read them, they wait in
 // the kernel's queue.
-func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *bulk.Meter) (*guestv1.TransferEnd, error) {
+func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.queue.Close() })()
 	w.closeOnHangUp(p)
 	buf := make([]byte, 16<<10)

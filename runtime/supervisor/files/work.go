@@ -5,9 +5,9 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/agbox/agbox/internal/archive"
-	"github.com/agbox/agbox/internal/gitignore"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // scanWork changes the options of a copy out to those of a scan; nil changes nothing.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/ownid"
+	"github.com/agbox/agbox/internal/process"
 )
 
 const (
@@ -42,7 +42,7 @@ func (q *tokenQueue) open() (err error) {
 		return os.NewSyscallError("sigprocmask", err)
 	}
 	// With the id of root, a process of another sandbox could use up the signals.
-	ownid.SetReal()
+	process.SetRealUser()
 	q.tid = unix.Gettid()
 	q.fd, err = unix.Signalfd(-1, &set, unix.SFD_CLOEXEC|unix.SFD_NONBLOCK)
 	return os.NewSyscallError("signalfd", err)

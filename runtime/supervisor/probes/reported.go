@@ -3,7 +3,7 @@ package probes
 import (
 	"time"
 
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/journal"
 )
 
 // maxLag is how late a timer of the program may be. If it is later, the event loop of the

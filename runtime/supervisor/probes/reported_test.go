@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/agents/journal"
 )
 
 // The rows are the matrix of the requirements: liveness and readiness for each condition of

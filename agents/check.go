@@ -1,0 +1,75 @@
+package agents
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Report takes a problem of a spec. path has names of fields and indexes of lists,
+// outermost first.
+type Report func(path []any, format string, args ...any)
+
+// Check reports the figures of a spec that do not fit together. The rules of the message
+// have checked each figure alone.
+func Check(spec *agboxv1.AgentSpec, problem Report) {
+	checkHeartbeat(spec, problem)
+	checkContext(spec, problem)
+	checkProbes(spec, problem)
+	checkDrain(spec, problem)
+	checkHydration(spec, problem)
+	checkTells(spec, problem)
+	for i, d := range spec.GetRetry().GetDelays() {
+		if d.AsDuration() < 0 {
+			problem([]any{"retry", "delays", i}, "The pause is below zero: write 0s or more")
+		}
+	}
+}
+
+// checkHeartbeat checks that the ladder of silences ascends.
+func checkHeartbeat(spec *agboxv1.AgentSpec, problem Report) {
+	set, rules := spec.GetHeartbeat(), RulesOf(spec).Heartbeat
+	ladder := []struct {
+		name string
+		set  *durationpb.Duration
+		is   time.Duration
+	}{
+		{"interval", set.GetInterval(), rules.Interval},
+		{"stale", set.GetStale(), rules.Stale},
+		{"escalate", set.GetEscalate(), rules.Escalate},
+		{"crashed", set.GetCrashed(), rules.Crashed},
+		{"zombie", set.GetZombie(), rules.Zombie},
+	}
+	if rules.Interval <= 0 {
+		problem([]any{"heartbeat", "interval"}, "The time between two beats must be above zero: write for example 15s")
+		return
+	}
+	for i, step := range ladder[1:] {
+		below := ladder[i]
+		if step.is > below.is {
+			continue
+		}
+		at := step
+		if step.set == nil {
+			at = below // step has its default
+		}
+		problem([]any{"heartbeat", at.name}, "%s is %s and %s is %s, but each must be longer than the one before: interval, stale, escalate, crashed, zombie",
+			below.name, below.is, step.name, step.is)
+		return
+	}
+}
+
+// checkContext checks that a context ages before it dies.
+func checkContext(spec *agboxv1.AgentSpec, problem Report) {
+	set, rules := spec.GetContext(), RulesOf(spec).Context
+	if rules.Aging < rules.Dying {
+		return
+	}
+	at := "dying"
+	if set.GetDying() == 0 {
+		at = "aging" // dying has its default
+	}
+	problem([]any{"context", at}, "aging is %d and dying is %d, but dying must be the higher percentage", rules.Aging, rules.Dying)
+}

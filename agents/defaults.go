@@ -1,0 +1,136 @@
+package agents
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/agents/gate"
+)
+
+// The defaults of AgentSpec. Those of the ladder, the drain, the retries, the budget and
+// the breaker are those of the requirements, rows 51 to 55, 84, 128 to 139 and 166 to 167.
+const (
+	defaultInterval     = 15 * time.Second
+	defaultStale        = 30 * time.Second
+	defaultEscalate     = 45 * time.Second
+	defaultCrashed      = 90 * time.Second
+	defaultZombie       = 5 * time.Minute
+	defaultDurable      = 30 * time.Second
+	defaultAttempts     = 5
+	defaultSameError    = 3
+	defaultOOM          = 2
+	defaultInputTokens  = 500_000
+	defaultCostMicroUSD = 5_000_000
+	defaultFailures     = 3
+	defaultWindow       = 15 * time.Minute
+	defaultCooldown     = 30 * time.Minute
+	defaultPreStop      = 5 * time.Second
+	defaultStep         = 45 * time.Second
+	defaultCleanup      = 10 * time.Second
+	defaultBuffer       = 5 * time.Second
+	defaultIdleTimeout  = 30 * time.Minute
+	defaultCleanupAfter = 5 * time.Minute
+	defaultLeaseTTL     = 5 * time.Minute
+)
+
+func defaultDelays() []time.Duration {
+	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute}
+}
+
+// RulesOf returns the rules of a spec. What the spec leaves open has its default.
+func RulesOf(spec *agboxv1.AgentSpec) Rules {
+	beat, retry := spec.GetHeartbeat(), spec.GetRetry()
+	rules := Rules{
+		ReadyStart: spec.GetReady() <= agboxv1.AgentReady_AGENT_READY_START,
+		Revival:    revivals[spec.GetRevival()],
+		Retry: RetryRules{
+			Attempts:  or(retry.GetAttempts(), defaultAttempts),
+			SameError: or(retry.GetSameError(), defaultSameError),
+			OOM:       or(retry.GetOom(), defaultOOM),
+			Delays:    defaultDelays(),
+		},
+		Budget: budgetOf(spec.GetBudget()),
+		Breaker: BreakerLimits{
+			Failures: or(spec.GetBreaker().GetFailures(), defaultFailures),
+			Window:   length(spec.GetBreaker().GetWindow(), defaultWindow),
+			Cooldown: length(spec.GetBreaker().GetCooldown(), defaultCooldown),
+		},
+		Heartbeat: HeartbeatRules{
+			Interval: length(beat.GetInterval(), defaultInterval),
+			Required: beat.GetRequired(),
+			Stale:    length(beat.GetStale(), defaultStale),
+			Escalate: length(beat.GetEscalate(), defaultEscalate),
+			Crashed:  length(beat.GetCrashed(), defaultCrashed),
+			Zombie:   length(beat.GetZombie(), defaultZombie),
+			Durable:  length(beat.GetDurable(), defaultDurable),
+		},
+		Context: gate.Limits{
+			Aging:      or(spec.GetContext().GetAging(), gate.Default.Aging),
+			Dying:      or(spec.GetContext().GetDying(), gate.Default.Dying),
+			FinalCalls: or(spec.GetContext().GetFinalCalls(), gate.Default.FinalCalls),
+		},
+		Drain:        drainOf(spec.GetDrain()),
+		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
+		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
+		LeaseTTL:     length(spec.GetLeaseTtl(), defaultLeaseTTL),
+	}
+	if rules.PlanningTools = spec.GetPlanningTools(); len(rules.PlanningTools) == 0 {
+		rules.PlanningTools = gate.Reading
+	}
+	if cost := StackOf(spec).CostMicroUSD; cost > 0 && (rules.Budget.CostMicroUSD == 0 || rules.Budget.CostMicroUSD > cost) {
+		rules.Budget.CostMicroUSD = cost
+	}
+	rules.Probes, rules.Calls = probesOf(spec, rules.Heartbeat), callsOf(spec.GetCalls())
+	if len(retry.GetDelays()) > 0 {
+		rules.Retry.Delays = rules.Retry.Delays[:0]
+		for _, d := range retry.GetDelays() {
+			rules.Retry.Delays = append(rules.Retry.Delays, d.AsDuration())
+		}
+	}
+	return rules
+}
+
+var revivals = map[agboxv1.AgentRevival]Revival{
+	agboxv1.AgentRevival_AGENT_REVIVAL_REAP: Reap,
+	agboxv1.AgentRevival_AGENT_REVIVAL_ASK:  Ask,
+}
+
+func budgetOf(b *agboxv1.AgentBudget) Budget {
+	budget := Budget{InputTokens: defaultInputTokens, CostMicroUSD: defaultCostMicroUSD}
+	if b != nil && b.InputTokens != nil {
+		budget.InputTokens = b.GetInputTokens()
+	}
+	if b.GetCostUsd() != "" {
+		budget.CostMicroUSD = microUSD(b.GetCostUsd())
+	}
+	return budget
+}
+
+// microUSD converts an amount with up to six decimals. The rules of the message allow no
+// other text.
+func microUSD(amount string) uint64 {
+	whole, fraction, _ := strings.Cut(amount, ".")
+	fraction = (fraction + "000000")[:6]
+	dollars, _ := strconv.ParseUint(whole, 10, 64) // at most nine digits
+	micro, _ := strconv.ParseUint(fraction, 10, 64)
+	return dollars*1e6 + micro
+}
+
+func length(d *durationpb.Duration, unset time.Duration) time.Duration {
+	if d == nil {
+		return unset
+	}
+	return d.AsDuration()
+}
+
+func or(n, zero uint32) uint32 {
+	if n == 0 {
+		return zero
+	}
+	return n
+}

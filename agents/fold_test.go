@@ -1,0 +1,340 @@
+package agents
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+var t0 = time.Unix(1_800_000_000, 0).UTC()
+
+// history makes an agent event by event.
+type history struct {
+	t *testing.T
+	r Record
+	// at is the time of the next event.
+	at     time.Time
+	events []*agboxv1.AgentEvent
+}
+
+// spawned begins the history of an agent.
+func spawned(t *testing.T) *history {
+	h := &history{t: t, at: t0}
+	return h.add(&agboxv1.AgentEvent{
+		AgentId: "a", Type: agboxv1.AgentEventType_AGENT_SPAWNED,
+		Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{Name: "a", Parent: Init, SandboxId: "s", Owned: true}},
+	})
+}
+
+// add folds one more event, which must be legal.
+func (h *history) add(ev *agboxv1.AgentEvent) *history {
+	h.t.Helper()
+	if !Legal(h.r, ev) {
+		h.t.Fatalf("%v is not legal in %v", ev, h.r.State)
+	}
+	ev.Sequence, ev.OccurredAt = h.r.LastSequence+1, timestamppb.New(h.at)
+	h.r = Fold(h.r, ev)
+	h.events = append(h.events, ev)
+	return h
+}
+
+func (h *history) begun() *history {
+	h.t.Helper()
+	n := h.r.Incarnations + 1
+	return h.add(&agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: n,
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: ExecID("a", n), SandboxId: "s", Attempt: h.r.Crashes + 1}},
+	})
+}
+
+func (h *history) phase(to agboxv1.AgentState) *history {
+	h.t.Helper()
+	return h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, State: to, Incarnation: h.r.Incarnation.N})
+}
+
+// working is an agent with an incarnation that is EXECUTING.
+func working(t *testing.T) *history { return spawned(t).begun().phase(Planning).phase(Executing) }
+
+func (h *history) progress(input, cost, steps uint64) *history {
+	h.t.Helper()
+	return h.add(&agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_PROGRESS,
+		Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{
+			Total: &agboxv1.AgentUsage{InputTokens: input, CostMicroUsd: cost}, Steps: steps,
+		}},
+	})
+}
+
+// context declares the context of the incarnation.
+func (h *history) context(word agboxv1.AgentContext) *history {
+	return h.add(&agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_CONTEXT, Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Context: word}},
+	})
+}
+
+// refuse reports that a call to a model was refused, which would have cost 20 cents after
+// 4.85 dollars.
+func (h *history) refuse() *history {
+	h.progress(1000, 4_850_000, 1)
+	p := proto.CloneOf(h.r.Progress)
+	p.Refused = &agboxv1.AgentUsage{CostMicroUsd: 200_000}
+	return h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: p}})
+}
+
+func (h *history) pauseFor(reason agboxv1.PauseReason) *history {
+	h.t.Helper()
+	return h.add(&agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_PAUSED,
+		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: "as asked"}},
+	})
+}
+
+// endWith ends the incarnation.
+func (h *history) endWith(end *agboxv1.IncarnationEnd) *history {
+	h.t.Helper()
+	return h.add(&agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: h.r.Incarnation.N,
+		Details: &agboxv1.AgentEvent_End{End: end},
+	})
+}
+
+// crash ends the incarnation with 1 and folds what follows.
+func (h *history) crash(message string) *history {
+	h.t.Helper()
+	h.endWith(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: 1, Spoke: true, ErrorMessage: message})
+	return h.add(Ending(h.r, rules()))
+}
+
+func exampleEvent(typ agboxv1.AgentEventType, r Record) *agboxv1.AgentEvent {
+	ev := &agboxv1.AgentEvent{AgentId: "a", Type: typ, Sequence: r.LastSequence + 1, OccurredAt: timestamppb.New(t0)}
+	switch typ {
+	case agboxv1.AgentEventType_AGENT_BEGUN:
+		ev.Incarnation = r.Incarnations + 1
+	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
+		if r.Incarnation != nil {
+			ev.Incarnation = r.Incarnation.N
+		}
+	case agboxv1.AgentEventType_AGENT_RESUMED, agboxv1.AgentEventType_AGENT_MANIFEST:
+		ev.Observation = r.PendingObservation()
+	}
+	return ev
+}
+
+// agentTypes are the event types of all agents but init.
+func agentTypes() []agboxv1.AgentEventType {
+	var types []agboxv1.AgentEventType
+	for n := range len(agboxv1.AgentEventType_name) + 100 {
+		typ := agboxv1.AgentEventType(n)
+		if _, known := agboxv1.AgentEventType_name[int32(n)]; known && n != 0 && !ofInit(typ) {
+			types = append(types, typ)
+		}
+	}
+	return types
+}
+
+// examples are records in each state, with and without an incarnation.
+func examples(t *testing.T) map[agboxv1.AgentState][]Record {
+	all := map[agboxv1.AgentState][]Record{
+		0:         {{}},
+		Pending:   {spawned(t).r, spawned(t).begun().r},
+		Planning:  {spawned(t).begun().phase(Planning).r},
+		Executing: {working(t).r},
+		Verifying: {working(t).phase(Verifying).r},
+		Paused: {
+			working(t).pauseFor(agboxv1.PauseReason_PAUSE_REASON_APPROVAL).r,
+			working(t).pauseFor(agboxv1.PauseReason_PAUSE_REASON_APPROVAL).woken().r,
+			working(t).crash("no").r,
+		},
+		Acquiring: {working(t).asks("db").r},
+	}
+	for state, records := range all {
+		if r := records[len(records)-1]; r.Incarnation != nil {
+			ended := exampleEvent(agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, r)
+			all[state] = append(records, Fold(r, ended))
+		}
+	}
+	for _, state := range []agboxv1.AgentState{Completed, Aborted, Failed, DeadLetter} {
+		h := working(t).endWith(&agboxv1.IncarnationEnd{Kind: exited})
+		all[state] = []Record{h.add(ended(state, &agboxv1.AgentDone{})).r}
+	}
+	return all
+}
+
+// transitions writes the table of ARCHITECTURE.md from Legal and Fold.
+func transitions(t *testing.T) string {
+	columns := []agboxv1.AgentState{0, Pending, Planning, Acquiring, Executing, Verifying, Paused, Completed}
+	table := new(strings.Builder)
+	table.WriteString("| event | (none) | PENDING | PLANNING | ACQUIRING | EXECUTING | VERIFYING | PAUSED | over |\n|" + strings.Repeat("---|", 9) + "\n")
+	all := examples(t)
+	var rows []string // the cells of events, without repetition
+	events := make(map[string][]string)
+	for _, typ := range agentTypes() {
+		cells := ""
+		for _, column := range columns {
+			cells += " " + cell(typ, column, all[column]) + " |"
+		}
+		if events[cells] == nil {
+			rows = append(rows, cells)
+		}
+		events[cells] = append(events[cells], "`"+typ.String()+"`")
+	}
+	for _, cells := range rows {
+		fmt.Fprintf(table, "| %s |%s\n", strings.Join(events[cells], ", "), cells)
+	}
+	return table.String()
+}
+
+func cell(typ agboxv1.AgentEventType, column agboxv1.AgentState, records []Record) string {
+	var after []string
+	note := func(word string) {
+		for _, known := range after {
+			if known == word {
+				return
+			}
+		}
+		after = append(after, word)
+	}
+	for _, r := range records {
+		for target := range len(agboxv1.AgentState_name) {
+			ev := exampleEvent(typ, r)
+			ev.State = agboxv1.AgentState(target)
+			if _, moving := moves[typ]; !moving && target > 0 || !Legal(r, ev) {
+				continue
+			}
+			next := Fold(r, ev)
+			switch {
+			case next.Deleted:
+				note("gone")
+			case over(next.State) && !over(column):
+				note("over")
+			case next.State == column:
+				note("=")
+			default:
+				note(stateWords[next.State])
+			}
+		}
+	}
+	return strings.Join(after, ", ")
+}
+
+func TestTransitionTableInTheDocumentIsTrue(t *testing.T) {
+	raw, err := os.ReadFile("../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), "<!-- agent transitions: begin -->\n")
+	table, _, found := strings.Cut(rest, "<!-- agent transitions: end -->")
+	if want := transitions(t); !found || table != want {
+		t.Errorf("the table in ARCHITECTURE.md does not match the rules; it should be:\n%s", want)
+	}
+}
+
+func TestTheEndIsTheEnd(t *testing.T) {
+	for state, records := range examples(t) {
+		if !over(state) {
+			continue
+		}
+		for _, typ := range agentTypes() {
+			for target := range len(agboxv1.AgentState_name) {
+				ev := exampleEvent(typ, records[0])
+				ev.State = agboxv1.AgentState(target)
+				if Legal(records[0], ev) && Fold(records[0], ev).State != state {
+					t.Errorf("%v changes %v", typ, state)
+				}
+			}
+		}
+	}
+}
+
+func TestAReportOfAnEarlierIncarnationIsRefused(t *testing.T) {
+	h := working(t).crash("no").begun()
+	late := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Incarnation: 1, Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{Seq: 9}}}
+	if Legal(h.r, late) {
+		t.Error("a checkpoint of incarnation 1 is accepted while 2 runs")
+	}
+	late.Incarnation = 2
+	if !Legal(h.r, late) {
+		t.Error("a checkpoint of the running incarnation is refused")
+	}
+}
+
+func TestAnIncarnationBeginsOnlyAfterTheEndOfTheOneBefore(t *testing.T) {
+	begin := func(r Record) bool {
+		return Legal(r, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1})
+	}
+	end := func(r Record) bool {
+		return Legal(r, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_ENDED, State: Completed})
+	}
+	kill := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: &agboxv1.AgentKill{}}}
+	crash := &agboxv1.IncarnationEnd{Kind: exited, ExitCode: 1}
+	for _, row := range []struct {
+		name       string
+		r          Record
+		begin, end bool
+	}{
+		{"new", spawned(t).r, true, true},
+		{"new, killed", spawned(t).add(kill).r, false, true},
+		{"begun", spawned(t).begun().r, false, false},
+		{"paused with its incarnation", working(t).pauseFor(forApproval).r, false, false},
+		{"paused, its end undecided", working(t).pauseFor(forApproval).endWith(crash).r, false, true},
+		{"crashed", working(t).crash("no").r, true, true},
+	} {
+		if begin(row.r) != row.begin || end(row.r) != row.end {
+			t.Errorf("%s: may begin %v, may end %v; want %v, %v", row.name, begin(row.r), end(row.r), row.begin, row.end)
+		}
+	}
+	if r := spawned(t).begun().r; Legal(r, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1}) {
+		t.Error("an incarnation begins twice")
+	}
+}
+
+func TestFoldingAStreamTwiceChangesNothing(t *testing.T) {
+	h := working(t).progress(1, 2, 3).crash("no").begun()
+	twice := h.r
+	for _, ev := range h.events {
+		twice = Fold(twice, ev)
+	}
+	if !reflect.DeepEqual(twice, h.r) {
+		t.Errorf("folded twice: %+v; once: %+v", twice, h.r)
+	}
+}
+
+func TestFoldDoesNotChangeItsArgument(t *testing.T) {
+	var before []Record
+	full := working(t).progress(1, 2, 3).crash("one").begun().crash("two").begun().pauseFor(agboxv1.PauseReason_PAUSE_REASON_APPROVAL)
+	var r, again Record
+	for _, ev := range full.events {
+		before = append(before, r)
+		r = Fold(r, ev)
+	}
+	for i, ev := range full.events {
+		if !reflect.DeepEqual(again, before[i]) {
+			t.Fatalf("a later fold changed record %d", i)
+		}
+		again = Fold(again, ev)
+	}
+}
+
+func TestAPauseIsShownByItsReason(t *testing.T) {
+	for reason, want := range map[agboxv1.PauseReason]string{
+		agboxv1.PauseReason_PAUSE_REASON_CRASH: "RETRYING", agboxv1.PauseReason_PAUSE_REASON_CONFLICT: "PAUSED",
+		agboxv1.PauseReason_PAUSE_REASON_APPROVAL: "WAITING_FOR_APPROVAL", agboxv1.PauseReason_PAUSE_REASON_IDLE: "IDLE",
+		agboxv1.PauseReason_PAUSE_REASON_UNHELD: "SUSPENDED", agboxv1.PauseReason_PAUSE_REASON_ORPHANED: "ORPHANED",
+		agboxv1.PauseReason_PAUSE_REASON_REQUEST: "PAUSED",
+	} {
+		if got := working(t).pauseFor(reason).r.Word(); got != want {
+			t.Errorf("%v is shown as %s; want %s", reason, got, want)
+		}
+	}
+	if got := working(t).r.Word(); got != "EXECUTING" {
+		t.Errorf("a working agent is shown as %s", got)
+	}
+}

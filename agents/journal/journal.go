@@ -1,0 +1,371 @@
+// Package journal has the rows of an agent's journal and the rules for them. The
+// supervisor accepts a report only if its row follows the rows before it. The daemon
+// applies the same rules when it reads the journal, because root in a sandbox can write
+// the file.
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/agbox/agbox/agents/gate"
+)
+
+// The bounds of a journal. A row includes its line end.
+const (
+	MaxRow     = 64 << 10
+	MaxJournal = 64 << 20
+	// MaxText bounds what an agent says, and the message of its outcome, in bytes.
+	MaxText = 1 << 10
+	// MaxName bounds the name of a tool, in bytes.
+	MaxName = 256
+	// maxCount bounds every number, so that sums over incarnations cannot overflow.
+	maxCount = 1 << 50
+)
+
+// What a row reports.
+const (
+	Hello = "hello"
+	State = "state"
+	Beat  = "beat"
+	Usage = "usage"
+	Step  = "step"
+	Say   = "say"
+	// Error is what makes the program end.
+	Error = "error"
+	Done  = "done"
+	// Turn is the end of a turn, Context a percentage of the context, and Gate a call that
+	// the program asked for.
+	Turn    = "turn"
+	Context = "context"
+	Gate    = "gate"
+	// Call is the begin or the end of a call, or that it is to be aborted.
+	Call = "call"
+	// Phase is a state of the agent itself.
+	Phase = "phase"
+	// Drain is no report: the supervisor writes it when it begins to drain the incarnation.
+	Drain = "drain"
+	// Send is a message to another agent.
+	Send = "send"
+	// Checkpoint is about a file that is on disk.
+	Checkpoint = "checkpoint"
+	// Observed is that the program has taken an observation.
+	Observed = "observed"
+	// Asked is no report: the supervisor writes it when a program that has reported nothing asks
+	// the daemon for something.
+	Asked = "asked"
+	// Picture is no report: the supervisor writes it when the program asks for leases or a pause.
+	Picture = "picture"
+)
+
+// The kinds of calls. Gate is only about the first two.
+const (
+	// Tool is the call of a tool.
+	Tool = "tool"
+	// LLM is a call to a model.
+	LLM = "llm"
+	// Network is any other call to the network.
+	Network = "network"
+)
+
+// The states of the life of an incarnation.
+const (
+	Booting    = "BOOTING"
+	Hydrating  = "HYDRATING"
+	Ready      = "READY"
+	Executing  = "EXECUTING"
+	Draining   = "DRAINING"
+	Terminated = "TERMINATED"
+)
+
+// The phases of an agent that it can report, and Pending, in which it has not begun to work.
+// Executing is one too.
+const (
+	Pending   = "PENDING"
+	Planning  = "PLANNING"
+	Verifying = "VERIFYING"
+)
+
+// phases has the phases that may be reported in a phase.
+var phases = map[string][]string{
+	Pending:   {Planning},
+	Planning:  {Executing},
+	Executing: {Verifying, Planning},
+	Verifying: {Executing, Planning},
+}
+
+// follows has the states that may follow a state.
+var follows = map[string][]string{
+	Booting:   {Hydrating, Draining, Terminated},
+	Hydrating: {Ready, Draining, Terminated},
+	Ready:     {Executing, Draining},
+	Executing: {Draining, Terminated},
+	Draining:  {Terminated},
+}
+
+// The outcomes that an agent can report.
+const (
+	Complete = "complete"
+	Abort    = "abort"
+	Fail     = "fail"
+)
+
+// Row is one report.
+type Row struct {
+	// At is when it was accepted, in milliseconds since 1970.
+	At int64  `json:"at"`
+	Op string `json:"op"`
+	// State is for State and Phase.
+	State string `json:"state,omitempty"`
+	// Used is for Usage: what the incarnation has used since its start. For Gate it is what
+	// a call to a model is estimated to use.
+	Used *Used `json:"used,omitempty"`
+	// Steps is for Step: how many steps the incarnation has completed.
+	Steps uint64 `json:"steps,omitempty"`
+	// Outcome is for Done.
+	Outcome string `json:"outcome,omitempty"`
+	// Stack is for Error, and so is RetryAfterMS: after which time to try again, in milliseconds. 0
+	// leaves that to agbox.
+	Stack        string `json:"stack,omitempty"`
+	RetryAfterMS uint64 `json:"retry_after_ms,omitempty"`
+	// Text is for Say, Error, Done and Send.
+	Text string `json:"text,omitempty"`
+	// Percent is for Turn, Context and Gate: how full the context is. 0 means that the
+	// program did not say so. Context is the word for the context after the row.
+	Percent uint32 `json:"context_pct,omitempty"`
+	Context string `json:"context,omitempty"`
+	// Kind is for Gate, and so is Name, the name of the tool. Final means that the program
+	// asked for a final call. Refused means that the budget does not admit the call; calls
+	// that the context forbids have no row.
+	Kind    string `json:"kind,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Final   bool   `json:"final,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
+	// Of Call, beside Kind and Name. Invocation is the program's own id of the call. Reason is
+	// why it is to be aborted, or how it failed.
+	Phase      string `json:"phase,omitempty"`
+	Invocation string `json:"invocation,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	// Of the end of a Call: what it gave, as far as it is recorded, and how many bytes that had.
+	// ResultBytes is nil if the program gave no result.
+	Result      []byte  `json:"result,omitempty"`
+	ResultBytes *uint64 `json:"result_bytes,omitempty"`
+	// ResultFile is where all of it is, if Result is only the beginning. Nil if that was not kept.
+	ResultFile *ResultFile `json:"result_file,omitempty"`
+	// Of Send: the recipient as the program named it, or the stream; and the key of the
+	// message, if it has one.
+	To     string `json:"to,omitempty"`
+	Stream string `json:"stream,omitempty"`
+	Key    string `json:"key,omitempty"`
+	// Mark is for Checkpoint.
+	Mark *Mark `json:"checkpoint,omitempty"`
+	// Observation is for Observed.
+	Observation uint64 `json:"observation,omitempty"`
+	// Totals is for Beat.
+	Totals *Totals `json:"totals,omitempty"`
+	// Seen is for Picture.
+	Seen *Seen `json:"seen,omitempty"`
+}
+
+// Used is what an incarnation has used since its start.
+type Used struct {
+	InputTokens  uint64 `json:"input_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	// CostMicroUSD is in millionths of a US dollar.
+	CostMicroUSD uint64 `json:"cost_micro_usd"`
+}
+
+// Summary is what the rows of an incarnation come to.
+type Summary struct {
+	// Rows is the number of rows.
+	Rows uint64
+	// Lifecycle is the newest state; Booting before any was reported.
+	Lifecycle string
+	// Phase is the phase of the agent, as far as it depends on this incarnation.
+	Phase string
+	Used  Used
+	Steps uint64
+	// Said is the last thing that the agent said.
+	Said string
+	// Error is the last error that the program reported, unless it has completed a step or turn
+	// since. Stack and RetryAfter belong to it.
+	Error, Stack string
+	RetryAfter   time.Duration
+	// Outcome is empty until one is reported. Message explains it.
+	Outcome, Message string
+	// Turns is the number of turns that are complete.
+	Turns uint64
+	// Percent is the highest percentage of the context, and Context the word for it.
+	Percent uint32
+	Context string
+	// OverBudget means that the budget did not admit a call to a model, which was estimated
+	// to use Estimate.
+	OverBudget bool
+	Estimate   Used
+	// LLMCalls and ToolCalls are how many calls have begun, and LastTool is the last tool.
+	LLMCalls, ToolCalls uint64
+	LastTool            string
+	// Totals are the newest that its beats had.
+	Totals Totals
+	// Asked means that the program has asked for something before it reported anything. Drained
+	// means that the supervisor has begun to drain the incarnation.
+	Asked, Drained bool
+	// Checkpoints are the newest ones.
+	Checkpoints Marks
+	// Observation is the newest one that the program has taken, or 0.
+	Observation uint64
+}
+
+// Spoke reports whether the program has reported anything, or has asked for anything.
+func (s Summary) Spoke() bool { return s.Rows > 1 || s.Rows == 1 && !s.Drained }
+
+// OnlyAsked reports whether the program has reported nothing, and has asked for something.
+func (s Summary) OnlyAsked() bool { return s.Rows == 1 && s.Asked }
+
+// Start is the Summary before the first row of an incarnation that works from its start.
+// One that must report that it is ready begins with the Phase Pending.
+func Start() Summary { return Summary{Lifecycle: Booting, Phase: Executing, Context: gate.Healthy} }
+
+// Refusal is a sentence that says why a report is refused.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
+
+// Next returns the summary with one more row. The error is a Refusal if the row may not
+// follow.
+func (s Summary) Next(r Row) (_ Summary, err error) {
+	if len(r.Text) > textBound(r.Op) || !printable(r.Text) {
+		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", textBound(r.Op))
+	}
+	switch r.Op {
+	case Hello, Picture:
+	case Asked:
+		s.Asked = true
+	case Beat:
+		if s, err = s.nextOfBeat(r.Totals); err != nil {
+			return s, err
+		}
+	case Send:
+		if err := checkSend(r); err != nil {
+			return s, err
+		}
+	case State:
+		again := s.Drained && s.Lifecycle == r.State && r.State == Draining // the supervisor said so first
+		if !again && !slices.Contains(follows[s.Lifecycle], r.State) {
+			return s, refuse("The state %.32q may not follow %s; possible are: %s.", r.State, s.Lifecycle, orNone(follows[s.Lifecycle]))
+		}
+		s.Lifecycle = r.State
+		if s.Phase == Pending && (r.State == Ready || r.State == Executing) {
+			s.Phase = Executing
+		}
+	case Phase:
+		if !slices.Contains(phases[s.Phase], r.State) {
+			return s, refuse("The phase %.32q may not follow %s; possible are: %s.", r.State, s.Phase, orNone(phases[s.Phase]))
+		}
+		s.Phase = r.State
+	case Drain:
+		if s.Drained {
+			return s, refuse("The drain has begun before.")
+		}
+		if s.Drained = true; s.Lifecycle != Terminated {
+			s.Lifecycle = Draining
+		}
+	case Usage:
+		if r.Used == nil || !s.Used.mayBecome(*r.Used) {
+			return s, refuse("A usage is the total of this incarnation: it may not go down (it is %d input tokens, %d output tokens, %d millionths of a dollar) and is at most %d.",
+				s.Used.InputTokens, s.Used.OutputTokens, s.Used.CostMicroUSD, uint64(maxCount))
+		}
+		s.Used = *r.Used
+	case Step:
+		if r.Steps < s.Steps || r.Steps > maxCount {
+			return s, refuse("The number of completed steps may not go down (it is %d) and is at most %d.", s.Steps, uint64(maxCount))
+		}
+		s.Steps = r.Steps
+		s = s.withoutError()
+	case Say:
+		s.Said = r.Text
+	case Error:
+		if s, err = s.nextOfError(r); err != nil {
+			return s, err
+		}
+	case Observed:
+		if r.Observation < s.Observation || r.Observation > maxCount {
+			return s, refuse("Observation %d was taken before; there is no earlier one to take.", s.Observation)
+		}
+		s.Observation = r.Observation
+		switch r.State {
+		case "":
+		case Executing, Planning: // it goes on with that
+			if s.Phase != Pending {
+				s.Phase = r.State
+			}
+		default:
+			return s, refuse("The agent goes on by EXECUTING or PLANNING, not by %.32q.", r.State)
+		}
+	case Checkpoint:
+		if s.Checkpoints, err = s.Checkpoints.next(r.Mark); err != nil {
+			return s, err
+		}
+	case Done:
+		switch {
+		case r.Outcome != Complete && r.Outcome != Abort && r.Outcome != Fail:
+			return s, refuse("The outcome %.32q is none of: %s, %s, %s.", r.Outcome, Complete, Abort, Fail)
+		case s.Outcome != "" && s.Outcome != r.Outcome:
+			return s, refuse("The outcome %s was reported before and cannot change.", s.Outcome)
+		}
+		s.Outcome, s.Message = r.Outcome, r.Text
+	case Turn, Context, Gate:
+		return s.nextOfContext(r)
+	case Call:
+		return s.nextOfCall(r)
+	default:
+		return s, refuse("There is no report %.32q.", r.Op)
+	}
+	s.Rows++
+	return s, nil
+}
+
+// Plus is the sum of the usage of several incarnations.
+func (u Used) Plus(more Used) Used {
+	return Used{u.InputTokens + more.InputTokens, u.OutputTokens + more.OutputTokens, u.CostMicroUSD + more.CostMicroUSD}
+}
+
+func (u Used) mayBecome(next Used) bool {
+	return next.InputTokens >= u.InputTokens && next.OutputTokens >= u.OutputTokens && next.CostMicroUSD >= u.CostMicroUSD &&
+		max(next.InputTokens, next.OutputTokens, next.CostMicroUSD) <= maxCount
+}
+
+func orNone(states []string) string {
+	if len(states) == 0 {
+		return "none"
+	}
+	return strings.Join(states, ", ")
+}
+
+// printable reports whether a text can be shown on a terminal as it is.
+func printable(text string) bool {
+	return strings.ToValidUTF8(text, "") == text && !strings.ContainsFunc(text, func(c rune) bool {
+		return unicode.IsControl(c) && c != '\n' && c != '\t'
+	})
+}
+
+// Encode writes a row as a line. The error is a Refusal if it is too long.
+func Encode(r Row) ([]byte, error) {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false) // a row must not become longer than the request
+	if err := enc.Encode(r); err != nil {
+		return nil, err
+	}
+	if line.Len() > MaxRow {
+		return nil, refuse("A report has at most %d bytes as JSON, and this one has %d.", MaxRow, line.Len())
+	}
+	return line.Bytes(), nil
+}

@@ -1,0 +1,573 @@
+package agents
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Verb is an action. Each verb is idempotent: executed again after a crash, it finds what
+// it did before. None touches the engine: sandboxes are made and stopped by their own
+// rounds, and incarnations are execs.
+type Verb uint8
+
+// The verbs.
+const (
+	// Rest: do nothing until something changes or Wake comes.
+	Rest Verb = iota
+	// EnsureSandbox: ask for the agent's sandbox to be resumed.
+	EnsureSandbox
+	// Start: give the supervisor the files of the incarnation, then start its exec.
+	Start
+	// Consume: take over what a running incarnation has reported.
+	Consume
+	// Collect: take over what an ended incarnation has left, and emit its end.
+	Collect
+	// Drain: ask the incarnation to save its work and exit, and end it if it does not.
+	Drain
+	// Kill: end the incarnation as the request says.
+	Kill
+	// EndIncarnation: end an incarnation that cannot go on.
+	EndIncarnation
+	// RemoveSandbox: ask for the removal of the sandbox that was made for the agent.
+	RemoveSandbox
+	// CompareWork: find out whether that sandbox has work that was not brought home.
+	CompareWork
+	// Emit: append Step.Event.
+	Emit
+	// EndHold: record that Step.Holder does not hold the agent any more.
+	EndHold
+	// Answer: decide about what the incarnation asks.
+	Answer
+	// Signal: tell the agent again what it has not acknowledged.
+	Signal
+	// Move: make a new sandbox for the agent instead of its own, whose container is gone.
+	Move
+	// TellPause: tell the incarnation that its agent is paused, or not any more.
+	TellPause
+	// TellChildren: tell the incarnation what the children have of the budget of its agent.
+	TellChildren
+	// EndFound: end the process of the newest incarnation, whose loss is recorded.
+	EndFound
+)
+
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "compare-work", "emit", "end-hold", "answer", "signal", "move", "tell-pause", "tell-children", "end-found"}
+
+// String returns the verb's name in logs.
+func (v Verb) String() string { return verbNames[v] }
+
+// Sandbox is the state of the agent's sandbox as far as it matters to the agent.
+type Sandbox uint8
+
+// The states of the sandbox.
+const (
+	// SandboxMissing: there is none, or it is being deleted.
+	SandboxMissing Sandbox = iota
+	// SandboxMaking: it is PENDING.
+	SandboxMaking
+	// SandboxReady: it is READY and its supervisor is linked, or was and will be again.
+	SandboxReady
+	// SandboxStopping: a stop or deletion was requested. Incarnations are drained first.
+	SandboxStopping
+	// SandboxStopped: a user has stopped it.
+	SandboxStopped
+	// SandboxIdle: it was stopped because nothing ran.
+	SandboxIdle
+	// SandboxFailed: it is FAILED.
+	SandboxFailed
+)
+
+// Exec is the state of the exec of the current incarnation.
+type Exec uint8
+
+// The states of the exec.
+const (
+	// ExecUnknown: it was never accepted.
+	ExecUnknown Exec = iota
+	// ExecRunning: it was accepted and has not ended, as far as is known.
+	ExecRunning
+	// ExecEnded: its end is recorded.
+	ExecEnded
+)
+
+// Work says whether the sandbox that was made for an agent has work in its workspace that was
+// not brought home.
+type Work uint8
+
+// What is known about the work.
+const (
+	// WorkUnknown: it must be compared.
+	WorkUnknown Work = iota
+	// WorkCompared: it is being compared.
+	WorkCompared
+	// WorkHome: there is none.
+	WorkHome
+	// WorkLeft: there is some, or it cannot be compared now.
+	WorkLeft
+)
+
+// Seen is what is known about an agent besides its record.
+type Seen struct {
+	Sandbox Sandbox
+	// SandboxError says why the sandbox is FAILED, FailedAt is since when, and FailedSince when it
+	// failed first without being READY since. Ensured is how often it was asked for because
+	// somebody wants the agent to go on, since its last incarnation began or it became ORPHANED.
+	// EnsuredAt is when it was asked for last, also without such a wish.
+	SandboxError          string
+	FailedSince, FailedAt time.Time
+	// WasReady means that the sandbox has been READY, so that something may have worked in it.
+	WasReady bool
+	// Gone means that the container of a FAILED sandbox does not exist any more, so the
+	// sandbox cannot be started again.
+	Gone bool
+	// Full means that it is FAILED because a disk was full, which is no fault of the sandbox.
+	// Hopeless means that the sandbox was deleted from which it was to be made.
+	Full, Hopeless bool
+	// Busy means that other agents have incarnations in it whose ends are not decided about. Kept
+	// means that an agent that has not ended owns it, and so gets a new one, to which all move.
+	Busy, Kept bool
+	Ensured    int
+	EnsuredAt  time.Time
+	Exec       Exec
+	// Ran means that the program of an exec that has ended was started.
+	Ran bool
+	// Unread means that the incarnation has reported what was not consumed.
+	Unread bool
+	// Asked means that the incarnation has requests about which nothing was decided in this
+	// round.
+	Asked bool
+	// Spoke means that its program has used the agent socket.
+	Spoke bool
+	// Shared means that other agents in its sandbox have not ended.
+	Shared bool
+	// Ready means that the readiness probe of the incarnation succeeds.
+	Ready bool
+	// Services means that a service still runs that the incarnation must be without.
+	Services bool
+	// Silent is the time since the last beat, or since the start without one, as the
+	// supervisor has told it last. Armed means that there was a beat. Unknown means that the
+	// supervisor cannot be asked now.
+	Silent  time.Duration
+	Armed   bool
+	Unknown bool
+	// Hung means that the processes of the incarnation exist but do nothing.
+	Hung bool
+	// Ending means that the supervisor is killing the incarnation. Draining means that it is
+	// draining it: it ends at the latest when the time of the drain is over.
+	Ending, Draining bool
+	// PauseMark is that of the pause of which the incarnation was told.
+	PauseMark uint64
+	// Untold means that the incarnation does not know what the children have of the budget.
+	Untold bool
+	// Acknowledged means that the program has taken the message that asks it to end.
+	Acknowledged bool
+	// Lost is a holder that is gone: an agent that has ended, or a client whose hold has
+	// lingered long enough. LostAt is when that of a client will have. Both may be unset.
+	Lost   string
+	LostAt time.Time
+	// Signal is when the agent was told last of a message about another agent that it has not
+	// acknowledged; of several, the longest ago. It is zero if there is none.
+	Signal time.Time
+	// BreakerOpen means that the breaker of the class refuses to begin new agents.
+	BreakerOpen bool
+	// Found means that the exec of its newest incarnation runs although its end is recorded: its
+	// container was missing, and is back. Unsought means that this may still turn out.
+	Found, Unsought bool
+	// Work is what is known about the work in the own sandbox of an agent that is over. WorkAgain is
+	// when to compare it again.
+	Work      Work
+	WorkAgain time.Time
+	// Kin is what is known about its parent and the agents that it is to follow.
+	Kin Kin
+}
+
+// Step is the decision of Next.
+type Step struct {
+	Do Verb
+	// Event is the event for Emit. The ledger fills in ids, sequence and position.
+	Event *agboxv1.AgentEvent
+	// Pause is the reason for Drain, which becomes that of the pause.
+	Pause agboxv1.PauseReason
+	// Holder is that of EndHold.
+	Holder string
+	// End is the kind of end for Drain and EndIncarnation.
+	End agboxv1.IncarnationEndKind
+	// Wake is when to call Next again even if nothing has changed. Zero means never.
+	Wake time.Time
+	// Why explains the step in the log.
+	Why string
+}
+
+// maxEnsured is how often a sandbox is asked for that fails each time. ensurePause is the
+// pause before the second attempt; it doubles.
+const (
+	maxEnsured  = 4
+	ensurePause = 5 * time.Second
+)
+
+// busyPause is the time between two looks whether the other agents of a lost sandbox can move, or
+// whether execs that were lost are found.
+const busyPause = time.Second
+
+// doneGrace is how long a program may go on after it has reported its outcome.
+const doneGrace = 10 * time.Second
+
+// withholdGrace is how long a start waits until the services are stopped that the attempt
+// must be without. The engine may be slow or away.
+const withholdGrace = 30 * time.Second
+
+// Next decides what to do about an agent. It returns one step. After executing it, call
+// Next again with the new observation, until it returns Rest.
+func Next(r Record, seen Seen, rules Rules, now time.Time) Step {
+	step := next(r, seen, rules, now)
+	for _, due := range []time.Time{leasesExpire(r, rules), seen.LostAt} {
+		if step.Do == Rest && !due.IsZero() && (step.Wake.IsZero() || due.Before(step.Wake)) {
+			step.Wake = due
+		}
+	}
+	return step
+}
+
+func next(r Record, seen Seen, rules Rules, now time.Time) Step {
+	due := leasesExpire(r, rules)
+	switch {
+	case !r.Exists() || r.ID == Init || r.Deleted:
+		return Step{}
+	case seen.Found && r.Incarnation == nil: // also of one that is over
+		return Step{Do: EndFound, Why: "its incarnation was lost, and its process is back"}
+	case r.Over():
+		return nextOver(r, seen, rules, now)
+	}
+	if ev, why := nextOfKin(r, seen.Kin); ev != nil {
+		return emit(ev, why)
+	}
+	switch {
+	case seen.Lost != "":
+		return Step{Do: EndHold, Holder: seen.Lost, Why: "its holder is gone"}
+	case r.Incarnation != nil:
+		return nextRunning(r, seen, rules, now)
+	case r.Undecided:
+		return emit(Ending(r, rules), "its incarnation has ended")
+	case r.Kill != nil:
+		return emit(ended(Aborted, &agboxv1.AgentDone{
+			Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "It was killed" + by(r.Kill.GetBy()) + ".",
+		}), "it was killed")
+	case r.Incarnations == 0 && seen.Kin.Failed != "":
+		return emit(failed(agboxv1.ErrorReason_DEPENDENCY_FAILED, "It was to follow "+seen.Kin.Failed+".", 0), "an agent that it was to follow has failed")
+	case seen.Sandbox == SandboxMissing: // for ever, because the ids of sandboxes are never reused
+		return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "Its sandbox was deleted.", 0), "its sandbox was deleted")
+	case !due.IsZero() && !now.Before(due):
+		return emit(expired(r), "it had no incarnation for too long")
+	case r.PauseWanted != nil:
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: r.PauseWanted},
+		}, "a pause was requested")
+	case r.State == Pending, r.Incarnations == 0 && r.State == Paused && r.Pause.Woken:
+		if seen.BreakerOpen {
+			return emit(failed(agboxv1.ErrorReason_CLASS_BREAKER_OPEN,
+				fmt.Sprintf("FAILED: Agent circuit breaker open. Several agents of class %q have crashed; try again later.", r.Class), 0), "the breaker of its class is open")
+		}
+		return nextBegin(r, seen, rules, now, true)
+	case r.State != Paused: // its exec was accepted, and its program was never started
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{
+				Reason: agboxv1.PauseReason_PAUSE_REASON_DRAINED, Message: cmp.Or(r.UnstartedWhy, "Its program was not started."),
+			}},
+		}, "its program was not started")
+	}
+	return nextPaused(r, seen, rules, now)
+}
+
+func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
+	if !r.Owned || seen.Sandbox == SandboxMissing || seen.Shared {
+		return Step{}
+	}
+	unused := refused(r) || r.Incarnations == 0 && seen.Sandbox == SandboxMaking && !seen.WasReady // nothing has worked in it
+	due := r.EndedAt.Add(rules.CleanupAfter)
+	switch {
+	case !refused(r) && now.Before(due):
+		return Step{Wake: due}
+	case unused, seen.Work == WorkHome:
+		return Step{Do: RemoveSandbox, Why: "its agent has ended"}
+	case seen.Work == WorkLeft:
+		return Step{Wake: seen.WorkAgain}
+	case seen.Work == WorkCompared, seen.Sandbox == SandboxMaking, seen.Sandbox == SandboxStopping:
+		return Step{} // the end of that calls again
+	}
+	return Step{Do: CompareWork, Why: "its agent has ended"}
+}
+
+// refused reports whether an agent ended before it began, so that nothing ran in its sandbox.
+func refused(r Record) bool {
+	switch r.Done.GetErrorCode() {
+	case agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String(), agboxv1.ErrorReason_DEPENDENCY_FAILED.String():
+		return true
+	}
+	return false
+}
+
+// nextRunning is about an agent with an incarnation.
+func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
+	switch seen.Exec {
+	case ExecUnknown:
+		if r.Kill == nil && seen.Sandbox == SandboxReady {
+			if due := r.Incarnation.BegunAt.Add(withholdGrace); seen.Services && now.Before(due) {
+				return Step{Wake: due}
+			}
+			return Step{Do: Start}
+		}
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: r.Incarnation.N,
+			Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{
+				Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED, ExecId: r.Incarnation.ExecID,
+			}},
+		}, "it was not started")
+	case ExecEnded:
+		seen.Unknown = true // what its program has not taken by now, it did not take
+		if event := entered(r, seen, rules); event != nil && seen.Ran && r.Kill == nil {
+			return emit(event, "its program ran") // before its reports, however short it was
+		}
+		return Step{Do: Collect}
+	}
+	alone, due := left(r, seen, now)
+	if r.Kill != nil && !alone {
+		if seen.Ending && r.Kill.GetMode() != agboxv1.KillMode_KILL_MODE_NOW {
+			return Step{}
+		}
+		return Step{Do: Kill, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED, Why: "it was killed"}
+	}
+	if event := entered(r, seen, rules); event != nil { // before its reports
+		return emit(event, "its program runs")
+	}
+	if seen.Unread {
+		return Step{Do: Consume}
+	}
+	if seen.Untold { // before it learns that a child has ended
+		return Step{Do: TellChildren, Why: "the program does not know what its children have of the budget"}
+	}
+	if seen.Asked { // after what it reported before
+		return Step{Do: Answer}
+	}
+	if seen.Ending || seen.Draining || seen.Unknown {
+		return Step{Wake: due} // its end, or a new link, calls again
+	}
+	if r.PauseMark() != seen.PauseMark {
+		return Step{Do: TellPause, Why: "the program does not know whether it is paused"}
+	}
+	if event := suspends(r); event != nil {
+		return emit(event, "nobody holds it")
+	}
+	if step, due := drainDue(r, seen, rules, now); due {
+		return step
+	}
+	level := Liveness(seen.Silent, seen.Armed, rules.Heartbeat)
+	if declared := declaredLevel(level); declared != r.Liveness && declared != agboxv1.AgentLiveness_AGENT_LIVENESS_UNSPECIFIED {
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_LIVENESS, Incarnation: r.Incarnation.N,
+			Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Liveness: declared, Silent: durationpb.New(seen.Silent)}},
+		}, "its liveness changed")
+	}
+	switch {
+	case level == agboxv1.AgentLiveness_AGENT_LIVENESS_ZOMBIE, level == agboxv1.AgentLiveness_AGENT_LIVENESS_CRASHED && seen.Hung:
+		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE, Why: fmt.Sprintf("it has been silent for %v", seen.Silent)}
+	case r.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD && r.Done == nil:
+		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT, Why: "its context is used up"}
+	}
+	if due := signalDue(r, seen); !due.IsZero() && !now.Before(due) {
+		return Step{Do: Signal, Why: "it has not acknowledged a message"}
+	}
+	return Step{Wake: nextLook(r, seen, rules, now)}
+}
+
+// drainDue returns the drain that an incarnation needs, if any.
+func drainDue(r Record, seen Seen, rules Rules, now time.Time) (Step, bool) {
+	drained := agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
+	switch {
+	case r.Done != nil && now.Sub(r.DoneAt) >= doneGrace:
+		return Step{Do: Drain, End: drained, Why: "it has reported its outcome and goes on"}, true
+	case r.OverBudget(rules.Budget):
+		return Step{Do: Drain, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET, Why: "its budget is used up"}, true
+	case r.PauseWanted != nil:
+		return Step{Do: Drain, End: drained, Pause: r.PauseWanted.GetReason(), Why: "a pause was requested"}, true
+	case seen.Sandbox == SandboxStopping:
+		return Step{Do: Drain, End: drained, Pause: agboxv1.PauseReason_PAUSE_REASON_DRAINED, Why: "its sandbox is to stop"}, true
+	case idleSince(r, rules, now) == 0:
+		return Step{Do: Drain, End: drained, Pause: agboxv1.PauseReason_PAUSE_REASON_IDLE, Why: "it has been paused for too long"}, true
+	}
+	return Step{}, false
+}
+
+// idleSince is the time until a paused incarnation is drained; negative if it is not.
+func idleSince(r Record, rules Rules, now time.Time) time.Duration {
+	if r.State != Paused || r.Pause.Woken || rules.IdleTimeout <= 0 {
+		return -1
+	}
+	since := r.Pause.Since
+	if r.Incarnation.BegunAt.After(since) {
+		since = r.Incarnation.BegunAt
+	}
+	return max(0, since.Add(rules.IdleTimeout).Sub(now))
+}
+
+// declaredLevel is the level that is recorded. WARNING and UNHEALTHY are only shown.
+func declaredLevel(level agboxv1.AgentLiveness) agboxv1.AgentLiveness {
+	switch level {
+	case agboxv1.AgentLiveness_AGENT_LIVENESS_WARNING, agboxv1.AgentLiveness_AGENT_LIVENESS_UNHEALTHY:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_ACTIVE
+	}
+	return level
+}
+
+// Enters reports whether an agent with an incarnation begins to work, or goes on, without a
+// report of its program.
+func Enters(r Record, seen Seen, rules Rules) bool { return entered(r, seen, rules) != nil }
+
+// entered returns the event with which an agent begins to work whose program need not
+// say so, or nil.
+func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
+	if !rules.ReadyStart && !(rules.Probes.AwaitReady && seen.Ready) {
+		return nil
+	}
+	ev := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: r.Incarnation.N}
+	switch {
+	case r.State == Pending:
+		ev.State = Planning
+	case r.State == Planning && !r.Incarnation.Phased:
+		ev.State = Executing
+	case r.State == Paused && r.Pause.Woken && (r.Pause.Observation == r.Incarnation.Begun || !seen.Spoke && !seen.Unknown):
+		ev.Observation = r.Pause.Observation // it got that as a file, or uses nothing of agbox
+		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, r.GoesOn()
+	default:
+		return nil
+	}
+	return ev
+}
+
+// nextLook is the earliest time at which the same observation would lead to another step.
+// Silence needs no time: the supervisor tells when it has lasted long enough.
+func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
+	var soonest time.Time
+	in := func(d time.Duration) {
+		if d <= 0 {
+			return
+		}
+		if at := now.Add(d); soonest.IsZero() || at.Before(soonest) {
+			soonest = at
+		}
+	}
+	if r.Done != nil {
+		in(r.DoneAt.Add(doneGrace).Sub(now))
+	}
+	in(idleSince(r, rules, now))
+	if due := signalDue(r, seen); !due.IsZero() {
+		in(due.Sub(now))
+	}
+	if alone, due := left(r, seen, now); alone && !due.IsZero() {
+		in(due.Sub(now))
+	}
+	return soonest
+}
+
+// nextPaused is about a paused agent without an incarnation.
+func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
+	p := r.Pause
+	drained := p.Reason == agboxv1.PauseReason_PAUSE_REASON_SUCCESSION || p.Reason == agboxv1.PauseReason_PAUSE_REASON_DRAINED
+	switch {
+	case !p.Woken && r.AwaitsApproval():
+		return Step{}
+	case (p.Woken || drained) && r.Loss != "" && rules.Revival != Revive:
+		return orphaned(r.Loss, "it was lost before, and its revival policy decides", rules)
+	case p.Woken, drained:
+		return nextBegin(r, seen, rules, now, p.Woken)
+	}
+	switch p.Reason {
+	case agboxv1.PauseReason_PAUSE_REASON_CRASH:
+		if now.Before(p.WakeAt) {
+			return Step{Wake: p.WakeAt}
+		}
+		return nextBegin(r, seen, rules, now, false)
+	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+		switch rules.Revival {
+		case Reap:
+			return orphaned(p.Message, "", rules)
+		case Ask:
+			return Step{}
+		}
+		return nextBegin(r, seen, rules, now, false)
+	}
+	return Step{}
+}
+
+// nextBegin begins an incarnation, or makes the sandbox that it needs. A sandbox that a
+// user has stopped is resumed only for an agent that somebody has asked for since.
+func nextBegin(r Record, seen Seen, rules Rules, now time.Time, asked bool) Step {
+	if r.Incarnations == 0 && len(seen.Kin.Awaited) > 0 {
+		return Step{} // the end of one of them calls again
+	}
+	if r.Unheld() {
+		return emit(suspended(), "nobody holds it")
+	}
+	switch seen.Sandbox {
+	case SandboxReady:
+		if due := r.roomDue(); now.Before(due) {
+			return Step{Wake: due}
+		}
+		if seen.Unsought {
+			return Step{Wake: now.Add(busyPause)}
+		}
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,
+			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
+				ExecId: ExecID(r.ID, r.Incarnations+1), SandboxId: r.SandboxID,
+				Checkpoint: r.Checkpoint().GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
+			}},
+		}, "its sandbox is ready")
+	case SandboxFailed:
+		if step, decided := nextFailed(r, seen, rules, now); decided {
+			return step
+		}
+	case SandboxStopped:
+		if !asked {
+			return Step{}
+		}
+	case SandboxMaking, SandboxStopping:
+		return Step{}
+	}
+	return Step{Do: EnsureSandbox}
+}
+
+// ExecID is the id of an incarnation's exec. A daemon that crashed between two steps
+// derives the same id again, and an exec id is run at most once.
+func ExecID(agentID string, incarnation uint32) string {
+	return fmt.Sprintf("agent-%s-%d", agentID, incarnation)
+}
+
+// OfExec returns the agent whose incarnation has an exec id; ok is false if the id is none of
+// ExecID. Users may choose such ids too.
+func OfExec(execID string) (agentID string, ok bool) {
+	rest, ok := strings.CutPrefix(execID, "agent-")
+	end := strings.LastIndexByte(rest, '-')
+	if !ok || end <= 0 {
+		return "", false
+	}
+	return rest[:end], true
+}
+
+func emit(event *agboxv1.AgentEvent, why string) Step { return Step{Do: Emit, Event: event, Why: why} }
+
+// roomPause is the pause after a start that could not be written down; it doubles up to
+// maxRoomPause. The disk of the logs is full, and each attempt is recorded.
+const roomPause, maxRoomPause = 5 * time.Second, time.Minute
+
+// roomDue is when to look again whether there is room for an incarnation; zero is now.
+func (r Record) roomDue() time.Time {
+	if r.Unstarted == 0 {
+		return time.Time{}
+	}
+	return r.UnstartedAt.Add(min(roomPause<<min(r.Unstarted-1, 8), maxRoomPause))
+}

@@ -1,0 +1,108 @@
+package agents
+
+import (
+	"cmp"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// StackRules are the bounds of a stack. 0 means none.
+type StackRules struct {
+	Name                     string
+	Agents                   int
+	InboxBytes, JournalBytes uint64
+	CostMicroUSD             uint64
+}
+
+// StackOf returns the stack of which an agent is the root. Without a name there is none.
+func StackOf(spec *agboxv1.AgentSpec) StackRules {
+	s := spec.GetStack()
+	rules := StackRules{Name: s.GetName(), Agents: int(s.GetAgents()), InboxBytes: s.GetInboxBytes(), JournalBytes: s.GetJournalBytes()}
+	if s.GetCostUsd() != "" {
+		rules.CostMicroUSD = microUSD(s.GetCostUsd())
+	}
+	return rules
+}
+
+// sandboxBorder begins what stands for the border of a sandbox among StackRoots. No id has a colon.
+const sandboxBorder = "sandbox:"
+
+// AllReached is the scope of the agents that are within no border.
+const AllReached = "all"
+
+// Everywhere stands first among StackRoots of agents that are within the border of no sandbox.
+const Everywhere = "reach:" + AllReached
+
+// SandboxBorder is what stands for the border of a sandbox among StackRoots.
+func SandboxBorder(sandboxID string) string { return sandboxBorder + sandboxID }
+
+// World is the border of the sandbox that the agent is within, which may have spawned others. It
+// is empty for agents that were spawned to reach all others of that kind.
+func (r Record) World() string {
+	if len(r.StackRoots) > 0 && strings.HasPrefix(r.StackRoots[0], sandboxBorder) {
+		return r.StackRoots[0]
+	}
+	return ""
+}
+
+// Scope says to clients within which border the names of streams and resources mean the same:
+// that of a sandbox, that of a stack by the id of its root, or none.
+func (r Record) Scope() string {
+	switch root := r.StackRoot(); {
+	case root == "" || root == Everywhere:
+		return AllReached
+	case root == r.World():
+		return root
+	default:
+		return "stack:" + root
+	}
+}
+
+// OfUser reports whether a user has spawned the agent, and no other agent.
+func (r Record) OfUser() bool { return r.Depth == 1 }
+
+// SentFrom is the border whose agents share a part of each inbox.
+func (r Record) SentFrom() string { return cmp.Or(r.World(), SandboxBorder(r.SandboxID)) }
+
+// StackRoot is what stands for the innermost border that the agent is within: the id of the root
+// of a stack, SandboxBorder, or Everywhere. It is empty for Init.
+func (r Record) StackRoot() string {
+	if len(r.StackRoots) == 0 {
+		return ""
+	}
+	return r.StackRoots[len(r.StackRoots)-1]
+}
+
+// BorderOf says what the border of the stack does of which the agent is the root. It is
+// unspecified for all others.
+func (r Record) BorderOf() agboxv1.StackBorder {
+	switch {
+	case r.StackRoot() != r.ID || r.ID == "":
+		return agboxv1.StackBorder_STACK_BORDER_UNSPECIFIED
+	case r.Owned:
+		return agboxv1.StackBorder_STACK_BORDER_PROTECTS
+	}
+	return agboxv1.StackBorder_STACK_BORDER_ORDERS
+}
+
+// Reaches reports whether an agent may send to another one: within the same innermost border, and
+// besides to its parent, which is the nearest that has not ended, and its children. Init is
+// reached from everywhere outside of stacks.
+func (r Record) Reaches(to Record, parent string) bool {
+	return r.StackRoot() == to.StackRoot() || to.ID == parent || to.Parent == r.ID || to.ID == Init && r.Stack == ""
+}
+
+// WithinStack returns the spec with a budget that is no larger than what the stack of which the
+// agent is the root may cost. All others in the stack have parts of that budget.
+func WithinStack(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	most, budget := StackOf(spec).CostMicroUSD, budgetOf(spec.GetBudget())
+	if most == 0 || budget.CostMicroUSD > 0 && budget.CostMicroUSD <= most {
+		return spec
+	}
+	spec = proto.CloneOf(spec)
+	spec.Budget = &agboxv1.AgentBudget{InputTokens: &budget.InputTokens, CostUsd: dollars(most)}
+	return spec
+}

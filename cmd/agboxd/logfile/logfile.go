@@ -1,0 +1,145 @@
+// Package logfile bounds the log of the daemon. It keeps the log file that a process has as its standard error within
+// bounds: it renames the file when it is full, starts a new one, and keeps a few old ones.
+//
+// The process that starts this one opens the file, so that panics and errors before any
+// logging end up in it too. Several processes may write to the same file.
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// MaxSize is the size at which the file is renamed, in bytes. A single record or a
+	// panic may exceed it.
+	MaxSize = 10 << 20
+	// Keep is how many old files are kept, as PATH.1, the newest, to PATH.3.
+	Keep = 3
+)
+
+// Writer writes to the standard error of this process. Its methods may be called from
+// several goroutines.
+type Writer struct {
+	path string
+	out  *os.File
+	// also are further descriptors that become the new file when out does.
+	also []*os.File
+	max  int64
+	keep int
+
+	// Held across I/O: a record must not end up in a file that another goroutine has just renamed.
+	mu sync.Mutex
+}
+
+// Stderr returns the writer for the standard error of this process. If that is the file
+// at path, or one that was renamed from it, the file is kept within bounds from now on;
+// otherwise, as under systemd or on a terminal, the writer only writes.
+func Stderr(path string) *Writer {
+	w := &Writer{path: path, out: os.Stderr, also: []*os.File{os.Stdout}, max: MaxSize, keep: Keep}
+	w.begin()
+	return w
+}
+
+// begin finds out whether out is the file, and makes room in it.
+func (w *Writer) begin() {
+	here, err := w.out.Stat()
+	if err != nil || !w.isOurs(here) {
+		w.path = ""
+		return
+	}
+	w.makeRoom(1)
+}
+
+func (w *Writer) isOurs(here os.FileInfo) bool {
+	for n := range w.keep + 1 {
+		if there, err := os.Stat(w.name(n)); err == nil && os.SameFile(here, there) {
+			return true
+		}
+	}
+	return false
+}
+
+// name is the path of the nth old file; 0 is the current one.
+func (w *Writer) name(n int) string {
+	if n == 0 {
+		return w.path
+	}
+	return w.path + "." + strconv.Itoa(n)
+}
+
+// Write writes one record. It is not split between two files.
+func (w *Writer) Write(record []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.path != "" {
+		w.makeRoom(len(record))
+	}
+	return w.out.Write(record)
+}
+
+// makeRoom sees to it that the next record, of n bytes, goes to the file at path and fits
+// there. What fails is written to the log: it must not end the process.
+func (w *Writer) makeRoom(n int) {
+	here, err := w.out.Stat()
+	if err != nil {
+		return
+	}
+	switch there, err := os.Stat(w.path); {
+	case err != nil || !os.SameFile(here, there): // another process has renamed or removed it
+		w.reopen(here)
+	case here.Size() > 0 && here.Size()+int64(n) > w.max:
+		w.rotate(here)
+	}
+}
+
+// rotate renames the files and opens a new one. Only one process does so at a time.
+func (w *Writer) rotate(here os.FileInfo) {
+	turn, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return // another process is at it; the next record finds the new file
+	}
+	defer turn.Close() // and with it the lock
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return
+	}
+	if there, err := os.Stat(w.path); err != nil || !os.SameFile(here, there) {
+		return // another process was faster
+	}
+	for n := w.keep; n > 0; n-- {
+		if err := os.Rename(w.name(n-1), w.name(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			// Without an old file, but within its bounds.
+			w.complain("was emptied, because it cannot be renamed", errors.Join(err, w.out.Truncate(0)))
+			return
+		}
+	}
+	w.reopen(here)
+}
+
+func (w *Writer) complain(what string, err error) {
+	fmt.Fprintf(w.out, "agboxd: the log file %s %s: %v\n", w.path, what, err)
+}
+
+// reopen makes the file at path the one that is written to, in place of old.
+func (w *Writer) reopen(old os.FileInfo) {
+	file, err := os.OpenFile(w.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		w.complain("cannot be opened", err)
+		return
+	}
+	defer file.Close() // its duplicates stay
+	for _, f := range append([]*os.File{w.out}, w.also...) {
+		if same, err := f.Stat(); err != nil || !os.SameFile(old, same) {
+			continue
+		}
+		// Without flags: a program that this process becomes inherits its outputs.
+		if err := unix.Dup3(int(file.Fd()), int(f.Fd()), 0); err != nil {
+			w.complain("cannot take the place of the one before", err)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package incarnations
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/lease"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// maxResource is the length of the name of a resource, in bytes.
+const maxResource = 512
+
+// claim is a resource in a request, or in its answer.
+type claim struct {
+	Resource string `json:"resource"`
+	// Mode is exclusive, which it is if it is empty, or shared.
+	Mode string `json:"mode"`
+	// Fence is the fencing number of a resource that the agent holds.
+	Fence uint64 `json:"fence,omitempty"`
+}
+
+// acquired is the answer to a manifest.
+type acquired struct {
+	// Verdict is GRANTED, WAIT or DIE; or OBSERVE, if the agent was woken while its program
+	// waits: then the program takes the observation and asks again, with its number.
+	Verdict string `json:"verdict"`
+	// Phase is the state of the agent. Its supervisor takes it over.
+	Phase string `json:"phase"`
+	// Leases are all that the agent holds.
+	Leases []claim `json:"leases"`
+	// Message says who has what the agent asks for.
+	Message string `json:"message,omitempty"`
+	// Observation is set with OBSERVE.
+	Observation *observation `json:"observation,omitempty"`
+}
+
+// acquire asks for all resources of a manifest at once. With wait it answers when they are
+// granted; an agent that has died asks again as soon as it is woken.
+func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+	var fields struct {
+		Manifest []claim `json:"manifest"`
+		Wait     bool    `json:"wait"`
+		// Observation is the one that the program has taken, if the agent was paused.
+		Observation uint64 `json:"observation"`
+	}
+	if err := q.decode(&fields); err != nil {
+		return nil, false, err
+	}
+	manifest, err := manifestOf(fields.Manifest)
+	if err != nil {
+		return nil, false, err
+	}
+	denied := a.Denied() // then this is another plan
+	if taken := fields.Observation; taken != 0 && taken == a.PendingObservation() && (denied || len(a.Wants) == 0) {
+		if a, err = r.ledger.ResumeOnRequest(ctx, a.ID, q.of(a), taken, denied); err != nil {
+			return nil, false, err
+		}
+	}
+	after, answer, err := r.ledger.AcquireLeases(ctx, a.Record, manifest, fields.Observation)
+	pending := fault.ReasonOf(err) == agboxv1.ErrorReason_OBSERVATION_PENDING
+	switch granted := answer.Verdict == agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED; {
+	case pending && r.enters(a.ID):
+		return nil, true, nil // woken during this round: the next one lets it go on first
+	case fields.Wait && (pending || err == nil && granted && after.PendingObservation() != 0):
+		return r.toObserve(ctx, a.ID)
+	case err != nil:
+		return nil, false, err
+	case fields.Wait && !granted:
+		return nil, true, nil
+	}
+	reply := acquired{Verdict: strings.TrimPrefix(answer.Verdict.String(), "LEASE_VERDICT_"), Phase: after.Word(), Leases: claimsOf(after.Holds)}
+	if answer.Verdict != agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED && after.Pause != nil {
+		reply.Message = after.Pause.Message
+	}
+	return reply, false, nil
+}
+
+// toObserve answers a program that waits for leases and whose agent was woken.
+func (r *Runner) toObserve(ctx context.Context, id string) (any, bool, error) {
+	a, exists := r.ledger.Agent(id)
+	if !exists || a.PendingObservation() == 0 {
+		return nil, true, nil // it has gone on meanwhile
+	}
+	o := r.observe(ctx, a)
+	return acquired{Verdict: "OBSERVE", Phase: a.Word(), Leases: claimsOf(a.Holds), Observation: &o}, false, nil
+}
+
+// enters reports whether the next round lets the agent go on without a report of its program.
+func (r *Runner) enters(id string) bool {
+	a, exists := r.ledger.Agent(id)
+	if !exists || a.Incarnation == nil {
+		return false
+	}
+	seen := agents.Seen{}
+	r.See(a, &seen)
+	return agents.Enters(a.Record, seen, agents.RulesOf(a.Spec))
+}
+
+// release releases resources, or all that the agent holds. Those that it does not hold are
+// ignored.
+func (r *Runner) release(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+	var fields struct {
+		Resources []string `json:"resources"`
+	}
+	if err := q.decode(&fields); err != nil {
+		return nil, false, err
+	}
+	after, err := r.ledger.ReleaseLeases(ctx, a.Record, fields.Resources)
+	if err != nil {
+		return nil, false, err
+	}
+	return map[string]any{"leases": claimsOf(after.Holds)}, false, nil
+}
+
+func claimsOf(holds []lease.Hold) []claim {
+	list := []claim{}
+	for _, h := range holds {
+		c := claim{h.Resource, "exclusive", h.Fence}
+		if h.Mode == lease.Shared {
+			c.Mode = "shared"
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// manifestOf checks a manifest.
+func manifestOf(list []claim) ([]lease.Claim, error) {
+	if len(list) == 0 || len(list) > agents.MaxLeases {
+		return nil, badManifest("A manifest has 1 to %d resources, and this one has %d.", agents.MaxLeases, len(list))
+	}
+	var manifest []lease.Claim
+	for _, c := range list {
+		if why := badResource(c.Resource); why != "" {
+			return nil, badManifest("%.80q is no resource: %s", c.Resource, why)
+		}
+		mode := lease.Exclusive
+		switch c.Mode {
+		case "", "exclusive":
+		case "shared":
+			mode = lease.Shared
+		default:
+			return nil, badManifest("The mode of %s is %.80q, but must be exclusive or shared.", c.Resource, c.Mode)
+		}
+		manifest = append(manifest, lease.Claim{Resource: c.Resource, Mode: mode})
+	}
+	return manifest, nil
+}
+
+func badManifest(format string, args ...any) error {
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
+}
+
+// serviceName is that of a service of a sandbox.
+var serviceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+
+// badResource says why a text is no name of a resource. Two texts are two resources, so a
+// path must have its shortest form.
+func badResource(name string) string {
+	odd := func(c rune) bool { return c == utf8.RuneError || unicode.IsSpace(c) || !unicode.IsPrint(c) }
+	switch {
+	case name == "":
+		return "it is empty."
+	case len(name) > maxResource:
+		return fmt.Sprintf("it is longer than %d bytes.", maxResource)
+	case strings.ContainsFunc(name, odd):
+		return "it must be printable text without spaces."
+	}
+	if file, ok := strings.CutPrefix(name, "file:"); ok && (!path.IsAbs(file) || path.Clean(file) != file) {
+		return "write file: and an absolute path without .., for example file:/workspace/main.go."
+	}
+	if service, ok := strings.CutPrefix(name, "service:"); ok && !serviceName.MatchString(service) {
+		return "write service: and the name of a service, for example service:db."
+	}
+	return ""
+}

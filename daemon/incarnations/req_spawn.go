@@ -1,0 +1,313 @@
+package incarnations
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/spec"
+)
+
+// Admit checks the spec of an agent that is to run in a sandbox. The error has all problems.
+type Admit func(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error)
+
+// AdmitChildren sets the check of the specs of children. It must be called before the first
+// request.
+func (r *Runner) AdmitChildren(admit Admit) { r.admit = admit }
+
+// LifetimeOfChildren sets the lifetime of children for which neither the request nor their
+// stack says one. It must be called before the first request.
+func (r *Runner) LifetimeOfChildren(lifetime agboxv1.AgentLifetime) { r.childLifetime = lifetime }
+
+// maxWork bounds the work that a parent gives, in bytes. maxKey bounds the key of a request.
+const (
+	maxWork = 64 << 10
+	maxKey  = 256
+)
+
+// ChildSandboxes accepts the sandboxes of children that have one of their own.
+type ChildSandboxes struct {
+	// Admit checks the spec of a sandbox that was derived from another one, by the rules for
+	// sources and the operator's policy as they are now. The error has all problems.
+	Admit func(derived *agboxv1.CreateSpec) error
+	// Enqueue schedules a round of a sandbox. It must not block.
+	Enqueue func(sandboxID string)
+}
+
+// SandboxesOfChildren sets what accepts them. It must be called before the first request.
+func (r *Runner) SandboxesOfChildren(s ChildSandboxes) { r.sandboxes = s }
+
+// spawnFields is what a parent may say about a child. It runs in the sandbox of its parent, or
+// in one with at most what that has. What is not here is as for the parent, or as in a new agent.
+type spawnFields struct {
+	Key     string            `json:"key"`
+	Name    string            `json:"name"`
+	Class   string            `json:"class"`
+	Title   string            `json:"title"`
+	Command []string          `json:"command"`
+	Model   string            `json:"model"`
+	Envs    map[string]string `json:"envs"`
+	// Work is what it has to do.
+	Work *string `json:"work"`
+	// Ready is start or report.
+	Ready string `json:"ready"`
+	// Lifetime is detached or held, by the parent. Empty means that of the stack, or of the
+	// install.
+	Lifetime string `json:"lifetime"`
+	// After has ids or names of agents below the parent that must be COMPLETED before.
+	After  []string     `json:"after"`
+	Budget *budgetField `json:"budget"`
+	// Stack makes the child the root of a stack.
+	Stack *stackField `json:"stack"`
+	// Sandbox is new or shared. Empty means new for the root of a stack, else shared.
+	Sandbox string `json:"sandbox"`
+	sandboxFields
+}
+
+// own reports whether the child gets a sandbox of its own.
+func (f spawnFields) own() bool {
+	return f.Sandbox == ownSandbox || f.Sandbox == "" && f.Stack != nil
+}
+
+type stackField struct {
+	Name   string `json:"name"`
+	Agents uint32 `json:"agents"`
+	// ChildLifetime is the lifetime of the agents below its root.
+	ChildLifetime string `json:"child_lifetime"`
+	InboxBytes    uint64 `json:"inbox_bytes"`
+	JournalBytes  uint64 `json:"journal_bytes"`
+	CostUSD       string `json:"cost_usd"`
+}
+
+type budgetField struct {
+	InputTokens *uint64 `json:"input_tokens"`
+	CostUSD     string  `json:"cost_usd"`
+}
+
+// spawn makes a child of the agent. Its id follows from the parent and the key, so a repeated
+// request makes no other one, also from a later incarnation.
+func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+	f, err := spawnFieldsOf(a, q)
+	if err != nil {
+		return nil, false, err
+	}
+	rules, may := agents.SpawnRulesOf(a.Spec)
+	if !may || !rules.Allows(f.Class) {
+		return nil, false, notAllowed(a, rules, may, f.Class)
+	}
+	n := ledger.NewAgent{
+		ID: childID(a, f.Key, q), Name: f.Name, Parent: a.ID, MaxChildren: rules.Children,
+		Spec: specOfChild(a, rules, f), SandboxID: a.Incarnation.SandboxID,
+	}
+	if f.Work != nil {
+		n.Work = []byte(*f.Work)
+	}
+	if f.own() {
+		if err := r.ownSandbox(ctx, a, rules, f, &n); err != nil {
+			return nil, false, err
+		}
+	}
+	for _, ref := range f.After {
+		other, err := r.descendant(a, ref)
+		if err != nil {
+			return nil, false, err
+		}
+		n.Spec.After = append(n.Spec.After, other.ID)
+	}
+	if known, again := r.ledger.Agent(n.ID); again {
+		if f.Lifetime == "" { // it was decided then
+			n.Spec.Lifetime = known.Spec.GetLifetime()
+		}
+		return r.spawned(known, n)
+	}
+	if f.Lifetime == "" {
+		n.Spec.Lifetime = r.lifetimeBelow(a)
+	}
+	if err := mayAct(a, q.op); err != nil {
+		return nil, false, err
+	}
+	if n.Spec, err = r.admitChild(n, f); err != nil {
+		return nil, false, err
+	}
+	made, err := r.ledger.SpawnAgent(ctx, n)
+	if err != nil {
+		return nil, false, err
+	}
+	if n.Own != nil {
+		r.sandboxes.Enqueue(made.SandboxID)
+	}
+	r.enqueue(made.ID)
+	return r.answerSpawn(made)
+}
+
+// lifetimeBelow is the lifetime of the children of an agent that are spawned without one: that
+// of the innermost stack that has one, else that of the install.
+func (r *Runner) lifetimeBelow(a ledger.Agent) agboxv1.AgentLifetime {
+	for _, id := range slices.Backward(a.StackRoots) {
+		root := a
+		if id != a.ID {
+			root, _ = r.ledger.Agent(id)
+		}
+		if set := root.Spec.GetStack().GetChildLifetime(); set != 0 {
+			return set
+		}
+	}
+	return r.childLifetime
+}
+
+// childID is made of the parent and the key. A request without a key has its number instead.
+func childID(a ledger.Agent, key string, q request) string {
+	if key == "" {
+		key = fmt.Sprintf("%d/%d", a.Incarnation.N, q.number)
+	} else {
+		key = "key " + key
+	}
+	return ids.OfKey("child of " + a.ID + ": " + key)
+}
+
+// spawned answers a request whose child exists.
+func (r *Runner) spawned(known ledger.Agent, n ledger.NewAgent) (any, bool, error) {
+	before, now := spec.WithoutOwnEnvs(known.Spec), spec.WithoutOwnEnvs(n.Spec) // it may be from before they were refused
+	before.Budget, now.Budget = nil, nil                                        // it was decided from what was left then
+	if known.Name != n.Name || !proto.Equal(before, now) || known.Owned != (n.Own != nil) || r.ownDiffers(known, n) {
+		return nil, false, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
+			"The key was used to spawn agent %s, which is another one: use a new key.", known.ID).With("agent_id", known.ID)
+	}
+	return r.answerSpawn(known)
+}
+
+// spawnFieldsOf reads a request. Fields that a child may not have are refused.
+func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
+	var all map[string]json.RawMessage
+	if err := q.decode(&all); err != nil {
+		return f, err
+	}
+	allowed := []string{"key", "name", "class", "title", "command", "model", "envs", "work", "ready", "lifetime", "after", "stack", "budget",
+		"sandbox", "workspace", "limits", "share_mounts", "share_tools", "allow_host"}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !slices.Contains(allowed, name) {
+			return f, fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_SPAWN_NOT_ALLOWED,
+				"A child has at most what its parent has, so %.64q cannot be given. These can: %s.", name, strings.Join(allowed, ", ")).With("agent_id", a.ID)
+		}
+	}
+	in := json.NewDecoder(bytes.NewReader(q.body))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&f); err != nil {
+		return f, q.invalid("The fields cannot be read: %v.", err)
+	}
+	switch {
+	case len(f.Command) == 0:
+		return f, q.invalid("An agent needs a command: give the program that it runs, as a list of words.")
+	case len(f.After) > maxNamed:
+		return f, q.invalid("after has %d agents and may have %d: follow those that end last.", len(f.After), maxNamed)
+	case len(f.Key) > maxKey:
+		return f, q.invalid("The key has %d bytes and may have %d: use a shorter one.", len(f.Key), maxKey)
+	case f.Work != nil && len(*f.Work) > maxWork:
+		return f, q.invalid("The work has %d bytes and may have %d: write it into a file, and give its name.", len(*f.Work), maxWork)
+	case f.Ready != "" && f.Ready != "start" && f.Ready != "report":
+		return f, q.invalid("ready is start or report, not %.32q.", f.Ready)
+	case f.Lifetime != "" && lifetimes[f.Lifetime] == 0:
+		return f, q.invalid("lifetime is detached or held, not %.32q.", f.Lifetime)
+	case f.Sandbox != "" && f.Sandbox != ownSandbox && f.Sandbox != sharedSandbox:
+		return f, q.invalid("sandbox is new or shared, not %.32q.", f.Sandbox)
+	case !f.own() && !f.unset():
+		return f, q.invalid("workspace, limits, share_mounts, share_tools and allow_host are of a sandbox of the child's own: give the sandbox \"new\", or leave them out.")
+	case !slices.Contains([]string{"", workspaceCopy, workspaceBranch, workspaceShared, workspaceNone}, f.Workspace):
+		return f, q.invalid("workspace is copy, branch, shared or none, not %.32q.", f.Workspace)
+	case f.Workspace == workspaceBranch && badBranch(f.Name):
+		return f, q.invalid("The name %.64q is no name for a branch of git: use one without \"..\" that does not end in a point or in .lock.", f.Name)
+	case len(f.Mounts)+len(f.Tools) > maxNamed:
+		return f, q.invalid("share_mounts and share_tools name %d things and may name %d: leave some out.", len(f.Mounts)+len(f.Tools), maxNamed)
+	case f.Stack != nil && f.Stack.ChildLifetime != "" && lifetimes[f.Stack.ChildLifetime] == 0:
+		return f, q.invalid("child_lifetime is detached or held, not %.32q.", f.Stack.ChildLifetime)
+	}
+	return f, nil
+}
+
+var lifetimes = map[string]agboxv1.AgentLifetime{
+	"detached": agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED,
+	"held":     agboxv1.AgentLifetime_AGENT_LIFETIME_HELD,
+}
+
+// invalid refuses a request.
+func (q request) invalid(format string, args ...any) error {
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
+}
+
+// notAllowed refuses a child, and says what is allowed.
+func notAllowed(a ledger.Agent, rules agents.SpawnRules, may bool, class string) error {
+	advice := "write the block may_spawn into the description of the agent"
+	switch {
+	case may && len(rules.Classes) == 0:
+		advice = "leave the class out, or name it in may_spawn: {classes: [...]}"
+	case may:
+		advice = "its may_spawn allows the classes " + strings.Join(rules.Classes, ", ")
+	}
+	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_SPAWN_NOT_ALLOWED,
+		"Agent %s may not spawn an agent of class %.64q: %s.", a.ID, class, advice).With("agent_id", a.ID)
+}
+
+// specOfChild makes the spec of a child without its budget. It has the user, the folder and
+// the limits of its parent. Probes are of a program, so it has none.
+func specOfChild(a ledger.Agent, rules agents.SpawnRules, f spawnFields) *agboxv1.AgentSpec {
+	p := spec.WithoutOwnEnvs(a.Spec)
+	envs := p.GetEnvs()
+	if envs == nil {
+		envs = make(map[string]string, len(f.Envs))
+	}
+	maps.Copy(envs, f.Envs)
+	child := &agboxv1.AgentSpec{
+		Name: f.Name, Class: f.Class, Title: f.Title, Command: f.Command, Model: f.Model, Envs: envs,
+		User: p.GetUser(), WorkingDir: p.GetWorkingDir(), Heartbeat: p.GetHeartbeat(), Context: p.GetContext(), Drain: p.GetDrain(),
+		Retry: p.GetRetry(), Breaker: p.GetBreaker(), Calls: p.GetCalls(), Revival: p.GetRevival(),
+		IdleTimeout: p.GetIdleTimeout(), LeaseTtl: p.GetLeaseTtl(), MaySpawn: rules.OfChild(),
+		Tells: p.GetTells(), WakeOn: p.GetWakeOn(),
+	}
+	if child.Model == "" {
+		child.Model = p.GetModel()
+	}
+	if s := f.Stack; s != nil {
+		child.Stack = &agboxv1.AgentStack{Name: s.Name, Agents: s.Agents, InboxBytes: s.InboxBytes, JournalBytes: s.JournalBytes, CostUsd: s.CostUSD, ChildLifetime: lifetimes[s.ChildLifetime]}
+	}
+	if f.Lifetime != "" {
+		child.Lifetime = lifetimes[f.Lifetime]
+	}
+	if f.Ready == "report" {
+		child.Ready = agboxv1.AgentReady_AGENT_READY_REPORT
+	}
+	return proto.CloneOf(child)
+}
+
+// admitChild adds the budget that is wanted to the spec of a child and checks it.
+func (r *Runner) admitChild(n ledger.NewAgent, f spawnFields) (*agboxv1.AgentSpec, error) {
+	var wanted *agboxv1.AgentBudget
+	if f.Budget != nil {
+		wanted = &agboxv1.AgentBudget{InputTokens: f.Budget.InputTokens, CostUsd: f.Budget.CostUSD}
+	}
+	sb, exists := r.ledger.Sandbox(n.SandboxID)
+	if !exists && n.Own == nil {
+		return nil, parentRemoved()
+	}
+	child := proto.CloneOf(n.Spec)
+	child.Budget = wanted
+	if n.Own != nil {
+		if err := r.sandboxes.Admit(n.Own); err != nil {
+			return nil, err
+		}
+		return r.admit(n.Own, child)
+	}
+	return r.admit(sb.Spec, child)
+}

@@ -1,0 +1,193 @@
+// Package edits has what a sandbox changed in its workspace: its work. It finds renames,
+// writes patches, merges the work into the folder that the workspace was copied from, and
+// commits it on a branch.
+//
+// Everything about the work is hostile: names, contents, links. Git runs only with a
+// repository, configuration and attributes that the sandbox could not write.
+package edits
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// File is a version of a regular file or a symbolic link. The content of a link is its
+// target.
+type File struct {
+	Link, Executable bool
+	Size             int64
+	Sum              [sha256.Size]byte
+	// TooLarge is set if the content is not at hand, because it is too large: of a file of more
+	// than MaxContent bytes, or one of many. Sum is zero if it was not read. Modified is when a
+	// file of more than MaxContent was, in nanoseconds since 1970.
+	TooLarge bool
+	Modified int64
+}
+
+// MaxContent is the maximum size of a file that is brought, in bytes, and MaxContents that of
+// all contents of one comparison.
+const (
+	MaxContent  = 1 << 30
+	MaxContents = 4 << 30
+)
+
+// Same reports whether two versions are equal. Both may be nil.
+func Same(a, b *File) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Link == b.Link && a.Executable == b.Executable && a.Sum == b.Sum
+}
+
+// Is reports whether the version has a content.
+func (f *File) Is(content []byte) bool { return f.Sum == sha256.Sum256(content) }
+
+// Mode returns the mode of a version as git writes it.
+func (f *File) Mode() string {
+	switch {
+	case f.Link:
+		return "120000"
+	case f.Executable:
+		return "100755"
+	}
+	return "100644"
+}
+
+// Change is a file that was added, changed or removed.
+type Change struct {
+	// Path is relative to the workspace.
+	Path string
+	// Before is nil if the file was added, After if it was removed.
+	Before, After *File
+	// From is the earlier path of a file that was renamed without any change. Before is then
+	// what it was there.
+	From string
+	// Tracked is set if git tracks the file in the sandbox.
+	Tracked bool
+	// Retracked is set if a branch has lost the file, because git did not track it in the sandbox,
+	// and git does now: a branch may have no file or that of Before, which may be equal to After.
+	Retracked bool
+	// Lines are those that changed, if they were asked for instead of the contents.
+	Lines Lines
+	// dir has the contents.
+	dir string
+}
+
+// NewChange makes a change whose contents are in a folder.
+func NewChange(dir, path string, before, after *File) Change {
+	return Change{Path: path, Before: before, After: after, dir: dir}
+}
+
+// TooLarge reports whether a content of the change is not at hand.
+func (c Change) TooLarge() bool {
+	return c.Before != nil && c.Before.TooLarge || c.After != nil && c.After.TooLarge
+}
+
+// BeforeFile is the file with the content of Before.
+func (c Change) BeforeFile() string { return ContentFile(c.dir, c.Before) }
+
+// AfterFile is the file with the content of After.
+func (c Change) AfterFile() string { return ContentFile(c.dir, c.After) }
+
+// ContentFile is where a folder has the content of a version: equal contents are stored once.
+// It is empty for no version.
+func ContentFile(dir string, f *File) string {
+	if f == nil {
+		return ""
+	}
+	return filepath.Join(dir, hex.EncodeToString(f.Sum[:]))
+}
+
+// linkTarget returns the target of After if that is a symbolic link, else "".
+func (c Change) linkTarget() (string, error) {
+	if c.After == nil || !c.After.Link {
+		return "", nil
+	}
+	to, err := os.ReadFile(c.AfterFile())
+	return string(to), err
+}
+
+// read returns the content of a version; nil if there is no version.
+func read(name string, f *File) ([]byte, error) {
+	if f == nil {
+		return nil, nil
+	}
+	return os.ReadFile(name)
+}
+
+// Sort sorts changes by path.
+func Sort(all []Change) {
+	slices.SortFunc(all, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+// Renames replaces a removed and an added file with the same content, type and mode by one
+// renamed file. Empty files are not renamed. The result is sorted by path.
+func Renames(all []Change) []Change {
+	key := func(f *File) File { return File{Link: f.Link, Executable: f.Executable, Sum: f.Sum} }
+	removed := make(map[File][]Change)
+	for _, c := range all {
+		if c.After == nil && c.Before.Size > 0 {
+			removed[key(c.Before)] = append(removed[key(c.Before)], c)
+		}
+	}
+	gone := make(map[string]bool)
+	var out []Change
+	for _, c := range all {
+		if c.Before == nil && c.After.Size > 0 {
+			if from := removed[key(c.After)]; len(from) > 0 {
+				old := takeNearest(&from, c.Path)
+				removed[key(c.After)] = from
+				gone[old.Path] = true
+				c.From, c.Before, c.Lines = old.Path, old.Before, Lines{Binary: c.Lines.Binary}
+			}
+		}
+		out = append(out, c)
+	}
+	out = slices.DeleteFunc(out, func(c Change) bool { return c.After == nil && gone[c.Path] })
+	Sort(out)
+	return out
+}
+
+// halves are a removed and an added file instead of a renamed one.
+func (c Change) halves() (gone, added Change) {
+	return NewChange(c.dir, c.From, c.Before, nil), NewChange(c.dir, c.Path, nil, c.After)
+}
+
+// takeNearest removes and returns the change with the same name as a path, or else the first.
+func takeNearest(from *[]Change, path string) Change {
+	at := max(0, slices.IndexFunc(*from, func(c Change) bool { return filepath.Base(c.Path) == filepath.Base(path) }))
+	one := (*from)[at]
+	*from = slices.Delete(slices.Clone(*from), at, at+1)
+	return one
+}
+
+// Select returns the changes at or below any of the paths; all if there are none.
+func Select(all []Change, paths []string) []Change {
+	if len(paths) == 0 {
+		return all
+	}
+	within := func(name string) bool {
+		return slices.ContainsFunc(paths, func(p string) bool {
+			p = strings.Trim(filepath.Clean("/"+p), "/")
+			return p == "" || name == p || strings.HasPrefix(name, p+"/")
+		})
+	}
+	var out []Change
+	for _, c := range all {
+		if within(c.Path) || c.From != "" && within(c.From) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// binary reports whether git takes a content for binary.
+func binary(content []byte) bool {
+	return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0
+}
