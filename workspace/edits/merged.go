@@ -33,9 +33,10 @@ type MergedCommits struct {
 // headState is HEAD, and what git is in the middle of.
 type headState struct {
 	head string
-	// middle is set if git is in the middle of something, and before is then HEAD before it, if that differs.
+	// middle is set if git is in the middle of something. before is then what HEAD becomes if that is aborted:
+	// more than one if a rebase has stopped, and a pick has begun.
 	middle bool
-	before string
+	before []string
 	// sparse is set if only some files are checked out.
 	sparse bool
 }
@@ -54,28 +55,31 @@ func headOf(ctx context.Context, folder string) (m MergedCommits, h headState, g
 	g = &git{ctx: ctx, dir: folder, gitDir: where[0]}
 	m.Lock = filepath.Join(g.gitDir, "index.lock")
 	m.Locked = exists(m.Lock)
-	for _, name := range []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge", "rebase-apply", "sequencer"} {
+	for _, name := range []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge", "rebase-apply", "sequencer/todo"} {
 		h.middle = h.middle || exists(filepath.Join(g.gitDir, name))
 	}
 	for _, name := range []string{"rebase-merge/orig-head", "rebase-apply/orig-head", "sequencer/head"} {
 		text, err := filesystem.ReadWithin(g.gitDir, name, 1<<10)
-		if name := strings.TrimSpace(string(text)); err == nil && strings.Trim(name, "0123456789abcdef") == "" {
-			h.before = name
+		if name := strings.TrimSpace(string(text)); err == nil && h.middle && strings.Trim(name, "0123456789abcdef") == "" {
+			h.before = append(h.before, name)
 		}
 	}
 	if exists(filepath.Join(g.gitDir, "rebase-apply/applying")) { // patches of mails
-		h.before = "ORIG_HEAD"
+		h.before = append(h.before, "ORIG_HEAD")
 	}
 	err = together(
 		func() (err error) {
 			h.head, err = g.tipOf("HEAD")
 			return err
 		},
-		func() (err error) {
-			if h.before != "" {
-				h.before, err = g.tipOf(h.before)
+		func() error {
+			for i, name := range h.before {
+				tip, err := g.tipOf(name)
+				if h.before[i] = tip; err != nil {
+					return err
+				}
 			}
-			return err
+			return nil
 		},
 		func() error {
 			sparse, err := g.run(nil, "config", "--type=bool", "--default=false", "--get", "core.sparseCheckout")
@@ -103,10 +107,12 @@ func FindMerged(ctx context.Context, folder string, commits []string) (MergedCom
 		return m, err
 	}
 	has, err := g.had(h.head, stored)
-	if err == nil && h.before != "" && h.before != h.head {
+	for _, tip := range h.before {
 		var before map[string]bool
-		before, err = g.had(h.before, stored)
-		maps.DeleteFunc(has, func(c string, _ bool) bool { return !before[c] })
+		if err == nil && tip != "" && tip != h.head {
+			before, err = g.had(tip, stored)
+			maps.DeleteFunc(has, func(c string, _ bool) bool { return !before[c] })
+		}
 	}
 	if err != nil {
 		return m, err
@@ -186,7 +192,7 @@ func (g *git) retold(head string, commits, below map[string]bool) error {
 func (g *git) hasChanges(head, commit string) (bool, error) {
 	bounded := *g
 	bounded.limited = true
-	out, err := g.run(nil, "merge-base", head, commit)
+	out, err := g.run(nil, "merge-base", "--all", head, commit)
 	if err != nil {
 		if status(err) == 1 {
 			err = nil // nothing is below both
@@ -194,6 +200,9 @@ func (g *git) hasChanges(head, commit string) (bool, error) {
 		return false, err
 	}
 	base := strings.TrimSpace(string(out))
+	if base == head || strings.Contains(base, "\n") {
+		return false, nil // nothing is new, or it is unclear since when
+	}
 	all, err := bounded.changes(base, commit)
 	if err != nil {
 		return false, err
@@ -213,25 +222,43 @@ func (g *git) hasChanges(head, commit string) (bool, error) {
 		return written, nil
 	}
 	names := slices.Sorted(maps.Keys(all))
-	made, last, err := bounded.versions(commit, base, nil)
-	if err != nil {
-		return false, err
-	}
 	had, _, err := bounded.versions(head, base, names[:min(len(names), maxRetoldFiles)])
 	if err != nil {
 		return false, err
 	}
 	for name, e := range all {
-		v := fileVersion{name, e}
-		since, known := made[v]
-		if !known {
-			since = last // a merge made it
+		if _, known := had[fileVersion{name, e}]; !known {
+			return false, nil
 		}
-		if date, known := had[v]; !known || date < since {
+	}
+	made, merged, err := bounded.versions(commit, base, nil)
+	if err != nil {
+		return false, err
+	}
+	for name, e := range all {
+		v := fileVersion{name, e}
+		if !slices.ContainsFunc(had[v], func(h commitDates) bool { return h.follows(made[v], merged) }) {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// commitDates are when a commit was written first, and when it was made, in seconds since 1970.
+type commitDates struct{ author, committer int64 }
+
+// follows reports whether a commit may have brought a version of the work: it was made after the newest
+// commit of the work that made the version, and after all merges of the work. If it was written before, it
+// must be a copy of that commit: a rebase of what the user had before the work makes new commits, too.
+func (d commitDates) follows(made []commitDates, merged int64) bool {
+	var newest commitDates
+	for _, m := range made {
+		if m.committer >= newest.committer {
+			newest = m
+		}
+	}
+	since := max(newest.committer, merged)
+	return since > 0 && d.committer >= since && (d.author >= since || d.author == newest.author)
 }
 
 // fileVersion is what a commit has of a path.
@@ -240,37 +267,51 @@ type fileVersion struct {
 	treeEntry
 }
 
-// versions returns to what the commits below a tip, but not below base, have changed files, and when last,
-// in seconds since 1970, and the newest date of all. If there are names, only commits that change one count.
-func (g *git) versions(tip, base string, names []string) (all map[fileVersion]int64, last int64, err error) {
-	out, err := g.run(nil, slices.Concat([]string{"--literal-pathspecs", "rev-list", "--timestamp", "--full-history", maxRetoldBy, tip, "^" + base, "--"}, names)...)
+// versions returns to what the commits below a tip, but not below base, have changed files, and when, and the
+// newest date of those that are merges. If there are names, only commits that change one count.
+func (g *git) versions(tip, base string, names []string) (all map[fileVersion][]commitDates, merged int64, err error) {
+	out, err := g.run(nil, slices.Concat([]string{"--literal-pathspecs", "rev-list", "--format=%at %ct %P", "--full-history", maxRetoldBy, tip, "^" + base, "--"}, names)...)
 	if err != nil {
 		return nil, 0, err
 	}
-	dates := make(map[string]int64)
+	dates := make(map[string]commitDates)
+	commit := ""
 	for line := range strings.Lines(string(out)) {
-		date, commit, _ := strings.Cut(strings.TrimSpace(line), " ")
-		seconds, err := strconv.ParseUint(date, 10, 64) // before 1970 it is printed so, too
-		if err != nil {
-			return nil, 0, err
+		if name, is := strings.CutPrefix(line, "commit "); is {
+			commit = strings.TrimSpace(name)
+			continue
 		}
-		dates[commit] = int64(seconds)
-		last = max(last, dates[commit])
+		var d commitDates
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			return nil, 0, fmt.Errorf("git rev-list printed %q", line)
+		}
+		for i, field := range []*int64{&d.author, &d.committer} {
+			seconds, err := strconv.ParseUint(words[i], 10, 64) // before 1970 it is printed so, too
+			if err != nil {
+				return nil, 0, err
+			}
+			*field = int64(seconds)
+		}
+		if dates[commit] = d; len(words) > 3 {
+			merged = max(merged, d.author, d.committer)
+		}
 	}
-	out, err = g.run(strings.NewReader(keyLines(dates)), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev")
+	out, err = g.run(strings.NewReader(keyLines(dates)), "diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=none")
 	if err != nil {
 		return nil, 0, err
 	}
-	all = make(map[fileVersion]int64)
-	date, words := int64(0), strings.Split(string(out), "\x00")
+	all = make(map[fileVersion][]commitDates)
+	var d commitDates
+	words := strings.Split(string(out), "\x00")
 	for i := 0; i+1 < len(words); i++ {
 		if !strings.HasPrefix(words[i], ":") {
-			date = dates[words[i]] // the changes of this commit follow
+			d = dates[words[i]] // the changes of this commit follow
 			continue
 		}
 		err := eachChange([]byte(words[i]+"\x00"+words[i+1]), func(name string, two twoEntries) error {
 			v := fileVersion{name, two.tip}
-			all[v] = max(all[v], date)
+			all[v] = append(all[v], d)
 			return nil
 		})
 		if err != nil {
@@ -278,7 +319,7 @@ func (g *git) versions(tip, base string, names []string) (all map[fileVersion]in
 		}
 		i++
 	}
-	return all, last, nil
+	return all, merged, nil
 }
 
 // keyLines returns keys as lines, for standard input.
@@ -292,7 +333,7 @@ func keyLines[V any](keys map[string]V) string {
 
 // changes returns what a commit has of the files in which it differs from another one.
 func (g *git) changes(from, to string) (map[string]treeEntry, error) {
-	out, err := g.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, to)
+	out, err := g.run(nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=none", from, to)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@ import (
 // made makes a repository whose branch w has two commits of work: one changes a and d, the next one b. on
 // commits as the user, at an hour. fails is for what stops with a conflict.
 const made = `
-on() { GIT_COMMITTER_DATE="2026-01-01T$1:00:00Z"; export GIT_COMMITTER_DATE; shift; git commit -qam "$*"; }
+at() { GIT_COMMITTER_DATE="2026-01-01T$1:00:00Z"; GIT_AUTHOR_DATE=$GIT_COMMITTER_DATE; export GIT_COMMITTER_DATE GIT_AUTHOR_DATE; }
+on() { at $1; shift; git commit -qam "$*"; }
 fails() { ! "$@" >/dev/null 2>&1; }
 `
 
@@ -48,6 +49,32 @@ func TestWhatTheFolderHasOfABranch(t *testing.T) {
 committer a <a@b> 1767270000 +0000
 data 1
 x' | head -4000; } | git fast-import --quiet`, has: "w1 w2"},
+		"the user rebases what was there before": {
+			early: `git tag b0; echo work >a; echo work >d; echo work >b; on 08 same; git revert --no-edit HEAD >/dev/null`,
+			then:  `git checkout -q -b up b0; echo up >c; on 11 up; git checkout -q main; git rebase -q up`,
+		},
+		"so does one who has a part of it": {
+			early: `git tag b0; echo work >b; on 08 same; git revert --no-edit HEAD >/dev/null`,
+			then:  `git checkout -q -b up b0; git cherry-pick w1 >/dev/null; git checkout -q main; git rebase -q up`, has: "w1",
+		},
+		"a merge of the work makes it again": {
+			then: `git merge -q --squash w; on 11 as one; git revert --no-edit HEAD >/dev/null; git checkout -q w; echo 1 >a; echo 1 >b; echo 1 >d; on 12 undone; git checkout -q -b y w2; echo y >c; on 12 y; at 13; git merge -q -s ours w -m again; git tag w4; git checkout -q main; echo y >c; on 14 c`, has: "w1 w2",
+		},
+		"a merge of the work is changed": {
+			then: `git merge -q --squash w; on 11 as one; git revert --no-edit HEAD >/dev/null; git checkout -q w; echo 1 >a; on 12 undone; git checkout -q -b y w; echo y >c; on 12 y; git checkout -q w; echo z >>c; git reset -q --hard; git merge -q --no-ff --no-commit y; echo work >a; on 13 merged; git tag w4; git checkout -q main; echo y >c; on 14 c`, has: "w1 w2",
+		},
+		"both sides have merged the other": {
+			then: `git checkout -q -b u main; echo work >c; on 08 user; echo 1 >c; on 08 back; git checkout -q main; git merge -q --ff-only u; git merge -q --no-edit w2; git checkout -q w; git merge -q --no-ff --no-commit u; echo work >c; on 12 merged; git tag w3; git checkout -q main`, has: "w1 w2",
+		},
+		"a pick begins in a rebase": {
+			then: `git checkout -q -b up; echo up >c; on 11 up; git checkout -q main; git branch y; echo m >d; on 11 m
+				GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -q -i up; git merge -q --no-edit -X ours w; git branch -q -D w
+				git checkout -q -b q y; echo q1 >b; on 12 q1; echo q2 >b; on 12 q2; git checkout -q -; git checkout -q --detach HEAD; fails git cherry-pick y..q`, held: "w1 w2",
+		},
+		"an empty folder of a sequence": {then: `mkdir .git/sequencer`},
+		"a submodule that nobody looks at": {
+			then: `git checkout -q w; printf '[submodule "s"]\n\tpath = s\n\turl = ./s\n\tignore = all\n' >.gitmodules; git add .gitmodules; git update-index --add --cacheinfo 160000,$(git rev-parse w1),s; at 12; git commit -q -m sub; git tag w3; git update-index --add --cacheinfo 160000,$(git rev-parse w2),s; git commit -q -m x; git tag w4; git checkout -q main; git checkout -q w -- a b d .gitmodules; git update-index --add --cacheinfo 160000,$(git rev-parse main),s; at 13; git commit -q -m part`, has: "w1 w2",
+		},
 		"the clock of the user went back": {then: `git merge -q --squash w; on 11 as one; echo user >a; on 12 user; echo user >c; on 08 back`, has: "w1 w2"},
 		"a file of it is a folder now":    {then: `git merge -q --squash w; on 11 as one; git rm -q a; mkdir a; echo x >a/x; git add a; on 12 folder`, has: "w1 w2"},
 		"it is rebased":                   {then: `echo user >c; on 11 user; git rebase -q main w; git checkout -q main; git merge -q w`, has: "w1 w2"},
@@ -77,7 +104,7 @@ x' | head -4000; } | git fast-import --quiet`, has: "w1 w2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := repo(t, tree{"a": "1\n", "b": "1\n", "c": "1\n", "d": "1\n"})
-			script := made + "export GIT_COMMITTER_DATE=2026-01-01T09:00:00Z\ngit commit -q --amend --no-edit\n" + c.early + work + "export GIT_COMMITTER_DATE=2026-01-01T11:00:00Z\n" + c.then
+			script := made + "at 09; git commit -q --amend --no-edit --reset-author\n" + c.early + work + "at 11\n" + c.then
 			sh := exec.CommandContext(t.Context(), "sh", "-ec", script)
 			sh.Dir, sh.Env = g.dir, append(os.Environ(), "GIT_EDITOR=true")
 			if out, err := sh.CombinedOutput(); err != nil {
