@@ -1,16 +1,18 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -186,4 +188,144 @@ func (l *Ledger) tellUnstarted(tx *store.Tx, before, after Agent) error {
 		return nil
 	}
 	return err
+}
+
+// askToEnd delivers the message that asks an agent to end by itself, with the request.
+func (l *Ledger) askToEnd(tx *store.Tx, before, after Agent) error {
+	if before.EndsItself() || !after.EndsItself() || after.Over() {
+		return nil
+	}
+	return l.deliver(tx, after.ID, sigterm(after.ID))
+}
+
+// sigterm is the message that asks an agent to end.
+func sigterm(agentID string) *agboxv1.AgentMessage {
+	return &agboxv1.AgentMessage{
+		Key: "SIGTERM", Kind: agboxv1.MessageKind_MESSAGE_KIND_SIGTERM, From: agentID,
+		Text: "[SIGTERM] You are asked to end: finish what you do, close what you have open, report your outcome and exit. Acknowledge this message within 30 seconds.",
+	}
+}
+
+// Acknowledged reports whether an agent that is asked to end has acknowledged that.
+func (l *Ledger) Acknowledged(ctx context.Context, agentID string) (yes bool, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		seq := tx.MessageWithKey(agentID, sigterm(agentID))
+		if seq == 0 {
+			yes = true // so many messages followed it that its key is forgotten
+			return nil
+		}
+		first := tx.Messages(agentID, seq-1, 1, 0).Messages
+		yes = len(first) == 0 || first[0].GetSeq() != seq
+		return nil
+	})
+	return yes, err
+}
+
+// Signal is when an agent was told last of a message about another agent that it has not
+// acknowledged; of several, the longest ago. It is zero if there is none.
+func (l *Ledger) Signal(agentID string) (oldest time.Time) {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	for _, s := range l.mail.inboxes[agentID].signals {
+		if !s.givenUp && (oldest.IsZero() || s.last.Before(oldest)) {
+			oldest = s.last
+		}
+	}
+	return oldest
+}
+
+// RepeatSignals tries all messages of an agent again that are due: it is woken if it is IDLE,
+// and its program can receive them. One that was tried often enough is given up: that is
+// recorded, and the message stays in the inbox.
+func (l *Ledger) RepeatSignals(ctx context.Context, agentID string) error {
+	return l.store.Update(ctx, func(tx *store.Tx) error {
+		a, box, now := l.agentIn(tx, agentID), l.inboxIn(tx, agentID), l.now()
+		if a.Incarnation == nil || a.Over() {
+			return nil
+		}
+		repeated := false
+		for _, s := range box.signals {
+			if s.givenUp || now.Before(a.SignalDue(s.last)) {
+				continue
+			}
+			repeated, box.signals = true, box.without(s.seq)
+			m, err := l.repeatSignal(tx, a, s.seq)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				box = box.awaits(m, now)
+			}
+		}
+		if !repeated {
+			return nil
+		}
+		l.putInbox(tx, agentID, box)
+		return l.wakeIdle(tx, l.agentIn(tx, agentID), "a message that it has not read")
+	})
+}
+
+// repeatSignal counts one more try of a message, or gives it up. It returns the message, or
+// nil if that cannot be read.
+func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.AgentMessage, error) {
+	page := tx.Messages(a.ID, seq-1, 1, 0)
+	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq {
+		return nil, nil
+	}
+	m := page.Messages[0]
+	if m.GetTries() < agents.SignalTries {
+		m.Tries++
+		return m, tx.ReplaceMessage(a.ID, m)
+	}
+	m.GivenUp = true
+	if err := tx.ReplaceMessage(a.ID, m); err != nil {
+		return nil, err
+	}
+	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, agents.SignalFailed(m)) })
+	return m, err
+}
+
+const observationText = "The agent was paused and goes on now: the body says what changed meanwhile."
+
+// tellObservation keeps the message that says what changed during a pause: it is in the inbox
+// while a running incarnation has to take that observation, unless it was acknowledged. What
+// has changed is not stored: it is added when the message is read. The message is not counted
+// as unread, since it is about the wake and must not cause another one.
+func (l *Ledger) tellObservation(tx *store.Tx, before, after Agent) error {
+	due := dueObservation(after)
+	if due == dueObservation(before) {
+		return nil
+	}
+	box := l.inboxIn(tx, after.ID)
+	if box.observation != 0 {
+		if err := tx.RemoveMessage(after.ID, box.observation); err != nil {
+			return err
+		}
+		box.observation = 0
+	}
+	if due != 0 {
+		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION, From: agents.Init, Text: observationText, At: timestamppb.New(l.now())}
+		if err := tx.PutMessage(after.ID, m); err != nil {
+			return err
+		}
+		box = box.with(m, 1)
+	}
+	l.putInbox(tx, after.ID, box)
+	return nil
+}
+
+// dueObservation is the observation that a running incarnation of the agent has to take, or 0.
+func dueObservation(a Agent) uint64 {
+	if a.Incarnation == nil {
+		return 0
+	}
+	return a.PendingObservation()
+}
+
+// Observes reports whether the inbox of an agent has a message that says what changed during a
+// pause.
+func (l *Ledger) Observes(agentID string) bool {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID].observation != 0
 }

@@ -2,15 +2,19 @@ package ledger
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -168,4 +172,163 @@ func (l *Ledger) takeBack(tx *store.Tx, agentID string, box inbox) (last bounced
 	}
 	l.putInbox(tx, agentID, box.with(m, -1))
 	return last, nil
+}
+
+// streamOverlay is the key of the agents that have opened a stream in a batch.
+type streamOverlay struct{ stream string }
+
+// subscribeLocked updates the sets of the streams that an agent has open.
+func (b *agentBook) subscribeLocked(before, after Agent) {
+	for _, stream := range before.Streams {
+		b.streams.remove(stream, before.ID)
+	}
+	if after.Over() || after.Deleted {
+		return
+	}
+	for _, stream := range after.Streams {
+		b.streams.add(stream, after.ID)
+	}
+}
+
+// OpenStream lets an agent get all messages that others send on a stream from now on. It
+// does nothing if the agent has that open.
+func (l *Ledger) OpenStream(ctx context.Context, id, stream string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(id, stream) })
+}
+
+func (t *agentTxn) openStream(id, stream string) error {
+	switch a := t.a; {
+	case !a.Exists():
+		return agentNotFound(id)
+	case a.Opens(stream):
+		return errNothing
+	case len(a.Streams) >= agents.MaxStreams:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
+	}
+	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
+	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
+	return t.append(id, agents.StreamOpened(stream))
+}
+
+// CloseStream ends that. It does nothing if the agent has no such stream open.
+func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case !t.a.Opens(stream):
+			return errNothing
+		}
+		return t.append(id, agents.StreamClosed(stream))
+	})
+}
+
+// subscribers returns the ids of the living agents that have a stream open, in byte order.
+func (l *Ledger) subscribers(tx *store.Tx, stream string) []string {
+	l.agents.mu.RLock()
+	ids := slices.Collect(maps.Keys(l.agents.streams[stream]))
+	l.agents.mu.RUnlock()
+	opened, _ := tx.Value(streamOverlay{stream}).([]string)
+	ids = append(ids, opened...)
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
+		a := l.agentIn(tx, id)
+		return a.Over() || !a.Opens(stream)
+	})
+}
+
+// Subscribers is how many agents have a stream open, in whatever stack.
+func (l *Ledger) Subscribers(stream string) int {
+	l.agents.mu.RLock()
+	defer l.agents.mu.RUnlock()
+	return len(l.agents.streams[stream])
+}
+
+// fanOut delivers a message on a stream to all within the innermost border of its sender who have it open, but
+// not to the sender. A recipient without room does not keep it from the others.
+func (l *Ledger) fanOut(tx *store.Tx, sender Agent, s Sent) error {
+	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool {
+		return id == sender.ID || l.agentIn(tx, id).StackRoot() != sender.StackRoot()
+	})
+	if len(recipients) == 0 {
+		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent that it shares streams with has the stream %s open.", s.Stream))
+	}
+	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, FromBorder: sender.SentFrom(), Key: s.Key, Stream: s.Stream, Text: s.Text}
+	for _, to := range recipients {
+		one := s
+		one.To = to
+		if err := l.deliver(tx, to, proto.CloneOf(m)); err == nil {
+			continue
+		} else if err := l.bounce(tx, sender, one, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StreamText is a text for all agents that have a stream open.
+type StreamText struct {
+	// From is the sender, who is in no stack.
+	From string
+	// Stream is the name of the stream, and Stack that of the stack in which it is. Without
+	// one, the text goes to agents that are in no stack.
+	Stream, Stack string
+	// Key makes it repeatable: a recipient that has it already does not get it again.
+	Key  string
+	Text string
+}
+
+// Delivery is what became of a message for one recipient.
+type Delivery struct {
+	To Agent
+	// Seq is the number of the message in its inbox.
+	Seq uint64
+	// Refused says why it was not delivered. It is nil if it was.
+	Refused *fault.Error
+}
+
+// SendOnStream delivers a text to all that have the stream open, by ascending id. A recipient
+// that refuses it does not keep it from the others. Without a recipient it fails with
+// AGENT_NOT_FOUND.
+func (l *Ledger) SendOnStream(ctx context.Context, s StreamText) (list []Delivery, err error) {
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
+		list = nil
+		var elsewhere []string
+		for _, id := range l.subscribers(tx, s.Stream) {
+			a := l.agentIn(tx, id)
+			if a.Stack != s.Stack {
+				elsewhere = append(elsewhere, a.Stack)
+				continue
+			}
+			m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: s.From, Key: s.Key, Stream: s.Stream, Text: s.Text}
+			err := l.deliver(tx, id, m)
+			refused := fault.Of(err)
+			if err != nil && refused == nil {
+				return err
+			}
+			list = append(list, Delivery{To: a, Seq: m.GetSeq(), Refused: refused})
+		}
+		if len(list) == 0 {
+			return nobodyListens(s, elsewhere)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// nobodyListens refuses a text without a recipient. elsewhere has the stacks of the agents that
+// have such a stream open.
+func nobodyListens(s StreamText, elsewhere []string) error {
+	slices.Sort(elsewhere)
+	elsewhere = slices.Compact(elsewhere)
+	switch {
+	case s.Stack != "":
+		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No agent in a stack %q has the stream %q open.", s.Stack, s.Stream)
+	case len(elsewhere) > 0:
+		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
+			"No agent outside of stacks has the stream %q open. Agents in these stacks have: %s. Name a stack to send it there.", s.Stream, strings.Join(elsewhere, ", "))
+	}
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
+		`No agent has the stream %q open. A program opens it with "agbox-agent open %[1]s".`, s.Stream)
 }

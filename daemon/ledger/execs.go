@@ -2,15 +2,17 @@ package ledger
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -316,4 +318,139 @@ func Ended(d *agboxv1.ExecEventDetails, at time.Time) *agboxv1.ExecEventDetails 
 		d.FinishedAt = timestamppb.New(at)
 	}
 	return d
+}
+
+// AcceptHook accepts a hook of the sandbox, as AcceptExec accepts a caller's exec, but
+// also before the sandbox is READY. The exec id is derived from the hook. again means
+// that the hook was accepted before, whether it runs or has ended.
+func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
+	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
+	_, err = l.update(ctx, sandboxID, func(t *txn) error {
+		again = false
+		if _, taken := t.tx.ExecReserved(execID); taken {
+			again = true
+			return errNothing
+		}
+		switch {
+		case !t.sb.Exists():
+			return notFound(sandboxID)
+		case t.sb.State != machine.Pending && t.sb.State != machine.Ready || t.sb.Want != machine.WantRunning:
+			return NotReady(t.sb.Record)
+		}
+		return t.acceptExec(req, &agboxv1.ExecEventDetails{
+			SupervisorBootId: bootID,
+			Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
+		})
+	})
+	return again, err
+}
+
+// MainName is the name of every exec that is a container's own command.
+const MainName = "main"
+
+// MainExec is the container's own command in one life of its supervisor. The supervisor
+// has already started it.
+type MainExec struct {
+	// Request is a request that would create it, with the exact id of its sandbox.
+	Request *agboxv1.CreateExecRequest
+	// BootID is the life of the supervisor.
+	BootID string
+}
+
+// AcceptMain records the container's own command and, in the same transaction, the event
+// ev, which may be nil. ev was decided from seen, for example that the sandbox is READY.
+// As with Emit, nothing happens if the record has changed since.
+//
+// known means that this exec has a record now, from this call or an earlier one. The id
+// may also belong to an exec of another sandbox, whose caller chose it. Then the command
+// has no record, and the event is appended anyway.
+func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent, main *MainExec) (known, taken bool, err error) {
+	if ev == nil { // usually the daemon has restarted and everything is recorded: no commit is needed
+		err = l.store.View(ctx, func(tx *store.Tx) error {
+			known, taken = mainKnown(tx, seen.ID, main.Request.GetExecId())
+			return nil
+		})
+		if err != nil || known || taken {
+			return known, taken, err
+		}
+	}
+	_, err = l.update(ctx, seen.ID, func(t *txn) error {
+		known, taken = false, false
+		if t.sb.overtook(seen) {
+			return errNothing
+		}
+		if ev != nil {
+			if err := t.append(seen.ID, ev); err != nil {
+				return err
+			}
+		}
+		known, taken = mainKnown(t.tx, seen.ID, main.Request.GetExecId())
+		if !known && !taken {
+			known = true
+			return t.acceptExec(main.Request, &agboxv1.ExecEventDetails{
+				SupervisorBootId: main.BootID, Name: main.Request.GetName(), Main: true,
+			})
+		}
+		if len(t.events) == 0 {
+			return errNothing
+		}
+		return nil
+	})
+	return known, taken, err
+}
+
+// NextMainRun returns the number of the first run of a sandbox's own command whose exec id
+// is free.
+func (l *Ledger) NextMainRun(ctx context.Context, sandboxID string) (run uint32, err error) {
+	main := ids.Main(sandboxID)
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		for run = 1; ; run++ {
+			if _, reserved := tx.ExecReserved(ids.MainRun(main, run)); !reserved {
+				return nil
+			}
+		}
+	})
+	return run, err
+}
+
+// mainKnown reports whether the exec has a record. Otherwise taken means that its id was
+// used by another sandbox's exec, or by one that has expired.
+func mainKnown(tx *store.Tx, sandboxID, execID string) (known, taken bool) {
+	if _, reserved := tx.ExecReserved(execID); !reserved {
+		return false, false
+	}
+	_, err := tx.ExecConfig(sandboxID, execID)
+	return err == nil, err != nil
+}
+
+// execIndex remembers in which sandboxes execs were, because a search looks at all sandboxes
+// whose records are kept, also deleted ones. What it says must be checked: records may go.
+type execIndex struct {
+	mu sync.Mutex // guards the fields below
+	// newer and older have sandboxes by exec. When newer is full it becomes older.
+	newer, older map[string]string
+
+	// searches counts the searches of all sandboxes. Tests bound it.
+	searches atomic.Uint64
+}
+
+// maxExecIndex bounds how many execs each of the two maps has, of about 100 bytes.
+const maxExecIndex = 8192
+
+func (x *execIndex) sandboxOf(execID string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if id, known := x.newer[execID]; known {
+		return id
+	}
+	return x.older[execID]
+}
+
+func (x *execIndex) put(execID, sandboxID string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.newer == nil || len(x.newer) >= maxExecIndex {
+		x.newer, x.older = make(map[string]string), x.newer
+	}
+	x.newer[execID] = sandboxID
 }

@@ -6,11 +6,11 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/store"
 )
 
 // Create is CreateKeyed without a key: an id that was used is refused.
@@ -244,4 +244,191 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 // it must be made again.
 func (sb Sandbox) overtook(seen machine.Record) bool {
 	return sb.State != seen.State || sb.Want != seen.Want || sb.PendingSequence != seen.PendingSequence
+}
+
+// Rename gives a sandbox another name. It does nothing if the sandbox has that name. A name
+// that another living sandbox has is SANDBOX_NAME_EXISTS; a sandbox that is DELETING or
+// DELETED is SANDBOX_INVALID_STATE.
+func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
+	sb, err := l.update(ctx, id, func(t *txn) error { return t.rename(id, name) })
+	if !errdefs.IsNotFound(err) {
+		return sb, err
+	}
+	past, err := l.Past(ctx, id)
+	if err == nil {
+		err = notRenamed(past.Record)
+	}
+	return past, err
+}
+
+func (t *txn) rename(id, name string) error {
+	switch {
+	case !t.sb.Exists():
+		return notFound(id)
+	case !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_RENAMED):
+		return notRenamed(t.sb.Record)
+	case t.sb.Name == name:
+		return errNothing
+	}
+	if err := t.nameFree(id, name); err != nil {
+		return err
+	}
+	if t.nameOwner(t.sb.Name) == id {
+		t.tx.SetValue(nameOverlay{t.sb.Name}, "")
+	}
+	t.tx.SetValue(nameOverlay{name}, id)
+	return t.append(id, &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_SANDBOX_RENAMED,
+		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Name: name}},
+	})
+}
+
+func notRenamed(r machine.Record) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
+		"Sandbox %s is %s and cannot be renamed.", r.Called(), StateWord(r.State)).With("sandbox_id", r.ID)
+}
+
+// RequestRestart records a request to stop the sandbox and to start it again. One that is
+// STOPPED or FAILED is only started. now is as for RequestStopNow. It does nothing if that
+// was requested before and has not ended. A sandbox that is DELETING or DELETED cannot be
+// restarted: SANDBOX_INVALID_STATE.
+func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandbox, error) {
+	sb, err := l.update(ctx, id, func(t *txn) error {
+		ev := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED}
+		switch {
+		case !t.sb.Exists():
+			return notFound(id)
+		case t.sb.Restart && (t.sb.Now || !now || t.sb.State == machine.Stopped):
+			return errNothing
+		case t.sb.State == machine.Stopped, t.sb.State == machine.Failed:
+			ev.EventType = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
+		case !machine.Legal(t.sb.Record, ev.GetEventType()):
+			return impossible(t.sb.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
+		default:
+			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+				Reason: "asked for a restart", Restart: true, Now: now || t.sb.Now && t.sb.Want == machine.WantStopped,
+			}}
+		}
+		return t.append(id, ev)
+	})
+	if !errdefs.IsNotFound(err) {
+		return sb, err
+	}
+	past, err := l.Past(ctx, id)
+	if err == nil {
+		err = impossible(past.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
+	}
+	return past, err
+}
+
+// RequestKey makes a request to create a sandbox repeatable.
+type RequestKey struct {
+	// Key is chosen by the caller; empty means that the request cannot be repeated.
+	Key string
+	// Digest is that of the whole request.
+	Digest []byte
+}
+
+// RepeatedCreate returns the sandbox that the same request with the same key has created.
+// again is false if there is none, or if only a comparison of the specs can tell. The
+// error is REQUEST_KEY_REUSED if the key belongs to a sandbox with another id.
+func (l *Ledger) RepeatedCreate(ctx context.Context, id string, key RequestKey) (sb Sandbox, again bool, err error) {
+	if key.Key == "" {
+		return sb, false, nil
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) (err error) {
+		of := tx.SandboxOfKey(key.Key)
+		if of != "" && of != id {
+			return keyReused(key.Key).With("sandbox_id", of)
+		}
+		if of == id {
+			again, err = tx.SameSandboxRequest(id, key.Digest)
+		}
+		return err
+	})
+	if err != nil || !again {
+		return sb, false, err
+	}
+	if living, ok := l.Sandbox(id); ok {
+		return living, true, nil
+	}
+	sb, err = l.Past(ctx, id)
+	return sb, err == nil, err
+}
+
+// sameRequest handles a create whose id is taken. It accepts a repetition of the same
+// request with the same key and refuses any other one.
+func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) error {
+	if key.Key == "" || t.tx.SandboxOfKey(key.Key) != id {
+		return sandboxIDTaken(id)
+	}
+	same, err := t.tx.SameSandboxRequest(id, key.Digest)
+	if err == nil && !same {
+		same, err = t.tx.SameSandboxConfig(id, spec)
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	switch {
+	case same && t.sb.Exists():
+		return errNothing
+	case same || key.Key == id:
+		return sandboxIDTaken(id)
+	}
+	return keyReused(key.Key).With("sandbox_id", id)
+}
+
+func sandboxIDTaken(id string) error {
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS,
+		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
+}
+
+func keyReused(key string) *fault.Error {
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
+		"The request key %.80q was used by another request; give every request its own key.", key)
+}
+
+// RepeatedExec reports whether the same request with the same key was accepted before.
+func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecRequest) (again bool, err error) {
+	if req.GetRequestKey() == "" {
+		return false, nil
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		if tx.ExecOfKey(req.GetRequestKey()) != req.GetExecId() {
+			return nil
+		}
+		again, _ = tx.SameExecConfig(req.GetSandboxId(), req.GetExecId(), req) // an unreadable one is compared again by AcceptExec
+		return nil
+	})
+	return again, err
+}
+
+// checkExecKey refuses a key that belongs to another exec.
+func (t *txn) checkExecKey(req *agboxv1.CreateExecRequest) error {
+	if req.GetRequestKey() == "" {
+		return nil
+	}
+	if of := t.tx.ExecOfKey(req.GetRequestKey()); of != "" && of != req.GetExecId() {
+		return keyReused(req.GetRequestKey()).With("exec_id", of)
+	}
+	return nil
+}
+
+// sameExec handles a create whose id is taken. It accepts a repetition of the same
+// request with the same key and refuses any other one.
+func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
+	key, id := req.GetRequestKey(), req.GetExecId()
+	if key == "" || t.tx.ExecOfKey(key) != id {
+		return execIDTaken(id)
+	}
+	same, err := t.tx.SameExecConfig(req.GetSandboxId(), id, req)
+	switch {
+	case same:
+		return errNothing
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	case key == id:
+		return execIDTaken(id)
+	}
+	return keyReused(key).With("exec_id", id)
 }

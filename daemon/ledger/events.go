@@ -1,0 +1,244 @@
+package ledger
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// Cursor is a reader's position in a stream of events. It also knows which removals
+// happened before the stream began, so that no event is skipped silently: a reader from 0
+// accepts existing holes, one that continues from a position accepts none.
+type Cursor struct {
+	// At is the sequence or position that the reader has seen.
+	At uint64
+	// Last is the newest sequence or position when the stream began.
+	Last uint64
+	// Newest is the newest that was kept then. It is less than Last if that was removed.
+	Newest uint64
+
+	sandboxID string // empty for the stream of all sandboxes
+	trimmed   store.Trimmed
+}
+
+// OpenEvents starts a stream of a sandbox's events after a sequence. It is OUT_OF_RANGE
+// if the stream would skip an event, or the sequence never existed.
+func (l *Ledger) OpenEvents(ctx context.Context, sandboxID string, after uint64) (*Cursor, error) {
+	c := &Cursor{At: after, sandboxID: sandboxID}
+	var first uint64
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		first, c.Last = tx.FirstSequence(sandboxID), tx.LastSequence(sandboxID)
+		c.Newest = c.Last // the newest event of a sandbox is never removed
+		c.trimmed = tx.Trimmed(sandboxID)
+		return nil
+	})
+	if err == nil && c.stale(first) {
+		err = c.outOfRange()
+	}
+	return c, err
+}
+
+// OpenAllEvents is OpenEvents for the events of all sandboxes and a position.
+func (l *Ledger) OpenAllEvents(ctx context.Context, after uint64) (*Cursor, error) {
+	c := &Cursor{At: after}
+	var first uint64
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		first, c.Last, c.Newest = tx.FirstPosition(), tx.LastPosition(), tx.NewestPosition()
+		c.trimmed = tx.OrderTrimmed()
+		return nil
+	})
+	if err == nil && c.stale(first) {
+		err = c.outOfRange()
+	}
+	return c, err
+}
+
+// stale reports whether continuing after the cursor would skip an event, or the cursor
+// never existed. 0 requests everything that is kept.
+func (c *Cursor) stale(first uint64) bool {
+	return c.At > c.Last || c.At > 0 && (c.At+1 < first || c.At < c.trimmed.UpTo)
+}
+
+// overtaken reports whether events ahead of the reader may have been removed since the
+// last check, and stores the new state.
+func (c *Cursor) overtaken(now store.Trimmed) bool {
+	moved := now.Count != c.trimmed.Count
+	c.trimmed = now
+	return moved && now.UpTo > c.At
+}
+
+func (c *Cursor) outOfRange() error {
+	if c.sandboxID == "" {
+		return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+			"The events after position %d are not all kept (the newest is %d); start again from 0.", c.At, c.Last)
+	}
+	return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED,
+		"The events of sandbox %s after sequence %d are not all kept (the newest is %d); start again from 0.", c.sandboxID, c.At, c.Last).
+		With("sandbox_id", c.sandboxID).With("from_sequence", strconv.FormatUint(c.At, 10))
+}
+
+// NextEvents reads the next events of a sandbox, at most limit, and advances the cursor.
+// more means that there are further ones already.
+func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events []*agboxv1.SandboxEvent, more bool, err error) {
+	page, err := l.Events(ctx, c.sandboxID, c.At, limit)
+	if err == nil && c.overtaken(page.Trimmed) {
+		err = c.outOfRange()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	c.At = page.Next
+	return page.Events, page.More, nil
+}
+
+// NextOfAll is NextEvents for the events of all sandboxes.
+func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []store.OrderedEvent, more bool, err error) {
+	var page store.OrderedPage
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		page = tx.OrderedEvents(c.At, limit)
+		return nil
+	})
+	if err == nil && c.overtaken(page.Trimmed) {
+		err = c.outOfRange()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	c.At = page.Next
+	return page.Events, page.More, nil
+}
+
+// Dropped returns an error if a stream of a deleted sandbox ended without its last event,
+// because the history was removed while it was read.
+func (c *Cursor) Dropped() error {
+	if c.At < c.Last {
+		return c.outOfRange()
+	}
+	return nil
+}
+
+// pageBytes bounds the memory of one page of events.
+const pageBytes = 1 << 20
+
+// Events returns the next events of a sandbox after a sequence, at most limit.
+func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.EventPage, error) {
+	var page store.EventPage
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		page = tx.Events(sandboxID, after, limit, pageBytes)
+		return nil
+	})
+	return page, err
+}
+
+// NewestEvent returns the newest event of a sandbox for which fits is true, not newer
+// than the record, so that no stream is ahead of it. SANDBOX_ACCEPTED exists as long as
+// the sandbox.
+func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
+	var newest *agboxv1.SandboxEvent
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		newest, err = tx.NewestEvent(sb.ID, sb.LastSequence, fits)
+		return err
+	})
+	if errdefs.IsNotFound(err) {
+		return nil, notFound(sb.ID) // removed since it was found
+	}
+	return newest, err
+}
+
+// AgentCursor is a place in the events of all agents, or of one. Only one goroutine may
+// use it.
+type AgentCursor struct {
+	// At is the position up to which events were read.
+	At uint64
+
+	agentID string // empty for all agents
+	// sequence is that of the newest event of the agent that was read.
+	sequence uint64
+	trimmed  store.Trimmed
+}
+
+// read reads the next events and what was removed. Of one agent it reads no other's.
+func (c *AgentCursor) read(tx *store.Tx, limit int) (store.AgentPage, store.Trimmed) {
+	if c.agentID == "" {
+		return tx.OrderedAgentEvents(c.At, limit), tx.AgentsTrimmed()
+	}
+	return tx.AgentEvents(c.agentID, c.sequence, limit), tx.AgentTrimmed(c.agentID)
+}
+
+// OpenAgentEvents starts a stream of the events of an agent, or of all if agentID is empty,
+// after a position. It is OUT_OF_RANGE if the stream would skip an event that was removed,
+// or if the position never existed. 0 requests everything that is kept.
+func (l *Ledger) OpenAgentEvents(ctx context.Context, agentID string, after uint64) (*AgentCursor, error) {
+	c := &AgentCursor{At: after, agentID: agentID}
+	var last uint64
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		last = tx.LastAgentPosition()
+		_, c.trimmed = c.read(tx, 1)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case after > last:
+		return nil, fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+			"There is no event of an agent at position %d (the newest is %d); start again from 0.", after, last)
+	case after > 0 && after < c.trimmed.UpTo:
+		return nil, c.outOfRange()
+	}
+	return c, nil
+}
+
+func (c *AgentCursor) outOfRange() error {
+	return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+		"The events of agents after position %d are not all kept; start again from 0.", c.At)
+}
+
+// NextAgentEvents reads the next events, of at most limit positions, and advances the
+// cursor. more means that there are further ones already. It is OUT_OF_RANGE if events
+// ahead of the cursor were removed since the call before.
+func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int) (events []*agboxv1.AgentEvent, more bool, err error) {
+	var page store.AgentPage
+	var trimmed store.Trimmed
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		page, trimmed = c.read(tx, limit)
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	moved := trimmed.Count != c.trimmed.Count
+	c.trimmed = trimmed
+	if moved && c.At > 0 && trimmed.UpTo > c.At {
+		return nil, false, c.outOfRange()
+	}
+	for _, ev := range page.Events {
+		if c.sequence = ev.GetSequence(); ev.GetPosition() > c.At { // else it was before the stream
+			c.At, events = ev.GetPosition(), append(events, ev)
+		}
+	}
+	if c.agentID == "" {
+		c.At = page.Next
+	} else {
+		c.sequence = page.Next
+	}
+	return events, page.More, nil
+}
+
+// AgentEvents reads up to limit events of one agent after a sequence. next is the sequence
+// after which to go on, and more means that there are further ones already.
+func (l *Ledger) AgentEvents(ctx context.Context, agentID string, after uint64, limit int) (events []*agboxv1.AgentEvent, next uint64, more bool, err error) {
+	var page store.AgentPage
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		page = tx.AgentEvents(agentID, after, limit)
+		return nil
+	})
+	if err != nil {
+		return nil, after, false, err
+	}
+	return page.Events, page.Next, page.More, nil
+}
