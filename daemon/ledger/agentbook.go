@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"cmp"
-	"maps"
-	"math/bits"
 	"slices"
 	"sort"
 	"sync"
@@ -94,86 +92,6 @@ func (b *agentBook) putLocked(a Agent) {
 	b.accountLocked(before, a)
 }
 
-// Agent returns an agent that is not deleted.
-func (l *Ledger) Agent(id string) (Agent, bool) {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	a, ok := l.agents.all[id]
-	return a, ok
-}
-
-// Agents returns the agents that fit, oldest first. nil fits all. It looks at all, also those
-// that ended long ago.
-func (l *Ledger) Agents(fits func(Agent) bool) []Agent {
-	l.agents.mu.RLock()
-	list := slices.Collect(maps.Values(l.agents.all))
-	l.agents.mu.RUnlock()
-	l.agents.copied.Add(uint64(len(list)))
-	if fits != nil { // it may look at other agents, so it is called without the lock
-		list = slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
-	}
-	return oldestFirst(list)
-}
-
-func oldestFirst(list []Agent) []Agent {
-	slices.SortFunc(list, func(a, b Agent) int { return cmp.Compare(a.Position, b.Position) })
-	return list
-}
-
-// AgentOf returns the agent whose current incarnation is that exec.
-func (l *Ledger) AgentOf(sandboxID, execID string) (Agent, bool) {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	a, ok := l.agents.all[l.agents.running[execID]]
-	if !ok || a.Incarnation.SandboxID != sandboxID {
-		return Agent{}, false
-	}
-	return a, true
-}
-
-// AgentChanged returns a channel that the next commit about the agent closes; an empty id
-// means any agent. Call it before reading the record, or a change in between is missed.
-func (l *Ledger) AgentChanged(id string) <-chan struct{} {
-	l.agents.mu.Lock()
-	defer l.agents.mu.Unlock()
-	ch, ok := l.agents.changed[id]
-	if !ok {
-		ch = make(chan struct{})
-		l.agents.changed[id] = ch
-	}
-	return ch
-}
-
-// publishAgent makes a committed change visible and wakes the callers that wait for it.
-// The store calls it in commit order, before the change is acknowledged.
-func (l *Ledger) publishAgent(a Agent, position uint64) {
-	book := &l.agents
-	book.mu.Lock()
-	defer book.mu.Unlock()
-	book.published = max(book.published, position)
-	book.putLocked(a)
-	book.touched[a.ID] = struct{}{}
-	for w := range book.waits {
-		w.followLocked(a)
-	}
-	if a.Deleted {
-		l.mail.forget(a)
-	}
-	for _, key := range [...]string{a.ID, ""} {
-		if ch, waiting := book.changed[key]; waiting {
-			delete(book.changed, key)
-			close(ch)
-		}
-	}
-}
-
-// NewestOfAgents is the position of the newest event of an agent that the records include.
-func (l *Ledger) NewestOfAgents() uint64 {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	return l.agents.published
-}
-
 // AgentWait waits for the end of an agent, or of it and all agents that were spawned below it. It
 // learns of each change as it is committed, so it reads no events and looks at no other agents.
 type AgentWait struct {
@@ -187,19 +105,6 @@ type AgentWait struct {
 	living, known map[string]struct{}
 	// ended has those that Take has not returned.
 	ended []string
-}
-
-// WaitForEnd begins to wait for the end of an agent, with tree also of those below it, also those
-// that are spawned later and those that others have adopted. The caller closes the AgentWait.
-func (l *Ledger) WaitForEnd(id string, tree bool) *AgentWait {
-	b := &l.agents
-	w := &AgentWait{Changed: make(chan struct{}, 1), book: b, tree: tree, living: make(map[string]struct{}), known: make(map[string]struct{})}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waits[w] = struct{}{}
-	w.addLocked(id)
-	slices.SortFunc(w.ended, func(x, y string) int { return b.all[x].EndedAt.Compare(b.all[y].EndedAt) })
-	return w
 }
 
 // addLocked adds an agent and those below it. One that was removed leads to those below it only.
@@ -217,27 +122,6 @@ func (w *AgentWait) addLocked(id string) {
 			w.addLocked(child)
 		}
 	}
-}
-
-// Spawner reports whether an agent, which may have been removed, has spawned one that was not
-// removed, or one of those below it has.
-func (l *Ledger) Spawner(id string) bool {
-	b := &l.agents
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	seen := map[string]bool{id: true}
-	for below := []string{id}; len(below) > 0; below = below[1:] {
-		for child := range b.offspring[below[0]] {
-			if _, exists := b.all[child]; exists {
-				return true
-			}
-			if !seen[child] { // damaged records may name each other
-				seen[child] = true
-				below = append(below, child)
-			}
-		}
-	}
-	return false
 }
 
 // followLocked follows the change of an agent. The spawn of a child is committed before the end of
@@ -277,69 +161,6 @@ func (w *AgentWait) Close() {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	delete(w.book.waits, w)
-}
-
-// spentBudgets has what ended agents have used of the budgets of their parents, so that a spawn
-// adds up living children only.
-type spentBudgets struct {
-	// by has what each ended agent takes, and of whose budget. below has the sums by parent.
-	by    map[string]spending
-	below map[string]spentSum
-}
-
-type spending struct {
-	parent string
-	amount gate.Amount
-}
-
-// spentSum is a sum that does not overflow, so that parts of it can be taken away again.
-type spentSum struct{ tokens, cost wide }
-
-type wide struct{ high, low uint64 }
-
-func (w wide) plus(n uint64) wide {
-	low, carry := bits.Add64(w.low, n, 0)
-	return wide{w.high + carry, low}
-}
-
-func (w wide) minus(n uint64) wide {
-	low, borrow := bits.Sub64(w.low, n, 0)
-	return wide{w.high - borrow, low}
-}
-
-func (w wide) bounded() uint64 {
-	if w.high > 0 {
-		return ^uint64(0)
-	}
-	return w.low
-}
-
-func (s spentSum) amount() gate.Amount {
-	return gate.Amount{InputTokens: s.tokens.bounded(), CostMicroUSD: s.cost.bounded()}
-}
-
-func newSpentBudgets() spentBudgets {
-	return spentBudgets{make(map[string]spending), make(map[string]spentSum)}
-}
-
-// set replaces what an ended agent takes. The zero spending is nothing.
-func (s spentBudgets) set(id string, now spending) {
-	before := s.by[id]
-	if before.parent != "" {
-		sum := s.below[before.parent]
-		sum = spentSum{sum.tokens.minus(before.amount.InputTokens), sum.cost.minus(before.amount.CostMicroUSD)}
-		s.below[before.parent] = sum
-		if sum == (spentSum{}) {
-			delete(s.below, before.parent)
-		}
-	}
-	if now.amount == (gate.Amount{}) {
-		delete(s.by, id)
-		return
-	}
-	s.by[id] = now
-	sum := s.below[now.parent]
-	s.below[now.parent] = spentSum{sum.tokens.plus(now.amount.InputTokens), sum.cost.plus(now.amount.CostMicroUSD)}
 }
 
 // accountLocked follows the change of an agent. What it takes changes what those above it take
@@ -388,16 +209,6 @@ func (b *agentBook) spentBelow(id string) gate.Amount {
 	return b.spent.below[id].amount()
 }
 
-// ending is the end of an agent.
-type ending struct {
-	at time.Time
-	id string
-}
-
-func (e ending) compare(other ending) int {
-	return cmp.Or(e.at.Compare(other.at), cmp.Compare(e.id, other.id))
-}
-
 // endLocked follows the change of an agent. New ends are mostly at the end of the list, and
 // those of agents that are deleted at its beginning.
 func (b *agentBook) endLocked(before, after Agent) {
@@ -420,86 +231,6 @@ func (b *agentBook) endedByLocked(at time.Time) int {
 	return sort.Search(len(b.ended), func(i int) bool { return b.ended[i].at.After(at) })
 }
 
-// EndedBeyond returns the ended agents, oldest first, that ended at the time old or before, and
-// of those that ended at the time settled or before the ones that ended first, as many as there
-// are more than most in all.
-func (l *Ledger) EndedBeyond(old, settled time.Time, most int) []Agent {
-	b := &l.agents
-	b.mu.RLock()
-	first := b.ended[:max(b.endedByLocked(old), min(len(b.ended)-most, b.endedByLocked(settled)))]
-	list := make([]Agent, 0, len(first))
-	for _, e := range first {
-		list = append(list, b.all[e.id])
-	}
-	b.mu.RUnlock()
-	b.copied.Add(uint64(len(list)))
-	return oldestFirst(list)
-}
-
-// journalBook has the sizes of the journals of all incarnations in stacks that have ended, so
-// that a start looks at those that run only. A journal does not change after the end.
-type journalBook struct {
-	// counted is by agent, and sums by the root of a stack, in bytes.
-	counted map[string]countedJournals
-	sums    map[string]uint64
-	// running has by root the agents with an incarnation, and uncounted those with incarnations
-	// that have ended and were not counted.
-	running, uncounted agentSets
-}
-
-// countedJournals are those of the incarnations of an agent up to one, by exec.
-type countedJournals struct {
-	upto  uint32
-	sizes map[string]uint64
-	// removals is how often journals of the agent were removed, so that nobody adds what was
-	// measured before.
-	removals uint32
-}
-
-func newJournalBook() journalBook {
-	return journalBook{make(map[string]countedJournals), make(map[string]uint64), make(agentSets), make(agentSets)}
-}
-
-// put follows the change of an agent.
-func (x journalBook) put(before, after Agent) {
-	for _, root := range before.StackRoots {
-		x.running.remove(root, before.ID)
-		x.uncounted.remove(root, before.ID)
-	}
-	if after.Deleted {
-		for _, size := range x.counted[before.ID].sizes {
-			x.add(before, -size)
-		}
-		delete(x.counted, before.ID)
-		return
-	}
-	for _, root := range after.StackRoots {
-		if after.Incarnation != nil {
-			x.running.add(root, after.ID)
-		}
-		if endedUpto(after) > x.counted[after.ID].upto {
-			x.uncounted.add(root, after.ID)
-		}
-	}
-}
-
-// endedUpto is the newest incarnation of an agent that has ended, or 0.
-func endedUpto(a Agent) uint32 {
-	if a.Incarnation != nil {
-		return a.Incarnation.N - 1
-	}
-	return a.Incarnations
-}
-
-// add adds to the sums of the stacks of an agent. A difference below zero wraps around.
-func (x journalBook) add(a Agent, bytes uint64) {
-	for _, root := range a.StackRoots {
-		if x.sums[root] += bytes; x.sums[root] == 0 {
-			delete(x.sums, root)
-		}
-	}
-}
-
 // forgetJournals follows the removal of execs with their files.
 func (b *agentBook) forgetJournals(execIDs []string) {
 	b.mu.Lock()
@@ -515,85 +246,6 @@ func (b *agentBook) forgetJournals(execIDs []string) {
 		delete(counted.sizes, execID)
 		counted.removals++
 		b.journals.counted[id] = counted
-	}
-}
-
-// RecountJournals says that files of a sandbox were removed whose execs stay. The journals of its
-// agents are counted anew.
-func (l *Ledger) RecountJournals(sandboxID string) {
-	b := &l.agents
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id, a := range b.all {
-		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agents.Stay) bool { return s.SandboxID == sandboxID }) {
-			continue
-		}
-		counted := b.journals.counted[id]
-		for _, size := range counted.sizes {
-			b.journals.add(a, -size)
-		}
-		b.journals.counted[id] = countedJournals{removals: counted.removals + 1}
-		b.journals.put(a, a)
-	}
-}
-
-// StackJournals are the journals of the agents in a stack.
-type StackJournals struct {
-	// Most is how many bytes there may be.
-	Most uint64
-	// Ended is how many bytes those have that were counted: of incarnations that have ended.
-	Ended uint64
-	// Running has the agents with an incarnation.
-	Running []Agent
-}
-
-// StackJournals returns the journals of the stacks that an agent is in and that bound them.
-func (l *Ledger) StackJournals(a Agent) (list []StackJournals) {
-	for _, root := range a.StackRoots {
-		s := StackJournals{Most: l.mostJournals(root), Running: l.agents.among(l.agents.journals.running, root)}
-		l.agents.mu.RLock()
-		s.Ended = l.agents.journals.sums[root]
-		l.agents.mu.RUnlock()
-		if s.Most > 0 {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// mostJournals is how many bytes the journals of a stack may have. 0 means any number.
-func (l *Ledger) mostJournals(root string) uint64 {
-	r, _ := l.Agent(root)
-	return agents.StackOf(r.Spec).JournalBytes
-}
-
-// UncountedJournals returns the agents in the stacks of StackJournals that have incarnations which
-// have ended and were not told to CountJournals.
-func (l *Ledger) UncountedJournals(a Agent) (list []Agent) {
-	for _, root := range a.StackRoots {
-		if l.mostJournals(root) > 0 {
-			list = append(list, l.agents.among(l.agents.journals.uncounted, root)...)
-		}
-	}
-	return list
-}
-
-// CountJournals counts the journals of the incarnations of an agent that have ended and were not
-// counted before. size returns how many bytes one has. It is called again if journals of the agent
-// were removed meanwhile.
-func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
-	b := &l.agents
-	for done := false; !done; {
-		b.mu.RLock()
-		before, upto := b.journals.counted[a.ID], endedUpto(a)
-		b.mu.RUnlock()
-		sizes := make(map[string]uint64)
-		for n := before.upto + 1; n <= upto; n++ {
-			if bytes := size(n); bytes > 0 {
-				sizes[agents.ExecID(a.ID, n)] = bytes
-			}
-		}
-		done = b.countJournals(a, before, upto, sizes)
 	}
 }
 
@@ -622,4 +274,80 @@ func (b *agentBook) countJournals(a Agent, before countedJournals, upto uint32, 
 	b.journals.counted[a.ID] = counted
 	b.journals.put(now, now)
 	return true
+}
+
+// among returns the agents of some sets, oldest first.
+func (b *agentBook) among(sets agentSets, keys ...string) []Agent {
+	b.mu.RLock()
+	places := b.placesLocked(sets, keys)
+	list := make([]Agent, 0, len(places))
+	for _, p := range places {
+		list = append(list, b.all[p.ID])
+	}
+	b.mu.RUnlock()
+	b.copied.Add(uint64(len(list)))
+	return list
+}
+
+// placesLocked returns the agents of some sets, oldest first. A record is many times larger.
+func (b *agentBook) placesLocked(sets agentSets, keys []string) []Place {
+	var list []Place
+	for _, key := range keys {
+		list = slices.Grow(list, len(sets[key]))
+		for id := range sets[key] {
+			list = append(list, Place{id, b.all[id].Position})
+		}
+	}
+	slices.SortFunc(list, func(a, b Place) int { return cmp.Compare(a.Position, b.Position) })
+	return list
+}
+
+// places returns the agents of some sets, oldest first.
+func (b *agentBook) places(sets agentSets, keys ...string) []Place {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.placesLocked(sets, keys)
+}
+
+// count is how many agents some sets have.
+func (b *agentBook) count(sets agentSets, keys ...string) (n int) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, key := range keys {
+		n += len(sets[key])
+	}
+	return n
+}
+
+// placeLocked updates the sets of the agent's parent and of the agents that it follows.
+func (b *agentBook) placeLocked(before, after Agent) {
+	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
+		b.children.remove(before.Parent, before.ID)
+	}
+	if after.ID != agents.Init && !after.Deleted {
+		b.children.add(after.Parent, after.ID)
+	}
+	for _, id := range after.After {
+		if follows(after) {
+			b.followers.add(id, after.ID)
+		} else {
+			b.followers.remove(id, after.ID)
+		}
+	}
+}
+
+// follows reports whether an agent still waits for others before it begins.
+func follows(a Agent) bool { return a.Incarnations == 0 && !a.Over() && !a.Deleted }
+
+// subscribeLocked updates the sets of the streams that an agent has open.
+func (b *agentBook) subscribeLocked(before, after Agent) {
+	for _, stream := range before.Streams {
+		b.streams.remove(stream, before.ID)
+	}
+	if after.Over() || after.Deleted {
+		return
+	}
+	for _, stream := range after.Streams {
+		b.streams.add(stream, after.ID)
+	}
 }

@@ -1,19 +1,16 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -98,17 +95,6 @@ func (t *agentTxn) delete(id string) error {
 	return t.append(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DELETED})
 }
 
-// wantDeleted requests the removal of a sandbox that was made for an agent, if it still exists.
-func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
-	_, err := l.within(tx, sandboxID, func(s *txn) error {
-		if !s.sb.Exists() || wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
-			return errNothing
-		}
-		return s.append(sandboxID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
-	})
-	return err
-}
-
 // hasNoChildren refuses the removal of a parent: its children are removed before it.
 func (t *agentTxn) hasNoChildren(id string) error {
 	children := t.l.childrenIn(t.tx, id)
@@ -146,14 +132,28 @@ func (t *agentTxn) hasNoGuests(id string) error {
 		t.a.SandboxID, t.a.Called(), naming(guests)).With("agent_id", id)
 }
 
-// naming lists agents by name or id, at most 10 of them.
-func naming(list []Agent) string {
-	var names []string
-	for _, a := range list[:min(len(list), 10)] {
-		names = append(names, cmp.Or(a.Name, a.ID))
+// charge tells the parent of an agent that is removed what it and those below it have used,
+// which else would be forgotten with it.
+func (t *agentTxn) charge() error {
+	if t.a.Parent == agents.Init {
+		return nil
 	}
-	if len(names) < len(list) {
-		names = append(names, "...")
+	gone := agents.Taken(t.a.Record, agents.Budget{}, gate.Amount{})
+	if gone == (gate.Amount{}) {
+		return nil
 	}
-	return strings.Join(names, ", ")
+	_, err := t.l.withinAgent(t.tx, t.a.Parent, func(p *agentTxn) error {
+		if !p.a.Exists() || p.a.Deleted {
+			return errNothing
+		}
+		former := p.a.FormerChildren.GetUsed()
+		gone := gone.Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+		return p.append(p.a.ID, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_CHILD_DELETED,
+			Details: &agboxv1.AgentEvent_FormerChildren{FormerChildren: &agboxv1.AgentFormerChildren{
+				Used: &agboxv1.AgentUsage{InputTokens: gone.InputTokens, CostMicroUsd: gone.CostMicroUSD},
+			}},
+		})
+	})
+	return err
 }

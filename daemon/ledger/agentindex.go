@@ -2,11 +2,13 @@ package ledger
 
 import (
 	"cmp"
-	"maps"
+	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/store"
+	"github.com/agbox/agbox/agents/gate"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // agentSets has a set of agents for each key, such as the id of a sandbox.
@@ -145,19 +147,6 @@ func livingAs(a Agent) string {
 	return ifLiving(a, idle)
 }
 
-// among returns the agents of some sets, oldest first.
-func (b *agentBook) among(sets agentSets, keys ...string) []Agent {
-	b.mu.RLock()
-	places := b.placesLocked(sets, keys)
-	list := make([]Agent, 0, len(places))
-	for _, p := range places {
-		list = append(list, b.all[p.ID])
-	}
-	b.mu.RUnlock()
-	b.copied.Add(uint64(len(list)))
-	return list
-}
-
 // Place is where an agent stands among others.
 type Place struct {
 	ID string
@@ -165,125 +154,150 @@ type Place struct {
 	Position uint64
 }
 
-// placesLocked returns the agents of some sets, oldest first. A record is many times larger.
-func (b *agentBook) placesLocked(sets agentSets, keys []string) []Place {
-	var list []Place
-	for _, key := range keys {
-		list = slices.Grow(list, len(sets[key]))
-		for id := range sets[key] {
-			list = append(list, Place{id, b.all[id].Position})
+// Agent is the record of an agent with its spec. Both are read-only.
+type Agent struct {
+	agents.Record
+	Spec *agboxv1.AgentSpec
+}
+
+// spentBudgets has what ended agents have used of the budgets of their parents, so that a spawn
+// adds up living children only.
+type spentBudgets struct {
+	// by has what each ended agent takes, and of whose budget. below has the sums by parent.
+	by    map[string]spending
+	below map[string]spentSum
+}
+
+type spending struct {
+	parent string
+	amount gate.Amount
+}
+
+// spentSum is a sum that does not overflow, so that parts of it can be taken away again.
+type spentSum struct{ tokens, cost wide }
+
+type wide struct{ high, low uint64 }
+
+func (w wide) plus(n uint64) wide {
+	low, carry := bits.Add64(w.low, n, 0)
+	return wide{w.high + carry, low}
+}
+
+func (w wide) minus(n uint64) wide {
+	low, borrow := bits.Sub64(w.low, n, 0)
+	return wide{w.high - borrow, low}
+}
+
+func (w wide) bounded() uint64 {
+	if w.high > 0 {
+		return ^uint64(0)
+	}
+	return w.low
+}
+
+func (s spentSum) amount() gate.Amount {
+	return gate.Amount{InputTokens: s.tokens.bounded(), CostMicroUSD: s.cost.bounded()}
+}
+
+func newSpentBudgets() spentBudgets {
+	return spentBudgets{make(map[string]spending), make(map[string]spentSum)}
+}
+
+// set replaces what an ended agent takes. The zero spending is nothing.
+func (s spentBudgets) set(id string, now spending) {
+	before := s.by[id]
+	if before.parent != "" {
+		sum := s.below[before.parent]
+		sum = spentSum{sum.tokens.minus(before.amount.InputTokens), sum.cost.minus(before.amount.CostMicroUSD)}
+		s.below[before.parent] = sum
+		if sum == (spentSum{}) {
+			delete(s.below, before.parent)
 		}
 	}
-	slices.SortFunc(list, func(a, b Place) int { return cmp.Compare(a.Position, b.Position) })
+	if now.amount == (gate.Amount{}) {
+		delete(s.by, id)
+		return
+	}
+	s.by[id] = now
+	sum := s.below[now.parent]
+	s.below[now.parent] = spentSum{sum.tokens.plus(now.amount.InputTokens), sum.cost.plus(now.amount.CostMicroUSD)}
+}
+
+func oldestFirst(list []Agent) []Agent {
+	slices.SortFunc(list, func(a, b Agent) int { return cmp.Compare(a.Position, b.Position) })
 	return list
 }
 
-// places returns the agents of some sets, oldest first.
-func (b *agentBook) places(sets agentSets, keys ...string) []Place {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.placesLocked(sets, keys)
+// ending is the end of an agent.
+type ending struct {
+	at time.Time
+	id string
 }
 
-// count is how many agents some sets have.
-func (b *agentBook) count(sets agentSets, keys ...string) (n int) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for _, key := range keys {
-		n += len(sets[key])
+func (e ending) compare(other ending) int {
+	return cmp.Or(e.at.Compare(other.at), cmp.Compare(e.id, other.id))
+}
+
+// journalBook has the sizes of the journals of all incarnations in stacks that have ended, so
+// that a start looks at those that run only. A journal does not change after the end.
+type journalBook struct {
+	// counted is by agent, and sums by the root of a stack, in bytes.
+	counted map[string]countedJournals
+	sums    map[string]uint64
+	// running has by root the agents with an incarnation, and uncounted those with incarnations
+	// that have ended and were not counted.
+	running, uncounted agentSets
+}
+
+// countedJournals are those of the incarnations of an agent up to one, by exec.
+type countedJournals struct {
+	upto  uint32
+	sizes map[string]uint64
+	// removals is how often journals of the agent were removed, so that nobody adds what was
+	// measured before.
+	removals uint32
+}
+
+func newJournalBook() journalBook {
+	return journalBook{make(map[string]countedJournals), make(map[string]uint64), make(agentSets), make(agentSets)}
+}
+
+// put follows the change of an agent.
+func (x journalBook) put(before, after Agent) {
+	for _, root := range before.StackRoots {
+		x.running.remove(root, before.ID)
+		x.uncounted.remove(root, before.ID)
 	}
-	return n
-}
-
-// AgentsIn returns the agents of a sandbox about which something may be left to do, oldest
-// first: those that have not ended, and ended ones whose incarnation may run or that own it.
-func (l *Ledger) AgentsIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.active, sandboxID)
-}
-
-// BusyIn returns those of AgentsIn that have ended or have an incarnation, oldest first.
-func (l *Ledger) BusyIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.busy, sandboxID)
-}
-
-// Undone returns where the ended agents stand about which something may be left to do in a living
-// sandbox, oldest first.
-func (l *Ledger) Undone() []Place {
-	l.mu.RLock()
-	living := slices.Collect(maps.Keys(l.sandboxes))
-	l.mu.RUnlock()
-	return l.agents.places(l.agents.index.undone, living...)
-}
-
-// UndoneIn returns those of Undone in one sandbox.
-func (l *Ledger) UndoneIn(sandboxID string) []Place {
-	return l.agents.places(l.agents.index.undone, sandboxID)
-}
-
-// Living returns the agents that have not ended, oldest first, without init.
-func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, atWork, idle) }
-
-// AtWork returns where the living agents stand that have an incarnation, oldest first, and Idle
-// those that have none.
-func (l *Ledger) AtWork() []Place { return l.agents.places(l.agents.index.living, atWork) }
-
-// Idle is described at AtWork.
-func (l *Ledger) Idle() []Place { return l.agents.places(l.agents.index.living, idle) }
-
-// Stranded returns the ids of the living agents whose parent has ended, in any order. It looks at
-// parents, which are fewer.
-func (l *Ledger) Stranded() (ids []string) {
-	b := &l.agents
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for parent, children := range b.index.livingOf {
-		if p, exists := b.all[parent]; parent != agents.Init && (!exists || p.Over()) {
-			ids = slices.AppendSeq(ids, maps.Keys(children))
+	if after.Deleted {
+		for _, size := range x.counted[before.ID].sizes {
+			x.add(before, -size)
+		}
+		delete(x.counted, before.ID)
+		return
+	}
+	for _, root := range after.StackRoots {
+		if after.Incarnation != nil {
+			x.running.add(root, after.ID)
+		}
+		if endedUpto(after) > x.counted[after.ID].upto {
+			x.uncounted.add(root, after.ID)
 		}
 	}
-	return ids
 }
 
-// LivingIn returns the agents of a sandbox that have not ended, oldest first.
-func (l *Ledger) LivingIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.livingIn, sandboxID)
-}
-
-// Descendants returns the children of an agent that are not removed, theirs, and so on, ended
-// ones too, oldest first.
-func (l *Ledger) Descendants(id string) []Agent {
-	list := l.Children(id)
-	for i := 0; i < len(list); i++ { // nobody is below itself
-		list = append(list, l.Children(list[i].ID)...)
+// endedUpto is the newest incarnation of an agent that has ended, or 0.
+func endedUpto(a Agent) uint32 {
+	if a.Incarnation != nil {
+		return a.Incarnation.N - 1
 	}
-	return oldestFirst(list)
+	return a.Incarnations
 }
 
-// LivingChildren returns the children of an agent that have not ended, oldest first.
-func (l *Ledger) LivingChildren(id string) []Agent {
-	return l.agents.among(l.agents.index.livingOf, id)
-}
-
-// Held returns the agents that a holder holds and that have not ended, oldest first.
-func (l *Ledger) Held(holder string) []Agent { return l.agents.among(l.agents.index.heldBy, holder) }
-
-// Untidy returns the ended agents that were not told to Tidied, oldest first.
-func (l *Ledger) Untidy() []Agent { return l.agents.among(l.agents.index.untidy, all) }
-
-// Tidied says that an agent that has ended has left no files.
-func (l *Ledger) Tidied(id string) {
-	l.agents.mu.Lock()
-	defer l.agents.mu.Unlock()
-	l.agents.index.untidy.remove(all, id)
-}
-
-// livingChildrenIn is LivingChildren at this point of the write order.
-func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) (list []Agent) {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, c := range append(l.LivingChildren(id), spawned...) {
-		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Over() && !c.Deleted {
-			list = append(list, c)
+// add adds to the sums of the stacks of an agent. A difference below zero wraps around.
+func (x journalBook) add(a Agent, bytes uint64) {
+	for _, root := range a.StackRoots {
+		if x.sums[root] += bytes; x.sums[root] == 0 {
+			delete(x.sums, root)
 		}
 	}
-	return list
 }

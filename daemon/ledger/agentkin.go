@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -18,29 +16,6 @@ import (
 
 // maxKinText is how much of a text of an agent a message about it has, in bytes.
 const maxKinText = 4 << 10
-
-// kinNews is the body of a message about another agent, or about the breaker of a class.
-type kinNews struct {
-	Agent string `json:"agent,omitempty"`
-	Name  string `json:"name,omitempty"`
-	Title string `json:"title,omitempty"`
-	// State is as users see it; that of a breaker is openWord or closedWord.
-	State string `json:"state"`
-	// Message says how it ended or why it is paused, and LastMessage is what it said last.
-	Message     string `json:"message,omitempty"`
-	LastMessage string `json:"last_message,omitempty"`
-	// From is the parent that has ended, if the recipient has adopted the agent.
-	From string `json:"from,omitempty"`
-	// Crashes is how often it has crashed so far.
-	Crashes uint32 `json:"crashes,omitempty"`
-	// Until is when it is tried again, or when a breaker lets an agent begin.
-	Until *time.Time `json:"until,omitempty"`
-	// Class is that of the breaker.
-	Class string `json:"class,omitempty"`
-	// Earlier counts the messages of the same kind that the recipient had not acknowledged, and
-	// that this one replaces.
-	Earlier int `json:"earlier,omitempty"`
-}
 
 // tellKin delivers to the parent of an agent, and to init, what follows from a change of the
 // agent. The key of a message names the newest event and what it tells, so it is delivered once.
@@ -149,24 +124,6 @@ func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64) (earli
 	_ = json.Unmarshal([]byte(page.Messages[0].GetBody()), &before) // agbox wrote it
 	l.putInbox(tx, to, box.with(page.Messages[0], -1))
 	return before.Earlier + 1, tx.RemoveMessage(to, seq)
-}
-
-// subjectOf is what a message of agbox is about: an agent or, with a prefix that no id has, the
-// breaker of a class.
-func subjectOf(m *agboxv1.AgentMessage, news kinNews) string {
-	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BREAKER {
-		return "class:" + news.Class
-	}
-	return m.GetFrom()
-}
-
-// subject is subjectOf for a message that was stored.
-func subject(m *agboxv1.AgentMessage) string {
-	var news kinNews
-	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BREAKER {
-		_ = json.Unmarshal([]byte(m.GetBody()), &news) // agbox wrote it
-	}
-	return subjectOf(m, news)
 }
 
 // shortened cuts a text to maxKinText.
@@ -283,49 +240,4 @@ func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.Agent
 	}
 	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, agents.SignalFailed(m)) })
 	return m, err
-}
-
-const observationText = "The agent was paused and goes on now: the body says what changed meanwhile."
-
-// tellObservation keeps the message that says what changed during a pause: it is in the inbox
-// while a running incarnation has to take that observation, unless it was acknowledged. What
-// has changed is not stored: it is added when the message is read. The message is not counted
-// as unread, since it is about the wake and must not cause another one.
-func (l *Ledger) tellObservation(tx *store.Tx, before, after Agent) error {
-	due := dueObservation(after)
-	if due == dueObservation(before) {
-		return nil
-	}
-	box := l.inboxIn(tx, after.ID)
-	if box.observation != 0 {
-		if err := tx.RemoveMessage(after.ID, box.observation); err != nil {
-			return err
-		}
-		box.observation = 0
-	}
-	if due != 0 {
-		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION, From: agents.Init, Text: observationText, At: timestamppb.New(l.now())}
-		if err := tx.PutMessage(after.ID, m); err != nil {
-			return err
-		}
-		box = box.with(m, 1)
-	}
-	l.putInbox(tx, after.ID, box)
-	return nil
-}
-
-// dueObservation is the observation that a running incarnation of the agent has to take, or 0.
-func dueObservation(a Agent) uint64 {
-	if a.Incarnation == nil {
-		return 0
-	}
-	return a.PendingObservation()
-}
-
-// Observes reports whether the inbox of an agent has a message that says what changed during a
-// pause.
-func (l *Ledger) Observes(agentID string) bool {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.inboxes[agentID].observation != 0
 }

@@ -9,22 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
-)
-
-// The bounds of messages from agents and users. makeRoom has that of agbox's own.
-const (
-	// maxMessage is the length of a text, in bytes.
-	maxMessage = 64 << 10
-	// maxInbox is the number of messages of agents in an inbox, and of those of users beside
-	// them. maxInboxBytes is their size.
-	maxInbox      = 1000
-	maxInboxBytes = 1 << 20
 )
 
 // deliver puts a message into the inbox of an agent and wakes it if its pause allows that
@@ -98,15 +90,6 @@ func (l *Ledger) wakeByMessage(tx *store.Tx, a Agent, by string) error {
 		return nil
 	})
 	return err
-}
-
-// holdByInbox makes the messages that an agent has not acknowledged its holder, if it has no other
-// and a message wakes it.
-func (t *agentTxn) holdByInbox() error {
-	if !t.a.Unheld() || !agents.WakesOnMessage(forUnheld, t.a.Spec.GetWakeOn()) || t.l.inboxIn(t.tx, t.a.ID).unread() == 0 {
-		return nil
-	}
-	return t.open(agents.InboxHolder, 0)
 }
 
 // wakeIdle wakes an agent that is IDLE.
@@ -330,4 +313,88 @@ func (l *Ledger) putDigest(tx *store.Tx, to string, gone []*agboxv1.AgentMessage
 	}
 	l.putInbox(tx, to, l.inboxIn(tx, to).with(m, 1).awaits(m, now))
 	return nil
+}
+
+// admitMessage refuses a message of an agent or a user for which there is no room. What agents send
+// takes no room of users.
+func (l *Ledger) admitMessage(tx *store.Tx, to Agent, box inbox, m *agboxv1.AgentMessage) error {
+	switch {
+	case m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT:
+		return nil
+	case len(m.GetText()) > maxMessage:
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
+	case m.GetFrom() == agents.Init:
+		return hasRoom(to, box.users, m, "users", 1)
+	}
+	for i, of := range sharers(m) {
+		who, parts := "this agent", oneAgent
+		if i > 0 {
+			who, parts = "the agents of this sandbox", oneSandbox
+		}
+		if err := hasRoom(to, l.shareIn(tx, to.ID, of), m, who, parts); err != nil {
+			return err
+		}
+	}
+	if err := hasRoom(to, load{box.sent, box.sentBytes}, m, "agents", 1); err != nil {
+		return err
+	}
+	return l.hasInboxRoom(tx, to, m)
+}
+
+// hasRoom refuses a message for which there is no room in a part of an inbox. who is whose part
+// it is, in words.
+func hasRoom(to Agent, share load, m *agboxv1.AgentMessage, who string, parts int) error {
+	if share.within(m, parts) {
+		return nil
+	}
+	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
+		"The inbox of agent %s has %d messages of %d bytes from %s that it has not read, and there is no room for this one (at most %d messages and %d bytes): try again when it has read some.",
+		to.ID, share.messages, share.bytes, who, maxInbox/parts, maxInboxBytes/parts).With("agent_id", to.ID)
+}
+
+// hasInboxRoom refuses a message of an agent if the inboxes of a stack that its recipient is in
+// have no room for it.
+func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) error {
+	for _, root := range to.StackRoots {
+		rules := agents.StackOf(l.agentIn(tx, root).Spec)
+		if rules.InboxBytes == 0 {
+			continue
+		}
+		if used := l.stackBytesIn(tx, root) + messageSize(m); uint64(used) > rules.InboxBytes {
+			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
+				"The agents of stack %s may have %d bytes of messages that they have not read, and there is no room for this one: try again when they have read some.",
+				rules.Name, rules.InboxBytes).With("agent_id", to.ID)
+		}
+	}
+	return nil
+}
+
+// NotifyAgents sets the function that schedules a round of an agent for which somebody else
+// has done something: sent it a message, for example. It is called by the goroutine that
+// commits, so it must be short, must not block and must not use the ledger.
+func (l *Ledger) NotifyAgents(enqueue func(agentID string)) {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.mail.enqueue = enqueue
+}
+
+// InboxChanged returns a channel that is closed when the inbox of an agent changes after this
+// call, or the agent is removed.
+func (l *Ledger) InboxChanged(agentID string) <-chan struct{} {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	changed, exists := l.mail.changed[agentID]
+	if !exists {
+		changed = make(chan struct{})
+		l.mail.changed[agentID] = changed
+	}
+	return changed
+}
+
+// Unread is the number of messages in the inbox of an agent, without that of its observation.
+func (l *Ledger) Unread(agentID string) int {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID].unread()
 }

@@ -177,53 +177,6 @@ func (l *Ledger) takeBack(tx *store.Tx, agentID string, box inbox) (last bounced
 // streamOverlay is the key of the agents that have opened a stream in a batch.
 type streamOverlay struct{ stream string }
 
-// subscribeLocked updates the sets of the streams that an agent has open.
-func (b *agentBook) subscribeLocked(before, after Agent) {
-	for _, stream := range before.Streams {
-		b.streams.remove(stream, before.ID)
-	}
-	if after.Over() || after.Deleted {
-		return
-	}
-	for _, stream := range after.Streams {
-		b.streams.add(stream, after.ID)
-	}
-}
-
-// OpenStream lets an agent get all messages that others send on a stream from now on. It
-// does nothing if the agent has that open.
-func (l *Ledger) OpenStream(ctx context.Context, id, stream string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(id, stream) })
-}
-
-func (t *agentTxn) openStream(id, stream string) error {
-	switch a := t.a; {
-	case !a.Exists():
-		return agentNotFound(id)
-	case a.Opens(stream):
-		return errNothing
-	case len(a.Streams) >= agents.MaxStreams:
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
-	}
-	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
-	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
-	return t.append(id, agents.StreamOpened(stream))
-}
-
-// CloseStream ends that. It does nothing if the agent has no such stream open.
-func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case !t.a.Exists():
-			return agentNotFound(id)
-		case !t.a.Opens(stream):
-			return errNothing
-		}
-		return t.append(id, agents.StreamClosed(stream))
-	})
-}
-
 // subscribers returns the ids of the living agents that have a stream open, in byte order.
 func (l *Ledger) subscribers(tx *store.Tx, stream string) []string {
 	l.agents.mu.RLock()
@@ -331,4 +284,24 @@ func nobodyListens(s StreamText, elsewhere []string) error {
 	}
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
 		`No agent has the stream %q open. A program opens it with "agbox-agent open %[1]s".`, s.Stream)
+}
+
+// mayReach refuses a message of an agent that would cross a border. One to an agent within the
+// border of another sandbox is refused like one to an agent that does not exist.
+func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
+	recipient := l.agentIn(tx, to)
+	if !recipient.Exists() && to != agents.Init {
+		return nil // that is said by deliver
+	}
+	if to == agents.Init {
+		recipient.ID = agents.Init
+	}
+	switch {
+	case sender.Reaches(recipient.Record, l.livingParent(tx, sender)):
+		return nil
+	case to != agents.Init && sender.World() != recipient.World():
+		return recipientNotFound(to)
+	}
+	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
+		"Agent %s is beyond the border of a stack, which only the root of the stack and its parent reach across: send it to \"parent\".", to).With("agent_id", to)
 }

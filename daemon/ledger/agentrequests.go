@@ -128,15 +128,6 @@ func (l *Ledger) ResumeOnRequest(ctx context.Context, id string, q Asked, observ
 	})
 }
 
-// Short names for reasons of pauses.
-const (
-	forRequest = agboxv1.PauseReason_PAUSE_REASON_REQUEST
-	forDrain   = agboxv1.PauseReason_PAUSE_REASON_DRAINED
-	forIdle    = agboxv1.PauseReason_PAUSE_REASON_IDLE
-
-	forApproval = agboxv1.PauseReason_PAUSE_REASON_APPROVAL
-)
-
 // RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
 // resumes it. It does nothing if that was requested before.
 func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
@@ -182,29 +173,6 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 	})
 }
 
-// wake appends that the agent may go on.
-func (t *agentTxn) wake(w *agboxv1.AgentWake) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: w},
-	})
-}
-
-// wantPause appends the wish for a pause. It replaces an earlier one.
-func (t *agentTxn) wantPause(reason agboxv1.PauseReason, message string) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED,
-		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
-	})
-}
-
-// cannot refuses a request that the state of an agent does not allow.
-func cannot(a Agent, verb, why string) error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is %s and cannot be %s: %s.", a.Called(), a.Word(), verb, why).With("agent_id", a.ID)
-}
-
-const forUnheld = agboxv1.PauseReason_PAUSE_REASON_UNHELD
-
 // OpenHold makes somebody a holder of an agent. An agent that nobody has held goes on. linger
 // is how long the hold of a client stays after its connection was lost; it is 0 for agents.
 // It does nothing if the agent has that holder, with that linger.
@@ -218,25 +186,6 @@ func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Du
 		}
 		return t.open(holder, linger)
 	})
-}
-
-// open adds a holder, and wakes the agent if that is what it waits for.
-func (t *agentTxn) open(holder string, linger time.Duration) error {
-	id := t.a.ID
-	if len(t.a.Holders) >= agents.MaxHolders && !t.a.HeldBy(holder) {
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d holders already, which is the limit; close some first.", id, agents.MaxHolders).With("agent_id", id)
-	}
-	if err := t.append(id, agents.Opened(holder, linger)); err != nil {
-		return err
-	}
-	switch {
-	case t.a.PauseWanted.GetReason() == forUnheld: // the drain is not taken back
-		return t.wantPause(forDrain, "It is held again.")
-	case t.a.Suspended():
-		return t.wake(&agboxv1.AgentWake{By: holder})
-	}
-	return nil
 }
 
 // CloseHold ends a hold. It does nothing if the agent has no such holder. why is for people.
@@ -317,18 +266,76 @@ func (l *Ledger) moveOthers(tx *store.Tx, sandboxID, owner string, moved *agboxv
 	return nil
 }
 
-// agentsIn is AgentsIn at this point of the write order.
-func (l *Ledger) agentsIn(tx *store.Tx, sandboxID string) (list []Agent) {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(l.AgentsIn(sandboxID), spawned...) {
-		if a = l.agentIn(tx, a.ID); a.SandboxID == sandboxID && !a.Over() && !a.Deleted {
-			list = append(list, a)
-		}
-	}
-	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
-}
-
 // busyIn reports whether agents of a sandbox have incarnations whose ends are not decided about.
 func (l *Ledger) busyIn(tx *store.Tx, sandboxID string) bool {
 	return slices.ContainsFunc(l.agentsIn(tx, sandboxID), func(a Agent) bool { return a.Incarnation != nil || a.Undecided })
+}
+
+// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
+// does one that says what becomes of the children. It does nothing to an agent that has ended.
+func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		if t.a.Over() {
+			return errNothing
+		}
+		wish := agents.Stronger(t.a.Kill, kill)
+		if wish == nil {
+			return errNothing
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: wish},
+		})
+	})
+}
+
+// ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
+// woken before stays woken.
+func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
+		case t.a.State != agents.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+			return notOrphaned(t.a)
+		case !reap && t.a.Pause.Woken:
+			return errNothing
+		case !t.a.Orphaned():
+			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
+		case reap:
+			return t.append(id, agents.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
+		}
+		return t.wake(&agboxv1.AgentWake{By: "a user"})
+	})
+}
+
+// OpenStream lets an agent get all messages that others send on a stream from now on. It
+// does nothing if the agent has that open.
+func (l *Ledger) OpenStream(ctx context.Context, id, stream string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(id, stream) })
+}
+
+func (t *agentTxn) openStream(id, stream string) error {
+	switch a := t.a; {
+	case !a.Exists():
+		return agentNotFound(id)
+	case a.Opens(stream):
+		return errNothing
+	case len(a.Streams) >= agents.MaxStreams:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
+	}
+	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
+	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
+	return t.append(id, agents.StreamOpened(stream))
+}
+
+// CloseStream ends that. It does nothing if the agent has no such stream open.
+func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case !t.a.Opens(stream):
+			return errNothing
+		}
+		return t.append(id, agents.StreamClosed(stream))
+	})
 }

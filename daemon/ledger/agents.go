@@ -2,132 +2,14 @@ package ledger
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/internal/fault"
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/store"
 )
-
-// Agent is the record of an agent with its spec. Both are read-only.
-type Agent struct {
-	agents.Record
-	Spec *agboxv1.AgentSpec
-}
-
-// openAgents loads all agents. An agent whose record cannot be read is logged and left
-// out.
-func (l *Ledger) openAgents(ctx context.Context) error {
-	l.agents.init()
-	var ids []string
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		ids, l.agents.published = tx.AgentIDs(), tx.LastAgentPosition()
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list agents: %w", err)
-	}
-	var loaded []*Agent
-	var records []*agents.Record
-	for _, id := range ids {
-		l.agents.touched[id] = struct{}{}
-		a, err := l.loadAgent(ctx, id)
-		switch {
-		case errors.Is(err, context.Canceled):
-			return err
-		case err != nil:
-			l.log.Error("the record of an agent cannot be read and is left out", "agent_id", id, "error", err)
-		case a.Exists():
-			loaded, records = append(loaded, &a), append(records, &a.Record)
-		}
-	}
-	agents.GiveBorders(records)
-	for _, a := range loaded {
-		if a.Deleted {
-			l.agents.offspring.move("", a.Origin, a.ID)
-		} else {
-			l.agents.putLocked(*a) // nobody else uses the ledger yet
-		}
-	}
-	l.openLeases()
-	if err := l.openInboxes(ctx); err != nil {
-		return err
-	}
-	return l.settleLeases(ctx)
-}
-
-// loadAgent folds one agent from the store.
-func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
-	var a Agent
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		a.Spec, err = tx.AgentConfig(id)
-		return err
-	})
-	for page := (store.AgentPage{More: true}); err == nil && page.More; {
-		err = l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.AgentEvents(id, page.Next, loadPage)
-			return nil
-		})
-		if err == nil && len(page.Bad) > 0 {
-			return a, page.Bad[0]
-		}
-		for _, ev := range page.Events {
-			a.Record = agents.Fold(a.Record, ev)
-		}
-	}
-	return a, err
-}
-
-// hasNoAgents refuses a sandbox with agents that have not ended, and names them.
-func (t *txn) hasNoAgents() error {
-	in := t.l.AgentsIn(t.sb.ID)
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range spawned {
-		if a.SandboxID == t.sb.ID {
-			in = append(in, a)
-		}
-	}
-	var living []Agent
-	for _, a := range in {
-		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
-			living = append(living, a)
-		}
-	}
-	if len(living) == 0 {
-		return nil
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
-		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
-		t.sb.Called(), naming(living)).With("sandbox_id", t.sb.ID)
-}
-
-// placeLocked updates the sets of the agent's parent and of the agents that it follows.
-func (b *agentBook) placeLocked(before, after Agent) {
-	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
-		b.children.remove(before.Parent, before.ID)
-	}
-	if after.ID != agents.Init && !after.Deleted {
-		b.children.add(after.Parent, after.ID)
-	}
-	for _, id := range after.After {
-		if follows(after) {
-			b.followers.add(id, after.ID)
-		} else {
-			b.followers.remove(id, after.ID)
-		}
-	}
-}
-
-// follows reports whether an agent still waits for others before it begins.
-func follows(a Agent) bool { return a.Incarnations == 0 && !a.Over() && !a.Deleted }
 
 // Children returns the children of an agent that are not removed, oldest first.
 func (l *Ledger) Children(id string) []Agent {
@@ -186,52 +68,6 @@ func nearestLiving(find func(id string) (Agent, bool), a Agent) string {
 	return agents.Init
 }
 
-// heirIn is nearestLiving at this point of the write order.
-func (l *Ledger) heirIn(tx *store.Tx, a Agent) string {
-	return nearestLiving(func(id string) (Agent, bool) {
-		p := l.agentIn(tx, id)
-		return p, p.Exists() && !p.Deleted
-	}, a)
-}
-
-// adopt gives the agent a living parent before its end, if it has none, so that its end is
-// told to one that can learn of it.
-func (t *agentTxn) adopt(agentID string) error {
-	heir := t.l.heirIn(t.tx, t.a)
-	if heir == t.a.Parent || t.a.Over() {
-		return nil
-	}
-	return t.append(agentID, &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
-		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: heir, From: t.a.Parent}},
-	})
-}
-
-// toFollow returns the ids of the agents that a new one is to follow. Its description has
-// their ids or names.
-func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
-	for _, ref := range refs {
-		a, known := t.l.Agent(ref)
-		if !known {
-			a, _ = t.l.agentNamed(ref)
-		}
-		switch {
-		case ref == agents.Init && !known:
-			return nil, isRoot()
-		case !a.Exists():
-			return nil, agentNotFound(ref)
-		case a.ID == agents.Init:
-			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agents.Init)
-		case t.l.agentIn(t.tx, a.ID).Deleted:
-			return nil, agentNotFound(ref)
-		case !slices.Contains(ids, a.ID):
-			ids = append(ids, a.ID)
-		}
-	}
-	return ids, nil
-}
-
 // The bounds of agents that have not ended. Those of the tree do not bound the children of
 // init.
 const (
@@ -240,34 +76,6 @@ const (
 	maxChildren        = 256
 	maxDepth           = 8
 )
-
-// mayHaveChild refuses a child of an agent that has ended or does not exist, one too many,
-// and one too deep in the tree.
-func (t *agentTxn) mayHaveChild(n NewAgent) error {
-	parent := n.Parent
-	if parent == "" || parent == agents.Init {
-		return nil
-	}
-	switch p := t.l.agentIn(t.tx, parent); {
-	case !p.Exists() || p.Deleted:
-		return agentNotFound(parent)
-	case p.Over():
-		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-			"Agent %s is %s and can have no more children.", parent, p.Word()).With("agent_id", parent)
-	case p.Depth >= maxDepth:
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s is %d levels below the root, and no agent may be deeper: let its parent spawn the child.", parent, maxDepth).With("agent_id", parent)
-	}
-	most, living := maxChildren, len(t.l.livingChildrenIn(t.tx, parent))
-	if n.MaxChildren > 0 {
-		most = min(most, n.MaxChildren)
-	}
-	if living >= most {
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d children that have not ended, which is the limit: wait for one, or end one.", parent, living).With("agent_id", parent)
-	}
-	return nil
-}
 
 // TreeOf is the id of the agent at the top of the tree of an agent. It outlives that agent, so
 // the children that init adopts do not become trees of their own.
@@ -288,171 +96,11 @@ func topOf(a Agent, find func(id string) (Agent, bool)) string {
 	return a.ID
 }
 
-// treeOf is the tree of a new agent.
-func (t *agentTxn) treeOf(n NewAgent) string {
-	if ofInit(n) {
-		return n.ID
-	}
-	return topOf(t.l.agentIn(t.tx, n.Parent), func(id string) (Agent, bool) {
-		a := t.l.agentIn(t.tx, id)
-		return a, a.Exists()
-	})
-}
-
-// treeOverlay is the key of the number of sandboxes that a batch has accepted for a tree.
-type treeOverlay struct{ tree string }
-
-// mayHaveSandbox refuses a sandbox that an agent has asked for from inside if its tree has as
-// many as it may have. One that is being removed counts until it is gone.
-func (t *agentTxn) mayHaveSandbox(n NewAgent) error {
-	tree := n.Own.GetDerived().GetTree()
-	if tree == "" {
-		return nil
-	}
-	there := t.l.sandboxesOfTree(tree)
-	accepted, _ := t.tx.Value(treeOverlay{tree}).(int)
-	if there+accepted < n.MaxSandboxes {
-		return nil
-	}
-	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-		"The agents of this tree have %d sandboxes of their own and may have %d (may_spawn.sandboxes): wait until one is removed, after the end of its agent, or spawn the agent with the sandbox \"shared\".",
-		there+accepted, n.MaxSandboxes).With("agent_id", tree)
-}
-
-// countSandbox remembers an accepted sandbox until the batch is committed.
-func (t *agentTxn) countSandbox(n NewAgent) {
-	if tree := n.Own.GetDerived().GetTree(); tree != "" {
-		accepted, _ := t.tx.Value(treeOverlay{tree}).(int)
-		t.tx.SetValue(treeOverlay{tree}, accepted+1)
-	}
-}
-
 // sandboxesOfTree is how many sandboxes exist that agents of a tree have asked for.
 func (l *Ledger) sandboxesOfTree(tree string) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.byTree[tree])
-}
-
-// growTreeLocked follows the change of a sandbox that an agent has asked for.
-func (l *Ledger) growTreeLocked(sb Sandbox) {
-	tree := sb.Spec.GetDerived().GetTree()
-	switch {
-	case tree == "":
-	case sb.Over():
-		l.byTree.remove(tree, sb.ID)
-		l.gone.add(tree, sb.ID)
-		l.goneAt[sb.ID] = goneSandbox{tree, sb.StateChangedAt}
-		l.crowdLocked(tree)
-	default:
-		l.byTree.add(tree, sb.ID)
-	}
-}
-
-// goneSandbox is a deleted sandbox that an agent of a tree had asked for.
-type goneSandbox struct {
-	tree string
-	at   time.Time
-}
-
-// KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
-// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
-const KeptOfTree = 8
-
-// crowdLocked follows a change of the deleted sandboxes of a tree.
-func (l *Ledger) crowdLocked(tree string) {
-	if len(l.gone[tree]) > KeptOfTree {
-		l.crowded.add(all, tree)
-	} else {
-		l.crowded.remove(all, tree)
-	}
-}
-
-// Surplus returns the deleted sandboxes that agents had asked for from inside but for the newest
-// of each tree. The bound of a tree counts only sandboxes that exist, so a program can have made
-// and left any number, each with logs.
-func (l *Ledger) Surplus() map[string]bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	surplus := make(map[string]bool)
-	for tree := range l.crowded[all] {
-		ids := l.gone[tree]
-		oldest := slices.SortedFunc(maps.Keys(ids), func(a, b string) int { return l.goneAt[a].at.Compare(l.goneAt[b].at) })
-		for _, id := range oldest[:len(oldest)-KeptOfTree] {
-			surplus[id] = true
-		}
-	}
-	return surplus
-}
-
-// dropped forgets a deleted sandbox.
-func (l *Ledger) dropped(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.touched, id)
-	if g, known := l.goneAt[id]; known {
-		l.gone.remove(g.tree, id)
-		delete(l.goneAt, id)
-		l.crowdLocked(g.tree)
-	}
-}
-
-// unmake erases the key of a derived sandbox that was refused. Nobody else makes one with that
-// id at the same time: the requests of its parent are decided one after the other. An error of
-// the database refuses nothing: the sandbox may be stored, and SweepKeys decides later.
-func (l *Ledger) unmake(n NewAgent, refused error) error {
-	if n.Own.GetDerived() == nil || fault.Of(refused) == nil || errdefs.IsUnavailable(refused) {
-		return nil
-	}
-	if _, exists := l.Sandbox(n.SandboxID); exists {
-		return nil
-	}
-	return l.store.Keys().Erase(n.SandboxID)
-}
-
-// Picture returns how the surroundings of an agent are now; nil if its sandbox is gone.
-func (l *Ledger) Picture(a Agent) *agboxv1.AgentPicture {
-	sb, living := l.Sandbox(a.SandboxID)
-	return picture(sb, living)
-}
-
-// picture is Picture within a transaction.
-func (t *agentTxn) picture() *agboxv1.AgentPicture {
-	sb, living := t.l.sandboxIn(t.tx, t.a.SandboxID)
-	p := picture(sb, living)
-	if p != nil {
-		p.Leases = agents.Leases(t.a.Holds)
-	}
-	return p
-}
-
-// sandboxIn returns a sandbox as the batch has it so far.
-func (l *Ledger) sandboxIn(tx *store.Tx, id string) (Sandbox, bool) {
-	if sb, ok := tx.Value(overlay{id}).(Sandbox); ok {
-		return sb, true
-	}
-	return l.Sandbox(id)
-}
-
-func picture(sb Sandbox, living bool) *agboxv1.AgentPicture {
-	if !living || !sb.Exists() {
-		return nil
-	}
-	p := &agboxv1.AgentPicture{
-		SandboxId: sb.ID, ReadyAt: timestamppb.New(sb.ReadyAt), Image: sb.Spec.GetImage(),
-		Services: make(map[string]uint32), Limits: make(map[string]string),
-	}
-	for name, s := range sb.Services {
-		p.Services[name] = s.Start
-	}
-	for name, value := range map[string]string{
-		"cpu_limit": sb.Spec.GetCpuLimit(), "memory_limit": sb.Spec.GetMemoryLimit(), "disk_limit": sb.Spec.GetDiskLimit(),
-	} {
-		if value != "" {
-			p.Limits[name] = value
-		}
-	}
-	return p
 }
 
 // AgentWork returns the work of an agent as it was when the agent was spawned.
@@ -504,3 +152,316 @@ func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Pass
 
 // agentPage is how many events are read at once.
 const agentPage = 500
+
+// Agent returns an agent that is not deleted.
+func (l *Ledger) Agent(id string) (Agent, bool) {
+	l.agents.mu.RLock()
+	defer l.agents.mu.RUnlock()
+	a, ok := l.agents.all[id]
+	return a, ok
+}
+
+// Agents returns the agents that fit, oldest first. nil fits all. It looks at all, also those
+// that ended long ago.
+func (l *Ledger) Agents(fits func(Agent) bool) []Agent {
+	l.agents.mu.RLock()
+	list := slices.Collect(maps.Values(l.agents.all))
+	l.agents.mu.RUnlock()
+	l.agents.copied.Add(uint64(len(list)))
+	if fits != nil { // it may look at other agents, so it is called without the lock
+		list = slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
+	}
+	return oldestFirst(list)
+}
+
+// AgentOf returns the agent whose current incarnation is that exec.
+func (l *Ledger) AgentOf(sandboxID, execID string) (Agent, bool) {
+	l.agents.mu.RLock()
+	defer l.agents.mu.RUnlock()
+	a, ok := l.agents.all[l.agents.running[execID]]
+	if !ok || a.Incarnation.SandboxID != sandboxID {
+		return Agent{}, false
+	}
+	return a, true
+}
+
+// AgentChanged returns a channel that the next commit about the agent closes; an empty id
+// means any agent. Call it before reading the record, or a change in between is missed.
+func (l *Ledger) AgentChanged(id string) <-chan struct{} {
+	l.agents.mu.Lock()
+	defer l.agents.mu.Unlock()
+	ch, ok := l.agents.changed[id]
+	if !ok {
+		ch = make(chan struct{})
+		l.agents.changed[id] = ch
+	}
+	return ch
+}
+
+// publishAgent makes a committed change visible and wakes the callers that wait for it.
+// The store calls it in commit order, before the change is acknowledged.
+func (l *Ledger) publishAgent(a Agent, position uint64) {
+	book := &l.agents
+	book.mu.Lock()
+	defer book.mu.Unlock()
+	book.published = max(book.published, position)
+	book.putLocked(a)
+	book.touched[a.ID] = struct{}{}
+	for w := range book.waits {
+		w.followLocked(a)
+	}
+	if a.Deleted {
+		l.mail.forget(a)
+	}
+	for _, key := range [...]string{a.ID, ""} {
+		if ch, waiting := book.changed[key]; waiting {
+			delete(book.changed, key)
+			close(ch)
+		}
+	}
+}
+
+// NewestOfAgents is the position of the newest event of an agent that the records include.
+func (l *Ledger) NewestOfAgents() uint64 {
+	l.agents.mu.RLock()
+	defer l.agents.mu.RUnlock()
+	return l.agents.published
+}
+
+// WaitForEnd begins to wait for the end of an agent, with tree also of those below it, also those
+// that are spawned later and those that others have adopted. The caller closes the AgentWait.
+func (l *Ledger) WaitForEnd(id string, tree bool) *AgentWait {
+	b := &l.agents
+	w := &AgentWait{Changed: make(chan struct{}, 1), book: b, tree: tree, living: make(map[string]struct{}), known: make(map[string]struct{})}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waits[w] = struct{}{}
+	w.addLocked(id)
+	slices.SortFunc(w.ended, func(x, y string) int { return b.all[x].EndedAt.Compare(b.all[y].EndedAt) })
+	return w
+}
+
+// Spawner reports whether an agent, which may have been removed, has spawned one that was not
+// removed, or one of those below it has.
+func (l *Ledger) Spawner(id string) bool {
+	b := &l.agents
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	seen := map[string]bool{id: true}
+	for below := []string{id}; len(below) > 0; below = below[1:] {
+		for child := range b.offspring[below[0]] {
+			if _, exists := b.all[child]; exists {
+				return true
+			}
+			if !seen[child] { // damaged records may name each other
+				seen[child] = true
+				below = append(below, child)
+			}
+		}
+	}
+	return false
+}
+
+// EndedBeyond returns the ended agents, oldest first, that ended at the time old or before, and
+// of those that ended at the time settled or before the ones that ended first, as many as there
+// are more than most in all.
+func (l *Ledger) EndedBeyond(old, settled time.Time, most int) []Agent {
+	b := &l.agents
+	b.mu.RLock()
+	first := b.ended[:max(b.endedByLocked(old), min(len(b.ended)-most, b.endedByLocked(settled)))]
+	list := make([]Agent, 0, len(first))
+	for _, e := range first {
+		list = append(list, b.all[e.id])
+	}
+	b.mu.RUnlock()
+	b.copied.Add(uint64(len(list)))
+	return oldestFirst(list)
+}
+
+// RecountJournals says that files of a sandbox were removed whose execs stay. The journals of its
+// agents are counted anew.
+func (l *Ledger) RecountJournals(sandboxID string) {
+	b := &l.agents
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, a := range b.all {
+		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agents.Stay) bool { return s.SandboxID == sandboxID }) {
+			continue
+		}
+		counted := b.journals.counted[id]
+		for _, size := range counted.sizes {
+			b.journals.add(a, -size)
+		}
+		b.journals.counted[id] = countedJournals{removals: counted.removals + 1}
+		b.journals.put(a, a)
+	}
+}
+
+// StackJournals are the journals of the agents in a stack.
+type StackJournals struct {
+	// Most is how many bytes there may be.
+	Most uint64
+	// Ended is how many bytes those have that were counted: of incarnations that have ended.
+	Ended uint64
+	// Running has the agents with an incarnation.
+	Running []Agent
+}
+
+// StackJournals returns the journals of the stacks that an agent is in and that bound them.
+func (l *Ledger) StackJournals(a Agent) (list []StackJournals) {
+	for _, root := range a.StackRoots {
+		s := StackJournals{Most: l.mostJournals(root), Running: l.agents.among(l.agents.journals.running, root)}
+		l.agents.mu.RLock()
+		s.Ended = l.agents.journals.sums[root]
+		l.agents.mu.RUnlock()
+		if s.Most > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// mostJournals is how many bytes the journals of a stack may have. 0 means any number.
+func (l *Ledger) mostJournals(root string) uint64 {
+	r, _ := l.Agent(root)
+	return agents.StackOf(r.Spec).JournalBytes
+}
+
+// UncountedJournals returns the agents in the stacks of StackJournals that have incarnations which
+// have ended and were not told to CountJournals.
+func (l *Ledger) UncountedJournals(a Agent) (list []Agent) {
+	for _, root := range a.StackRoots {
+		if l.mostJournals(root) > 0 {
+			list = append(list, l.agents.among(l.agents.journals.uncounted, root)...)
+		}
+	}
+	return list
+}
+
+// CountJournals counts the journals of the incarnations of an agent that have ended and were not
+// counted before. size returns how many bytes one has. It is called again if journals of the agent
+// were removed meanwhile.
+func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
+	b := &l.agents
+	for done := false; !done; {
+		b.mu.RLock()
+		before, upto := b.journals.counted[a.ID], endedUpto(a)
+		b.mu.RUnlock()
+		sizes := make(map[string]uint64)
+		for n := before.upto + 1; n <= upto; n++ {
+			if bytes := size(n); bytes > 0 {
+				sizes[agents.ExecID(a.ID, n)] = bytes
+			}
+		}
+		done = b.countJournals(a, before, upto, sizes)
+	}
+}
+
+// AgentsIn returns the agents of a sandbox about which something may be left to do, oldest
+// first: those that have not ended, and ended ones whose incarnation may run or that own it.
+func (l *Ledger) AgentsIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.active, sandboxID)
+}
+
+// BusyIn returns those of AgentsIn that have ended or have an incarnation, oldest first.
+func (l *Ledger) BusyIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.busy, sandboxID)
+}
+
+// Undone returns where the ended agents stand about which something may be left to do in a living
+// sandbox, oldest first.
+func (l *Ledger) Undone() []Place {
+	l.mu.RLock()
+	living := slices.Collect(maps.Keys(l.sandboxes))
+	l.mu.RUnlock()
+	return l.agents.places(l.agents.index.undone, living...)
+}
+
+// UndoneIn returns those of Undone in one sandbox.
+func (l *Ledger) UndoneIn(sandboxID string) []Place {
+	return l.agents.places(l.agents.index.undone, sandboxID)
+}
+
+// Living returns the agents that have not ended, oldest first, without init.
+func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, atWork, idle) }
+
+// AtWork returns where the living agents stand that have an incarnation, oldest first, and Idle
+// those that have none.
+func (l *Ledger) AtWork() []Place { return l.agents.places(l.agents.index.living, atWork) }
+
+// Idle is described at AtWork.
+func (l *Ledger) Idle() []Place { return l.agents.places(l.agents.index.living, idle) }
+
+// Stranded returns the ids of the living agents whose parent has ended, in any order. It looks at
+// parents, which are fewer.
+func (l *Ledger) Stranded() (ids []string) {
+	b := &l.agents
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for parent, children := range b.index.livingOf {
+		if p, exists := b.all[parent]; parent != agents.Init && (!exists || p.Over()) {
+			ids = slices.AppendSeq(ids, maps.Keys(children))
+		}
+	}
+	return ids
+}
+
+// LivingIn returns the agents of a sandbox that have not ended, oldest first.
+func (l *Ledger) LivingIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.livingIn, sandboxID)
+}
+
+// Descendants returns the children of an agent that are not removed, theirs, and so on, ended
+// ones too, oldest first.
+func (l *Ledger) Descendants(id string) []Agent {
+	list := l.Children(id)
+	for i := 0; i < len(list); i++ { // nobody is below itself
+		list = append(list, l.Children(list[i].ID)...)
+	}
+	return oldestFirst(list)
+}
+
+// LivingChildren returns the children of an agent that have not ended, oldest first.
+func (l *Ledger) LivingChildren(id string) []Agent {
+	return l.agents.among(l.agents.index.livingOf, id)
+}
+
+// Held returns the agents that a holder holds and that have not ended, oldest first.
+func (l *Ledger) Held(holder string) []Agent { return l.agents.among(l.agents.index.heldBy, holder) }
+
+// Untidy returns the ended agents that were not told to Tidied, oldest first.
+func (l *Ledger) Untidy() []Agent { return l.agents.among(l.agents.index.untidy, all) }
+
+// Tidied says that an agent that has ended has left no files.
+func (l *Ledger) Tidied(id string) {
+	l.agents.mu.Lock()
+	defer l.agents.mu.Unlock()
+	l.agents.index.untidy.remove(all, id)
+}
+
+// ChildrenBudget is what the children of an agent have of its budget, or have used of it.
+func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
+	former := a.FormerChildren.GetUsed()
+	return l.agents.taken(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+}
+
+// SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
+// come back to the agent.
+func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
+	former := a.FormerChildren.GetUsed()
+	return l.agents.spentBelow(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+}
+
+// InStack reports whether the agent is in a stack with that name.
+func (l *Ledger) InStack(a Agent, name string) bool {
+	return slices.ContainsFunc(a.StackRoots, func(root string) bool {
+		r, _ := l.Agent(root)
+		return agents.StackOf(r.Spec).Name == name
+	})
+}
+
+// leased returns the agents that hold or ask for something and fit, oldest first.
+func (l *Ledger) leased(fits func(Agent) bool) []Agent {
+	list := l.agents.among(l.agents.leased, all)
+	return slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
+}

@@ -2,15 +2,20 @@ package ledger
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/gate"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -106,51 +111,6 @@ func (t *agentTxn) mayJoinStacks(roots []string) error {
 	return nil
 }
 
-// mayReach refuses a message of an agent that would cross a border. One to an agent within the
-// border of another sandbox is refused like one to an agent that does not exist.
-func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
-	recipient := l.agentIn(tx, to)
-	if !recipient.Exists() && to != agents.Init {
-		return nil // that is said by deliver
-	}
-	if to == agents.Init {
-		recipient.ID = agents.Init
-	}
-	switch {
-	case sender.Reaches(recipient.Record, l.livingParent(tx, sender)):
-		return nil
-	case to != agents.Init && sender.World() != recipient.World():
-		return recipientNotFound(to)
-	}
-	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
-		"Agent %s is beyond the border of a stack, which only the root of the stack and its parent reach across: send it to \"parent\".", to).With("agent_id", to)
-}
-
-// hasInboxRoom refuses a message of an agent if the inboxes of a stack that its recipient is in
-// have no room for it.
-func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) error {
-	for _, root := range to.StackRoots {
-		rules := agents.StackOf(l.agentIn(tx, root).Spec)
-		if rules.InboxBytes == 0 {
-			continue
-		}
-		if used := l.stackBytesIn(tx, root) + messageSize(m); uint64(used) > rules.InboxBytes {
-			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
-				"The agents of stack %s may have %d bytes of messages that they have not read, and there is no room for this one: try again when they have read some.",
-				rules.Name, rules.InboxBytes).With("agent_id", to.ID)
-		}
-	}
-	return nil
-}
-
-// InStack reports whether the agent is in a stack with that name.
-func (l *Ledger) InStack(a Agent, name string) bool {
-	return slices.ContainsFunc(a.StackRoots, func(root string) bool {
-		r, _ := l.Agent(root)
-		return agents.StackOf(r.Spec).Name == name
-	})
-}
-
 // allot gives a new agent a part of the budget of its parent, if that is not agent.Init. The
 // part is its own until it ends; what it has not used then is its parent's again. Nothing of
 // this is stored but the budget in its spec: the records say the rest.
@@ -201,41 +161,278 @@ func (l *Ledger) takenIn(tx *store.Tx, id string) gate.Amount {
 	return sum
 }
 
-// ChildrenBudget is what the children of an agent have of its budget, or have used of it.
-func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
-	former := a.FormerChildren.GetUsed()
-	return l.agents.taken(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+// NewAgent is what SpawnAgent accepts.
+type NewAgent struct {
+	// ID must be new. Name may be empty.
+	ID, Name string
+	// Parent is the agent that spawns it, which must live. Empty means agent.Init.
+	Parent string
+	// MaxChildren bounds the children of the parent that have not ended, with this one. 0 means
+	// only the bound of all agents.
+	MaxChildren int
+	// MaxSandboxes bounds the sandboxes that were made for agents of its tree, with its own if
+	// that is Derived.
+	MaxSandboxes int
+	// Spec has the budget that is wanted. A child of an agent gets a part of the budget of that.
+	Spec *agboxv1.AgentSpec
+	// Reach says for one that a user spawns which border it is within: "sandbox:ID", "stack:NAME",
+	// agent.AllReached, or empty for that of its sandbox.
+	Reach string
+	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
+	SandboxID string
+	Own       *agboxv1.CreateSpec
+	// Work is the content of the spec's work, or nil.
+	Work []byte
+	// FromAgent and FromCheckpoint are whose work it continues, and Checkpoint is its copy of
+	// that, whose file exists. All are unset if it continues none.
+	FromAgent      string
+	FromCheckpoint uint64
+	Checkpoint     *agboxv1.AgentCheckpoint
+	// Holder is its first holder beside its parent, whose hold lingers for Linger. It may be
+	// empty.
+	Holder string
+	Linger time.Duration
 }
 
-// SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
-// come back to the agent.
-func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
-	former := a.FormerChildren.GetUsed()
-	return l.agents.spentBelow(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
-}
-
-// charge tells the parent of an agent that is removed what it and those below it have used,
-// which else would be forgotten with it.
-func (t *agentTxn) charge() error {
-	if t.a.Parent == agents.Init {
-		return nil
-	}
-	gone := agents.Taken(t.a.Record, agents.Budget{}, gate.Amount{})
-	if gone == (gate.Amount{}) {
-		return nil
-	}
-	_, err := t.l.withinAgent(t.tx, t.a.Parent, func(p *agentTxn) error {
-		if !p.a.Exists() || p.a.Deleted {
-			return errNothing
+// SpawnAgent accepts an agent and, if it gets an own one, its sandbox: both are one
+// transaction. An id that was used for the same agent returns that one.
+func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
+	nonce, shown := ids.New(), (*agboxv1.CreateSpec)(nil)
+	if n.Own != nil {
+		var err error
+		if shown, err = l.hide(ctx, n.SandboxID, n.Own); err != nil {
+			return Agent{}, err
 		}
-		former := p.a.FormerChildren.GetUsed()
-		gone := gone.Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
-		return p.append(p.a.ID, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_CHILD_DELETED,
-			Details: &agboxv1.AgentEvent_FormerChildren{FormerChildren: &agboxv1.AgentFormerChildren{
-				Used: &agboxv1.AgentUsage{InputTokens: gone.InputTokens, CostMicroUsd: gone.CostMicroUSD},
+	}
+	if ofInit(n) {
+		n.Spec = agents.WithinStack(n.Spec)
+	}
+	a, err := l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
+		if n.ID != agents.Init && t.tx.AgentReserved(n.ID) {
+			return t.sameAgent(n)
+		}
+		stack, roots, err := t.stackOf(n)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(t.mayspawn(n, roots), t.mayHaveChild(n)); err != nil {
+			return err
+		}
+		if err := errors.Join(t.mayJoinStacks(roots), t.mayHaveSandbox(n)); err != nil {
+			return err
+		}
+		spec, err := t.allot(n)
+		if err != nil {
+			return err
+		}
+		if err := t.place(n, nonce, shown); err != nil {
+			return err
+		}
+		if err := t.tx.ReserveAgent(n.ID, l.now()); err != nil {
+			return err
+		}
+		if err := t.tx.PutAgentConfig(n.ID, spec); err != nil {
+			return err
+		}
+		if n.Work != nil {
+			if err := t.tx.PutAgentWork(n.ID, n.Work); err != nil {
+				return err
+			}
+		}
+		t.a.Spec = spec
+		after, err := t.toFollow(n.Spec.GetAfter())
+		if err != nil {
+			return err
+		}
+		err = t.append(n.ID, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
+			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
+				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agents.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
+				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
+				After:    after,
+				Lifetime: n.Spec.GetLifetime(),
+				Depth:    t.l.agentIn(t.tx, n.Parent).Depth + 1,
+				Stack:    stack, StackRoots: roots, Reach: n.Reach,
+				Tree: t.treeOf(n),
 			}},
 		})
+		if err == nil && n.Holder != "" {
+			err = t.open(n.Holder, n.Linger)
+		}
+		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+		t.tx.SetValue(spawnOverlay{}, append(spawned[:len(spawned):len(spawned)], t.a))
+		if err == nil {
+			t.countSandbox(n)
+		}
+		return err
 	})
-	return err
+	if err != nil {
+		return a, errors.Join(err, l.unmake(n, err))
+	}
+	return a, nil
+}
+
+// sameAgent decides about an id that is taken.
+func (t *agentTxn) sameAgent(n NewAgent) error {
+	if t.a.Reach == n.Reach && t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
+		t.a.FromAgent == n.FromAgent && t.a.FromCheckpoint == n.FromCheckpoint && proto.Equal(t.a.Spec, n.Spec) {
+		return errNothing
+	}
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
+		"The agent id %q was used by another request, and ids are never reused; choose another or leave it out.", n.ID).With("agent_id", n.ID)
+}
+
+// mayspawn checks name and bounds against committed agents and those of the batch. A name is taken
+// within the border of a sandbox, and among the agents of users: what runs within one border
+// neither takes a name from others nor learns theirs.
+func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
+	if n.ID == agents.Init || n.Name == agents.Init {
+		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
+			"The id and the name %q belong to the root of all agents; choose another.", agents.Init).With("agent_id", agents.Init)
+	}
+	book, index := &t.l.agents, &t.l.agents.index
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	living, inSandbox := book.count(index.living, atWork, idle)+len(spawned), book.count(index.livingIn, n.SandboxID)
+	for _, a := range spawned {
+		if a.SandboxID == n.SandboxID {
+			inSandbox++
+		}
+	}
+	world := agents.Record{StackRoots: roots}.World()
+	for _, a := range append(book.among(index.named, n.Name), spawned...) {
+		if n.Name != "" && a.Name == n.Name && !a.Over() && (a.World() == world || a.OfUser() && ofInit(n)) {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
+				"Agent %s already has the name %q; choose another name, or end that agent.", a.ID, n.Name).With("agent_id", a.ID)
+		}
+	}
+	switch {
+	case living >= maxAgents:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"There are %d agents already, which is the limit; end some first.", maxAgents)
+	case inSandbox >= maxAgentsInSandbox:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Sandbox %s has %d agents already, which is the limit; use another sandbox.", n.SandboxID, maxAgentsInSandbox)
+	}
+	return nil
+}
+
+// place accepts the agent's own sandbox, or checks the one that it is to run in.
+func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) error {
+	if n.Own != nil {
+		_, err := t.l.within(t.tx, n.SandboxID, func(s *txn) error { return s.create(n.SandboxID, nonce, n.Own, shown, RequestKey{}) })
+		return err
+	}
+	sb, ok := t.l.sandboxIn(t.tx, n.SandboxID)
+	switch {
+	case !ok || !sb.Exists():
+		return notFound(n.SandboxID)
+	case sb.Want == machine.WantDeleted:
+		return NotReady(sb.Record)
+	}
+	return nil
+}
+
+// toFollow returns the ids of the agents that a new one is to follow. Its description has
+// their ids or names.
+func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
+	for _, ref := range refs {
+		a, known := t.l.Agent(ref)
+		if !known {
+			a, _ = t.l.agentNamed(ref)
+		}
+		switch {
+		case ref == agents.Init && !known:
+			return nil, isRoot()
+		case !a.Exists():
+			return nil, agentNotFound(ref)
+		case a.ID == agents.Init:
+			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agents.Init)
+		case t.l.agentIn(t.tx, a.ID).Deleted:
+			return nil, agentNotFound(ref)
+		case !slices.Contains(ids, a.ID):
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids, nil
+}
+
+// mayHaveChild refuses a child of an agent that has ended or does not exist, one too many,
+// and one too deep in the tree.
+func (t *agentTxn) mayHaveChild(n NewAgent) error {
+	parent := n.Parent
+	if parent == "" || parent == agents.Init {
+		return nil
+	}
+	switch p := t.l.agentIn(t.tx, parent); {
+	case !p.Exists() || p.Deleted:
+		return agentNotFound(parent)
+	case p.Over():
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+			"Agent %s is %s and can have no more children.", parent, p.Word()).With("agent_id", parent)
+	case p.Depth >= maxDepth:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s is %d levels below the root, and no agent may be deeper: let its parent spawn the child.", parent, maxDepth).With("agent_id", parent)
+	}
+	most, living := maxChildren, len(t.l.livingChildrenIn(t.tx, parent))
+	if n.MaxChildren > 0 {
+		most = min(most, n.MaxChildren)
+	}
+	if living >= most {
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s has %d children that have not ended, which is the limit: wait for one, or end one.", parent, living).With("agent_id", parent)
+	}
+	return nil
+}
+
+// treeOf is the tree of a new agent.
+func (t *agentTxn) treeOf(n NewAgent) string {
+	if ofInit(n) {
+		return n.ID
+	}
+	return topOf(t.l.agentIn(t.tx, n.Parent), func(id string) (Agent, bool) {
+		a := t.l.agentIn(t.tx, id)
+		return a, a.Exists()
+	})
+}
+
+// treeOverlay is the key of the number of sandboxes that a batch has accepted for a tree.
+type treeOverlay struct{ tree string }
+
+// mayHaveSandbox refuses a sandbox that an agent has asked for from inside if its tree has as
+// many as it may have. One that is being removed counts until it is gone.
+func (t *agentTxn) mayHaveSandbox(n NewAgent) error {
+	tree := n.Own.GetDerived().GetTree()
+	if tree == "" {
+		return nil
+	}
+	there := t.l.sandboxesOfTree(tree)
+	accepted, _ := t.tx.Value(treeOverlay{tree}).(int)
+	if there+accepted < n.MaxSandboxes {
+		return nil
+	}
+	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+		"The agents of this tree have %d sandboxes of their own and may have %d (may_spawn.sandboxes): wait until one is removed, after the end of its agent, or spawn the agent with the sandbox \"shared\".",
+		there+accepted, n.MaxSandboxes).With("agent_id", tree)
+}
+
+// countSandbox remembers an accepted sandbox until the batch is committed.
+func (t *agentTxn) countSandbox(n NewAgent) {
+	if tree := n.Own.GetDerived().GetTree(); tree != "" {
+		accepted, _ := t.tx.Value(treeOverlay{tree}).(int)
+		t.tx.SetValue(treeOverlay{tree}, accepted+1)
+	}
+}
+
+// unmake erases the key of a derived sandbox that was refused. Nobody else makes one with that
+// id at the same time: the requests of its parent are decided one after the other. An error of
+// the database refuses nothing: the sandbox may be stored, and SweepKeys decides later.
+func (l *Ledger) unmake(n NewAgent, refused error) error {
+	if n.Own.GetDerived() == nil || fault.Of(refused) == nil || errdefs.IsUnavailable(refused) {
+		return nil
+	}
+	if _, exists := l.Sandbox(n.SandboxID); exists {
+		return nil
+	}
+	return l.store.Keys().Erase(n.SandboxID)
 }

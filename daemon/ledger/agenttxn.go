@@ -1,23 +1,17 @@
 package ledger
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -29,78 +23,6 @@ type agentTxn struct {
 	a  Agent
 	// position is the position of the newest event.
 	position uint64
-}
-
-// agentOverlay is the key of the uncommitted state of an agent within a batch.
-type agentOverlay struct{ agentID string }
-
-// spawnOverlay is the key of the agents that a batch has spawned, in order.
-type spawnOverlay struct{}
-
-// updateAgent runs fn with the agent at its point of the write order, and returns the
-// agent after the commit. What follows is committed with it: for the breaker of its class,
-// for those that want leases it no longer has, for its parent and init, and the wake of an agent that
-// becomes IDLE with unread messages.
-func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
-	return l.updateReports(ctx, id, Reports{}, fn)
-}
-
-// requestOf is updateAgent for a request of a user: it refuses an agent that does not exist,
-// and init.
-func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case id == agents.Init:
-			return isRoot()
-		case !t.a.Exists():
-			return agentNotFound(id)
-		}
-		return fn(t)
-	})
-}
-
-// updateReports is updateAgent with messages that the agent has sent, which are delivered if
-// fn changes it.
-func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, fn func(*agentTxn) error) (Agent, error) {
-	var after Agent
-	err := l.store.Update(ctx, func(tx *store.Tx) (err error) {
-		before := l.agentIn(tx, id)
-		if after, err = l.withinAgent(tx, id, fn); err != nil {
-			return err
-		}
-		if err := l.post(tx, before, after, reports.Sent); err != nil {
-			return err
-		}
-		if err := l.followLeases(tx, before, after); err != nil {
-			return err
-		}
-		if err := l.wakeForUnread(tx, before, after); err != nil {
-			return err
-		}
-		after = l.agentIn(tx, id)
-		if err := l.tellKin(tx, before, after); err != nil {
-			return err
-		}
-		if err := l.askToEnd(tx, before, after); err != nil {
-			return err
-		}
-		after = l.agentIn(tx, id)
-		if err := l.tellUnstarted(tx, before, after); err != nil {
-			return err
-		}
-		return l.tellBreaker(tx, before, after)
-	})
-	return after, err
-}
-
-// agentIn returns the agent as the batch has it so far.
-func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
-	l.agents.copied.Add(1)
-	if a, ok := tx.Value(agentOverlay{id}).(Agent); ok {
-		return a
-	}
-	a, _ := l.Agent(id)
-	return a
 }
 
 // withinAgent is updateAgent inside a write transaction, without what follows.
@@ -162,309 +84,165 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	return t.forfeit()
 }
 
-// NewAgent is what SpawnAgent accepts.
-type NewAgent struct {
-	// ID must be new. Name may be empty.
-	ID, Name string
-	// Parent is the agent that spawns it, which must live. Empty means agent.Init.
-	Parent string
-	// MaxChildren bounds the children of the parent that have not ended, with this one. 0 means
-	// only the bound of all agents.
-	MaxChildren int
-	// MaxSandboxes bounds the sandboxes that were made for agents of its tree, with its own if
-	// that is Derived.
-	MaxSandboxes int
-	// Spec has the budget that is wanted. A child of an agent gets a part of the budget of that.
-	Spec *agboxv1.AgentSpec
-	// Reach says for one that a user spawns which border it is within: "sandbox:ID", "stack:NAME",
-	// agent.AllReached, or empty for that of its sandbox.
-	Reach string
-	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
-	SandboxID string
-	Own       *agboxv1.CreateSpec
-	// Work is the content of the spec's work, or nil.
-	Work []byte
-	// FromAgent and FromCheckpoint are whose work it continues, and Checkpoint is its copy of
-	// that, whose file exists. All are unset if it continues none.
-	FromAgent      string
-	FromCheckpoint uint64
-	Checkpoint     *agboxv1.AgentCheckpoint
-	// Holder is its first holder beside its parent, whose hold lingers for Linger. It may be
-	// empty.
-	Holder string
-	Linger time.Duration
-}
+// Short names for reasons of pauses.
+const (
+	forRequest = agboxv1.PauseReason_PAUSE_REASON_REQUEST
+	forDrain   = agboxv1.PauseReason_PAUSE_REASON_DRAINED
+	forIdle    = agboxv1.PauseReason_PAUSE_REASON_IDLE
 
-// SpawnAgent accepts an agent and, if it gets an own one, its sandbox: both are one
-// transaction. An id that was used for the same agent returns that one.
-func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
-	nonce, shown := ids.New(), (*agboxv1.CreateSpec)(nil)
-	if n.Own != nil {
-		var err error
-		if shown, err = l.hide(ctx, n.SandboxID, n.Own); err != nil {
-			return Agent{}, err
-		}
-	}
-	if ofInit(n) {
-		n.Spec = agents.WithinStack(n.Spec)
-	}
-	a, err := l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
-		if n.ID != agents.Init && t.tx.AgentReserved(n.ID) {
-			return t.sameAgent(n)
-		}
-		stack, roots, err := t.stackOf(n)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(t.mayspawn(n, roots), t.mayHaveChild(n)); err != nil {
-			return err
-		}
-		if err := errors.Join(t.mayJoinStacks(roots), t.mayHaveSandbox(n)); err != nil {
-			return err
-		}
-		spec, err := t.allot(n)
-		if err != nil {
-			return err
-		}
-		if err := t.place(n, nonce, shown); err != nil {
-			return err
-		}
-		if err := t.tx.ReserveAgent(n.ID, l.now()); err != nil {
-			return err
-		}
-		if err := t.tx.PutAgentConfig(n.ID, spec); err != nil {
-			return err
-		}
-		if n.Work != nil {
-			if err := t.tx.PutAgentWork(n.ID, n.Work); err != nil {
-				return err
-			}
-		}
-		t.a.Spec = spec
-		after, err := t.toFollow(n.Spec.GetAfter())
-		if err != nil {
-			return err
-		}
-		err = t.append(n.ID, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
-			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
-				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agents.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
-				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
-				After:    after,
-				Lifetime: n.Spec.GetLifetime(),
-				Depth:    t.l.agentIn(t.tx, n.Parent).Depth + 1,
-				Stack:    stack, StackRoots: roots, Reach: n.Reach,
-				Tree: t.treeOf(n),
-			}},
-		})
-		if err == nil && n.Holder != "" {
-			err = t.open(n.Holder, n.Linger)
-		}
-		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-		t.tx.SetValue(spawnOverlay{}, append(spawned[:len(spawned):len(spawned)], t.a))
-		if err == nil {
-			t.countSandbox(n)
-		}
-		return err
+	forApproval = agboxv1.PauseReason_PAUSE_REASON_APPROVAL
+)
+
+// wake appends that the agent may go on.
+func (t *agentTxn) wake(w *agboxv1.AgentWake) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: w},
 	})
-	if err != nil {
-		return a, errors.Join(err, l.unmake(n, err))
-	}
-	return a, nil
 }
 
-// sameAgent decides about an id that is taken.
-func (t *agentTxn) sameAgent(n NewAgent) error {
-	if t.a.Reach == n.Reach && t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
-		t.a.FromAgent == n.FromAgent && t.a.FromCheckpoint == n.FromCheckpoint && proto.Equal(t.a.Spec, n.Spec) {
-		return errNothing
-	}
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
-		"The agent id %q was used by another request, and ids are never reused; choose another or leave it out.", n.ID).With("agent_id", n.ID)
+// wantPause appends the wish for a pause. It replaces an earlier one.
+func (t *agentTxn) wantPause(reason agboxv1.PauseReason, message string) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED,
+		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
+	})
 }
 
-// mayspawn checks name and bounds against committed agents and those of the batch. A name is taken
-// within the border of a sandbox, and among the agents of users: what runs within one border
-// neither takes a name from others nor learns theirs.
-func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
-	if n.ID == agents.Init || n.Name == agents.Init {
-		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
-			"The id and the name %q belong to the root of all agents; choose another.", agents.Init).With("agent_id", agents.Init)
-	}
-	book, index := &t.l.agents, &t.l.agents.index
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	living, inSandbox := book.count(index.living, atWork, idle)+len(spawned), book.count(index.livingIn, n.SandboxID)
-	for _, a := range spawned {
-		if a.SandboxID == n.SandboxID {
-			inSandbox++
-		}
-	}
-	world := agents.Record{StackRoots: roots}.World()
-	for _, a := range append(book.among(index.named, n.Name), spawned...) {
-		if n.Name != "" && a.Name == n.Name && !a.Over() && (a.World() == world || a.OfUser() && ofInit(n)) {
-			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
-				"Agent %s already has the name %q; choose another name, or end that agent.", a.ID, n.Name).With("agent_id", a.ID)
-		}
-	}
-	switch {
-	case living >= maxAgents:
+const forUnheld = agboxv1.PauseReason_PAUSE_REASON_UNHELD
+
+// open adds a holder, and wakes the agent if that is what it waits for.
+func (t *agentTxn) open(holder string, linger time.Duration) error {
+	id := t.a.ID
+	if len(t.a.Holders) >= agents.MaxHolders && !t.a.HeldBy(holder) {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"There are %d agents already, which is the limit; end some first.", maxAgents)
-	case inSandbox >= maxAgentsInSandbox:
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Sandbox %s has %d agents already, which is the limit; use another sandbox.", n.SandboxID, maxAgentsInSandbox)
+			"Agent %s has %d holders already, which is the limit; close some first.", id, agents.MaxHolders).With("agent_id", id)
 	}
-	return nil
-}
-
-// place accepts the agent's own sandbox, or checks the one that it is to run in.
-func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) error {
-	if n.Own != nil {
-		_, err := t.l.within(t.tx, n.SandboxID, func(s *txn) error { return s.create(n.SandboxID, nonce, n.Own, shown, RequestKey{}) })
+	if err := t.append(id, agents.Opened(holder, linger)); err != nil {
 		return err
 	}
-	sb, ok := t.l.sandboxIn(t.tx, n.SandboxID)
 	switch {
-	case !ok || !sb.Exists():
-		return notFound(n.SandboxID)
-	case sb.Want == machine.WantDeleted:
-		return NotReady(sb.Record)
+	case t.a.PauseWanted.GetReason() == forUnheld: // the drain is not taken back
+		return t.wantPause(forDrain, "It is held again.")
+	case t.a.Suspended():
+		return t.wake(&agboxv1.AgentWake{By: holder})
 	}
 	return nil
 }
 
-// EmitAgent appends events that were decided from the record seen, all or none. If the
-// agent has changed since so that another decision is due, it appends nothing. Reports
-// among the events are treated as by RecordReports.
-func (l *Ledger) EmitAgent(ctx context.Context, seen agents.Record, events ...*agboxv1.AgentEvent) (Agent, error) {
-	return l.EmitReports(ctx, seen, Reports{Events: events})
+// holdByInbox makes the messages that an agent has not acknowledged its holder, if it has no other
+// and a message wakes it.
+func (t *agentTxn) holdByInbox() error {
+	if !t.a.Unheld() || !agents.WakesOnMessage(forUnheld, t.a.Spec.GetWakeOn()) || t.l.inboxIn(t.tx, t.a.ID).unread() == 0 {
+		return nil
+	}
+	return t.open(agents.InboxHolder, 0)
 }
 
-// EmitReports is EmitAgent with reports, which may have messages.
-func (l *Ledger) EmitReports(ctx context.Context, seen agents.Record, reports Reports) (Agent, error) {
-	return l.updateReports(ctx, seen.ID, reports, func(t *agentTxn) error {
-		refused := func(ev *agboxv1.AgentEvent) bool { return !t.admits(ev) }
-		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(reports.Events, refused) {
-			return errNothing
-		}
-		return t.appendAll(seen.ID, reports.Events)
+// adopt gives the agent a living parent before its end, if it has none, so that its end is
+// told to one that can learn of it.
+func (t *agentTxn) adopt(agentID string) error {
+	heir := t.l.heirIn(t.tx, t.a)
+	if heir == t.a.Parent || t.a.Over() {
+		return nil
+	}
+	return t.append(agentID, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: heir, From: t.a.Parent}},
 	})
 }
 
-// RecordReports appends what an incarnation has reported: events with journal_upto, the
-// number of their row in its journal. It leaves out rows that were consumed before, and
-// what is not possible now: reports of an incarnation that has ended, and rows that only
-// somebody else than the supervisor can have written. Messages are delivered together with
-// the event that consumes their rows.
-func (l *Ledger) RecordReports(ctx context.Context, agentID string, reports Reports) (Agent, error) {
-	return l.updateReports(ctx, agentID, reports, func(t *agentTxn) error { return t.appendAll(agentID, reports.Events) })
+// Picture returns how the surroundings of an agent are now; nil if its sandbox is gone.
+func (l *Ledger) Picture(a Agent) *agboxv1.AgentPicture {
+	sb, living := l.Sandbox(a.SandboxID)
+	return picture(sb, living)
 }
 
-// appendAll adds events of an agent; of the reports among them, those that RecordReports
-// does not leave out.
-func (t *agentTxn) appendAll(agentID string, events []*agboxv1.AgentEvent) error {
-	before, consumed := t.a.LastSequence, uint64(0)
-	if t.a.Incarnation != nil {
-		consumed = t.a.Incarnation.JournalUpto
+// picture is Picture within a transaction.
+func (t *agentTxn) picture() *agboxv1.AgentPicture {
+	sb, living := t.l.sandboxIn(t.tx, t.a.SandboxID)
+	p := picture(sb, living)
+	if p != nil {
+		p.Leases = agents.Leases(t.a.Holds)
 	}
-	for _, ev := range events {
-		if row := ev.GetJournalUpto(); row > 0 && (row <= consumed || !agents.Legal(t.a.Record, ev)) {
-			continue
+	return p
+}
+
+func picture(sb Sandbox, living bool) *agboxv1.AgentPicture {
+	if !living || !sb.Exists() {
+		return nil
+	}
+	p := &agboxv1.AgentPicture{
+		SandboxId: sb.ID, ReadyAt: timestamppb.New(sb.ReadyAt), Image: sb.Spec.GetImage(),
+		Services: make(map[string]uint32), Limits: make(map[string]string),
+	}
+	for name, s := range sb.Services {
+		p.Services[name] = s.Start
+	}
+	for name, value := range map[string]string{
+		"cpu_limit": sb.Spec.GetCpuLimit(), "memory_limit": sb.Spec.GetMemoryLimit(), "disk_limit": sb.Spec.GetDiskLimit(),
+	} {
+		if value != "" {
+			p.Limits[name] = value
 		}
-		if err := t.append(agentID, ev); err != nil {
+	}
+	return p
+}
+
+func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
+}
+
+// forfeit appends the release of what the agent's new state does not allow it to have.
+func (t *agentTxn) forfeit() error {
+	if !t.a.ForfeitsLeases() {
+		return nil
+	}
+	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
+		Leases: agents.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
+	})
+}
+
+const observationText = "The agent was paused and goes on now: the body says what changed meanwhile."
+
+// tellObservation keeps the message that says what changed during a pause: it is in the inbox
+// while a running incarnation has to take that observation, unless it was acknowledged. What
+// has changed is not stored: it is added when the message is read. The message is not counted
+// as unread, since it is about the wake and must not cause another one.
+func (l *Ledger) tellObservation(tx *store.Tx, before, after Agent) error {
+	due := dueObservation(after)
+	if due == dueObservation(before) {
+		return nil
+	}
+	box := l.inboxIn(tx, after.ID)
+	if box.observation != 0 {
+		if err := tx.RemoveMessage(after.ID, box.observation); err != nil {
 			return err
 		}
+		box.observation = 0
 	}
-	if t.a.LastSequence == before {
-		return errNothing
+	if due != 0 {
+		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION, From: agents.Init, Text: observationText, At: timestamppb.New(l.now())}
+		if err := tx.PutMessage(after.ID, m); err != nil {
+			return err
+		}
+		box = box.with(m, 1)
 	}
+	l.putInbox(tx, after.ID, box)
 	return nil
 }
 
-// decision is what the next step of an agent depends on besides observations. Those are of the
-// sandbox that the record names.
-type decision struct {
-	state                       agboxv1.AgentState
-	begun, running              uint32
-	undecided, kill, done, woke bool
-	unheld, asked               bool
-	pause, paused               agboxv1.PauseReason
-	parent, sandbox             string
-	leased                      uint64
-}
-
-func (a Agent) decided() decision { return decidedFrom(a.Record) }
-
-func decidedFrom(r agents.Record) decision {
-	d := decision{
-		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil, leased: r.LeaseSeq,
-		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent, sandbox: r.SandboxID,
-		unheld: r.Unheld(), asked: r.AwaitsApproval(),
+// dueObservation is the observation that a running incarnation of the agent has to take, or 0.
+func dueObservation(a Agent) uint64 {
+	if a.Incarnation == nil {
+		return 0
 	}
-	if r.Incarnation != nil {
-		d.running = r.Incarnation.N
-	}
-	if r.Pause != nil {
-		d.paused = r.Pause.Reason
-	}
-	return d
+	return a.PendingObservation()
 }
 
-// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
-// does one that says what becomes of the children. It does nothing to an agent that has ended.
-func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		if t.a.Over() {
-			return errNothing
-		}
-		wish := agents.Stronger(t.a.Kill, kill)
-		if wish == nil {
-			return errNothing
-		}
-		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: wish},
-		})
-	})
-}
-
-// ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
-// woken before stays woken.
-func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
-		case t.a.State != agents.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
-			return notOrphaned(t.a)
-		case !reap && t.a.Pause.Woken:
-			return errNothing
-		case !t.a.Orphaned():
-			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
-		case reap:
-			return t.append(id, agents.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
-		}
-		return t.wake(&agboxv1.AgentWake{By: "a user"})
-	})
-}
-
-// isRoot refuses a change of the agent init.
-func isRoot() error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is the root of all agents; it never runs and never ends. Name another agent.", agents.Init).With("agent_id", agents.Init)
-}
-
-// notOrphaned refuses a decision about a loss that is not due, and says what is possible instead.
-func notOrphaned(a Agent) error {
-	advice := fmt.Sprintf("\"agbox agent kill %s\" ends it", a.Called())
-	switch {
-	case a.Over():
-		advice = "spawn a new agent to repeat its work"
-	case a.Loss == "":
-	case a.AwaitsApproval():
-		advice = fmt.Sprintf("first \"agbox agent approve %s\" or \"agbox agent deny %[1]s\" decides what it was asked", a.Called())
-	case a.Suspended():
-		advice = fmt.Sprintf("first \"agbox agent hold %s\" holds it", a.Called())
-	default:
-		advice = fmt.Sprintf("first \"agbox agent resume %s\" ends its pause", a.Called())
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is %s, and only an ORPHANED agent can be resolved; %s.", a.Called(), a.Word(), advice).With("agent_id", a.ID)
+// Observes reports whether the inbox of an agent has a message that says what changed during a
+// pause.
+func (l *Ledger) Observes(agentID string) bool {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID].observation != 0
 }

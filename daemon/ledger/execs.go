@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -91,25 +89,6 @@ func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
 	return nil
 }
 
-// NotReady is the error for a sandbox that cannot run execs now.
-func NotReady(r machine.Record) error {
-	hint := "\"agbox start\" starts it again."
-	switch {
-	case r.Want == machine.WantDeleted:
-		hint = "create another one."
-	case r.StopMessage != "":
-		hint = r.StopMessage
-	case r.Want == machine.WantStopped && r.State != machine.Stopped:
-		hint = "it is being stopped, and \"agbox start\" starts it again after that."
-	case r.State == machine.Pending:
-		hint = "wait until it is ready."
-	case r.State == machine.Failed:
-		hint = r.ErrorMessage
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_READY,
-		"Sandbox %s is %s: %s", r.Called(), StateWord(r.State), hint).With("sandbox_id", r.ID)
-}
-
 // NotLiving is the error for an exec in a sandbox that Sandbox does not return, because
 // it is deleted, unknown or unreadable.
 func (l *Ledger) NotLiving(ctx context.Context, id string) error {
@@ -118,11 +97,6 @@ func (l *Ledger) NotLiving(ctx context.Context, id string) error {
 		return err
 	}
 	return NotReady(past.Record)
-}
-
-func execIDTaken(id string) error {
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS,
-		"The exec id %q was used by another request, and ids are never reused; choose another or leave it out.", id).With("exec_id", id)
 }
 
 // EndExec records how an exec ended. It ignores an exec that is not running, because its
@@ -423,34 +397,47 @@ func mainKnown(tx *store.Tx, sandboxID, execID string) (known, taken bool) {
 	return err == nil, err != nil
 }
 
-// execIndex remembers in which sandboxes execs were, because a search looks at all sandboxes
-// whose records are kept, also deleted ones. What it says must be checked: records may go.
-type execIndex struct {
-	mu sync.Mutex // guards the fields below
-	// newer and older have sandboxes by exec. When newer is full it becomes older.
-	newer, older map[string]string
-
-	// searches counts the searches of all sandboxes. Tests bound it.
-	searches atomic.Uint64
+// RepeatedExec reports whether the same request with the same key was accepted before.
+func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecRequest) (again bool, err error) {
+	if req.GetRequestKey() == "" {
+		return false, nil
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		if tx.ExecOfKey(req.GetRequestKey()) != req.GetExecId() {
+			return nil
+		}
+		again, _ = tx.SameExecConfig(req.GetSandboxId(), req.GetExecId(), req) // an unreadable one is compared again by AcceptExec
+		return nil
+	})
+	return again, err
 }
 
-// maxExecIndex bounds how many execs each of the two maps has, of about 100 bytes.
-const maxExecIndex = 8192
-
-func (x *execIndex) sandboxOf(execID string) string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if id, known := x.newer[execID]; known {
-		return id
+// checkExecKey refuses a key that belongs to another exec.
+func (t *txn) checkExecKey(req *agboxv1.CreateExecRequest) error {
+	if req.GetRequestKey() == "" {
+		return nil
 	}
-	return x.older[execID]
+	if of := t.tx.ExecOfKey(req.GetRequestKey()); of != "" && of != req.GetExecId() {
+		return keyReused(req.GetRequestKey()).With("exec_id", of)
+	}
+	return nil
 }
 
-func (x *execIndex) put(execID, sandboxID string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.newer == nil || len(x.newer) >= maxExecIndex {
-		x.newer, x.older = make(map[string]string), x.newer
+// sameExec handles a create whose id is taken. It accepts a repetition of the same
+// request with the same key and refuses any other one.
+func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
+	key, id := req.GetRequestKey(), req.GetExecId()
+	if key == "" || t.tx.ExecOfKey(key) != id {
+		return execIDTaken(id)
 	}
-	x.newer[execID] = sandboxID
+	same, err := t.tx.SameExecConfig(req.GetSandboxId(), id, req)
+	switch {
+	case same:
+		return errNothing
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	case key == id:
+		return execIDTaken(id)
+	}
+	return keyReused(key).With("exec_id", id)
 }

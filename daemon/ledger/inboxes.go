@@ -1,18 +1,13 @@
 package ledger
 
 import (
-	"context"
-	"fmt"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/store"
 )
 
 // inbox says how full the inbox of an agent is.
@@ -106,45 +101,6 @@ type mailroom struct {
 	enqueue func(agentID string)
 }
 
-// inboxOverlay is the key of the uncommitted inbox of an agent within a batch.
-type inboxOverlay struct{ agentID string }
-
-// stackOverlay is the key of the uncommitted sum of a stack within a batch.
-type stackOverlay struct{ root string }
-
-// openInboxes counts what is in the inboxes of all agents.
-func (l *Ledger) openInboxes(ctx context.Context) error {
-	l.mail.inboxes, l.mail.changed, l.mail.stacks = make(map[string]inbox), make(map[string]chan struct{}), make(map[string]int)
-	l.mail.shares = make(map[string]map[string]load)
-	for _, id := range append(idsOfAgents(l.Agents(nil)), agents.Init) {
-		var box inbox
-		for page := (store.MessagePage{More: true}); page.More; {
-			err := l.store.View(ctx, func(tx *store.Tx) error {
-				page = tx.Messages(id, page.Next, loadPage, 0)
-				return nil
-			})
-			if err != nil {
-				return fmt.Errorf("read the inbox of agent %s: %w", id, err)
-			}
-			for _, bad := range page.Bad {
-				l.log.Error("a message cannot be read and is left out", "agent_id", id, "error", bad)
-			}
-			for _, m := range page.Messages {
-				box = box.with(m, 1).awaits(m, l.now())
-				for _, of := range sharers(m) {
-					l.mail.shareLocked(id, of, l.mail.shares[id][of].with(m, 1)) // nobody else uses the ledger yet
-				}
-			}
-		}
-		if !box.empty() {
-			l.mail.inboxes[id] = box
-		}
-		a, _ := l.Agent(id)
-		l.mail.addLocked(a.StackRoots, box.sentBytes) // nobody else uses the ledger yet
-	}
-	return nil
-}
-
 // addLocked changes the sums of the stacks of an agent.
 func (m *mailroom) addLocked(roots []string, bytes int) {
 	for _, root := range roots {
@@ -154,89 +110,12 @@ func (m *mailroom) addLocked(roots []string, bytes int) {
 	}
 }
 
-// stackBytesIn is the sum of sentBytes of a stack as the batch has it so far.
-func (l *Ledger) stackBytesIn(tx *store.Tx, root string) int {
-	if sum, ok := tx.Value(stackOverlay{root}).(int); ok {
-		return sum
-	}
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.stacks[root]
-}
-
 func idsOfAgents(list []Agent) []string {
 	ids := make([]string, len(list))
 	for i, a := range list {
 		ids[i] = a.ID
 	}
 	return ids
-}
-
-// NotifyAgents sets the function that schedules a round of an agent for which somebody else
-// has done something: sent it a message, for example. It is called by the goroutine that
-// commits, so it must be short, must not block and must not use the ledger.
-func (l *Ledger) NotifyAgents(enqueue func(agentID string)) {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	l.mail.enqueue = enqueue
-}
-
-// stir schedules a round of an agent once the transaction is committed. It is for agents
-// other than the one whom the caller enqueues anyway.
-func (l *Ledger) stir(tx *store.Tx, agentID string) {
-	tx.OnCommit(func() {
-		l.mail.mu.Lock()
-		enqueue := l.mail.enqueue
-		l.mail.mu.Unlock()
-		if enqueue != nil {
-			enqueue(agentID)
-		}
-	})
-}
-
-// inboxIn returns the inbox of an agent as the batch has it so far.
-func (l *Ledger) inboxIn(tx *store.Tx, agentID string) inbox {
-	if box, ok := tx.Value(inboxOverlay{agentID}).(inbox); ok {
-		return box
-	}
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.inboxes[agentID]
-}
-
-// putInbox replaces the inbox of an agent within a batch, and for everybody once that is
-// committed.
-func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
-	more := box.sentBytes - l.inboxIn(tx, agentID).sentBytes
-	roots := l.agentIn(tx, agentID).StackRoots
-	for _, root := range roots {
-		tx.SetValue(stackOverlay{root}, l.stackBytesIn(tx, root)+more)
-	}
-	tx.SetValue(inboxOverlay{agentID}, box)
-	tx.OnCommit(func() {
-		l.mail.mu.Lock()
-		defer l.mail.mu.Unlock()
-		l.mail.addLocked(roots, more)
-		if box.empty() {
-			delete(l.mail.inboxes, agentID)
-		} else {
-			l.mail.inboxes[agentID] = box
-		}
-		l.mail.tellLocked(agentID)
-	})
-}
-
-// InboxChanged returns a channel that is closed when the inbox of an agent changes after this
-// call, or the agent is removed.
-func (l *Ledger) InboxChanged(agentID string) <-chan struct{} {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	changed, exists := l.mail.changed[agentID]
-	if !exists {
-		changed = make(chan struct{})
-		l.mail.changed[agentID] = changed
-	}
-	return changed
 }
 
 // tellLocked wakes those who wait for a change of an inbox.
@@ -256,13 +135,6 @@ func (m *mailroom) forget(a Agent) {
 	delete(m.inboxes, agentID)
 	delete(m.shares, agentID)
 	m.tellLocked(agentID)
-}
-
-// Unread is the number of messages in the inbox of an agent, without that of its observation.
-func (l *Ledger) Unread(agentID string) int {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.inboxes[agentID].unread()
 }
 
 // load is a number of messages, and their sizes by messageSize.
@@ -296,33 +168,6 @@ func sharers(m *agboxv1.AgentMessage) []string {
 	return []string{m.GetFrom(), m.GetFromBorder()}
 }
 
-// shareOverlay is the key of the uncommitted part of an inbox within a batch.
-type shareOverlay struct{ to, of string }
-
-// shareIn is what is in an inbox of an agent or a sandbox, as the batch has it so far.
-func (l *Ledger) shareIn(tx *store.Tx, to, of string) load {
-	if share, ok := tx.Value(shareOverlay{to, of}).(load); ok {
-		return share
-	}
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.shares[to][of]
-}
-
-// putShares counts a message for those who have a part of the inbox, or takes it off if sign is
-// -1: within the batch, and for everybody once that is committed.
-func (l *Ledger) putShares(tx *store.Tx, to string, m *agboxv1.AgentMessage, sign int) {
-	for _, of := range sharers(m) {
-		share := l.shareIn(tx, to, of).with(m, sign)
-		tx.SetValue(shareOverlay{to, of}, share)
-		tx.OnCommit(func() {
-			l.mail.mu.Lock()
-			defer l.mail.mu.Unlock()
-			l.mail.shareLocked(to, of, share)
-		})
-	}
-}
-
 // shareLocked sets what is in an inbox of an agent or a sandbox.
 func (m *mailroom) shareLocked(to, of string, share load) {
 	if share.messages == 0 {
@@ -337,40 +182,53 @@ func (m *mailroom) shareLocked(to, of string, share load) {
 	m.shares[to][of] = share
 }
 
-// admitMessage refuses a message of an agent or a user for which there is no room. What agents send
-// takes no room of users.
-func (l *Ledger) admitMessage(tx *store.Tx, to Agent, box inbox, m *agboxv1.AgentMessage) error {
-	switch {
-	case m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT:
-		return nil
-	case len(m.GetText()) > maxMessage:
-		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
-	case m.GetFrom() == agents.Init:
-		return hasRoom(to, box.users, m, "users", 1)
-	}
-	for i, of := range sharers(m) {
-		who, parts := "this agent", oneAgent
-		if i > 0 {
-			who, parts = "the agents of this sandbox", oneSandbox
-		}
-		if err := hasRoom(to, l.shareIn(tx, to.ID, of), m, who, parts); err != nil {
-			return err
-		}
-	}
-	if err := hasRoom(to, load{box.sent, box.sentBytes}, m, "agents", 1); err != nil {
-		return err
-	}
-	return l.hasInboxRoom(tx, to, m)
+// kinNews is the body of a message about another agent, or about the breaker of a class.
+type kinNews struct {
+	Agent string `json:"agent,omitempty"`
+	Name  string `json:"name,omitempty"`
+	Title string `json:"title,omitempty"`
+	// State is as users see it; that of a breaker is openWord or closedWord.
+	State string `json:"state"`
+	// Message says how it ended or why it is paused, and LastMessage is what it said last.
+	Message     string `json:"message,omitempty"`
+	LastMessage string `json:"last_message,omitempty"`
+	// From is the parent that has ended, if the recipient has adopted the agent.
+	From string `json:"from,omitempty"`
+	// Crashes is how often it has crashed so far.
+	Crashes uint32 `json:"crashes,omitempty"`
+	// Until is when it is tried again, or when a breaker lets an agent begin.
+	Until *time.Time `json:"until,omitempty"`
+	// Class is that of the breaker.
+	Class string `json:"class,omitempty"`
+	// Earlier counts the messages of the same kind that the recipient had not acknowledged, and
+	// that this one replaces.
+	Earlier int `json:"earlier,omitempty"`
 }
 
-// hasRoom refuses a message for which there is no room in a part of an inbox. who is whose part
-// it is, in words.
-func hasRoom(to Agent, share load, m *agboxv1.AgentMessage, who string, parts int) error {
-	if share.within(m, parts) {
-		return nil
+// subjectOf is what a message of agbox is about: an agent or, with a prefix that no id has, the
+// breaker of a class.
+func subjectOf(m *agboxv1.AgentMessage, news kinNews) string {
+	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BREAKER {
+		return "class:" + news.Class
 	}
-	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
-		"The inbox of agent %s has %d messages of %d bytes from %s that it has not read, and there is no room for this one (at most %d messages and %d bytes): try again when it has read some.",
-		to.ID, share.messages, share.bytes, who, maxInbox/parts, maxInboxBytes/parts).With("agent_id", to.ID)
+	return m.GetFrom()
 }
+
+// subject is subjectOf for a message that was stored.
+func subject(m *agboxv1.AgentMessage) string {
+	var news kinNews
+	if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BREAKER {
+		_ = json.Unmarshal([]byte(m.GetBody()), &news) // agbox wrote it
+	}
+	return subjectOf(m, news)
+}
+
+// The bounds of messages from agents and users. makeRoom has that of agbox's own.
+const (
+	// maxMessage is the length of a text, in bytes.
+	maxMessage = 64 << 10
+	// maxInbox is the number of messages of agents in an inbox, and of those of users beside
+	// them. maxInboxBytes is their size.
+	maxInbox      = 1000
+	maxInboxBytes = 1 << 20
+)

@@ -9,11 +9,10 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/lease"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -23,82 +22,6 @@ type LeaseAnswer struct {
 	// Blockers are the ids of the agents against which a new manifest was decided, oldest
 	// first, at most maxBlockers.
 	Blockers []string
-}
-
-// leaseOverlay is the key of what says that a batch has begun to use the book of leases.
-type leaseOverlay struct{}
-
-// leaseBook has what all agents hold and ask for, as a batch has it so far. Only the goroutine
-// that writes uses it.
-type leaseBook struct {
-	book *lease.Book
-	// open means that there are changes that are not committed.
-	open bool
-}
-
-// leasesIn returns the book at this point of the write order. What a batch has changed that was
-// rolled back is taken back here.
-func (l *Ledger) leasesIn(tx *store.Tx) *lease.Book {
-	if tx.Value(leaseOverlay{}) != nil {
-		return l.leases.book
-	}
-	if l.leases.open {
-		l.leases.book.TakeBack()
-	}
-	l.leases.open = true
-	tx.SetValue(leaseOverlay{}, true)
-	tx.OnCommit(func() {
-		l.leases.book.Keep()
-		l.leases.open = false
-	})
-	return l.leases.book
-}
-
-// openLeases makes the book from the records.
-func (l *Ledger) openLeases() {
-	l.leases.book = lease.NewBook()
-	for _, a := range l.leased(func(Agent) bool { return true }) {
-		l.leases.book.Put(inBook(a))
-	}
-	l.leases.book.Keep()
-}
-
-// settleLeases grants what agents wait for without need, and calls those that died without need:
-// in the database of an older daemon, what they ask for may be that of another border now.
-func (l *Ledger) settleLeases(ctx context.Context) error {
-	if waiting := l.leased(func(a Agent) bool { return len(inBook(a).Wants) > 0 }); len(waiting) == 0 {
-		return nil
-	}
-	return l.store.Update(ctx, func(tx *store.Tx) error {
-		l.leasesIn(tx).Recheck()
-		return l.passLeases(tx)
-	})
-}
-
-// inBook is an agent as the book has it. One that died and was woken asks by itself, so its wish
-// is left out.
-func inBook(a Agent) lease.Party {
-	p := a.LeaseParty()
-	if a.Queued == 0 && (a.State != agents.Paused || a.Pause.Woken) {
-		p.Wants = nil
-	}
-	if a.Deleted {
-		p.Holds, p.Wants = nil, nil
-	}
-	return p
-}
-
-// keepLeases brings the book up to date with the change of an agent.
-func (l *Ledger) keepLeases(tx *store.Tx, before, after Agent) {
-	if was, is := inBook(before), inBook(after); before.LeaseSeq != after.LeaseSeq || len(was.Wants) != len(is.Wants) || len(was.Holds) != len(is.Holds) {
-		l.leasesIn(tx).Put(is)
-	}
-}
-
-// leased returns the agents that hold or ask for something and fit, oldest first.
-func (l *Ledger) leased(fits func(Agent) bool) []Agent {
-	list := l.agents.among(l.agents.leased, all)
-	return slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
 }
 
 // Leases returns what agents hold and ask for, sorted by resource; those of one agent, or of
@@ -190,16 +113,6 @@ func (t *agentTxn) acquire(seen agents.Record, manifest []lease.Claim, observati
 	return answer, t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, conflict)
 }
 
-// maxBlockers is how many agents an event about a conflict names.
-const maxBlockers = 16
-
-// Short names for the verdicts.
-const (
-	granted = agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED
-	waits   = agboxv1.LeaseVerdict_LEASE_VERDICT_WAIT
-	dies    = agboxv1.LeaseVerdict_LEASE_VERDICT_DIE
-)
-
 var verdicts = map[lease.Verdict]agboxv1.LeaseVerdict{lease.Granted: granted, lease.Wait: waits, lease.Die: dies}
 
 // standing returns the answer to a manifest that was answered before and whose answer still
@@ -232,10 +145,6 @@ func (t *agentTxn) stillRuns(seen agents.Record) error {
 	return nil
 }
 
-func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
-}
-
 // conflictSentence says who has what the agent asks for: the first blocker, and how many more.
 func (l *Ledger) conflictSentence(tx *store.Tx, manifest []lease.Claim, answer LeaseAnswer, more int) string {
 	first := l.agentIn(tx, answer.Blockers[0])
@@ -252,18 +161,6 @@ func (l *Ledger) conflictSentence(tx *store.Tx, manifest []lease.Claim, answer L
 		return fmt.Sprintf("It waits for %s, which %s %s.", name, does, resource)
 	}
 	return fmt.Sprintf("It released its leases for %s, which %s %s.", name, does, resource)
-}
-
-// resourceList names the resources of a manifest, at most three of them.
-func resourceList(manifest []lease.Claim) string {
-	var names []string
-	for _, c := range manifest[:min(len(manifest), 3)] {
-		names = append(names, c.Resource)
-	}
-	if len(manifest) > 3 {
-		names = append(names, "...")
-	}
-	return strings.Join(names, ", ")
 }
 
 // ReleaseLeases releases resources that the incarnation seen holds; all if names is empty.
@@ -299,105 +196,4 @@ func (t *agentTxn) release(fits func(lease.Hold) bool, why string) error {
 		return errNothing
 	}
 	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{Leases: agents.Leases(gone), Message: why})
-}
-
-// forfeit appends the release of what the agent's new state does not allow it to have.
-func (t *agentTxn) forfeit() error {
-	if !t.a.ForfeitsLeases() {
-		return nil
-	}
-	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
-		Leases: agents.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
-	})
-}
-
-// followLeases commits what follows from the change of an agent for the leases of all:
-// others get what they wait for, and those that need not die any more are woken or queued.
-func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
-	if after.LeaseSeq == before.LeaseSeq && len(inBook(after).Wants) == len(inBook(before).Wants) {
-		return nil
-	}
-	if err := l.tellAncestors(tx, before, after); err != nil {
-		return err
-	}
-	return l.passLeases(tx)
-}
-
-// passLeases commits what agents get, and who is called, because of what has changed.
-func (l *Ledger) passLeases(tx *store.Tx) error {
-	book := l.leasesIn(tx)
-	for {
-		if id, ok := book.Next(); ok {
-			if err := l.grant(tx, id); err != nil {
-				return err
-			}
-			continue
-		}
-		id, verdict, ok := book.Unblocked()
-		if !ok {
-			return nil
-		}
-		if err := l.callParked(tx, id, verdict); err != nil {
-			return err
-		}
-	}
-}
-
-// grant gives an agent what it waits for, and wakes it if it was paused for that alone.
-func (l *Ledger) grant(tx *store.Tx, id string) error {
-	_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
-		if err := t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agents.Given(t.a.Holds, t.a.Wants)}); err != nil {
-			return err
-		}
-		return t.wakeFromConflict("its leases")
-	})
-	l.stir(tx, id)
-	return err
-}
-
-// callParked wakes an agent that died and would be granted its manifest now: it asks again. One
-// that could wait for it now is queued; otherwise younger agents, which do not have to wait for
-// one that is parked, could keep it from its turn for ever.
-func (l *Ledger) callParked(tx *store.Tx, id string, verdict lease.Verdict) error {
-	_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
-		if verdict == lease.Granted {
-			return t.wakeFromConflict("the end of the conflict")
-		}
-		blockers, _ := l.leasesIn(tx).Blockers(t.a.LeaseParty(), t.a.Wants, maxBlockers)
-		return t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
-			Leases: agents.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers,
-		})
-	})
-	l.stir(tx, id)
-	return err
-}
-
-// wakeFromConflict wakes an agent that is paused because of a conflict.
-func (t *agentTxn) wakeFromConflict(by string) error {
-	if p := t.a.Pause; t.a.State != agents.Paused || p.Woken || p.Reason != agboxv1.PauseReason_PAUSE_REASON_CONFLICT {
-		return nil
-	}
-	return t.wake(&agboxv1.AgentWake{By: by})
-}
-
-// tellAncestors tells the ancestors of an agent that it is paused because of what they hold
-// or wait for. One that waits for the end of that agent would otherwise wait for ever.
-func (l *Ledger) tellAncestors(tx *store.Tx, before, after Agent) error {
-	if after.LeaseSeq == before.LeaseSeq || len(after.Wants) == 0 || after.State != agents.Paused {
-		return nil
-	}
-	for id := after.Parent; id != "" && id != agents.Init; id = l.agentIn(tx, id).Parent {
-		blocker := []lease.Party{l.agentIn(tx, id).LeaseParty()}
-		if verdict, _ := lease.Decide(blocker, after.LeaseParty(), after.Wants); verdict == lease.Granted {
-			continue
-		}
-		err := l.deliver(tx, id, &agboxv1.AgentMessage{
-			Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: after.ID, Key: fmt.Sprintf("conflict-%d", after.LeaseSeq),
-			Text: fmt.Sprintf("Agent %s is PAUSED because of what you hold or wait for. It needs %s.", cmp.Or(after.Name, after.ID), resourceList(after.Wants)),
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

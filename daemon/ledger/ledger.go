@@ -9,18 +9,16 @@
 package ledger
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
+	"github.com/agbox/agbox/agents/lease"
 	"github.com/agbox/agbox/daemon/machine"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -79,81 +77,6 @@ type runningExec struct {
 	sandboxID string
 	// done is closed once the end of the exec is committed.
 	done chan struct{}
-}
-
-// Open loads all living sandboxes. A sandbox whose record cannot be read is logged and
-// left out, and the others are still loaded.
-func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.Logger) (*Ledger, error) {
-	l := &Ledger{
-		store:      s,
-		now:        now,
-		log:        log,
-		unreadable: make(map[string]error),
-		sandboxes:  make(map[string]Sandbox),
-		byTree:     make(agentSets),
-		gone:       make(agentSets),
-		goneAt:     make(map[string]goneSandbox),
-		crowded:    make(agentSets),
-		touched:    make(map[string]struct{}),
-		names:      make(map[string]string),
-		running:    make(map[string]runningExec),
-		changed:    make(map[string]chan struct{}),
-	}
-	var ids []string
-	err := s.View(ctx, func(tx *store.Tx) error {
-		ids = tx.SandboxIDs()
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
-	}
-	for _, id := range ids {
-		l.touched[id] = struct{}{}
-		sb, err := l.load(ctx, id)
-		switch {
-		case errors.Is(err, context.Canceled):
-			return nil, err
-		case err != nil:
-			log.Error("a sandbox record cannot be read and is left out; \"agbox doctor\" tells more", "sandbox_id", id, "error", err)
-			l.unreadable[id] = err
-		case !sb.Over() && sb.Exists():
-			sb.Inherited = sb.LastSequence
-			l.admit(sb)
-		case sb.Over():
-			l.growTreeLocked(sb) // nobody else uses the ledger yet
-		}
-	}
-	return l, l.openAgents(ctx)
-}
-
-// loadPage is the maximum number of events in one read transaction while loading.
-const loadPage = 512
-
-// load folds one sandbox from the store.
-func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
-	var sb Sandbox
-	var history machine.Folding
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		sb.Spec, err = tx.SandboxConfig(id)
-		return err
-	})
-	if err != nil {
-		return sb, err
-	}
-	for page := (store.EventPage{More: true}); page.More; {
-		if page, err = l.Events(ctx, id, page.Next, loadPage); err != nil {
-			return sb, err
-		}
-		if len(page.Bad) > 0 {
-			return sb, page.Bad[0] // without one of its events the state would be a guess
-		}
-		l.past.folded.Add(uint64(len(page.Events)))
-		for _, ev := range page.Events {
-			history.Add(ev)
-		}
-	}
-	sb.Record = history.Record()
-	return sb, nil
 }
 
 // admit adds a sandbox to the maps. Only Open and publish call it.
@@ -254,4 +177,132 @@ func (l *Ledger) Changed(sandboxID string) <-chan struct{} {
 		l.changed[sandboxID] = ch
 	}
 	return ch
+}
+
+// leaseBook has what all agents hold and ask for, as a batch has it so far. Only the goroutine
+// that writes uses it.
+type leaseBook struct {
+	book *lease.Book
+	// open means that there are changes that are not committed.
+	open bool
+}
+
+// growTreeLocked follows the change of a sandbox that an agent has asked for.
+func (l *Ledger) growTreeLocked(sb Sandbox) {
+	tree := sb.Spec.GetDerived().GetTree()
+	switch {
+	case tree == "":
+	case sb.Over():
+		l.byTree.remove(tree, sb.ID)
+		l.gone.add(tree, sb.ID)
+		l.goneAt[sb.ID] = goneSandbox{tree, sb.StateChangedAt}
+		l.crowdLocked(tree)
+	default:
+		l.byTree.add(tree, sb.ID)
+	}
+}
+
+// goneSandbox is a deleted sandbox that an agent of a tree had asked for.
+type goneSandbox struct {
+	tree string
+	at   time.Time
+}
+
+// KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
+// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
+const KeptOfTree = 8
+
+// crowdLocked follows a change of the deleted sandboxes of a tree.
+func (l *Ledger) crowdLocked(tree string) {
+	if len(l.gone[tree]) > KeptOfTree {
+		l.crowded.add(all, tree)
+	} else {
+		l.crowded.remove(all, tree)
+	}
+}
+
+// pastBook keeps deleted sandboxes whose history is long, because to fold it again for each list
+// and each read costs milliseconds. Their records do not change any more. A short history is
+// read in less than 0.1 ms and not kept.
+type pastBook struct {
+	mu   sync.Mutex // guards the fields below
+	kept map[string]Sandbox
+	// dropped counts the sandboxes that were removed for good, so that a reader of before keeps
+	// nothing of one.
+	dropped uint64
+
+	// folded counts the events that were read to make records. Tests bound it.
+	folded atomic.Uint64
+}
+
+const (
+	// longHistory is the number of events from which on a deleted sandbox is kept.
+	longHistory = 64
+	// maxPast bounds how many are kept, of a few KB each.
+	maxPast = 1024
+)
+
+func (b *pastBook) get(id string) (sb Sandbox, kept bool, dropped uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sb, kept = b.kept[id]
+	return sb, kept, b.dropped
+}
+
+// put keeps a sandbox that was read when so many had been dropped.
+func (b *pastBook) put(sb Sandbox, dropped uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !sb.Over() || sb.LastSequence < longHistory || dropped != b.dropped {
+		return
+	}
+	for id := range b.kept {
+		if len(b.kept) < maxPast {
+			break
+		}
+		delete(b.kept, id) // any: each costs the same
+	}
+	if b.kept == nil {
+		b.kept = make(map[string]Sandbox)
+	}
+	b.kept[sb.ID] = sb
+}
+
+func (b *pastBook) drop(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.kept, id)
+	b.dropped++
+}
+
+// execIndex remembers in which sandboxes execs were, because a search looks at all sandboxes
+// whose records are kept, also deleted ones. What it says must be checked: records may go.
+type execIndex struct {
+	mu sync.Mutex // guards the fields below
+	// newer and older have sandboxes by exec. When newer is full it becomes older.
+	newer, older map[string]string
+
+	// searches counts the searches of all sandboxes. Tests bound it.
+	searches atomic.Uint64
+}
+
+// maxExecIndex bounds how many execs each of the two maps has, of about 100 bytes.
+const maxExecIndex = 8192
+
+func (x *execIndex) sandboxOf(execID string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if id, known := x.newer[execID]; known {
+		return id
+	}
+	return x.older[execID]
+}
+
+func (x *execIndex) put(execID, sandboxID string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.newer == nil || len(x.newer) >= maxExecIndex {
+		x.newer, x.older = make(map[string]string), x.newer
+	}
+	x.newer[execID] = sandboxID
 }

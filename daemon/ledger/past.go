@@ -2,67 +2,15 @@ package ledger
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
+	"errors"
+	"time"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/store"
 )
-
-// pastBook keeps deleted sandboxes whose history is long, because to fold it again for each list
-// and each read costs milliseconds. Their records do not change any more. A short history is
-// read in less than 0.1 ms and not kept.
-type pastBook struct {
-	mu   sync.Mutex // guards the fields below
-	kept map[string]Sandbox
-	// dropped counts the sandboxes that were removed for good, so that a reader of before keeps
-	// nothing of one.
-	dropped uint64
-
-	// folded counts the events that were read to make records. Tests bound it.
-	folded atomic.Uint64
-}
-
-const (
-	// longHistory is the number of events from which on a deleted sandbox is kept.
-	longHistory = 64
-	// maxPast bounds how many are kept, of a few KB each.
-	maxPast = 1024
-)
-
-func (b *pastBook) get(id string) (sb Sandbox, kept bool, dropped uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	sb, kept = b.kept[id]
-	return sb, kept, b.dropped
-}
-
-// put keeps a sandbox that was read when so many had been dropped.
-func (b *pastBook) put(sb Sandbox, dropped uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !sb.Over() || sb.LastSequence < longHistory || dropped != b.dropped {
-		return
-	}
-	for id := range b.kept {
-		if len(b.kept) < maxPast {
-			break
-		}
-		delete(b.kept, id) // any: each costs the same
-	}
-	if b.kept == nil {
-		b.kept = make(map[string]Sandbox)
-	}
-	b.kept[sb.ID] = sb
-}
-
-func (b *pastBook) drop(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.kept, id)
-	b.dropped++
-}
 
 // Past returns a sandbox that is not in memory: a deleted one whose history is kept.
 // Otherwise the error is errdefs.ErrNotFound.
@@ -95,4 +43,129 @@ func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
 		}
 	}
 	return past, err
+}
+
+// loadPage is the maximum number of events in one read transaction while loading.
+const loadPage = 512
+
+// load folds one sandbox from the store.
+func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
+	var sb Sandbox
+	var history machine.Folding
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		sb.Spec, err = tx.SandboxConfig(id)
+		return err
+	})
+	if err != nil {
+		return sb, err
+	}
+	for page := (store.EventPage{More: true}); page.More; {
+		if page, err = l.Events(ctx, id, page.Next, loadPage); err != nil {
+			return sb, err
+		}
+		if len(page.Bad) > 0 {
+			return sb, page.Bad[0] // without one of its events the state would be a guess
+		}
+		l.past.folded.Add(uint64(len(page.Events)))
+		for _, ev := range page.Events {
+			history.Add(ev)
+		}
+	}
+	sb.Record = history.Record()
+	return sb, nil
+}
+
+// loadAgent folds one agent from the store.
+func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
+	var a Agent
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		a.Spec, err = tx.AgentConfig(id)
+		return err
+	})
+	for page := (store.AgentPage{More: true}); err == nil && page.More; {
+		err = l.store.View(ctx, func(tx *store.Tx) error {
+			page = tx.AgentEvents(id, page.Next, loadPage)
+			return nil
+		})
+		if err == nil && len(page.Bad) > 0 {
+			return a, page.Bad[0]
+		}
+		for _, ev := range page.Events {
+			a.Record = agents.Fold(a.Record, ev)
+		}
+	}
+	return a, err
+}
+
+// DeletedAt returns when a sandbox that is not in memory was deleted. deleted is false if
+// that is not certain; its data must be kept then.
+func (l *Ledger) DeletedAt(ctx context.Context, id string) (at time.Time, deleted bool, err error) {
+	sb, err := l.Past(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return time.Time{}, false, nil
+	case err != nil || !sb.Over():
+		return time.Time{}, false, err
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		at, _ = tx.DeletedAt(id)
+		return nil
+	})
+	if at.IsZero() {
+		at = sb.StateChangedAt
+	}
+	return at, true, err
+}
+
+// Owns reports whether an engine object with this sandbox id and nonce belongs to a
+// sandbox that may still need it. A sandbox whose record cannot be read may.
+func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
+	if sb, living := l.Sandbox(id); living {
+		return sb.Nonce == nonce, nil
+	}
+	sb, err := l.Past(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return true, err
+	}
+	return !sb.Over(), nil
+}
+
+// AgentIDUsed reports whether the id was ever given to an agent.
+func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		used = tx.AgentReserved(id)
+		return nil
+	})
+	return used, err
+}
+
+// PastAgent reads the record of an agent, deleted or not. Of a deleted one, what cannot be read
+// is passed over; one that ended at an unknown time counts as ended when it was deleted.
+func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) {
+	a, err = l.loadAgent(ctx, id)
+	if damaged := new(store.RecordError); !errors.As(err, &damaged) {
+		return a, err
+	}
+	var r agents.Record
+	for page := (store.AgentPage{More: true}); page.More; {
+		failed := l.store.View(ctx, func(tx *store.Tx) error {
+			page = tx.AgentEvents(id, page.Next, loadPage)
+			return nil
+		})
+		if failed != nil {
+			return a, failed
+		}
+		for _, ev := range page.Events {
+			if r = agents.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
+				r.EndedAt = ev.GetOccurredAt().AsTime()
+			}
+		}
+	}
+	if !r.Deleted {
+		return a, err
+	}
+	return Agent{Record: r, Spec: a.Spec}, nil
 }

@@ -239,26 +239,6 @@ func (l *Ledger) FindAgent(id string) (Agent, error) {
 
 // The sentences of a request for a text that is no id say how to find the id.
 
-func notFound(id string) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-		"There is no sandbox with the id %q; \"agbox ls\" shows the ids and names of all.", id).With("sandbox_id", id)
-}
-
-func execNotFound(id string) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND,
-		"There is no exec with the id %q; \"agbox ps -a SANDBOX\" shows the ids of those of a sandbox.", id).With("exec_id", id)
-}
-
-// recipientNotFound is for messages, which programs of agents address by id or name.
-func recipientNotFound(ref string) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "There is no agent %q; \"agbox agent ls -a\" shows all.", ref).With("agent_id", ref)
-}
-
-func agentNotFound(id string) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
-		"There is no agent with the id %q; \"agbox agent ls -a\" shows the ids and names of all.", id).With("agent_id", id)
-}
-
 func (l *Ledger) resolveExec(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
 	running := l.runningExecs(text)
 	if len(running) == 1 && running[0].GetMatch() == agboxv1.RefMatch_REF_MATCH_ID {

@@ -3,14 +3,13 @@ package ledger
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
-
-	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -103,26 +102,6 @@ func (l *Ledger) isRunning(execID string) bool {
 	return running
 }
 
-// DeletedAt returns when a sandbox that is not in memory was deleted. deleted is false if
-// that is not certain; its data must be kept then.
-func (l *Ledger) DeletedAt(ctx context.Context, id string) (at time.Time, deleted bool, err error) {
-	sb, err := l.Past(ctx, id)
-	switch {
-	case errdefs.IsNotFound(err):
-		return time.Time{}, false, nil
-	case err != nil || !sb.Over():
-		return time.Time{}, false, err
-	}
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		at, _ = tx.DeletedAt(id)
-		return nil
-	})
-	if at.IsZero() {
-		at = sb.StateChangedAt
-	}
-	return at, true, err
-}
-
 // Drop removes everything about a deleted sandbox except its ids. It does nothing to one
 // that is not deleted.
 func (l *Ledger) Drop(ctx context.Context, id string) error {
@@ -135,22 +114,6 @@ func (l *Ledger) Drop(ctx context.Context, id string) error {
 		l.dropped(id)
 	}
 	return err
-}
-
-// Owns reports whether an engine object with this sandbox id and nonce belongs to a
-// sandbox that may still need it. A sandbox whose record cannot be read may.
-func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
-	if sb, living := l.Sandbox(id); living {
-		return sb.Nonce == nonce, nil
-	}
-	sb, err := l.Past(ctx, id)
-	switch {
-	case errdefs.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return true, err
-	}
-	return !sb.Over(), nil
 }
 
 // TrimAgent removes events of an agent that its record does not need, except for the newest keep
@@ -178,43 +141,6 @@ func (l *Ledger) TrimAgent(ctx context.Context, id string, keep int, since time.
 	return left, nil
 }
 
-// AgentIDUsed reports whether the id was ever given to an agent.
-func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		used = tx.AgentReserved(id)
-		return nil
-	})
-	return used, err
-}
-
-// PastAgent reads the record of an agent, deleted or not. Of a deleted one, what cannot be read
-// is passed over; one that ended at an unknown time counts as ended when it was deleted.
-func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) {
-	a, err = l.loadAgent(ctx, id)
-	if damaged := new(store.RecordError); !errors.As(err, &damaged) {
-		return a, err
-	}
-	var r agents.Record
-	for page := (store.AgentPage{More: true}); page.More; {
-		failed := l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.AgentEvents(id, page.Next, loadPage)
-			return nil
-		})
-		if failed != nil {
-			return a, failed
-		}
-		for _, ev := range page.Events {
-			if r = agents.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
-				r.EndedAt = ev.GetOccurredAt().AsTime()
-			}
-		}
-	}
-	if !r.Deleted {
-		return a, err
-	}
-	return Agent{Record: r, Spec: a.Spec}, nil
-}
-
 // DropAgent removes everything about a deleted agent except its id. It does nothing to one
 // that is not deleted.
 func (l *Ledger) DropAgent(ctx context.Context, id string) error {
@@ -230,4 +156,33 @@ func (l *Ledger) DropAgent(ctx context.Context, id string) error {
 	delete(l.agents.touched, id)
 	l.agents.offspring.remove(a.Origin, id)
 	return nil
+}
+
+// Surplus returns the deleted sandboxes that agents had asked for from inside but for the newest
+// of each tree. The bound of a tree counts only sandboxes that exist, so a program can have made
+// and left any number, each with logs.
+func (l *Ledger) Surplus() map[string]bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	surplus := make(map[string]bool)
+	for tree := range l.crowded[all] {
+		ids := l.gone[tree]
+		oldest := slices.SortedFunc(maps.Keys(ids), func(a, b string) int { return l.goneAt[a].at.Compare(l.goneAt[b].at) })
+		for _, id := range oldest[:len(oldest)-KeptOfTree] {
+			surplus[id] = true
+		}
+	}
+	return surplus
+}
+
+// dropped forgets a deleted sandbox.
+func (l *Ledger) dropped(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.touched, id)
+	if g, known := l.goneAt[id]; known {
+		l.gone.remove(g.tree, id)
+		delete(l.goneAt, id)
+		l.crowdLocked(g.tree)
+	}
 }

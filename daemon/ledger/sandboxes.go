@@ -196,22 +196,6 @@ func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType
 	return past, err
 }
 
-// impossible is the error for a request that the sandbox's state does not allow.
-func impossible(r machine.Record, typ agboxv1.EventType) error {
-	verb, hint := "stopped", "nothing of it runs."
-	if r.State == machine.Deleting {
-		hint = "its deletion ends what runs in it."
-	}
-	if typ == agboxv1.EventType_SANDBOX_RESUME_REQUESTED {
-		verb, hint = "started", "wait until it is stopped, and start it then."
-		if r.Want == machine.WantDeleted {
-			hint = "create another one."
-		}
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
-		"Sandbox %s is %s and cannot be %s now: %s", r.Called(), StateWord(r.State), verb, hint).With("sandbox_id", r.ID)
-}
-
 // Emit appends an event that was decided from the record seen. If a new request or
 // another state has been recorded since, it appends nothing, and the decision must be
 // made again.
@@ -281,11 +265,6 @@ func (t *txn) rename(id, name string) error {
 		EventType: agboxv1.EventType_SANDBOX_RENAMED,
 		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Name: name}},
 	})
-}
-
-func notRenamed(r machine.Record) error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
-		"Sandbox %s is %s and cannot be renamed.", r.Called(), StateWord(r.State)).With("sandbox_id", r.ID)
 }
 
 // RequestRestart records a request to stop the sandbox and to start it again. One that is
@@ -378,57 +357,36 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) e
 	return keyReused(key.Key).With("sandbox_id", id)
 }
 
-func sandboxIDTaken(id string) error {
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS,
-		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
-}
-
-func keyReused(key string) *fault.Error {
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
-		"The request key %.80q was used by another request; give every request its own key.", key)
-}
-
-// RepeatedExec reports whether the same request with the same key was accepted before.
-func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecRequest) (again bool, err error) {
-	if req.GetRequestKey() == "" {
-		return false, nil
-	}
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		if tx.ExecOfKey(req.GetRequestKey()) != req.GetExecId() {
-			return nil
+// hasNoAgents refuses a sandbox with agents that have not ended, and names them.
+func (t *txn) hasNoAgents() error {
+	in := t.l.AgentsIn(t.sb.ID)
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range spawned {
+		if a.SandboxID == t.sb.ID {
+			in = append(in, a)
 		}
-		again, _ = tx.SameExecConfig(req.GetSandboxId(), req.GetExecId(), req) // an unreadable one is compared again by AcceptExec
+	}
+	var living []Agent
+	for _, a := range in {
+		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
+			living = append(living, a)
+		}
+	}
+	if len(living) == 0 {
 		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
+		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
+		t.sb.Called(), naming(living)).With("sandbox_id", t.sb.ID)
+}
+
+// wantDeleted requests the removal of a sandbox that was made for an agent, if it still exists.
+func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
+	_, err := l.within(tx, sandboxID, func(s *txn) error {
+		if !s.sb.Exists() || wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
+			return errNothing
+		}
+		return s.append(sandboxID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
 	})
-	return again, err
-}
-
-// checkExecKey refuses a key that belongs to another exec.
-func (t *txn) checkExecKey(req *agboxv1.CreateExecRequest) error {
-	if req.GetRequestKey() == "" {
-		return nil
-	}
-	if of := t.tx.ExecOfKey(req.GetRequestKey()); of != "" && of != req.GetExecId() {
-		return keyReused(req.GetRequestKey()).With("exec_id", of)
-	}
-	return nil
-}
-
-// sameExec handles a create whose id is taken. It accepts a repetition of the same
-// request with the same key and refuses any other one.
-func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
-	key, id := req.GetRequestKey(), req.GetExecId()
-	if key == "" || t.tx.ExecOfKey(key) != id {
-		return execIDTaken(id)
-	}
-	same, err := t.tx.SameExecConfig(req.GetSandboxId(), id, req)
-	switch {
-	case same:
-		return errNothing
-	case err != nil && !errdefs.IsNotFound(err):
-		return err
-	case key == id:
-		return execIDTaken(id)
-	}
-	return keyReused(key).With("exec_id", id)
+	return err
 }

@@ -3,22 +3,19 @@ package ledger
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
+	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/lease"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
-
-// errNothing ends a change that has nothing to do and has written nothing. It is not a
-// failure.
-var errNothing = errors.New("nothing to do")
 
 // txn is one change of one sandbox. The function that gets it may run more than once and
 // must have no effect outside the transaction.
@@ -99,21 +96,185 @@ func (t *txn) nameOwner(name string) string {
 	return t.l.names[name]
 }
 
-// StateWord returns the state as users see it, for example "ready".
-func StateWord(s agboxv1.SandboxState) string {
-	switch s {
-	case machine.Pending:
-		return "pending"
-	case machine.Ready:
-		return "ready"
-	case machine.Failed:
-		return "failed"
-	case machine.Stopped:
-		return "stopped"
-	case machine.Deleting:
-		return "being deleted"
-	case machine.Deleted:
-		return "deleted"
+// agentOverlay is the key of the uncommitted state of an agent within a batch.
+type agentOverlay struct{ agentID string }
+
+// spawnOverlay is the key of the agents that a batch has spawned, in order.
+type spawnOverlay struct{}
+
+// agentIn returns the agent as the batch has it so far.
+func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
+	l.agents.copied.Add(1)
+	if a, ok := tx.Value(agentOverlay{id}).(Agent); ok {
+		return a
 	}
-	return "unknown"
+	a, _ := l.Agent(id)
+	return a
+}
+
+// sandboxIn returns a sandbox as the batch has it so far.
+func (l *Ledger) sandboxIn(tx *store.Tx, id string) (Sandbox, bool) {
+	if sb, ok := tx.Value(overlay{id}).(Sandbox); ok {
+		return sb, true
+	}
+	return l.Sandbox(id)
+}
+
+// inboxOverlay is the key of the uncommitted inbox of an agent within a batch.
+type inboxOverlay struct{ agentID string }
+
+// stackOverlay is the key of the uncommitted sum of a stack within a batch.
+type stackOverlay struct{ root string }
+
+// stackBytesIn is the sum of sentBytes of a stack as the batch has it so far.
+func (l *Ledger) stackBytesIn(tx *store.Tx, root string) int {
+	if sum, ok := tx.Value(stackOverlay{root}).(int); ok {
+		return sum
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.stacks[root]
+}
+
+// stir schedules a round of an agent once the transaction is committed. It is for agents
+// other than the one whom the caller enqueues anyway.
+func (l *Ledger) stir(tx *store.Tx, agentID string) {
+	tx.OnCommit(func() {
+		l.mail.mu.Lock()
+		enqueue := l.mail.enqueue
+		l.mail.mu.Unlock()
+		if enqueue != nil {
+			enqueue(agentID)
+		}
+	})
+}
+
+// inboxIn returns the inbox of an agent as the batch has it so far.
+func (l *Ledger) inboxIn(tx *store.Tx, agentID string) inbox {
+	if box, ok := tx.Value(inboxOverlay{agentID}).(inbox); ok {
+		return box
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID]
+}
+
+// putInbox replaces the inbox of an agent within a batch, and for everybody once that is
+// committed.
+func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
+	more := box.sentBytes - l.inboxIn(tx, agentID).sentBytes
+	roots := l.agentIn(tx, agentID).StackRoots
+	for _, root := range roots {
+		tx.SetValue(stackOverlay{root}, l.stackBytesIn(tx, root)+more)
+	}
+	tx.SetValue(inboxOverlay{agentID}, box)
+	tx.OnCommit(func() {
+		l.mail.mu.Lock()
+		defer l.mail.mu.Unlock()
+		l.mail.addLocked(roots, more)
+		if box.empty() {
+			delete(l.mail.inboxes, agentID)
+		} else {
+			l.mail.inboxes[agentID] = box
+		}
+		l.mail.tellLocked(agentID)
+	})
+}
+
+// shareOverlay is the key of the uncommitted part of an inbox within a batch.
+type shareOverlay struct{ to, of string }
+
+// shareIn is what is in an inbox of an agent or a sandbox, as the batch has it so far.
+func (l *Ledger) shareIn(tx *store.Tx, to, of string) load {
+	if share, ok := tx.Value(shareOverlay{to, of}).(load); ok {
+		return share
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.shares[to][of]
+}
+
+// putShares counts a message for those who have a part of the inbox, or takes it off if sign is
+// -1: within the batch, and for everybody once that is committed.
+func (l *Ledger) putShares(tx *store.Tx, to string, m *agboxv1.AgentMessage, sign int) {
+	for _, of := range sharers(m) {
+		share := l.shareIn(tx, to, of).with(m, sign)
+		tx.SetValue(shareOverlay{to, of}, share)
+		tx.OnCommit(func() {
+			l.mail.mu.Lock()
+			defer l.mail.mu.Unlock()
+			l.mail.shareLocked(to, of, share)
+		})
+	}
+}
+
+// leaseOverlay is the key of what says that a batch has begun to use the book of leases.
+type leaseOverlay struct{}
+
+// leasesIn returns the book at this point of the write order. What a batch has changed that was
+// rolled back is taken back here.
+func (l *Ledger) leasesIn(tx *store.Tx) *lease.Book {
+	if tx.Value(leaseOverlay{}) != nil {
+		return l.leases.book
+	}
+	if l.leases.open {
+		l.leases.book.TakeBack()
+	}
+	l.leases.open = true
+	tx.SetValue(leaseOverlay{}, true)
+	tx.OnCommit(func() {
+		l.leases.book.Keep()
+		l.leases.open = false
+	})
+	return l.leases.book
+}
+
+// inBook is an agent as the book has it. One that died and was woken asks by itself, so its wish
+// is left out.
+func inBook(a Agent) lease.Party {
+	p := a.LeaseParty()
+	if a.Queued == 0 && (a.State != agents.Paused || a.Pause.Woken) {
+		p.Wants = nil
+	}
+	if a.Deleted {
+		p.Holds, p.Wants = nil, nil
+	}
+	return p
+}
+
+// keepLeases brings the book up to date with the change of an agent.
+func (l *Ledger) keepLeases(tx *store.Tx, before, after Agent) {
+	if was, is := inBook(before), inBook(after); before.LeaseSeq != after.LeaseSeq || len(was.Wants) != len(is.Wants) || len(was.Holds) != len(is.Holds) {
+		l.leasesIn(tx).Put(is)
+	}
+}
+
+// livingChildrenIn is LivingChildren at this point of the write order.
+func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) (list []Agent) {
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, c := range append(l.LivingChildren(id), spawned...) {
+		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Over() && !c.Deleted {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// agentsIn is AgentsIn at this point of the write order.
+func (l *Ledger) agentsIn(tx *store.Tx, sandboxID string) (list []Agent) {
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range append(l.AgentsIn(sandboxID), spawned...) {
+		if a = l.agentIn(tx, a.ID); a.SandboxID == sandboxID && !a.Over() && !a.Deleted {
+			list = append(list, a)
+		}
+	}
+	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
+}
+
+// heirIn is nearestLiving at this point of the write order.
+func (l *Ledger) heirIn(tx *store.Tx, a Agent) string {
+	return nearestLiving(func(id string) (Agent, bool) {
+		p := l.agentIn(tx, id)
+		return p, p.Exists() && !p.Deleted
+	}, a)
 }
