@@ -1,9 +1,12 @@
 package agents
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agbox/agbox/agents/gate"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // Rules are the parameters of an agent: those of its spec, with every default filled in.
@@ -83,3 +86,255 @@ const sameErrors = 3
 // maxUncounted is how often in a row an end may be no crash without any progress. A
 // program that always exits with 143 would otherwise use its budget up unnoticed.
 const maxUncounted = 5
+
+// Exhausted reports whether nothing more may be used.
+func (b Budget) Exhausted(used *agboxv1.AgentUsage) bool {
+	return !gate.Budget(b).Admits(amount(used), gate.Amount{})
+}
+
+// Sentence says that the budget is used up, after the given number of crashes.
+func (b Budget) Sentence(p *agboxv1.AgentProgress, crashes uint32) string {
+	return gate.Budget(b).Sentence(amount(p.GetTotal()), amount(p.GetRefused()), crashes)
+}
+
+// OverBudget reports whether nothing more may be used, or a call was refused because it
+// would have used too much.
+func (r Record) OverBudget(b Budget) bool {
+	return b.Exhausted(r.Consumed()) || r.Progress.GetRefused() != nil
+}
+
+// amount is the part of a usage that a budget bounds.
+func amount(used *agboxv1.AgentUsage) gate.Amount {
+	return gate.Amount{InputTokens: used.GetInputTokens(), CostMicroUSD: used.GetCostMicroUsd()}
+}
+
+// CallLimits are how long the calls of a program may take. 0 means no limit.
+type CallLimits struct {
+	Connect, Response, LLMTotal, LLMChunk, Tool time.Duration
+	// Tools has the limits of tools with a name.
+	Tools map[string]time.Duration
+}
+
+// callsOf returns the limits of a spec with every default, rows 73 to 76 of the
+// requirements.
+func callsOf(c *agboxv1.AgentCalls) CallLimits {
+	limits := CallLimits{
+		Connect:  length(c.GetConnect(), 30*time.Second),
+		Response: length(c.GetResponse(), 120*time.Second),
+		LLMTotal: length(c.GetLlmTotal(), 300*time.Second),
+		LLMChunk: length(c.GetLlmChunk(), 60*time.Second),
+		Tool:     length(c.GetTool(), 60*time.Second),
+		Tools: map[string]time.Duration{
+			"kubectl_apply": 30 * time.Second, "kubectl_get": 15 * time.Second, "file_read": 10 * time.Second, "file_write": 10 * time.Second,
+			"browser_navigate": 120 * time.Second, "browser_screenshot": 30 * time.Second, "http_request": 120 * time.Second,
+			"git_clone": 300 * time.Second, "git_push": 60 * time.Second,
+		},
+	}
+	for name, d := range c.GetTools() {
+		limits.Tools[name] = d.AsDuration()
+	}
+	return limits
+}
+
+// DrainRules are the lengths of the phases of a drain, which follow each other. The
+// supervisor keeps to them by its own clock.
+type DrainRules struct {
+	// PreStop lasts from the request to SIGTERM. Step is for the step under way, Cleanup for
+	// saving and exiting, Buffer until SIGKILL.
+	PreStop, Step, Cleanup, Buffer time.Duration
+}
+
+// maxDrain is the longest drain.
+const maxDrain = 65 * time.Second
+
+// Total is the time from the request to SIGKILL.
+func (d DrainRules) Total() time.Duration { return d.PreStop + d.Step + d.Cleanup + d.Buffer }
+
+func drainOf(d *agboxv1.AgentDrain) DrainRules {
+	return DrainRules{
+		PreStop: length(d.GetPreStop(), defaultPreStop),
+		Step:    length(d.GetStep(), defaultStep),
+		Cleanup: length(d.GetCleanup(), defaultCleanup),
+		Buffer:  length(d.GetBuffer(), defaultBuffer),
+	}
+}
+
+// checkDrain reports a drain that breaks the invariant: its phases take at most maxDrain
+// together, and the buffer is not empty.
+func checkDrain(spec *agboxv1.AgentSpec, problem Report) {
+	d := RulesOf(spec).Drain
+	switch {
+	case min(d.PreStop, d.Step, d.Cleanup, d.Buffer) < 0: // the rules of the message refuse it
+	case d.Buffer == 0:
+		problem([]any{"drain", "buffer"}, "The buffer is the time in which the program can still exit before SIGKILL: write more than 0s")
+	case max(d.PreStop, d.Step, d.Cleanup, d.Buffer) > maxDrain || d.Total() > maxDrain:
+		problem([]any{"drain"}, "A drain takes at most %s, and these phases take %s: pre_stop %s, step %s, cleanup %s, buffer %s. Write shorter ones",
+			maxDrain, d.Total(), d.PreStop, d.Step, d.Cleanup, d.Buffer)
+	}
+}
+
+// DrainedFor is the reason of the pause after a drain of the current incarnation, which has
+// ended. What asked for the drain is still in the record, unless it is the sandbox.
+func DrainedFor(r Record) agboxv1.PauseReason {
+	switch {
+	case r.PauseWanted != nil:
+		return r.PauseWanted.GetReason()
+	case r.State == Paused && !r.Pause.Woken:
+		return agboxv1.PauseReason_PAUSE_REASON_IDLE
+	}
+	return agboxv1.PauseReason_PAUSE_REASON_DRAINED
+}
+
+// HeartbeatRules are the ladder of Liveness, in ascending order.
+type HeartbeatRules struct {
+	// Interval is the time between two beats.
+	Interval time.Duration
+	// Required arms the ladder from the start. Otherwise the first beat does.
+	Required bool
+	// Stale, Escalate, Crashed and Zombie are the silences after which an incarnation is
+	// UNHEALTHY, ESCALATED, CRASHED and ZOMBIE.
+	Stale, Escalate, Crashed, Zombie time.Duration
+	// Durable is how often the newest beat is written to disk.
+	Durable time.Duration
+}
+
+// warningSlack is added to Interval before a beat counts as missing, as a part of it: 2 s
+// of 15 s. A beat that is on its way must not show a warning.
+const warningSlack = 2.0 / 15
+
+// Liveness is how alive an incarnation looks that has been silent for the given time. It
+// is unspecified until the ladder is armed.
+func Liveness(silent time.Duration, armed bool, rules HeartbeatRules) agboxv1.AgentLiveness {
+	switch {
+	case !armed && !rules.Required:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_UNSPECIFIED
+	case silent >= rules.Zombie:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_ZOMBIE
+	case silent > rules.Crashed:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_CRASHED
+	case silent >= rules.Escalate:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_ESCALATED
+	case silent >= rules.Stale:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_UNHEALTHY
+	case silent >= rules.warning():
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_WARNING
+	}
+	return agboxv1.AgentLiveness_AGENT_LIVENESS_ACTIVE
+}
+
+func (h HeartbeatRules) warning() time.Duration {
+	return h.Interval + time.Duration(float64(h.Interval)*warningSlack)
+}
+
+// Silences are the silences at which Liveness changes, ascending, in whole milliseconds.
+func (h HeartbeatRules) Silences() []time.Duration {
+	all := []time.Duration{h.warning(), h.Stale, h.Escalate, h.HungAfter(), h.Zombie}
+	for i, d := range all {
+		all[i] = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
+	return all
+}
+
+// HungAfter is the silence at which an incarnation becomes CRASHED.
+func (h HeartbeatRules) HungAfter() time.Duration {
+	return h.Crashed.Truncate(time.Millisecond) + time.Millisecond
+}
+
+// Probes are the checks that the supervisor makes of a program.
+type Probes struct {
+	Liveness, Readiness, Startup Probe
+	// AwaitReport and AwaitReady count to the start until the program has reported that it
+	// is ready, or until its readiness probe has succeeded.
+	AwaitReport, AwaitReady bool
+}
+
+// Probe is one check. It has at most one target: an HTTP server, a command or the reports
+// of the program itself.
+type Probe struct {
+	Port    uint16
+	Path    string
+	Command []string
+	Report  bool
+	// MaxSilence is how old the newest beat may be if Report is set. 0 means that beats do
+	// not count.
+	MaxSilence time.Duration
+	// Period is the time between two checks, Timeout how long one may take, Failures how
+	// many in a row count.
+	Period, Timeout time.Duration
+	Failures        uint32
+}
+
+// The defaults of probes, rows 64 to 67 of the requirements.
+var (
+	defaultLiveness  = Probe{Port: 8086, Path: "/healthz", Period: 10 * time.Second, Timeout: 5 * time.Second, Failures: 3}
+	defaultReadiness = Probe{Port: 8086, Path: "/readyz", Period: 5 * time.Second, Timeout: 3 * time.Second, Failures: 2}
+	defaultStartup   = Probe{Period: 5 * time.Second, Timeout: 5 * time.Second, Failures: 12}
+)
+
+// probesOf returns the probes of a spec with every default.
+func probesOf(s *agboxv1.AgentSpec, beat HeartbeatRules) Probes {
+	p := Probes{
+		Startup:     probeOf(s.GetProbes().GetStartup(), defaultStartup),
+		AwaitReport: s.GetReady() == agboxv1.AgentReady_AGENT_READY_REPORT,
+		AwaitReady:  s.GetReady() == agboxv1.AgentReady_AGENT_READY_PROBE,
+	}
+	if live := s.GetProbes().GetLiveness(); live != nil {
+		p.Liveness = probeOf(live, defaultLiveness)
+		if p.Liveness.Report {
+			p.Liveness.MaxSilence = beat.Interval + p.Liveness.Timeout
+		}
+	}
+	if ready := s.GetProbes().GetReadiness(); ready != nil || p.AwaitReady {
+		p.Readiness = probeOf(ready, defaultReadiness)
+	}
+	return p
+}
+
+// probeOf returns a probe. What it leaves open is as in unset.
+func probeOf(p *agboxv1.AgentProbe, unset Probe) Probe {
+	probe := unset
+	if p.GetHttp() != "" || len(p.GetExec()) > 0 || p.GetReport() {
+		probe.Port, probe.Path = endpoint(p.GetHttp())
+		probe.Command, probe.Report = p.GetExec(), p.GetReport()
+	}
+	probe.Period, probe.Timeout = length(p.GetPeriod(), unset.Period), length(p.GetTimeout(), unset.Timeout)
+	probe.Failures = or(p.GetFailures(), unset.Failures)
+	return probe
+}
+
+// endpoint splits "8086/healthz". The port is 0 if there is none.
+func endpoint(text string) (port uint16, path string) {
+	number, path, _ := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return 0, ""
+	}
+	return uint16(n), "/" + path
+}
+
+// checkProbes checks that a probe has one target that exists.
+func checkProbes(s *agboxv1.AgentSpec, problem Report) {
+	names := [...]string{"liveness", "readiness", "startup"}
+	for i, p := range []*agboxv1.AgentProbe{s.GetProbes().GetLiveness(), s.GetProbes().GetReadiness(), s.GetProbes().GetStartup()} {
+		path := []any{"probes", names[i]}
+		targets := 0
+		for _, set := range []bool{p.GetHttp() != "", len(p.GetExec()) > 0, p.GetReport()} {
+			if set {
+				targets++
+			}
+		}
+		switch port, _ := endpoint(p.GetHttp()); {
+		case targets > 1:
+			problem(path, "http, exec and report exclude each other: keep one of them")
+		case p.GetHttp() != "" && port == 0:
+			problem(append(path, "http"), "%.40q has no port that exists: write PORT/PATH with a port from 1 to 65535, for example 8086/healthz", p.GetHttp())
+		case len(p.GetExec()) > 0 && p.GetExec()[0] == "":
+			problem(append(path, "exec", 0), "The command has no name: write one first, for example [test, -e, /tmp/ready]")
+		}
+		for i, word := range p.GetExec() {
+			if strings.Contains(word, "\x00") {
+				problem(append(path, "exec", i), "The word has a NUL byte, which no command can take: remove it")
+			}
+		}
+	}
+}

@@ -2,7 +2,12 @@ package agents
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/agents/gate"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -86,3 +91,99 @@ func stopsWith(r Record, kin Kin) bool {
 func (k Kin) killed() bool {
 	return k.ParentOver && k.ParentKill.GetCascade() == agboxv1.KillCascade_KILL_CASCADE_UNSPECIFIED && k.ParentKill != nil
 }
+
+const (
+	defaultChildren = 16
+	// defaultSandboxes bounds the sandboxes of a tree. Each may use as much memory as that of the
+	// parent, so there are few.
+	defaultSandboxes = 8
+)
+
+// SpawnRules are what an agent may spawn from inside its sandbox.
+type SpawnRules struct {
+	Classes []string
+	// Children is the number of its children that have not ended.
+	Children int
+	// Depth is that of the tree of its descendants, from 1.
+	Depth uint32
+	// Sandboxes is the number of sandboxes that were made for agents of its tree that were
+	// spawned from inside.
+	Sandboxes int
+}
+
+// SpawnRulesOf returns the rules with their defaults. It returns false if the agent may spawn
+// nothing.
+func SpawnRulesOf(spec *agboxv1.AgentSpec) (SpawnRules, bool) {
+	s := spec.GetMaySpawn()
+	if s == nil {
+		return SpawnRules{}, false
+	}
+	rules := SpawnRules{Classes: s.GetClasses(), Children: int(or(s.GetChildren(), defaultChildren)), Depth: or(s.GetDepth(), 1), Sandboxes: defaultSandboxes}
+	if s.Sandboxes != nil {
+		rules.Sandboxes = int(s.GetSandboxes())
+	}
+	return rules, true
+}
+
+// Allows reports whether a child may have that class.
+func (r SpawnRules) Allows(class string) bool {
+	if len(r.Classes) == 0 {
+		return class == ""
+	}
+	return slices.Contains(r.Classes, class)
+}
+
+// OfChild is what a child may spawn, or nil.
+func (r SpawnRules) OfChild() *agboxv1.AgentMaySpawn {
+	if r.Depth <= 1 {
+		return nil
+	}
+	return &agboxv1.AgentMaySpawn{Classes: r.Classes, Children: uint32(r.Children), Depth: r.Depth - 1, Sandboxes: proto.Uint32(uint32(r.Sandboxes))}
+}
+
+// Taken is what a child takes of the budget of its parent: its own budget until it has ended,
+// and then what it and those below it have used. below is what its children take.
+func Taken(child Record, budget Budget, below gate.Amount) gate.Amount {
+	used := amount(child.Consumed()).Plus(amount(child.FormerChildren.GetUsed())).Plus(below)
+	if child.Over() {
+		return used
+	}
+	return gate.Amount{InputTokens: max(used.InputTokens, budget.InputTokens), CostMicroUSD: max(used.CostMicroUSD, budget.CostMicroUSD)}
+}
+
+// Left is what an agent may still give to children, of which the present ones take an amount. A
+// bound of 0 stays, which means that there is none.
+func Left(parent Record, budget Budget, taken gate.Amount) Budget {
+	taken = taken.Plus(amount(parent.Consumed())).Plus(amount(parent.FormerChildren.GetUsed()))
+	return Budget{
+		InputTokens:  budget.InputTokens - min(budget.InputTokens, taken.InputTokens),
+		CostMicroUSD: budget.CostMicroUSD - min(budget.CostMicroUSD, taken.CostMicroUSD),
+	}
+}
+
+// ChildBudget decides about the budget that an agent wants for a child, of what it has left.
+// Without a wish it is one of that many equal shares, but no more than the default. problem says
+// why there is none.
+func ChildBudget(parent, left Budget, shares int, wanted *agboxv1.AgentBudget) (budget *agboxv1.AgentBudget, problem string) {
+	child, share := budgetOf(wanted), func(n uint64) uint64 { return min(n, max(1, n/uint64(shares))) }
+	if parent.InputTokens > 0 {
+		if wanted == nil || wanted.InputTokens == nil {
+			child.InputTokens = min(child.InputTokens, share(left.InputTokens))
+		}
+		if child.InputTokens == 0 || child.InputTokens > left.InputTokens {
+			return nil, fmt.Sprintf("%d input tokens are left: ask for at most so many and not for 0, which is no bound, or wait until a child has ended.", left.InputTokens)
+		}
+	}
+	if parent.CostMicroUSD > 0 {
+		if wanted.GetCostUsd() == "" {
+			child.CostMicroUSD = min(child.CostMicroUSD, share(left.CostMicroUSD))
+		}
+		if child.CostMicroUSD == 0 || child.CostMicroUSD > left.CostMicroUSD {
+			return nil, fmt.Sprintf("%s USD are left: ask for at most so much and not for 0, which is no bound, or wait until a child has ended.", dollars(left.CostMicroUSD))
+		}
+	}
+	return &agboxv1.AgentBudget{InputTokens: &child.InputTokens, CostUsd: dollars(child.CostMicroUSD)}, ""
+}
+
+// dollars writes an amount as specs have it.
+func dollars(micro uint64) string { return fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6) }
