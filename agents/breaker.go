@@ -21,23 +21,6 @@ type BreakerLimits struct {
 	Cooldown time.Duration
 }
 
-// Breaker is the circuit breaker of a class. The zero value is closed. It is a value: its
-// methods never change it.
-type Breaker struct {
-	// crashed has the agents that have crashed since it was closed, in the order of their
-	// newest crash. Each agent is in it once.
-	crashed []crash
-	// Until is when a canary is allowed. It is zero while the breaker is closed.
-	Until time.Time
-	// Canary is the new agent that is being tried, or "".
-	Canary string
-}
-
-type crash struct {
-	agentID string
-	at      time.Time
-}
-
 // maxCrashed bounds Breaker.crashed. It is the greatest value of BreakerLimits.Failures.
 const maxCrashed = 1000
 

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -101,5 +102,56 @@ func checkHydration(spec *agboxv1.AgentSpec, problem Report) {
 	bounded := spec.GetProbes().GetLiveness() != nil || spec.GetProbes().GetStartup() != nil || p.AwaitReport || p.AwaitReady
 	if start := p.Startup.Period * time.Duration(p.Startup.Failures); bounded && start <= maxHydration {
 		problem([]any{"probes", "startup"}, "The program has %s to start, and hydration with a context_hook may take %s: write a longer period or more failures", start, maxHydration)
+	}
+}
+
+// checkDrain reports a drain that breaks the invariant: its phases take at most maxDrain
+// together, and the buffer is not empty.
+func checkDrain(spec *agboxv1.AgentSpec, problem Report) {
+	d := RulesOf(spec).Drain
+	switch {
+	case min(d.PreStop, d.Step, d.Cleanup, d.Buffer) < 0: // the rules of the message refuse it
+	case d.Buffer == 0:
+		problem([]any{"drain", "buffer"}, "The buffer is the time in which the program can still exit before SIGKILL: write more than 0s")
+	case max(d.PreStop, d.Step, d.Cleanup, d.Buffer) > maxDrain || d.Total() > maxDrain:
+		problem([]any{"drain"}, "A drain takes at most %s, and these phases take %s: pre_stop %s, step %s, cleanup %s, buffer %s. Write shorter ones",
+			maxDrain, d.Total(), d.PreStop, d.Step, d.Cleanup, d.Buffer)
+	}
+}
+
+// checkProbes checks that a probe has one target that exists.
+func checkProbes(s *agboxv1.AgentSpec, problem Report) {
+	names := [...]string{"liveness", "readiness", "startup"}
+	for i, p := range []*agboxv1.AgentProbe{s.GetProbes().GetLiveness(), s.GetProbes().GetReadiness(), s.GetProbes().GetStartup()} {
+		path := []any{"probes", names[i]}
+		targets := 0
+		for _, set := range []bool{p.GetHttp() != "", len(p.GetExec()) > 0, p.GetReport()} {
+			if set {
+				targets++
+			}
+		}
+		switch port, _ := endpoint(p.GetHttp()); {
+		case targets > 1:
+			problem(path, "http, exec and report exclude each other: keep one of them")
+		case p.GetHttp() != "" && port == 0:
+			problem(append(path, "http"), "%.40q has no port that exists: write PORT/PATH with a port from 1 to 65535, for example 8086/healthz", p.GetHttp())
+		case len(p.GetExec()) > 0 && p.GetExec()[0] == "":
+			problem(append(path, "exec", 0), "The command has no name: write one first, for example [test, -e, /tmp/ready]")
+		}
+		for i, word := range p.GetExec() {
+			if strings.Contains(word, "\x00") {
+				problem(append(path, "exec", i), "The word has a NUL byte, which no command can take: remove it")
+			}
+		}
+	}
+}
+
+// checkTells reports a list that names nothing and something.
+func checkTells(spec *agboxv1.AgentSpec, problem Report) {
+	none := agboxv1.AgentNews_AGENT_NEWS_NONE
+	for field, list := range map[string][]agboxv1.AgentNews{"parent": spec.GetTells().GetParent(), "init": spec.GetTells().GetInit()} {
+		if len(list) > 1 && slices.Contains(list, none) {
+			problem([]any{"tells", field}, "none stands alone: write [none], or leave it out of the list")
+		}
 	}
 }

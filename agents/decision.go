@@ -7,32 +7,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Decision is what somebody was asked to decide before an agent goes on. It is beside the
-// pause, so no other pause and no wake takes it away: it is there until the agent has gone on
-// with the answer, or has ended.
-type Decision struct {
-	// Message is the question. Since is when it was asked first.
-	Message string
-	Since   time.Time
-	// Approval is unspecified until somebody has decided, and Answer what that person said.
-	Approval agboxv1.AgentApproval
-	Answer   string
-}
-
-// pending reports whether nobody has decided yet.
-func (d *Decision) pending() bool {
-	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED
-}
-
-// denied reports whether somebody has said no.
-func (d *Decision) denied() bool {
-	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED
-}
-
-// AwaitsApproval reports whether the agent waits for an approval or a denial, whatever else it
-// waits for.
-func (r Record) AwaitsApproval() bool { return r.Decision.pending() }
-
 // Approval is the decision with which the agent goes on, and what the person who decided said.
 // It is unspecified if there is none.
 func (r Record) Approval() (agboxv1.AgentApproval, string) {
@@ -41,9 +15,6 @@ func (r Record) Approval() (agboxv1.AgentApproval, string) {
 	}
 	return r.Decision.Approval, r.Decision.Answer
 }
-
-// Denied reports whether the agent has to go on with another plan.
-func (r Record) Denied() bool { return r.Decision.denied() }
 
 // Verdict says in words what was decided. It is empty if nobody has decided.
 func (r Record) Verdict() string {

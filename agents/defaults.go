@@ -1,15 +1,16 @@
 package agents
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents/gate"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // The defaults of AgentSpec. Those of the ladder, the drain, the retries, the budget and
@@ -134,3 +135,89 @@ func or(n, zero uint32) uint32 {
 	}
 	return n
 }
+
+// callsOf returns the limits of a spec with every default, rows 73 to 76 of the
+// requirements.
+func callsOf(c *agboxv1.AgentCalls) CallLimits {
+	limits := CallLimits{
+		Connect:  length(c.GetConnect(), 30*time.Second),
+		Response: length(c.GetResponse(), 120*time.Second),
+		LLMTotal: length(c.GetLlmTotal(), 300*time.Second),
+		LLMChunk: length(c.GetLlmChunk(), 60*time.Second),
+		Tool:     length(c.GetTool(), 60*time.Second),
+		Tools: map[string]time.Duration{
+			"kubectl_apply": 30 * time.Second, "kubectl_get": 15 * time.Second, "file_read": 10 * time.Second, "file_write": 10 * time.Second,
+			"browser_navigate": 120 * time.Second, "browser_screenshot": 30 * time.Second, "http_request": 120 * time.Second,
+			"git_clone": 300 * time.Second, "git_push": 60 * time.Second,
+		},
+	}
+	for name, d := range c.GetTools() {
+		limits.Tools[name] = d.AsDuration()
+	}
+	return limits
+}
+
+func drainOf(d *agboxv1.AgentDrain) DrainRules {
+	return DrainRules{
+		PreStop: length(d.GetPreStop(), defaultPreStop),
+		Step:    length(d.GetStep(), defaultStep),
+		Cleanup: length(d.GetCleanup(), defaultCleanup),
+		Buffer:  length(d.GetBuffer(), defaultBuffer),
+	}
+}
+
+// probesOf returns the probes of a spec with every default.
+func probesOf(s *agboxv1.AgentSpec, beat HeartbeatRules) Probes {
+	p := Probes{
+		Startup:     probeOf(s.GetProbes().GetStartup(), defaultStartup),
+		AwaitReport: s.GetReady() == agboxv1.AgentReady_AGENT_READY_REPORT,
+		AwaitReady:  s.GetReady() == agboxv1.AgentReady_AGENT_READY_PROBE,
+	}
+	if live := s.GetProbes().GetLiveness(); live != nil {
+		p.Liveness = probeOf(live, defaultLiveness)
+		if p.Liveness.Report {
+			p.Liveness.MaxSilence = beat.Interval + p.Liveness.Timeout
+		}
+	}
+	if ready := s.GetProbes().GetReadiness(); ready != nil || p.AwaitReady {
+		p.Readiness = probeOf(ready, defaultReadiness)
+	}
+	return p
+}
+
+// probeOf returns a probe. What it leaves open is as in unset.
+func probeOf(p *agboxv1.AgentProbe, unset Probe) Probe {
+	probe := unset
+	if p.GetHttp() != "" || len(p.GetExec()) > 0 || p.GetReport() {
+		probe.Port, probe.Path = endpoint(p.GetHttp())
+		probe.Command, probe.Report = p.GetExec(), p.GetReport()
+	}
+	probe.Period, probe.Timeout = length(p.GetPeriod(), unset.Period), length(p.GetTimeout(), unset.Timeout)
+	probe.Failures = or(p.GetFailures(), unset.Failures)
+	return probe
+}
+
+// StackOf returns the stack of which an agent is the root. Without a name there is none.
+func StackOf(spec *agboxv1.AgentSpec) StackRules {
+	s := spec.GetStack()
+	rules := StackRules{Name: s.GetName(), Agents: int(s.GetAgents()), InboxBytes: s.GetInboxBytes(), JournalBytes: s.GetJournalBytes()}
+	if s.GetCostUsd() != "" {
+		rules.CostMicroUSD = microUSD(s.GetCostUsd())
+	}
+	return rules
+}
+
+// WithinStack returns the spec with a budget that is no larger than what the stack of which the
+// agent is the root may cost. All others in the stack have parts of that budget.
+func WithinStack(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	most, budget := StackOf(spec).CostMicroUSD, budgetOf(spec.GetBudget())
+	if most == 0 || budget.CostMicroUSD > 0 && budget.CostMicroUSD <= most {
+		return spec
+	}
+	spec = proto.CloneOf(spec)
+	spec.Budget = &agboxv1.AgentBudget{InputTokens: &budget.InputTokens, CostUsd: dollars(most)}
+	return spec
+}
+
+// dollars writes an amount as specs have it.
+func dollars(micro uint64) string { return fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6) }

@@ -274,16 +274,6 @@ func paused(r Record, reason agboxv1.PauseReason, message string) *agboxv1.Agent
 	}
 }
 
-// waitsForSomebody reports whether a pause ends only by what others do.
-func waitsForSomebody(reason agboxv1.PauseReason) bool {
-	switch reason {
-	case agboxv1.PauseReason_PAUSE_REASON_CONFLICT, agboxv1.PauseReason_PAUSE_REASON_APPROVAL, agboxv1.PauseReason_PAUSE_REASON_IDLE,
-		agboxv1.PauseReason_PAUSE_REASON_UNHELD, agboxv1.PauseReason_PAUSE_REASON_REQUEST:
-		return true
-	}
-	return false
-}
-
 // Stronger returns the wish that replaces an earlier one, which may be nil, after a new one.
 // It is nil if the earlier one stays.
 func Stronger(before, wish *agboxv1.AgentKill) *agboxv1.AgentKill {
@@ -321,15 +311,7 @@ func (r Record) EndsItself() bool {
 	return r.Kill != nil && r.Kill.GetMode() == agboxv1.KillMode_KILL_MODE_GRACEFUL
 }
 
-// left reports whether a program is left alone although its agent is to end, because it was
-// asked to end by itself. due is when that changes; zero means never.
-func left(r Record, seen Seen, now time.Time) (alone bool, due time.Time) {
-	switch until := r.KillAt.Add(KillAcknowledged); {
-	case !r.EndsItself():
-		return false, time.Time{}
-	case seen.Acknowledged:
-		return true, time.Time{}
-	default:
-		return now.Before(until), until
-	}
+// orphans reports whether an end is the loss of a container, an engine or a host.
+func orphans(end *agboxv1.IncarnationEnd) bool {
+	return end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST && !end.GetOomKilled()
 }

@@ -12,20 +12,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Short names for the states, which this package uses everywhere.
-const (
-	Pending    = agboxv1.AgentState_AGENT_STATE_PENDING
-	Planning   = agboxv1.AgentState_AGENT_STATE_PLANNING
-	Acquiring  = agboxv1.AgentState_AGENT_STATE_ACQUIRING
-	Executing  = agboxv1.AgentState_AGENT_STATE_EXECUTING
-	Paused     = agboxv1.AgentState_AGENT_STATE_PAUSED
-	Verifying  = agboxv1.AgentState_AGENT_STATE_VERIFYING
-	Completed  = agboxv1.AgentState_AGENT_STATE_COMPLETED
-	Aborted    = agboxv1.AgentState_AGENT_STATE_ABORTED
-	Failed     = agboxv1.AgentState_AGENT_STATE_FAILED
-	DeadLetter = agboxv1.AgentState_AGENT_STATE_DEAD_LETTER
-)
-
 // moves has the states that an event with a target may lead to, by the state before it.
 // The target is AgentEvent.state.
 var moves = map[agboxv1.AgentEventType]map[agboxv1.AgentState][]agboxv1.AgentState{

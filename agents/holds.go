@@ -19,20 +19,6 @@ const (
 	HoldLinger = 30 * time.Second
 )
 
-// Holder is somebody for whom an agent with lifetime held goes on.
-type Holder struct {
-	// ID is that of AgentHolder or ClientHolder.
-	ID string
-	// Since is when the hold began. Linger is how long one of a client stays without it.
-	Since  time.Time
-	Linger time.Duration
-}
-
-const (
-	agentPrefix  = "agent:"
-	clientPrefix = "client:"
-)
-
 // InboxHolder holds an agent that a message wakes, while nobody else does and it has messages
 // that it has not acknowledged. Without it, such an agent would be suspended again at once.
 const InboxHolder = "inbox"

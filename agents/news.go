@@ -101,16 +101,6 @@ func (r Record) ToInit(kind agboxv1.MessageKind, tells *agboxv1.AgentTells) agbo
 	return r.tells(kind, tells.GetInit(), false)
 }
 
-// checkTells reports a list that names nothing and something.
-func checkTells(spec *agboxv1.AgentSpec, problem Report) {
-	none := agboxv1.AgentNews_AGENT_NEWS_NONE
-	for field, list := range map[string][]agboxv1.AgentNews{"parent": spec.GetTells().GetParent(), "init": spec.GetTells().GetInit()} {
-		if len(list) > 1 && slices.Contains(list, none) {
-			problem([]any{"tells", field}, "none stands alone: write [none], or leave it out of the list")
-		}
-	}
-}
-
 // WakesOnMessage reports whether a message ends a pause for the reason. on is the agent's own
 // wish. No message answers a question, so none ends a wait for an approval; what has a time, a
 // lease, a loss or a successor to wait for goes on waiting for that. docs/agents.md has the table.
@@ -150,13 +140,6 @@ func (r Record) SignalDue(last time.Time) time.Time {
 		last = r.Incarnation.BegunAt
 	}
 	return last.Add(SignalWait)
-}
-
-func signalDue(r Record, seen Seen) time.Time {
-	if seen.Signal.IsZero() {
-		return time.Time{}
-	}
-	return r.SignalDue(seen.Signal)
 }
 
 // SignalFailed is the event of a message that was not acknowledged after all tries.

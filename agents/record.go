@@ -15,10 +15,9 @@ import (
 	"slices"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/lease"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // Init is the id and the name of the agent at the root of the tree. It never runs and
@@ -372,4 +371,88 @@ var pauseWords = map[agboxv1.PauseReason]string{
 var stateWords = map[agboxv1.AgentState]string{
 	Pending: "PENDING", Planning: "PLANNING", Acquiring: "ACQUIRING", Executing: "EXECUTING", Verifying: "VERIFYING",
 	Paused: "PAUSED", Completed: "COMPLETED", Aborted: "ABORTED", Failed: "FAILED", DeadLetter: "DEAD_LETTER",
+}
+
+// Short names for the states, which this package uses everywhere.
+const (
+	Pending    = agboxv1.AgentState_AGENT_STATE_PENDING
+	Planning   = agboxv1.AgentState_AGENT_STATE_PLANNING
+	Acquiring  = agboxv1.AgentState_AGENT_STATE_ACQUIRING
+	Executing  = agboxv1.AgentState_AGENT_STATE_EXECUTING
+	Paused     = agboxv1.AgentState_AGENT_STATE_PAUSED
+	Verifying  = agboxv1.AgentState_AGENT_STATE_VERIFYING
+	Completed  = agboxv1.AgentState_AGENT_STATE_COMPLETED
+	Aborted    = agboxv1.AgentState_AGENT_STATE_ABORTED
+	Failed     = agboxv1.AgentState_AGENT_STATE_FAILED
+	DeadLetter = agboxv1.AgentState_AGENT_STATE_DEAD_LETTER
+)
+
+// waitsForSomebody reports whether a pause ends only by what others do.
+func waitsForSomebody(reason agboxv1.PauseReason) bool {
+	switch reason {
+	case agboxv1.PauseReason_PAUSE_REASON_CONFLICT, agboxv1.PauseReason_PAUSE_REASON_APPROVAL, agboxv1.PauseReason_PAUSE_REASON_IDLE,
+		agboxv1.PauseReason_PAUSE_REASON_UNHELD, agboxv1.PauseReason_PAUSE_REASON_REQUEST:
+		return true
+	}
+	return false
+}
+
+// Decision is what somebody was asked to decide before an agent goes on. It is beside the
+// pause, so no other pause and no wake takes it away: it is there until the agent has gone on
+// with the answer, or has ended.
+type Decision struct {
+	// Message is the question. Since is when it was asked first.
+	Message string
+	Since   time.Time
+	// Approval is unspecified until somebody has decided, and Answer what that person said.
+	Approval agboxv1.AgentApproval
+	Answer   string
+}
+
+// pending reports whether nobody has decided yet.
+func (d *Decision) pending() bool {
+	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED
+}
+
+// denied reports whether somebody has said no.
+func (d *Decision) denied() bool {
+	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED
+}
+
+// AwaitsApproval reports whether the agent waits for an approval or a denial, whatever else it
+// waits for.
+func (r Record) AwaitsApproval() bool { return r.Decision.pending() }
+
+// Denied reports whether the agent has to go on with another plan.
+func (r Record) Denied() bool { return r.Decision.denied() }
+
+// Holder is somebody for whom an agent with lifetime held goes on.
+type Holder struct {
+	// ID is that of AgentHolder or ClientHolder.
+	ID string
+	// Since is when the hold began. Linger is how long one of a client stays without it.
+	Since  time.Time
+	Linger time.Duration
+}
+
+const (
+	agentPrefix  = "agent:"
+	clientPrefix = "client:"
+)
+
+// Breaker is the circuit breaker of a class. The zero value is closed. It is a value: its
+// methods never change it.
+type Breaker struct {
+	// crashed has the agents that have crashed since it was closed, in the order of their
+	// newest crash. Each agent is in it once.
+	crashed []crash
+	// Until is when a canary is allowed. It is zero while the breaker is closed.
+	Until time.Time
+	// Canary is the new agent that is being tried, or "".
+	Canary string
+}
+
+type crash struct {
+	agentID string
+	at      time.Time
 }

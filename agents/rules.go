@@ -115,27 +115,6 @@ type CallLimits struct {
 	Tools map[string]time.Duration
 }
 
-// callsOf returns the limits of a spec with every default, rows 73 to 76 of the
-// requirements.
-func callsOf(c *agboxv1.AgentCalls) CallLimits {
-	limits := CallLimits{
-		Connect:  length(c.GetConnect(), 30*time.Second),
-		Response: length(c.GetResponse(), 120*time.Second),
-		LLMTotal: length(c.GetLlmTotal(), 300*time.Second),
-		LLMChunk: length(c.GetLlmChunk(), 60*time.Second),
-		Tool:     length(c.GetTool(), 60*time.Second),
-		Tools: map[string]time.Duration{
-			"kubectl_apply": 30 * time.Second, "kubectl_get": 15 * time.Second, "file_read": 10 * time.Second, "file_write": 10 * time.Second,
-			"browser_navigate": 120 * time.Second, "browser_screenshot": 30 * time.Second, "http_request": 120 * time.Second,
-			"git_clone": 300 * time.Second, "git_push": 60 * time.Second,
-		},
-	}
-	for name, d := range c.GetTools() {
-		limits.Tools[name] = d.AsDuration()
-	}
-	return limits
-}
-
 // DrainRules are the lengths of the phases of a drain, which follow each other. The
 // supervisor keeps to them by its own clock.
 type DrainRules struct {
@@ -149,29 +128,6 @@ const maxDrain = 65 * time.Second
 
 // Total is the time from the request to SIGKILL.
 func (d DrainRules) Total() time.Duration { return d.PreStop + d.Step + d.Cleanup + d.Buffer }
-
-func drainOf(d *agboxv1.AgentDrain) DrainRules {
-	return DrainRules{
-		PreStop: length(d.GetPreStop(), defaultPreStop),
-		Step:    length(d.GetStep(), defaultStep),
-		Cleanup: length(d.GetCleanup(), defaultCleanup),
-		Buffer:  length(d.GetBuffer(), defaultBuffer),
-	}
-}
-
-// checkDrain reports a drain that breaks the invariant: its phases take at most maxDrain
-// together, and the buffer is not empty.
-func checkDrain(spec *agboxv1.AgentSpec, problem Report) {
-	d := RulesOf(spec).Drain
-	switch {
-	case min(d.PreStop, d.Step, d.Cleanup, d.Buffer) < 0: // the rules of the message refuse it
-	case d.Buffer == 0:
-		problem([]any{"drain", "buffer"}, "The buffer is the time in which the program can still exit before SIGKILL: write more than 0s")
-	case max(d.PreStop, d.Step, d.Cleanup, d.Buffer) > maxDrain || d.Total() > maxDrain:
-		problem([]any{"drain"}, "A drain takes at most %s, and these phases take %s: pre_stop %s, step %s, cleanup %s, buffer %s. Write shorter ones",
-			maxDrain, d.Total(), d.PreStop, d.Step, d.Cleanup, d.Buffer)
-	}
-}
 
 // DrainedFor is the reason of the pause after a drain of the current incarnation, which has
 // ended. What asked for the drain is still in the record, unless it is the sandbox.
@@ -271,37 +227,6 @@ var (
 	defaultStartup   = Probe{Period: 5 * time.Second, Timeout: 5 * time.Second, Failures: 12}
 )
 
-// probesOf returns the probes of a spec with every default.
-func probesOf(s *agboxv1.AgentSpec, beat HeartbeatRules) Probes {
-	p := Probes{
-		Startup:     probeOf(s.GetProbes().GetStartup(), defaultStartup),
-		AwaitReport: s.GetReady() == agboxv1.AgentReady_AGENT_READY_REPORT,
-		AwaitReady:  s.GetReady() == agboxv1.AgentReady_AGENT_READY_PROBE,
-	}
-	if live := s.GetProbes().GetLiveness(); live != nil {
-		p.Liveness = probeOf(live, defaultLiveness)
-		if p.Liveness.Report {
-			p.Liveness.MaxSilence = beat.Interval + p.Liveness.Timeout
-		}
-	}
-	if ready := s.GetProbes().GetReadiness(); ready != nil || p.AwaitReady {
-		p.Readiness = probeOf(ready, defaultReadiness)
-	}
-	return p
-}
-
-// probeOf returns a probe. What it leaves open is as in unset.
-func probeOf(p *agboxv1.AgentProbe, unset Probe) Probe {
-	probe := unset
-	if p.GetHttp() != "" || len(p.GetExec()) > 0 || p.GetReport() {
-		probe.Port, probe.Path = endpoint(p.GetHttp())
-		probe.Command, probe.Report = p.GetExec(), p.GetReport()
-	}
-	probe.Period, probe.Timeout = length(p.GetPeriod(), unset.Period), length(p.GetTimeout(), unset.Timeout)
-	probe.Failures = or(p.GetFailures(), unset.Failures)
-	return probe
-}
-
 // endpoint splits "8086/healthz". The port is 0 if there is none.
 func endpoint(text string) (port uint16, path string) {
 	number, path, _ := strings.Cut(text, "/")
@@ -310,31 +235,4 @@ func endpoint(text string) (port uint16, path string) {
 		return 0, ""
 	}
 	return uint16(n), "/" + path
-}
-
-// checkProbes checks that a probe has one target that exists.
-func checkProbes(s *agboxv1.AgentSpec, problem Report) {
-	names := [...]string{"liveness", "readiness", "startup"}
-	for i, p := range []*agboxv1.AgentProbe{s.GetProbes().GetLiveness(), s.GetProbes().GetReadiness(), s.GetProbes().GetStartup()} {
-		path := []any{"probes", names[i]}
-		targets := 0
-		for _, set := range []bool{p.GetHttp() != "", len(p.GetExec()) > 0, p.GetReport()} {
-			if set {
-				targets++
-			}
-		}
-		switch port, _ := endpoint(p.GetHttp()); {
-		case targets > 1:
-			problem(path, "http, exec and report exclude each other: keep one of them")
-		case p.GetHttp() != "" && port == 0:
-			problem(append(path, "http"), "%.40q has no port that exists: write PORT/PATH with a port from 1 to 65535, for example 8086/healthz", p.GetHttp())
-		case len(p.GetExec()) > 0 && p.GetExec()[0] == "":
-			problem(append(path, "exec", 0), "The command has no name: write one first, for example [test, -e, /tmp/ready]")
-		}
-		for i, word := range p.GetExec() {
-			if strings.Contains(word, "\x00") {
-				problem(append(path, "exec", i), "The word has a NUL byte, which no command can take: remove it")
-			}
-		}
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -16,16 +14,6 @@ type StackRules struct {
 	Agents                   int
 	InboxBytes, JournalBytes uint64
 	CostMicroUSD             uint64
-}
-
-// StackOf returns the stack of which an agent is the root. Without a name there is none.
-func StackOf(spec *agboxv1.AgentSpec) StackRules {
-	s := spec.GetStack()
-	rules := StackRules{Name: s.GetName(), Agents: int(s.GetAgents()), InboxBytes: s.GetInboxBytes(), JournalBytes: s.GetJournalBytes()}
-	if s.GetCostUsd() != "" {
-		rules.CostMicroUSD = microUSD(s.GetCostUsd())
-	}
-	return rules
 }
 
 // sandboxBorder begins what stands for the border of a sandbox among StackRoots. No id has a colon.
@@ -94,18 +82,6 @@ func (r Record) BorderOf() agboxv1.StackBorder {
 // reached from everywhere outside of stacks.
 func (r Record) Reaches(to Record, parent string) bool {
 	return r.StackRoot() == to.StackRoot() || to.ID == parent || to.Parent == r.ID || to.ID == Init && r.Stack == ""
-}
-
-// WithinStack returns the spec with a budget that is no larger than what the stack of which the
-// agent is the root may cost. All others in the stack have parts of that budget.
-func WithinStack(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
-	most, budget := StackOf(spec).CostMicroUSD, budgetOf(spec.GetBudget())
-	if most == 0 || budget.CostMicroUSD > 0 && budget.CostMicroUSD <= most {
-		return spec
-	}
-	spec = proto.CloneOf(spec)
-	spec.Budget = &agboxv1.AgentBudget{InputTokens: &budget.InputTokens, CostUsd: dollars(most)}
-	return spec
 }
 
 // bordered gives an agent from before sandboxes were borders that of its sandbox.

@@ -184,6 +184,3 @@ func ChildBudget(parent, left Budget, shares int, wanted *agboxv1.AgentBudget) (
 	}
 	return &agboxv1.AgentBudget{InputTokens: &child.InputTokens, CostUsd: dollars(child.CostMicroUSD)}, ""
 }
-
-// dollars writes an amount as specs have it.
-func dollars(micro uint64) string { return fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6) }
