@@ -1,12 +1,20 @@
 package store
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"errors"
 	"math"
+	"slices"
+	"strings"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
 // ReserveSandbox reserves the sandbox id for ever. If the id was reserved
@@ -71,4 +79,256 @@ func (t *Tx) MarkDeleted(sandboxID string, now time.Time) error {
 func (t *Tx) DeletedAt(sandboxID string) (at time.Time, ok bool) {
 	raw := t.get(bucketSandboxDeleted, []byte(sandboxID))
 	return parseInstant(raw), raw != nil
+}
+
+// ReserveExec reserves the exec id for ever. Exec ids are unique across all
+// sandboxes. If the id was reserved before, the error is a fault EXEC_ID_ALREADY_EXISTS
+// that wraps ErrReserved.
+func (t *Tx) ReserveExec(execID string, now time.Time) error {
+	if !ids.Valid(execID) {
+		return invalidID("exec", execID)
+	}
+	if t.get(bucketExecIDs, []byte(execID)) != nil {
+		return reserved("exec", execID, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS)
+	}
+	return t.put(bucketExecIDs, []byte(execID), instant(now))
+}
+
+// ExecReserved reports whether and when the id was reserved. If the record is
+// damaged, the id still counts as reserved and the time is zero.
+func (t *Tx) ExecReserved(execID string) (at time.Time, ok bool) {
+	raw := t.get(bucketExecIDs, []byte(execID))
+	return parseInstant(raw), raw != nil
+}
+
+// PutExecConfig stores the request as it was accepted, and its secrets apart. For
+// secrets, the sandbox must have a key.
+func (t *Tx) PutExecConfig(sandboxID, execID string, request *agboxv1.CreateExecRequest) error {
+	if !ids.Valid(sandboxID) {
+		return invalidID("sandbox", sandboxID)
+	}
+	if !ids.Valid(execID) {
+		return invalidID("exec", execID)
+	}
+	shown, hidden := secrets.HideExec(request)
+	if err := t.seal(bucketExecSecrets(sandboxID), []byte(execID), sandboxID, aboutExec(sandboxID, execID), hidden); err != nil {
+		return err
+	}
+	return t.putMessage(bucketExecConfig(sandboxID), []byte(execID), shown)
+}
+
+// ExecConfig returns the request without secrets, errdefs.ErrNotFound or a *RecordError.
+func (t *Tx) ExecConfig(sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
+	request := &agboxv1.CreateExecRequest{}
+	if err := t.message(bucketExecConfig(sandboxID), []byte(execID), request); err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+// ExecIDs lists up to limit exec ids of a sandbox, in byte order, starting after
+// the given one; "" starts at the beginning.
+func (t *Tx) ExecIDs(sandboxID, after string, limit int) []string {
+	return t.keys(bucketExecConfig(sandboxID), after, limit)
+}
+
+// HasExec reports whether the request of an exec is stored with a sandbox.
+func (t *Tx) HasExec(sandboxID, execID string) bool {
+	return t.get(bucketExecConfig(sandboxID), []byte(execID)) != nil
+}
+
+// ForEachExecID calls fn for each exec that has a config, sandbox by sandbox. It
+// stops at fn's first error and returns it.
+func (t *Tx) ForEachExecID(fn func(sandboxID, execID string) error) error {
+	return t.forEachExecBucket(func(sandboxID string, b *bolt.Bucket) error {
+		return b.ForEach(func(k, _ []byte) error { return fn(sandboxID, string(k)) })
+	})
+}
+
+// ExecSandbox finds the sandbox of an exec. It searches the sandboxes one by
+// one; for many look-ups, build a map with ForEachExecID.
+func (t *Tx) ExecSandbox(execID string) (sandboxID string, ok bool) {
+	_ = t.forEachExecBucket(func(id string, b *bolt.Bucket) error { // ErrReserved only ends the search
+		if b.Get([]byte(execID)) == nil {
+			return nil
+		}
+		sandboxID, ok = id, true
+		return ErrReserved
+	})
+	return sandboxID, ok
+}
+
+func (t *Tx) forEachExecBucket(fn func(sandboxID string, b *bolt.Bucket) error) error {
+	prefix := []byte(prefixExecConfig)
+	c := t.bolt.Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		sandboxID := strings.TrimPrefix(string(k), prefixExecConfig)
+		if err := fn(sandboxID, t.bolt.Bucket(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ExecLastEvent returns the newest event of an exec, errdefs.ErrNotFound or a
+// *RecordError.
+func (t *Tx) ExecLastEvent(sandboxID, execID string) (*agboxv1.SandboxEvent, error) {
+	bucket := bucketExecLastEvent(sandboxID)
+	raw := t.get(bucket, []byte(execID))
+	if raw == nil {
+		return nil, notFound("event of exec", execID)
+	}
+	sequence, ok := parseNumber(raw)
+	if !ok {
+		return nil, &RecordError{Bucket: string(bucket), Key: execID, Err: isNumber(raw)}
+	}
+	return t.Event(sandboxID, sequence)
+}
+
+// PutSandboxKey records the request key of a sandbox and the digest of its request. The
+// config of the sandbox must be stored before.
+func (t *Tx) PutSandboxKey(sandboxID, key string, digest []byte) error {
+	if !ids.Valid(sandboxID) {
+		return invalidID("sandbox", sandboxID)
+	}
+	if err := t.putFramed(bucketSandboxKeys, []byte(key), []byte(sandboxID)); err != nil {
+		return err
+	}
+	request := &storev1.Request{Key: key, Digest: digest}
+	if t.get(bucketSandboxSecrets, []byte(sandboxID)) != nil {
+		k, err := t.secretKeys.Get(sandboxID)
+		if err != nil {
+			return err
+		}
+		request.Keyed, request.Digest = true, k.Sum(digest)
+	}
+	return t.putRequest(sandboxID, request)
+}
+
+func (t *Tx) putRequest(sandboxID string, request *storev1.Request) error {
+	if request == nil {
+		return nil
+	}
+	return t.putMessage(bucketSandboxRequests, []byte(sandboxID), request)
+}
+
+// SandboxOfKey returns the id of the sandbox that was created with a request key; empty
+// if there is none.
+func (t *Tx) SandboxOfKey(key string) (sandboxID string) {
+	return t.ownerOf(bucketSandboxKeys, key)
+}
+
+// ownerOf returns what a request key has created; empty if it has created nothing, or the
+// record is damaged.
+func (t *Tx) ownerOf(bucket []byte, key string) (id string) {
+	owner := new(storev1.KeyOwner)
+	if t.message(bucket, []byte(key), owner) != nil {
+		return ""
+	}
+	return owner.GetId()
+}
+
+// SameSandboxRequest reports whether a request with a key has created a sandbox. It is
+// false if the record is damaged. If the sandbox had secrets and its key is gone, as
+// after its removal, the request key alone decides. The error is a fault
+// SECRETS_UNREADABLE.
+func (t *Tx) SameSandboxRequest(sandboxID string, digest []byte) (bool, error) {
+	request := t.sandboxRequest(sandboxID)
+	if !request.GetKeyed() {
+		return bytes.Equal(request.GetDigest(), digest), nil
+	}
+	k, err := t.secretKeys.Get(sandboxID)
+	if errors.Is(err, secrets.ErrNoKey) {
+		return true, nil
+	}
+	return err == nil && hmac.Equal(request.GetDigest(), k.Sum(digest)), err
+}
+
+func (t *Tx) sandboxRequest(sandboxID string) *storev1.Request {
+	m := new(storev1.Request)
+	if t.message(bucketSandboxRequests, []byte(sandboxID), m) != nil {
+		return nil
+	}
+	return m
+}
+
+// forgetSandboxKey removes what PutSandboxKey has recorded.
+func (t *Tx) forgetSandboxKey(sandboxID string) error {
+	if key := t.sandboxRequest(sandboxID).GetKey(); key != "" {
+		if err := t.remove(bucketSandboxKeys, []byte(key)); err != nil {
+			return err
+		}
+	}
+	return t.remove(bucketSandboxRequests, []byte(sandboxID))
+}
+
+// PutExecKey records the request key of an exec. Its request, which PutExecConfig stores,
+// has the key too. A key that is the id of its exec, as most are, needs no entry in the
+// index of keys, which would cost a page or two of each write.
+func (t *Tx) PutExecKey(execID, key string) error {
+	if !ids.Valid(execID) {
+		return invalidID("exec", execID)
+	}
+	if key == execID {
+		return nil
+	}
+	return t.putFramed(bucketExecKeys, []byte(key), []byte(execID))
+}
+
+// ExecOfKey returns the id of the exec that was created with a request key; empty if
+// there is none.
+func (t *Tx) ExecOfKey(key string) (execID string) {
+	if id := t.ownerOf(bucketExecKeys, key); id != "" {
+		return id
+	}
+	if _, reserved := t.ExecReserved(key); !reserved {
+		return ""
+	}
+	// An exec has that id. Was it its key too? The sandbox is not known here, but only a
+	// repeated request gets so far.
+	for _, sandboxID := range t.SandboxIDs() {
+		if request, err := t.ExecConfig(sandboxID, key); err == nil && request.GetRequestKey() == key {
+			return key
+		}
+	}
+	return ""
+}
+
+// forgetExecKey removes the key of an exec, whose request must still be there.
+func (t *Tx) forgetExecKey(sandboxID, execID string) error {
+	request, err := t.ExecConfig(sandboxID, execID)
+	if err != nil || request.GetRequestKey() == "" {
+		return nil // without a readable request its key is unknown
+	}
+	return t.remove(bucketExecKeys, []byte(request.GetRequestKey()))
+}
+
+// forgetExecKeys is forgetExecKey for all execs of a sandbox.
+func (t *Tx) forgetExecKeys(sandboxID string) error {
+	for _, id := range t.ExecIDs(sandboxID, "", math.MaxInt) {
+		if err := t.forgetExecKey(sandboxID, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// KeptExec is an exec that is still stored, with its sandbox.
+type KeptExec struct{ SandboxID, ExecID string }
+
+// ExecsWithPrefix lists up to limit stored execs whose ids begin with prefix, in
+// byte order, so an id equal to prefix comes first. It searches every sandbox.
+func (t *Tx) ExecsWithPrefix(prefix string, limit int) []KeptExec {
+	var found []KeptExec
+	_ = t.forEachExecBucket(func(sandboxID string, b *bolt.Bucket) error { // the function returns no error
+		c := b.Cursor()
+		taken := 0
+		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && taken < limit; k, _ = c.Next() {
+			found = append(found, KeptExec{sandboxID, string(k)})
+			taken++
+		}
+		return nil
+	})
+	slices.SortFunc(found, func(a, b KeptExec) int { return strings.Compare(a.ExecID, b.ExecID) })
+	return found[:min(len(found), limit)]
 }

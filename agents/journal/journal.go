@@ -369,3 +369,199 @@ func Encode(r Row) ([]byte, error) {
 	}
 	return line.Bytes(), nil
 }
+
+// Totals are what the beats of a program say about its work. Each total is that of the
+// incarnation since its start.
+type Totals struct {
+	// Step is the step that the program is in, as it counts them itself. InStep is false if it
+	// is in none.
+	Step   uint64 `json:"step,omitempty"`
+	InStep bool   `json:"in_step,omitempty"`
+	// Steps is the number of completed steps.
+	Steps     uint64 `json:"steps,omitempty"`
+	LLMCalls  uint64 `json:"llm_calls,omitempty"`
+	ToolCalls uint64 `json:"tool_calls,omitempty"`
+}
+
+// nextOfBeat returns the summary with the totals of a beat, or nil if it has none. A total that
+// goes down is not believed: the highest counts.
+func (s Summary) nextOfBeat(t *Totals) (Summary, error) {
+	if t == nil {
+		return s, nil
+	}
+	if max(t.Step, t.Steps, t.LLMCalls, t.ToolCalls) > maxCount {
+		return s, refuse("Each total of a beat is at most %d.", uint64(maxCount))
+	}
+	s.Totals = s.Totals.Then(*t)
+	return s, nil
+}
+
+// Then returns the totals after those of a newer beat.
+func (t Totals) Then(newer Totals) Totals {
+	newer.Steps, newer.LLMCalls, newer.ToolCalls = max(t.Steps, newer.Steps), max(t.LLMCalls, newer.LLMCalls), max(t.ToolCalls, newer.ToolCalls)
+	return newer
+}
+
+// Counts are the completed steps and the calls of the incarnation: reported one by one, or as
+// totals of beats. A program may do both, so the higher number counts.
+func (s Summary) Counts() (steps, llmCalls, toolCalls uint64) {
+	return max(s.Steps, s.Totals.Steps), max(s.LLMCalls, s.Totals.LLMCalls), max(s.ToolCalls, s.Totals.ToolCalls)
+}
+
+// LastStep is the step that the program was in last, or nil. If its beats do not say it, it is
+// the number of completed steps.
+func (s Summary) LastStep() *uint64 {
+	switch {
+	case s.Totals.InStep:
+		return &s.Totals.Step
+	case s.Totals == Totals{} && s.Steps > 0:
+		return &s.Steps
+	}
+	return nil
+}
+
+// Between returns the states on the shortest way from one state to another, without the first.
+// It is nil if the second cannot follow.
+func Between(from, to string) []string {
+	came := map[string]string{from: ""}
+	for at := []string{from}; len(at) > 0; at = at[1:] {
+		for _, next := range follows[at[0]] {
+			if _, been := came[next]; been {
+				continue
+			}
+			if came[next] = at[0]; next != to {
+				at = append(at, next)
+				continue
+			}
+			var way []string
+			for state := to; state != from; state = came[state] {
+				way = append(way, state)
+			}
+			slices.Reverse(way)
+			return way
+		}
+	}
+	return nil
+}
+
+// The phases of a call. One that has begun and has not ended may have had its effect.
+const (
+	Begin = "begin"
+	End   = "end"
+	// Aborted means that the program was told to abort the call.
+	Aborted = "abort"
+)
+
+const (
+	// MaxInvocation bounds the id of a call, in bytes.
+	MaxInvocation = 128
+	// MaxResult bounds what a row has of the result of a call, in bytes, so that it fits into
+	// the row as base64.
+	MaxResult = 44 << 10
+	// MaxResultFile bounds a result that is kept in the file beside the journal, in bytes.
+	MaxResultFile = 8 << 20
+)
+
+// ResultFile is the place of a result in the file beside the journal.
+type ResultFile struct {
+	// At is the offset in bytes, and CRC32 (IEEE) that of the result.
+	At    uint64 `json:"at"`
+	CRC32 uint32 `json:"crc32"`
+}
+
+// nextOfCall returns the summary with one more row of the op Call.
+func (s Summary) nextOfCall(r Row) (Summary, error) {
+	switch {
+	case !slices.Contains([]string{Begin, End, Aborted}, r.Phase):
+		return s, refuse("The phase of a call is %s, %s or %s, not %.32q.", Begin, End, Aborted, r.Phase)
+	case !slices.Contains([]string{Tool, LLM, Network}, r.Kind):
+		return s, refuse("The kind of a call is %s, %s or %s, not %.32q.", Tool, LLM, Network, r.Kind)
+	case r.Invocation == "" || len(r.Invocation) > MaxInvocation || !printable(r.Invocation) || strings.ContainsAny(r.Invocation, "\n\t"):
+		return s, refuse("The id of a call has 1 to %d bytes of UTF-8 and no control characters.", MaxInvocation)
+	case len(r.Name) > MaxName || !printable(r.Name):
+		return s, refuse("The name of a call has at most %d bytes of UTF-8 and no control characters.", MaxName)
+	case len(r.Result) > MaxResult || len(r.Result) > 0 && (r.Phase != End || r.ResultBytes == nil || *r.ResultBytes < uint64(len(r.Result))):
+		return s, refuse("The result of a call comes with its end, and has at most %d bytes.", MaxResult)
+	case r.ResultFile != nil && (r.Phase != End || r.ResultBytes == nil || *r.ResultBytes > MaxResultFile || r.ResultFile.At > maxCount):
+		return s, refuse("A result in a file comes with the end of its call, and has at most %d bytes.", MaxResultFile)
+	case len(r.Reason) > MaxText || !printable(r.Reason):
+		return s, refuse("The error of a call has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
+	}
+	if r.Phase == Begin {
+		switch r.Kind {
+		case LLM:
+			s.LLMCalls++
+		case Tool:
+			s.ToolCalls++
+			s.LastTool = r.Name
+		}
+	}
+	s.Rows++
+	return s, nil
+}
+
+// nextOfContext returns the summary with one more row of the op Turn, Context or Gate.
+func (s Summary) nextOfContext(r Row) (Summary, error) {
+	switch {
+	case r.Percent > gate.MaxPercent:
+		return s, refuse("A context is at most %d %% full.", gate.MaxPercent)
+	case !gate.MayFollow(s.Context, r.Context):
+		return s, refuse("The context %.32q may not follow %s.", r.Context, s.Context)
+	}
+	before := s
+	s.Percent, s.Context = max(s.Percent, r.Percent), r.Context
+	switch r.Op {
+	case Turn:
+		s.Turns++
+		s = s.withoutError()
+	case Gate:
+		switch {
+		case r.Kind != Tool && r.Kind != LLM:
+			return before, refuse("The kind of call %.32q is none of: %s, %s.", r.Kind, Tool, LLM)
+		case len(r.Name) > MaxName || !printable(r.Name):
+			return before, refuse("The name of a tool has at most %d bytes of UTF-8 and no control characters.", MaxName)
+		case r.Used != nil && !(Used{}).mayBecome(*r.Used):
+			return before, refuse("Each number of an estimate is at most %d.", uint64(maxCount))
+		}
+		if r.Refused && r.Kind == LLM {
+			s.OverBudget = true
+			if r.Used != nil {
+				s.Estimate = *r.Used
+			}
+		}
+	}
+	s.Rows++
+	return s, nil
+}
+
+// Bounded is the part of a usage that a budget bounds.
+func (u Used) Bounded() gate.Amount {
+	return gate.Amount{InputTokens: u.InputTokens, CostMicroUSD: u.CostMicroUSD}
+}
+
+const (
+	// MaxStack bounds the stack of an error, in bytes.
+	MaxStack = 2 << 10
+	// MaxRetryAfter is the longest time after which a program may ask to be tried again.
+	MaxRetryAfter = 24 * time.Hour
+)
+
+// nextOfError returns the summary with one more row of the op Error.
+func (s Summary) nextOfError(r Row) (Summary, error) {
+	switch {
+	case r.Text == "":
+		return s, refuse("An error has a text that says what happened.")
+	case len(r.Stack) > MaxStack || !printable(r.Stack):
+		return s, refuse("A stack has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxStack)
+	case r.RetryAfterMS > uint64(MaxRetryAfter/time.Millisecond):
+		return s, refuse("A program is tried again after at most %v.", MaxRetryAfter)
+	}
+	s.Error, s.Stack, s.RetryAfter = r.Text, r.Stack, time.Duration(r.RetryAfterMS)*time.Millisecond
+	return s, nil
+}
+
+// withoutError is the summary of a program that got on after its error.
+func (s Summary) withoutError() Summary {
+	s.Error, s.Stack, s.RetryAfter = "", "", 0
+	return s
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -197,4 +198,132 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("unknown state %q", s.Lifecycle)
 		}
 	})
+}
+
+func TestBeatsHaveTotalsAndTheStepUnderWay(t *testing.T) {
+	s := Start()
+	add := func(r Row) {
+		t.Helper()
+		next, err := s.Next(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = next
+	}
+	want := func(step int64, steps, llm, tools uint64) {
+		t.Helper()
+		gotSteps, gotLLM, gotTools := s.Counts()
+		is := int64(-1)
+		if last := s.LastStep(); last != nil {
+			is = int64(*last)
+		}
+		if is != step || gotSteps != steps || gotLLM != llm || gotTools != tools {
+			t.Errorf("step %d, %d steps, %d calls to models, %d of tools; want %d, %d, %d, %d", is, gotSteps, gotLLM, gotTools, step, steps, llm, tools)
+		}
+	}
+	want(-1, 0, 0, 0)
+	add(Row{Op: Step, Steps: 2})
+	want(2, 2, 0, 0)
+	add(Row{Op: Beat})
+	want(2, 2, 0, 0)
+	add(Row{Op: Beat, Totals: &Totals{InStep: true, Step: 0, Steps: 3, LLMCalls: 9, ToolCalls: 4}})
+	want(0, 3, 9, 4)
+	add(Row{Op: Call, Phase: Begin, Kind: Tool, Name: "x", Invocation: "1"}) // is among those 4
+	add(Row{Op: Beat, Totals: &Totals{Steps: 1, LLMCalls: 10}})
+	want(-1, 3, 10, 4)
+	if _, err := s.Next(Row{Op: Beat, Totals: &Totals{ToolCalls: maxCount + 1}}); err == nil {
+		t.Error("a total that is too high was accepted")
+	}
+}
+
+func TestTheWayBetweenTwoStates(t *testing.T) {
+	for _, row := range []struct {
+		from, to string
+		want     []string
+	}{
+		{Booting, Executing, []string{Hydrating, Ready, Executing}},
+		{Booting, Terminated, []string{Terminated}},
+		{Ready, Terminated, []string{Executing, Terminated}},
+		{Executing, Ready, nil}, {Draining, Executing, nil}, {Booting, "DANCING", nil},
+	} {
+		if got := Between(row.from, row.to); !slices.Equal(got, row.want) {
+			t.Errorf("from %s to %s: %q; want %q", row.from, row.to, got, row.want)
+		}
+	}
+}
+
+func TestCallsAreCounted(t *testing.T) {
+	s := Start()
+	for _, r := range []Row{
+		{Phase: Begin, Kind: LLM, Invocation: "1"}, {Phase: End, Kind: LLM, Invocation: "1"},
+		{Phase: Begin, Kind: Tool, Invocation: "2", Name: "git_clone"}, {Phase: Aborted, Kind: Tool, Invocation: "2", Name: "git_clone", Reason: "TOOL_TIMEOUT"},
+		{Phase: Begin, Kind: Tool, Invocation: "3", Name: "file_read"}, {Phase: Begin, Kind: Network, Invocation: "4"},
+	} {
+		r.Op = Call
+		next, err := s.Next(r)
+		if err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		s = next
+	}
+	if s.Rows != 6 || s.LLMCalls != 1 || s.ToolCalls != 2 || s.LastTool != "file_read" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestCallsThatAreRefused(t *testing.T) {
+	good := Row{Op: Call, Phase: Begin, Kind: Tool, Invocation: "1", Name: "x"}
+	for name, change := range map[string]func(*Row){
+		"phase":      func(r *Row) { r.Phase = "progress" },
+		"kind":       func(r *Row) { r.Kind = "disk" },
+		"no id":      func(r *Row) { r.Invocation = "" },
+		"a long id":  func(r *Row) { r.Invocation = strings.Repeat("x", MaxInvocation+1) },
+		"an id":      func(r *Row) { r.Invocation = "\x1b" },
+		"name":       func(r *Row) { r.Name = strings.Repeat("x", MaxName+1) },
+		"a bad name": func(r *Row) { r.Name = "\xff" },
+		"reason":     func(r *Row) { r.Reason = strings.Repeat("x", MaxText+1) },
+	} {
+		r := good
+		change(&r)
+		if s, err := Start().Next(r); err == nil || s != Start() {
+			t.Errorf("%s: %+v, %v; want a refusal", name, s, err)
+		}
+	}
+}
+
+func TestRowsOfTheContext(t *testing.T) {
+	s := Start()
+	for _, r := range []Row{
+		{Op: Context, Percent: 71, Context: gate.Aging},
+		{Op: Turn, Percent: 60, Context: gate.Aging},
+		{Op: Gate, Kind: Tool, Name: "Write", Percent: 91, Context: gate.Dying},
+		{Op: Gate, Kind: LLM, Used: &Used{InputTokens: 5}, Context: gate.Dying},
+		{Op: Gate, Kind: LLM, Used: &Used{InputTokens: 7}, Refused: true, Context: gate.Dying},
+		{Op: Turn, Context: gate.Dead},
+	} {
+		next, err := s.Next(r)
+		if err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		s = next
+	}
+	want := Summary{
+		Rows: 6, Lifecycle: Booting, Phase: Executing, Turns: 2, Percent: 91, Context: gate.Dead, OverBudget: true, Estimate: Used{InputTokens: 7},
+	}
+	if s != want {
+		t.Errorf("the summary is %+v; want %+v", s, want)
+	}
+	for _, r := range []Row{
+		{Op: Turn}, {Op: Turn, Context: gate.Healthy}, {Op: Context, Context: "FULL"},
+		{Op: Context, Percent: gate.MaxPercent + 1, Context: gate.Dead},
+		{Op: Gate, Context: gate.Dead}, {Op: Gate, Kind: "car", Context: gate.Dead},
+		{Op: Gate, Kind: Tool, Name: strings.Repeat("x", MaxName+1), Context: gate.Dead},
+		{Op: Gate, Kind: Tool, Name: "\x1b", Context: gate.Dead},
+		{Op: Gate, Kind: LLM, Used: &Used{InputTokens: maxCount + 1}, Context: gate.Dead},
+	} {
+		next, err := s.Next(r)
+		if refusal := Refusal(""); !errors.As(err, &refusal) || next != s {
+			t.Errorf("%+v: %v, and the summary is %+v", r, err, next)
+		}
+	}
 }
