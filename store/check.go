@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -272,24 +271,9 @@ func decodes(m proto.Message) func([]byte) error {
 	return func(value []byte) error { return proto.Unmarshal(value, m) }
 }
 
-func isNumber(value []byte) error {
-	if len(value) != 8 {
-		return fmt.Errorf("%d bytes instead of 8", len(value))
-	}
-	return nil
-}
-
 // readBytes reads every byte, so that a value beyond the end of the file causes a
 // memory fault.
 func readBytes(value []byte) error {
 	_ = crc32.ChecksumIEEE(value)
 	return nil
-}
-
-// keyText formats a key for people: a number in decimal, or a quoted id.
-func keyText(key []byte) string {
-	if n, ok := parseNumber(key); ok && key[0] == 0 {
-		return strconv.FormatUint(n, 10)
-	}
-	return fmt.Sprintf("%q", key)
 }

@@ -284,22 +284,6 @@ type Trimmed struct {
 	Count uint64
 }
 
-// ForgetExecs removes the configs of execs, their request keys and their entries in the index of
-// newest events. Their ids stay reserved. RemoveEvents removes their events.
-func (t *Tx) ForgetExecs(sandboxID string, execIDs ...string) error {
-	for _, id := range execIDs {
-		err := errors.Join(
-			t.forgetExecKey(sandboxID, id),
-			t.remove(bucketExecConfig(sandboxID), []byte(id)),
-			t.remove(bucketExecSecrets(sandboxID), []byte(id)),
-			t.remove(bucketExecLastEvent(sandboxID), []byte(id)))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // RemoveEvents removes events of a sandbox from its history and from the order
 // of all events, and records the removal in Trimmed. It keeps the sandbox's
 // newest event, because the next sequence is computed from it. It ignores
@@ -334,27 +318,6 @@ func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
 		}
 	}
 	return errors.Join(t.putTrimmed([]byte(sandboxID), own), t.putTrimmed(keyAllTrimmed, order))
-}
-
-// DropSandbox removes everything of a sandbox except the reservations of its id
-// and of its execs' ids. Its cost grows with the number of the sandbox's events,
-// so remove most of them with RemoveEvents first.
-func (t *Tx) DropSandbox(sandboxID string) error {
-	order := t.trimmed(keyAllTrimmed)
-	if err := t.removeAllPositions(sandboxID, &order); err != nil {
-		return err
-	}
-	return errors.Join(
-		t.forgetExecKeys(sandboxID),
-		t.forgetSandboxKey(sandboxID),
-		t.EraseSecrets(sandboxID),
-		t.drop(bucketEvents(sandboxID)),
-		t.drop(bucketExecConfig(sandboxID)),
-		t.drop(bucketExecLastEvent(sandboxID)),
-		t.remove(bucketSandboxConfig, []byte(sandboxID)),
-		t.remove(bucketSandboxDeleted, []byte(sandboxID)),
-		t.remove(bucketEventsTrimmed, []byte(sandboxID)),
-		t.putTrimmed(keyAllTrimmed, order))
 }
 
 // removeAllPositions removes all of a sandbox's events from the order of all events.

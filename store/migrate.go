@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -62,35 +64,6 @@ func migrate(db *bolt.DB, keys secrets.Keys, list []migration, now time.Time) (m
 		return nil, err
 	}
 	return meta, nil
-}
-
-// readMeta returns nil, and no error, for a database without a meta bucket.
-func readMeta(b *bolt.Tx) (*storev1.Meta, error) {
-	bucket := b.Bucket(bucketMeta)
-	if bucket == nil {
-		return nil, nil
-	}
-	raw := bucket.Get(keyMeta)
-	meta := &storev1.Meta{}
-	if err := proto.Unmarshal(raw, meta); err != nil {
-		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: err}
-	}
-	if !ids.Valid(meta.GetInstallId()) || meta.GetSchemaVersion() == 0 {
-		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: fmt.Errorf("it says %v", meta)}
-	}
-	return meta, nil
-}
-
-func putMeta(b *bolt.Tx, meta *storev1.Meta) error {
-	bucket, err := b.CreateBucketIfNotExists(bucketMeta)
-	if err != nil {
-		return err
-	}
-	raw, err := proto.Marshal(meta)
-	if err != nil {
-		return err
-	}
-	return bucket.Put(keyMeta, raw)
 }
 
 // isSeedDatabase returns an error unless the database has only buckets of the
@@ -182,4 +155,70 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// hideSecrets is the migration to schema 2. Deleted sandboxes lose their secrets. Free pages
+// can have those of sandboxes whose records are gone, too.
+func hideSecrets(t *Tx) error {
+	t.rewrite, t.unframed = true, true
+	defer func() { t.unframed = false }()
+	for _, id := range t.SandboxIDs() {
+		spec, err := t.SandboxConfig(id)
+		if err != nil {
+			continue // an unreadable record stays as it is
+		}
+		_, hidden := secrets.HideSpec(spec)
+		if err := t.hideExecs(id); err != nil {
+			return err
+		}
+		if hidden == nil {
+			continue
+		}
+		if err := t.hideSandbox(id, spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Tx) hideSandbox(id string, spec *agboxv1.CreateSpec) error {
+	request := t.sandboxRequest(id)
+	if _, deleted := t.DeletedAt(id); deleted {
+		shown, _ := secrets.HideSpec(spec)
+		if request != nil {
+			request.Keyed, request.Digest = true, nil
+		}
+		return errors.Join(t.putMessage(bucketSandboxConfig, []byte(id), shown), t.putRequest(id, request))
+	}
+	if err := t.secretKeys.Make(id); err != nil {
+		return err
+	}
+	if err := t.PutSandboxConfig(id, spec); err != nil || request == nil {
+		return err
+	}
+	return t.PutSandboxKey(id, request.GetKey(), request.GetDigest())
+}
+
+// hideExecs is the part of hideSecrets for the execs of a sandbox.
+func (t *Tx) hideExecs(sandboxID string) error {
+	_, deleted := t.DeletedAt(sandboxID)
+	for _, id := range t.ExecIDs(sandboxID, "", math.MaxInt) {
+		request, err := t.ExecConfig(sandboxID, id)
+		if err != nil {
+			continue
+		}
+		shown, hidden := secrets.HideExec(request)
+		if hidden == nil {
+			continue
+		}
+		if deleted {
+			err = t.putMessage(bucketExecConfig(sandboxID), []byte(id), shown)
+		} else if err = t.secretKeys.Make(sandboxID); err == nil {
+			err = t.PutExecConfig(sandboxID, id, request)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"time"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -23,47 +20,6 @@ import (
 // initialMmap is the initial size of the mapping, in bytes. Growing it later
 // blocks until all readers have finished.
 const initialMmap = 64 << 20
-
-// Options say where the database is and how it is opened.
-type Options struct {
-	// Path is the bbolt file. Open creates its directory if it does not exist.
-	Path string
-	// Sentinel is the file with the install id.
-	Sentinel string
-	// Logger gets messages about opening the database and about failures; nil
-	// discards them.
-	Logger *slog.Logger
-	// CheckCommand returns the command that runs CheckMain(path) in a new process
-	// after an unclean stop. If it is nil, the check runs in this process, which a
-	// badly damaged file can crash.
-	CheckCommand func(path string) *exec.Cmd
-	// CheckTimeout bounds that check; 0 means 2 minutes.
-	CheckTimeout time.Duration
-	// LockTimeout is how long to wait while another process has the database open;
-	// 0 means 2 s.
-	LockTimeout time.Duration
-	// AdoptLost creates a new database with the old install id if the database is
-	// missing. Set it only if a user asks for it explicitly.
-	AdoptLost bool
-	// Now is the clock for Meta.created_at; nil means time.Now.
-	Now func() time.Time
-}
-
-func (o Options) withDefaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.CheckTimeout == 0 {
-		o.CheckTimeout = 2 * time.Minute
-	}
-	if o.LockTimeout == 0 {
-		o.LockTimeout = 2 * time.Second
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o
-}
 
 // Open opens the database of an install, or creates one if there has never been
 // one. If Open refuses a database, it leaves the file unchanged, byte for byte.
@@ -303,3 +259,40 @@ func orNotFound(o Options, err error) error {
 // InstallIDOf reads the install id from the sentinel file. found is false if
 // the file does not exist.
 func InstallIDOf(sentinel string) (id string, found bool, err error) { return readSentinel(sentinel) }
+
+// rewrite replaces a database, which was opened from the file seen, by a copy without its
+// free pages, and opens the copy. If no copy can be made, for example because the disk is
+// full, it returns db, and the next opening tries again. After an error, nothing is open.
+func rewrite(o Options, db *bolt.DB, seen fs.FileInfo) (*bolt.DB, error) {
+	failed := runSteps(publishSteps(o.Path, func(temp string) error { return copyPages(o, db, temp) }))
+	now, err := os.Stat(o.Path)
+	if failed != nil && err == nil && os.SameFile(now, seen) {
+		o.Logger.Warn("the free pages of the database may still have secrets in plain text; the next start tries again to write it anew",
+			"path", o.Path, "error", failed)
+		return db, nil
+	}
+	if err := errors.Join(failed, err, db.Close()); err != nil {
+		return nil, err
+	}
+	return openSeen(o, now)
+}
+
+// copyPages copies a database into a new file, without its free pages.
+func copyPages(o Options, db *bolt.DB, temp string) error {
+	fresh, err := bolt.Open(temp, 0o600, &bolt.Options{FreelistType: bolt.FreelistMapType, Timeout: o.LockTimeout})
+	if err != nil {
+		return err
+	}
+	err = bolt.Compact(fresh, db, compactBatch)
+	if err == nil {
+		err = fresh.Update(func(b *bolt.Tx) error {
+			meta, err := readMeta(b)
+			if err != nil {
+				return err
+			}
+			meta.Rewrite = false
+			return putMeta(b, meta)
+		})
+	}
+	return errors.Join(err, fresh.Close())
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
@@ -331,4 +332,74 @@ func (t *Tx) ExecsWithPrefix(prefix string, limit int) []KeptExec {
 	})
 	slices.SortFunc(found, func(a, b KeptExec) int { return strings.Compare(a.ExecID, b.ExecID) })
 	return found[:min(len(found), limit)]
+}
+
+// ForgetExecs removes the configs of execs, their request keys and their entries in the index of
+// newest events. Their ids stay reserved. RemoveEvents removes their events.
+func (t *Tx) ForgetExecs(sandboxID string, execIDs ...string) error {
+	for _, id := range execIDs {
+		err := errors.Join(
+			t.forgetExecKey(sandboxID, id),
+			t.remove(bucketExecConfig(sandboxID), []byte(id)),
+			t.remove(bucketExecSecrets(sandboxID), []byte(id)),
+			t.remove(bucketExecLastEvent(sandboxID), []byte(id)))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DropSandbox removes everything of a sandbox except the reservations of its id
+// and of its execs' ids. Its cost grows with the number of the sandbox's events,
+// so remove most of them with RemoveEvents first.
+func (t *Tx) DropSandbox(sandboxID string) error {
+	order := t.trimmed(keyAllTrimmed)
+	if err := t.removeAllPositions(sandboxID, &order); err != nil {
+		return err
+	}
+	return errors.Join(
+		t.forgetExecKeys(sandboxID),
+		t.forgetSandboxKey(sandboxID),
+		t.EraseSecrets(sandboxID),
+		t.drop(bucketEvents(sandboxID)),
+		t.drop(bucketExecConfig(sandboxID)),
+		t.drop(bucketExecLastEvent(sandboxID)),
+		t.remove(bucketSandboxConfig, []byte(sandboxID)),
+		t.remove(bucketSandboxDeleted, []byte(sandboxID)),
+		t.remove(bucketEventsTrimmed, []byte(sandboxID)),
+		t.putTrimmed(keyAllTrimmed, order))
+}
+
+// SameSandboxConfig reports whether a spec with its values is the stored one. Without the
+// key of the sandbox, only what is not secret is compared.
+func (t *Tx) SameSandboxConfig(sandboxID string, spec *agboxv1.CreateSpec) (bool, error) {
+	stored, err := t.SandboxConfig(sandboxID)
+	if err != nil {
+		return false, err
+	}
+	shown, hidden := secrets.HideSpec(spec)
+	if !proto.Equal(stored, shown) {
+		return false, nil
+	}
+	values, err := t.SandboxSecrets(sandboxID)
+	return sameSecrets(values, hidden, err)
+}
+
+// SameExecConfig reports whether a request with its values is the stored one. Without the
+// key of the sandbox, only what is not secret is compared. How output is shown does not
+// count: earlier versions stored nothing about it.
+func (t *Tx) SameExecConfig(sandboxID, execID string, request *agboxv1.CreateExecRequest) (bool, error) {
+	stored, err := t.ExecConfig(sandboxID, execID)
+	if err != nil {
+		return false, err
+	}
+	shown, hidden := secrets.HideExec(request)
+	stored, shown = proto.CloneOf(stored), proto.CloneOf(shown)
+	stored.ShowSecrets, shown.ShowSecrets = false, false
+	if !proto.Equal(stored, shown) {
+		return false, nil
+	}
+	values, err := t.ExecSecrets(sandboxID, execID)
+	return sameSecrets(values, hidden, err)
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"encoding/binary"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -179,4 +181,19 @@ func parseInstant(b []byte) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, int64(n)).UTC()
+}
+
+func isNumber(value []byte) error {
+	if len(value) != 8 {
+		return fmt.Errorf("%d bytes instead of 8", len(value))
+	}
+	return nil
+}
+
+// keyText formats a key for people: a number in decimal, or a quoted id.
+func keyText(key []byte) string {
+	if n, ok := parseNumber(key); ok && key[0] == 0 {
+		return strconv.FormatUint(n, 10)
+	}
+	return fmt.Sprintf("%q", key)
 }

@@ -14,9 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -397,4 +399,45 @@ func (q *queue) take(first []*update, limit int) []*update {
 			q.changed.Wait()
 		}
 	}
+}
+
+// Options say where the database is and how it is opened.
+type Options struct {
+	// Path is the bbolt file. Open creates its directory if it does not exist.
+	Path string
+	// Sentinel is the file with the install id.
+	Sentinel string
+	// Logger gets messages about opening the database and about failures; nil
+	// discards them.
+	Logger *slog.Logger
+	// CheckCommand returns the command that runs CheckMain(path) in a new process
+	// after an unclean stop. If it is nil, the check runs in this process, which a
+	// badly damaged file can crash.
+	CheckCommand func(path string) *exec.Cmd
+	// CheckTimeout bounds that check; 0 means 2 minutes.
+	CheckTimeout time.Duration
+	// LockTimeout is how long to wait while another process has the database open;
+	// 0 means 2 s.
+	LockTimeout time.Duration
+	// AdoptLost creates a new database with the old install id if the database is
+	// missing. Set it only if a user asks for it explicitly.
+	AdoptLost bool
+	// Now is the clock for Meta.created_at; nil means time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.CheckTimeout == 0 {
+		o.CheckTimeout = 2 * time.Minute
+	}
+	if o.LockTimeout == 0 {
+		o.LockTimeout = 2 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
 }

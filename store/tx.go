@@ -11,6 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
@@ -229,4 +230,33 @@ func (t *Tx) frameValue(bucket, key []byte) error {
 		value = hex.AppendEncode(nil, value)
 	}
 	return t.putMessage(bucket, key, framed(bucket, value))
+}
+
+// readMeta returns nil, and no error, for a database without a meta bucket.
+func readMeta(b *bolt.Tx) (*storev1.Meta, error) {
+	bucket := b.Bucket(bucketMeta)
+	if bucket == nil {
+		return nil, nil
+	}
+	raw := bucket.Get(keyMeta)
+	meta := &storev1.Meta{}
+	if err := proto.Unmarshal(raw, meta); err != nil {
+		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: err}
+	}
+	if !ids.Valid(meta.GetInstallId()) || meta.GetSchemaVersion() == 0 {
+		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: fmt.Errorf("it says %v", meta)}
+	}
+	return meta, nil
+}
+
+func putMeta(b *bolt.Tx, meta *storev1.Meta) error {
+	bucket, err := b.CreateBucketIfNotExists(bucketMeta)
+	if err != nil {
+		return err
+	}
+	raw, err := proto.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	return bucket.Put(keyMeta, raw)
 }

@@ -57,9 +57,6 @@ func (h Head) Mark(crc uint32, size int64) *journal.Mark {
 	}
 }
 
-// ErrState means that the state that an agent gave is no JSON object.
-var ErrState = errors.New("the state of a checkpoint is no JSON object in UTF-8")
-
 // Write writes a checkpoint whose state is the next size bytes of state. It holds no more
 // than a piece of it in memory. It returns the CRC-32 and the size of the file. It reads all
 // of the state even if it fails, so that what follows can be read, except if reading fails.

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"unicode/utf8"
 )
@@ -260,3 +261,6 @@ func (s *scanner) escape(c byte) bool {
 	}
 	return false
 }
+
+// ErrState means that the state that an agent gave is no JSON object.
+var ErrState = errors.New("the state of a checkpoint is no JSON object in UTF-8")

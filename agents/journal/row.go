@@ -1,8 +1,14 @@
 package journal
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+
+	"github.com/agbox/agbox/agents/gate"
 )
 
 // Seen is how files and limits are at a time.
@@ -134,4 +140,224 @@ func (r *Mark) Check() error {
 		return refuse("A resume point has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
 	}
 	return nil
+}
+
+// The bounds of a journal. A row includes its line end.
+const (
+	MaxRow     = 64 << 10
+	MaxJournal = 64 << 20
+	// MaxText bounds what an agent says, and the message of its outcome, in bytes.
+	MaxText = 1 << 10
+	// MaxName bounds the name of a tool, in bytes.
+	MaxName = 256
+	// maxCount bounds every number, so that sums over incarnations cannot overflow.
+	maxCount = 1 << 50
+)
+
+// What a row reports.
+const (
+	Hello = "hello"
+	State = "state"
+	Beat  = "beat"
+	Usage = "usage"
+	Step  = "step"
+	Say   = "say"
+	// Error is what makes the program end.
+	Error = "error"
+	Done  = "done"
+	// Turn is the end of a turn, Context a percentage of the context, and Gate a call that
+	// the program asked for.
+	Turn    = "turn"
+	Context = "context"
+	Gate    = "gate"
+	// Call is the begin or the end of a call, or that it is to be aborted.
+	Call = "call"
+	// Phase is a state of the agent itself.
+	Phase = "phase"
+	// Drain is no report: the supervisor writes it when it begins to drain the incarnation.
+	Drain = "drain"
+	// Send is a message to another agent.
+	Send = "send"
+	// Checkpoint is about a file that is on disk.
+	Checkpoint = "checkpoint"
+	// Observed is that the program has taken an observation.
+	Observed = "observed"
+	// Asked is no report: the supervisor writes it when a program that has reported nothing asks
+	// the daemon for something.
+	Asked = "asked"
+	// Picture is no report: the supervisor writes it when the program asks for leases or a pause.
+	Picture = "picture"
+)
+
+// The kinds of calls. Gate is only about the first two.
+const (
+	// Tool is the call of a tool.
+	Tool = "tool"
+	// LLM is a call to a model.
+	LLM = "llm"
+	// Network is any other call to the network.
+	Network = "network"
+)
+
+// The states of the life of an incarnation.
+const (
+	Booting    = "BOOTING"
+	Hydrating  = "HYDRATING"
+	Ready      = "READY"
+	Executing  = "EXECUTING"
+	Draining   = "DRAINING"
+	Terminated = "TERMINATED"
+)
+
+// The outcomes that an agent can report.
+const (
+	Complete = "complete"
+	Abort    = "abort"
+	Fail     = "fail"
+)
+
+// Row is one report.
+type Row struct {
+	// At is when it was accepted, in milliseconds since 1970.
+	At int64  `json:"at"`
+	Op string `json:"op"`
+	// State is for State and Phase.
+	State string `json:"state,omitempty"`
+	// Used is for Usage: what the incarnation has used since its start. For Gate it is what
+	// a call to a model is estimated to use.
+	Used *Used `json:"used,omitempty"`
+	// Steps is for Step: how many steps the incarnation has completed.
+	Steps uint64 `json:"steps,omitempty"`
+	// Outcome is for Done.
+	Outcome string `json:"outcome,omitempty"`
+	// Stack is for Error, and so is RetryAfterMS: after which time to try again, in milliseconds. 0
+	// leaves that to agbox.
+	Stack        string `json:"stack,omitempty"`
+	RetryAfterMS uint64 `json:"retry_after_ms,omitempty"`
+	// Text is for Say, Error, Done and Send.
+	Text string `json:"text,omitempty"`
+	// Percent is for Turn, Context and Gate: how full the context is. 0 means that the
+	// program did not say so. Context is the word for the context after the row.
+	Percent uint32 `json:"context_pct,omitempty"`
+	Context string `json:"context,omitempty"`
+	// Kind is for Gate, and so is Name, the name of the tool. Final means that the program
+	// asked for a final call. Refused means that the budget does not admit the call; calls
+	// that the context forbids have no row.
+	Kind    string `json:"kind,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Final   bool   `json:"final,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
+	// Of Call, beside Kind and Name. Invocation is the program's own id of the call. Reason is
+	// why it is to be aborted, or how it failed.
+	Phase      string `json:"phase,omitempty"`
+	Invocation string `json:"invocation,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	// Of the end of a Call: what it gave, as far as it is recorded, and how many bytes that had.
+	// ResultBytes is nil if the program gave no result.
+	Result      []byte  `json:"result,omitempty"`
+	ResultBytes *uint64 `json:"result_bytes,omitempty"`
+	// ResultFile is where all of it is, if Result is only the beginning. Nil if that was not kept.
+	ResultFile *ResultFile `json:"result_file,omitempty"`
+	// Of Send: the recipient as the program named it, or the stream; and the key of the
+	// message, if it has one.
+	To     string `json:"to,omitempty"`
+	Stream string `json:"stream,omitempty"`
+	Key    string `json:"key,omitempty"`
+	// Mark is for Checkpoint.
+	Mark *Mark `json:"checkpoint,omitempty"`
+	// Observation is for Observed.
+	Observation uint64 `json:"observation,omitempty"`
+	// Totals is for Beat.
+	Totals *Totals `json:"totals,omitempty"`
+	// Seen is for Picture.
+	Seen *Seen `json:"seen,omitempty"`
+}
+
+// Used is what an incarnation has used since its start.
+type Used struct {
+	InputTokens  uint64 `json:"input_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	// CostMicroUSD is in millionths of a US dollar.
+	CostMicroUSD uint64 `json:"cost_micro_usd"`
+}
+
+// Refusal is a sentence that says why a report is refused.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
+
+// Plus is the sum of the usage of several incarnations.
+func (u Used) Plus(more Used) Used {
+	return Used{u.InputTokens + more.InputTokens, u.OutputTokens + more.OutputTokens, u.CostMicroUSD + more.CostMicroUSD}
+}
+
+func (u Used) mayBecome(next Used) bool {
+	return next.InputTokens >= u.InputTokens && next.OutputTokens >= u.OutputTokens && next.CostMicroUSD >= u.CostMicroUSD &&
+		max(next.InputTokens, next.OutputTokens, next.CostMicroUSD) <= maxCount
+}
+
+// printable reports whether a text can be shown on a terminal as it is.
+func printable(text string) bool {
+	return strings.ToValidUTF8(text, "") == text && !strings.ContainsFunc(text, func(c rune) bool {
+		return unicode.IsControl(c) && c != '\n' && c != '\t'
+	})
+}
+
+// Encode writes a row as a line. The error is a Refusal if it is too long.
+func Encode(r Row) ([]byte, error) {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false) // a row must not become longer than the request
+	if err := enc.Encode(r); err != nil {
+		return nil, err
+	}
+	if line.Len() > MaxRow {
+		return nil, refuse("A report has at most %d bytes as JSON, and this one has %d.", MaxRow, line.Len())
+	}
+	return line.Bytes(), nil
+}
+
+// Totals are what the beats of a program say about its work. Each total is that of the
+// incarnation since its start.
+type Totals struct {
+	// Step is the step that the program is in, as it counts them itself. InStep is false if it
+	// is in none.
+	Step   uint64 `json:"step,omitempty"`
+	InStep bool   `json:"in_step,omitempty"`
+	// Steps is the number of completed steps.
+	Steps     uint64 `json:"steps,omitempty"`
+	LLMCalls  uint64 `json:"llm_calls,omitempty"`
+	ToolCalls uint64 `json:"tool_calls,omitempty"`
+}
+
+// The phases of a call. One that has begun and has not ended may have had its effect.
+const (
+	Begin = "begin"
+	End   = "end"
+	// Aborted means that the program was told to abort the call.
+	Aborted = "abort"
+)
+
+const (
+	// MaxInvocation bounds the id of a call, in bytes.
+	MaxInvocation = 128
+	// MaxResult bounds what a row has of the result of a call, in bytes, so that it fits into
+	// the row as base64.
+	MaxResult = 44 << 10
+	// MaxResultFile bounds a result that is kept in the file beside the journal, in bytes.
+	MaxResultFile = 8 << 20
+)
+
+// ResultFile is the place of a result in the file beside the journal.
+type ResultFile struct {
+	// At is the offset in bytes, and CRC32 (IEEE) that of the result.
+	At    uint64 `json:"at"`
+	CRC32 uint32 `json:"crc32"`
+}
+
+// Bounded is the part of a usage that a budget bounds.
+func (u Used) Bounded() gate.Amount {
+	return gate.Amount{InputTokens: u.InputTokens, CostMicroUSD: u.CostMicroUSD}
 }

@@ -1,20 +1,11 @@
 package machine
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-)
-
-// Short names for the states, which this package uses everywhere.
-const (
-	Pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
-	Ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
-	Failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	Stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
-	Deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
-	Deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 )
 
 // Legal reports whether an event of this type may follow the record. A sandbox never ends
@@ -215,4 +206,106 @@ func withoutExec(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r.LastUse = at
 	}
 	return r
+}
+
+// hookOf reads the hook from an event. It returns nil if the exec is not a hook.
+func hookOf(ref *agboxv1.HookRef) *Hook {
+	if ref == nil {
+		return nil
+	}
+	return &Hook{Service: ref.GetService(), Start: ref.GetStart(), Index: ref.GetIndex()}
+}
+
+// foldService applies a SANDBOX_SERVICE_* event.
+func foldService(r Record, ev *agboxv1.SandboxEvent) Record {
+	d := ev.GetService()
+	s := Service{At: ev.GetOccurredAt().AsTime(), Start: d.GetStart(), Failures: d.GetFailures(), Hooks: d.GetHooksDone()}
+	switch ev.GetEventType() {
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED:
+		s.Phase = Starting
+	case agboxv1.EventType_SANDBOX_SERVICE_READY:
+		s.Phase = Up
+	case agboxv1.EventType_SANDBOX_SERVICE_FAILED:
+		s.Phase = Down
+		s.Reason, s.Message, s.ExecID = d.GetErrorCode(), d.GetErrorMessage(), d.GetExecId()
+	}
+	return withService(r, d.GetName(), s)
+}
+
+func withService(r Record, name string, s Service) Record {
+	services := make(map[string]Service, len(r.Services)+1)
+	maps.Copy(services, r.Services)
+	services[name] = s
+	r.Services = services
+	return r
+}
+
+// servicesAnew resets the services, because a request starts the sandbox. The numbers of
+// starts continue, because the exec ids of hooks depend on them.
+func servicesAnew(r Record) Record {
+	if len(r.Services) == 0 {
+		return r
+	}
+	services := make(map[string]Service, len(r.Services))
+	for name, s := range r.Services {
+		services[name] = Service{Start: s.Start}
+	}
+	r.Services = services
+	return r
+}
+
+// downAnew resets the services that are Down, because a revived sandbox starts them
+// again.
+func downAnew(r Record) Record {
+	for name, s := range r.Services {
+		if s.Phase == Down {
+			r = withService(r, name, Service{Start: s.Start})
+		}
+	}
+	return r
+}
+
+// foldHookEnd records the result of a hook. It ignores one of an earlier start.
+func foldHookEnd(r Record, h Hook, ev *agboxv1.SandboxEvent) Record {
+	d := ev.GetExec()
+	var failure *HookFailure
+	if ev.GetEventType() != agboxv1.EventType_EXEC_FINISHED || d.GetExitCode() != 0 {
+		failure = &HookFailure{ExecID: d.GetExecId(), Index: h.Index, Cause: hookCause(ev)}
+	}
+	switch {
+	case h.Service != "":
+		return foldServiceHookEnd(r, h, failure)
+	case failure == nil:
+		r.PostCreate = h.Index + 1
+	case r.Want == WantStopped:
+		r.PostCreateStops++
+		failure = nil
+	}
+	r.PostCreateFailure = failure
+	return r
+}
+
+func foldServiceHookEnd(r Record, h Hook, failure *HookFailure) Record {
+	s, known := r.Services[h.Service]
+	if !known || s.Start != h.Start || s.Phase != Starting {
+		return r
+	}
+	if failure == nil {
+		s.Hooks = h.Index + 1
+	}
+	s.HookFailure = failure
+	return withService(r, h.Service, s)
+}
+
+func hookCause(ev *agboxv1.SandboxEvent) string {
+	d := ev.GetExec()
+	switch {
+	case d.GetErrorCode() == agboxv1.ErrorReason_COMMAND_NOT_FOUND.String():
+		return "could not be run, because the image of the primary has no shell (sh)"
+	case ev.GetEventType() == agboxv1.EventType_EXEC_FINISHED:
+		return fmt.Sprintf("failed with exit code %d", d.GetExitCode())
+	case d.GetErrorMessage() != "":
+		return "failed: " + d.GetErrorMessage()
+	}
+	return "failed"
 }

@@ -26,28 +26,6 @@ const (
 	serviceTries = 3
 )
 
-// ServiceSeen is what is known about a service besides its record.
-type ServiceSeen struct {
-	// Container is nil if there is none.
-	Container *runtime.Container
-	// Started is the number of the last start that this daemon has executed. 0 means
-	// none.
-	Started uint32
-	// StartedAt is the time of that start, or zero.
-	StartedAt time.Time
-	// Making means that MakeServices is still running for the service.
-	Making bool
-	// Failure is the error of the last verb about the service, or nil. It is cleared once
-	// SANDBOX_SERVICE_FAILED has reported it.
-	Failure *ServiceFailure
-}
-
-// ServiceFailure says why a service could not be made or started.
-type ServiceFailure struct {
-	Reason  agboxv1.ErrorReason
-	Message string
-}
-
 // aim is what a service needs next.
 type aim uint8
 
