@@ -68,19 +68,6 @@ func (b Breaker) After(before, after Record, limits BreakerLimits, now time.Time
 	return []*agboxv1.AgentEvent{opened()}
 }
 
-// Crashed has the ids of the agents that have crashed since the breaker was closed, at most
-// maxCrashed.
-func (b Breaker) Crashed() []string {
-	ids := make([]string, len(b.crashed))
-	for i, c := range b.crashed {
-		ids[i] = c.agentID
-	}
-	return ids
-}
-
-// ofSandbox reports whether an agent has failed because of its sandbox.
-func ofSandbox(errorCode string) bool { return strings.HasPrefix(errorCode, "SANDBOX_") }
-
 // within counts the different agents that have crashed within the window.
 func (b Breaker) within(window time.Duration, now time.Time) int {
 	n := 0
@@ -98,6 +85,19 @@ func (b Breaker) withCrash(agentID string, at time.Time) Breaker {
 	b.crashed = b.crashed[max(0, len(b.crashed)-maxCrashed):]
 	return b
 }
+
+// Crashed has the ids of the agents that have crashed since the breaker was closed, at most
+// maxCrashed.
+func (b Breaker) Crashed() []string {
+	ids := make([]string, len(b.crashed))
+	for i, c := range b.crashed {
+		ids[i] = c.agentID
+	}
+	return ids
+}
+
+// ofSandbox reports whether an agent has failed because of its sandbox.
+func ofSandbox(errorCode string) bool { return strings.HasPrefix(errorCode, "SANDBOX_") }
 
 // foldBreaker returns the record of init after a change of a breaker.
 func foldBreaker(r Record, ev *agboxv1.AgentEvent) Record {

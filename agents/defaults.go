@@ -13,36 +13,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// The defaults of AgentSpec. Those of the ladder, the drain, the retries, the budget and
-// the breaker are those of the requirements, rows 51 to 55, 84, 128 to 139 and 166 to 167.
-const (
-	defaultInterval     = 15 * time.Second
-	defaultStale        = 30 * time.Second
-	defaultEscalate     = 45 * time.Second
-	defaultCrashed      = 90 * time.Second
-	defaultZombie       = 5 * time.Minute
-	defaultDurable      = 30 * time.Second
-	defaultAttempts     = 5
-	defaultSameError    = 3
-	defaultOOM          = 2
-	defaultInputTokens  = 500_000
-	defaultCostMicroUSD = 5_000_000
-	defaultFailures     = 3
-	defaultWindow       = 15 * time.Minute
-	defaultCooldown     = 30 * time.Minute
-	defaultPreStop      = 5 * time.Second
-	defaultStep         = 45 * time.Second
-	defaultCleanup      = 10 * time.Second
-	defaultBuffer       = 5 * time.Second
-	defaultIdleTimeout  = 30 * time.Minute
-	defaultCleanupAfter = 5 * time.Minute
-	defaultLeaseTTL     = 5 * time.Minute
-)
-
-func defaultDelays() []time.Duration {
-	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute}
-}
-
 // RulesOf returns the rules of a spec. What the spec leaves open has its default.
 func RulesOf(spec *agboxv1.AgentSpec) Rules {
 	beat, retry := spec.GetHeartbeat(), spec.GetRetry()
@@ -96,44 +66,39 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 	return rules
 }
 
+// The defaults of AgentSpec. Those of the ladder, the drain, the retries, the budget and
+// the breaker are those of the requirements, rows 51 to 55, 84, 128 to 139 and 166 to 167.
+const (
+	defaultInterval     = 15 * time.Second
+	defaultStale        = 30 * time.Second
+	defaultEscalate     = 45 * time.Second
+	defaultCrashed      = 90 * time.Second
+	defaultZombie       = 5 * time.Minute
+	defaultDurable      = 30 * time.Second
+	defaultAttempts     = 5
+	defaultSameError    = 3
+	defaultOOM          = 2
+	defaultInputTokens  = 500_000
+	defaultCostMicroUSD = 5_000_000
+	defaultFailures     = 3
+	defaultWindow       = 15 * time.Minute
+	defaultCooldown     = 30 * time.Minute
+	defaultPreStop      = 5 * time.Second
+	defaultStep         = 45 * time.Second
+	defaultCleanup      = 10 * time.Second
+	defaultBuffer       = 5 * time.Second
+	defaultIdleTimeout  = 30 * time.Minute
+	defaultCleanupAfter = 5 * time.Minute
+	defaultLeaseTTL     = 5 * time.Minute
+)
+
+func defaultDelays() []time.Duration {
+	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute}
+}
+
 var revivals = map[agboxv1.AgentRevival]Revival{
 	agboxv1.AgentRevival_AGENT_REVIVAL_REAP: Reap,
 	agboxv1.AgentRevival_AGENT_REVIVAL_ASK:  Ask,
-}
-
-func budgetOf(b *agboxv1.AgentBudget) Budget {
-	budget := Budget{InputTokens: defaultInputTokens, CostMicroUSD: defaultCostMicroUSD}
-	if b != nil && b.InputTokens != nil {
-		budget.InputTokens = b.GetInputTokens()
-	}
-	if b.GetCostUsd() != "" {
-		budget.CostMicroUSD = microUSD(b.GetCostUsd())
-	}
-	return budget
-}
-
-// microUSD converts an amount with up to six decimals. The rules of the message allow no
-// other text.
-func microUSD(amount string) uint64 {
-	whole, fraction, _ := strings.Cut(amount, ".")
-	fraction = (fraction + "000000")[:6]
-	dollars, _ := strconv.ParseUint(whole, 10, 64) // at most nine digits
-	micro, _ := strconv.ParseUint(fraction, 10, 64)
-	return dollars*1e6 + micro
-}
-
-func length(d *durationpb.Duration, unset time.Duration) time.Duration {
-	if d == nil {
-		return unset
-	}
-	return d.AsDuration()
-}
-
-func or(n, zero uint32) uint32 {
-	if n == 0 {
-		return zero
-	}
-	return n
 }
 
 // callsOf returns the limits of a spec with every default, rows 73 to 76 of the
@@ -219,5 +184,40 @@ func WithinStack(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
 	return spec
 }
 
+func budgetOf(b *agboxv1.AgentBudget) Budget {
+	budget := Budget{InputTokens: defaultInputTokens, CostMicroUSD: defaultCostMicroUSD}
+	if b != nil && b.InputTokens != nil {
+		budget.InputTokens = b.GetInputTokens()
+	}
+	if b.GetCostUsd() != "" {
+		budget.CostMicroUSD = microUSD(b.GetCostUsd())
+	}
+	return budget
+}
+
+// microUSD converts an amount with up to six decimals. The rules of the message allow no
+// other text.
+func microUSD(amount string) uint64 {
+	whole, fraction, _ := strings.Cut(amount, ".")
+	fraction = (fraction + "000000")[:6]
+	dollars, _ := strconv.ParseUint(whole, 10, 64) // at most nine digits
+	micro, _ := strconv.ParseUint(fraction, 10, 64)
+	return dollars*1e6 + micro
+}
+
 // dollars writes an amount as specs have it.
 func dollars(micro uint64) string { return fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6) }
+
+func length(d *durationpb.Duration, unset time.Duration) time.Duration {
+	if d == nil {
+		return unset
+	}
+	return d.AsDuration()
+}
+
+func or(n, zero uint32) uint32 {
+	if n == 0 {
+		return zero
+	}
+	return n
+}

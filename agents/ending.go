@@ -15,12 +15,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Strategies of an incarnation after a crash.
-const (
-	EscalatingBackoff = "escalating_backoff"
-	ReducedFootprint  = "reduced_footprint"
-)
-
 // Ending returns the event that answers the end of the newest incarnation: the end of the
 // agent, or a pause with the reason that wakes it again. The record must be Undecided.
 func Ending(r Record, rules Rules) *agboxv1.AgentEvent {
@@ -60,6 +54,45 @@ func Ending(r Record, rules Rules) *agboxv1.AgentEvent {
 	}
 	return Retry(r, rules)
 }
+
+// Retry returns the event that answers a crash: another attempt after a pause, or the end
+// of the agent. The order of the checks is: number of crashes, budget, kind of crash.
+func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
+	end := r.Last
+	crashes, oom := r.Crashes+1, outOfMemory(end)
+	same := append(slices.Clone(r.Errors), errorKey(end))
+	message := errorMessage(end)
+	switch {
+	case crashes >= rules.Retry.Attempts:
+		return deadLetter(crashes, fmt.Sprintf("It crashed %d times. The last time: %s", crashes, message))
+	case r.OverBudget(rules.Budget):
+		return failed(agboxv1.ErrorReason_BUDGET_EXHAUSTED, rules.Budget.Sentence(r.Progress, crashes), crashes)
+	case end.GetRetryAfter() == nil && allEqual(same, rules.Retry.SameError):
+		return deadLetter(crashes, fmt.Sprintf("Deterministic crash: same error on %d attempts: %s", rules.Retry.SameError, message))
+	case oom && rules.Retry.OOM > 0 && crashes >= rules.Retry.OOM && r.OOMs == r.Crashes:
+		return deadLetter(crashes, oomSentence(r, end, crashes))
+	}
+	pause := paused(r, agboxv1.PauseReason_PAUSE_REASON_CRASH, message)
+	p := pause.GetPause()
+	p.Attempt, p.Strategy = crashes, EscalatingBackoff
+	if oom {
+		p.Strategy = ReducedFootprint
+	}
+	if p.GetReason() == agboxv1.PauseReason_PAUSE_REASON_CRASH {
+		delay := rules.Retry.delay(crashes)
+		if asked := end.GetRetryAfter(); asked != nil { // its program knows what it waits for
+			delay = asked.AsDuration()
+		}
+		p.WakeAt = timestamppb.New(r.LastAt.Add(delay))
+	}
+	return pause
+}
+
+// Strategies of an incarnation after a crash.
+const (
+	EscalatingBackoff = "escalating_backoff"
+	ReducedFootprint  = "reduced_footprint"
+)
 
 // outcomeStates is the state in which an agent ends that has reported its outcome.
 var outcomeStates = map[agboxv1.AgentOutcome]agboxv1.AgentState{
@@ -117,39 +150,6 @@ func uncountedPause(r Record, rules Rules, reason agboxv1.PauseReason, message s
 		return Retry(r, rules)
 	}
 	return paused(r, reason, message)
-}
-
-// Retry returns the event that answers a crash: another attempt after a pause, or the end
-// of the agent. The order of the checks is: number of crashes, budget, kind of crash.
-func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
-	end := r.Last
-	crashes, oom := r.Crashes+1, outOfMemory(end)
-	same := append(slices.Clone(r.Errors), errorKey(end))
-	message := errorMessage(end)
-	switch {
-	case crashes >= rules.Retry.Attempts:
-		return deadLetter(crashes, fmt.Sprintf("It crashed %d times. The last time: %s", crashes, message))
-	case r.OverBudget(rules.Budget):
-		return failed(agboxv1.ErrorReason_BUDGET_EXHAUSTED, rules.Budget.Sentence(r.Progress, crashes), crashes)
-	case end.GetRetryAfter() == nil && allEqual(same, rules.Retry.SameError):
-		return deadLetter(crashes, fmt.Sprintf("Deterministic crash: same error on %d attempts: %s", rules.Retry.SameError, message))
-	case oom && rules.Retry.OOM > 0 && crashes >= rules.Retry.OOM && r.OOMs == r.Crashes:
-		return deadLetter(crashes, oomSentence(r, end, crashes))
-	}
-	pause := paused(r, agboxv1.PauseReason_PAUSE_REASON_CRASH, message)
-	p := pause.GetPause()
-	p.Attempt, p.Strategy = crashes, EscalatingBackoff
-	if oom {
-		p.Strategy = ReducedFootprint
-	}
-	if p.GetReason() == agboxv1.PauseReason_PAUSE_REASON_CRASH {
-		delay := rules.Retry.delay(crashes)
-		if asked := end.GetRetryAfter(); asked != nil { // its program knows what it waits for
-			delay = asked.AsDuration()
-		}
-		p.WakeAt = timestamppb.New(r.LastAt.Add(delay))
-	}
-	return pause
 }
 
 // oomSentence describes the crashes of an agent whose last one is end, and which were all like a
@@ -274,23 +274,6 @@ func paused(r Record, reason agboxv1.PauseReason, message string) *agboxv1.Agent
 	}
 }
 
-// Stronger returns the wish that replaces an earlier one, which may be nil, after a new one.
-// It is nil if the earlier one stays.
-func Stronger(before, wish *agboxv1.AgentKill) *agboxv1.AgentKill {
-	if before == nil {
-		return wish
-	}
-	both := proto.CloneOf(wish)
-	if strength(both.GetMode()) < strength(before.GetMode()) {
-		both.Mode = before.GetMode()
-	}
-	both.Cascade = cmp.Or(wish.GetCascade(), before.GetCascade())
-	if both.GetMode() == before.GetMode() && both.GetCascade() == before.GetCascade() {
-		return nil
-	}
-	return both
-}
-
 // strength orders the modes of a kill.
 func strength(mode agboxv1.KillMode) int {
 	switch mode {
@@ -314,4 +297,21 @@ func (r Record) EndsItself() bool {
 // orphans reports whether an end is the loss of a container, an engine or a host.
 func orphans(end *agboxv1.IncarnationEnd) bool {
 	return end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST && !end.GetOomKilled()
+}
+
+// Stronger returns the wish that replaces an earlier one, which may be nil, after a new one.
+// It is nil if the earlier one stays.
+func Stronger(before, wish *agboxv1.AgentKill) *agboxv1.AgentKill {
+	if before == nil {
+		return wish
+	}
+	both := proto.CloneOf(wish)
+	if strength(both.GetMode()) < strength(before.GetMode()) {
+		both.Mode = before.GetMode()
+	}
+	both.Cascade = cmp.Or(wish.GetCascade(), before.GetCascade())
+	if both.GetMode() == before.GetMode() && both.GetCascade() == before.GetCascade() {
+		return nil
+	}
+	return both
 }

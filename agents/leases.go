@@ -9,6 +9,50 @@ import (
 	"github.com/agbox/agbox/agents/lease"
 )
 
+// Leases returns what an agent holds as clients see it.
+func Leases(holds []lease.Hold) []*agboxv1.AgentLease {
+	var list []*agboxv1.AgentLease
+	for _, h := range holds {
+		list = append(list, &agboxv1.AgentLease{Resource: h.Resource, Mode: modes[h.Mode], Fence: h.Fence})
+	}
+	return list
+}
+
+// Given returns what an agent gets beside what it holds: without a fencing number if it does
+// not hold it, or not in that mode.
+func Given(holds []lease.Hold, manifest []lease.Claim) []*agboxv1.AgentLease {
+	list, kept := Wanted(manifest), make(map[string]uint64)
+	for _, h := range lease.Merge(holds, manifest, 0) {
+		kept[h.Resource] = h.Fence
+	}
+	for _, l := range list {
+		l.Fence = kept[l.GetResource()]
+	}
+	return list
+}
+
+// Wanted returns what an agent asks for as clients see it.
+func Wanted(claims []lease.Claim) []*agboxv1.AgentLease {
+	var list []*agboxv1.AgentLease
+	for _, c := range claims {
+		list = append(list, &agboxv1.AgentLease{Resource: c.Resource, Mode: modes[c.Mode]})
+	}
+	return list
+}
+
+// Claims returns a manifest as the rules of leases take it.
+func Claims(leases []*agboxv1.AgentLease) []lease.Claim {
+	var claims []lease.Claim
+	for _, l := range leases {
+		mode := lease.Exclusive
+		if l.GetMode() == agboxv1.LeaseMode_LEASE_MODE_SHARED {
+			mode = lease.Shared
+		}
+		claims = append(claims, lease.Claim{Resource: l.GetResource(), Mode: mode})
+	}
+	return lease.Normal(claims)
+}
+
 // MaxLeases is how many resources an agent can hold and ask for.
 const MaxLeases = 64
 
@@ -63,19 +107,6 @@ func foldLease(r Record, ev *agboxv1.AgentEvent) Record {
 	return r
 }
 
-// Claims returns a manifest as the rules of leases take it.
-func Claims(leases []*agboxv1.AgentLease) []lease.Claim {
-	var claims []lease.Claim
-	for _, l := range leases {
-		mode := lease.Exclusive
-		if l.GetMode() == agboxv1.LeaseMode_LEASE_MODE_SHARED {
-			mode = lease.Shared
-		}
-		claims = append(claims, lease.Claim{Resource: l.GetResource(), Mode: mode})
-	}
-	return lease.Normal(claims)
-}
-
 // LeaseParty is the agent as the rules of leases see it. The names of resources mean the same
 // within its innermost border.
 func (r Record) LeaseParty() lease.Party {
@@ -109,37 +140,6 @@ func expired(r Record) *agboxv1.AgentEvent {
 			Leases: Leases(r.Holds), Message: "It had no running program for too long.",
 		}},
 	}
-}
-
-// Leases returns what an agent holds as clients see it.
-func Leases(holds []lease.Hold) []*agboxv1.AgentLease {
-	var list []*agboxv1.AgentLease
-	for _, h := range holds {
-		list = append(list, &agboxv1.AgentLease{Resource: h.Resource, Mode: modes[h.Mode], Fence: h.Fence})
-	}
-	return list
-}
-
-// Given returns what an agent gets beside what it holds: without a fencing number if it does
-// not hold it, or not in that mode.
-func Given(holds []lease.Hold, manifest []lease.Claim) []*agboxv1.AgentLease {
-	list, kept := Wanted(manifest), make(map[string]uint64)
-	for _, h := range lease.Merge(holds, manifest, 0) {
-		kept[h.Resource] = h.Fence
-	}
-	for _, l := range list {
-		l.Fence = kept[l.GetResource()]
-	}
-	return list
-}
-
-// Wanted returns what an agent asks for as clients see it.
-func Wanted(claims []lease.Claim) []*agboxv1.AgentLease {
-	var list []*agboxv1.AgentLease
-	for _, c := range claims {
-		list = append(list, &agboxv1.AgentLease{Resource: c.Resource, Mode: modes[c.Mode]})
-	}
-	return list
 }
 
 var modes = map[lease.Mode]agboxv1.LeaseMode{

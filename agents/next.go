@@ -90,32 +90,87 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 	return nextPaused(r, seen, rules, now)
 }
 
-func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
-	if !r.Owned || seen.Sandbox == SandboxMissing || seen.Shared {
-		return Step{}
+// nextLook is the earliest time at which the same observation would lead to another step.
+// Silence needs no time: the supervisor tells when it has lasted long enough.
+func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
+	var soonest time.Time
+	in := func(d time.Duration) {
+		if d <= 0 {
+			return
+		}
+		if at := now.Add(d); soonest.IsZero() || at.Before(soonest) {
+			soonest = at
+		}
 	}
-	unused := refused(r) || r.Incarnations == 0 && seen.Sandbox == SandboxMaking && !seen.WasReady // nothing has worked in it
-	due := r.EndedAt.Add(rules.CleanupAfter)
-	switch {
-	case !refused(r) && now.Before(due):
-		return Step{Wake: due}
-	case unused, seen.Work == WorkHome:
-		return Step{Do: RemoveSandbox, Why: "its agent has ended"}
-	case seen.Work == WorkLeft:
-		return Step{Wake: seen.WorkAgain}
-	case seen.Work == WorkCompared, seen.Sandbox == SandboxMaking, seen.Sandbox == SandboxStopping:
-		return Step{} // the end of that calls again
+	if r.Done != nil {
+		in(r.DoneAt.Add(doneGrace).Sub(now))
 	}
-	return Step{Do: CompareWork, Why: "its agent has ended"}
+	in(idleSince(r, rules, now))
+	if due := signalDue(r, seen); !due.IsZero() {
+		in(due.Sub(now))
+	}
+	if alone, due := left(r, seen, now); alone && !due.IsZero() {
+		in(due.Sub(now))
+	}
+	return soonest
 }
 
-// refused reports whether an agent ended before it began, so that nothing ran in its sandbox.
-func refused(r Record) bool {
-	switch r.Done.GetErrorCode() {
-	case agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String(), agboxv1.ErrorReason_DEPENDENCY_FAILED.String():
-		return true
+func signalDue(r Record, seen Seen) time.Time {
+	if seen.Signal.IsZero() {
+		return time.Time{}
 	}
-	return false
+	return r.SignalDue(seen.Signal)
+}
+
+// left reports whether a program is left alone although its agent is to end, because it was
+// asked to end by itself. due is when that changes; zero means never.
+func left(r Record, seen Seen, now time.Time) (alone bool, due time.Time) {
+	switch until := r.KillAt.Add(KillAcknowledged); {
+	case !r.EndsItself():
+		return false, time.Time{}
+	case seen.Acknowledged:
+		return true, time.Time{}
+	default:
+		return now.Before(until), until
+	}
+}
+
+// nextBegin begins an incarnation, or makes the sandbox that it needs. A sandbox that a
+// user has stopped is resumed only for an agent that somebody has asked for since.
+func nextBegin(r Record, seen Seen, rules Rules, now time.Time, asked bool) Step {
+	if r.Incarnations == 0 && len(seen.Kin.Awaited) > 0 {
+		return Step{} // the end of one of them calls again
+	}
+	if r.Unheld() {
+		return emit(suspended(), "nobody holds it")
+	}
+	switch seen.Sandbox {
+	case SandboxReady:
+		if due := r.roomDue(); now.Before(due) {
+			return Step{Wake: due}
+		}
+		if seen.Unsought {
+			return Step{Wake: now.Add(busyPause)}
+		}
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,
+			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
+				ExecId: ExecID(r.ID, r.Incarnations+1), SandboxId: r.SandboxID,
+				Checkpoint: r.Checkpoint().GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
+			}},
+		}, "its sandbox is ready")
+	case SandboxFailed:
+		if step, decided := nextFailed(r, seen, rules, now); decided {
+			return step
+		}
+	case SandboxStopped:
+		if !asked {
+			return Step{}
+		}
+	case SandboxMaking, SandboxStopping:
+		return Step{}
+	}
+	return Step{Do: EnsureSandbox}
 }
 
 // nextRunning is about an agent with an incarnation.
@@ -191,6 +246,34 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	return Step{Wake: nextLook(r, seen, rules, now)}
 }
 
+func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
+	if !r.Owned || seen.Sandbox == SandboxMissing || seen.Shared {
+		return Step{}
+	}
+	unused := refused(r) || r.Incarnations == 0 && seen.Sandbox == SandboxMaking && !seen.WasReady // nothing has worked in it
+	due := r.EndedAt.Add(rules.CleanupAfter)
+	switch {
+	case !refused(r) && now.Before(due):
+		return Step{Wake: due}
+	case unused, seen.Work == WorkHome:
+		return Step{Do: RemoveSandbox, Why: "its agent has ended"}
+	case seen.Work == WorkLeft:
+		return Step{Wake: seen.WorkAgain}
+	case seen.Work == WorkCompared, seen.Sandbox == SandboxMaking, seen.Sandbox == SandboxStopping:
+		return Step{} // the end of that calls again
+	}
+	return Step{Do: CompareWork, Why: "its agent has ended"}
+}
+
+// refused reports whether an agent ended before it began, so that nothing ran in its sandbox.
+func refused(r Record) bool {
+	switch r.Done.GetErrorCode() {
+	case agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String(), agboxv1.ErrorReason_DEPENDENCY_FAILED.String():
+		return true
+	}
+	return false
+}
+
 // drainDue returns the drain that an incarnation needs, if any.
 func drainDue(r Record, seen Seen, rules Rules, now time.Time) (Step, bool) {
 	drained := agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
@@ -255,31 +338,6 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 	return ev
 }
 
-// nextLook is the earliest time at which the same observation would lead to another step.
-// Silence needs no time: the supervisor tells when it has lasted long enough.
-func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
-	var soonest time.Time
-	in := func(d time.Duration) {
-		if d <= 0 {
-			return
-		}
-		if at := now.Add(d); soonest.IsZero() || at.Before(soonest) {
-			soonest = at
-		}
-	}
-	if r.Done != nil {
-		in(r.DoneAt.Add(doneGrace).Sub(now))
-	}
-	in(idleSince(r, rules, now))
-	if due := signalDue(r, seen); !due.IsZero() {
-		in(due.Sub(now))
-	}
-	if alone, due := left(r, seen, now); alone && !due.IsZero() {
-		in(due.Sub(now))
-	}
-	return soonest
-}
-
 // nextPaused is about a paused agent without an incarnation.
 func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	p := r.Pause
@@ -308,44 +366,6 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return nextBegin(r, seen, rules, now, false)
 	}
 	return Step{}
-}
-
-// nextBegin begins an incarnation, or makes the sandbox that it needs. A sandbox that a
-// user has stopped is resumed only for an agent that somebody has asked for since.
-func nextBegin(r Record, seen Seen, rules Rules, now time.Time, asked bool) Step {
-	if r.Incarnations == 0 && len(seen.Kin.Awaited) > 0 {
-		return Step{} // the end of one of them calls again
-	}
-	if r.Unheld() {
-		return emit(suspended(), "nobody holds it")
-	}
-	switch seen.Sandbox {
-	case SandboxReady:
-		if due := r.roomDue(); now.Before(due) {
-			return Step{Wake: due}
-		}
-		if seen.Unsought {
-			return Step{Wake: now.Add(busyPause)}
-		}
-		return emit(&agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,
-			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
-				ExecId: ExecID(r.ID, r.Incarnations+1), SandboxId: r.SandboxID,
-				Checkpoint: r.Checkpoint().GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
-			}},
-		}, "its sandbox is ready")
-	case SandboxFailed:
-		if step, decided := nextFailed(r, seen, rules, now); decided {
-			return step
-		}
-	case SandboxStopped:
-		if !asked {
-			return Step{}
-		}
-	case SandboxMaking, SandboxStopping:
-		return Step{}
-	}
-	return Step{Do: EnsureSandbox}
 }
 
 // roomPause is the pause after a start that could not be written down; it doubles up to
@@ -440,24 +460,4 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// left reports whether a program is left alone although its agent is to end, because it was
-// asked to end by itself. due is when that changes; zero means never.
-func left(r Record, seen Seen, now time.Time) (alone bool, due time.Time) {
-	switch until := r.KillAt.Add(KillAcknowledged); {
-	case !r.EndsItself():
-		return false, time.Time{}
-	case seen.Acknowledged:
-		return true, time.Time{}
-	default:
-		return now.Before(until), until
-	}
-}
-
-func signalDue(r Record, seen Seen) time.Time {
-	if seen.Signal.IsZero() {
-		return time.Time{}
-	}
-	return r.SignalDue(seen.Signal)
 }

@@ -24,6 +24,20 @@ import (
 // never ends; its events have the circuit breakers of all classes.
 const Init = "init"
 
+// Short names for the states, which this package uses everywhere.
+const (
+	Pending    = agboxv1.AgentState_AGENT_STATE_PENDING
+	Planning   = agboxv1.AgentState_AGENT_STATE_PLANNING
+	Acquiring  = agboxv1.AgentState_AGENT_STATE_ACQUIRING
+	Executing  = agboxv1.AgentState_AGENT_STATE_EXECUTING
+	Paused     = agboxv1.AgentState_AGENT_STATE_PAUSED
+	Verifying  = agboxv1.AgentState_AGENT_STATE_VERIFYING
+	Completed  = agboxv1.AgentState_AGENT_STATE_COMPLETED
+	Aborted    = agboxv1.AgentState_AGENT_STATE_ABORTED
+	Failed     = agboxv1.AgentState_AGENT_STATE_FAILED
+	DeadLetter = agboxv1.AgentState_AGENT_STATE_DEAD_LETTER
+)
+
 // Record is the state of an agent according to its events. It is a value: Fold returns a
 // new one and never changes its argument, so a Record may be read without a lock.
 type Record struct {
@@ -172,46 +186,6 @@ type Stay struct {
 	SandboxID   string
 }
 
-// KeptMoves is of how many sandboxes a record knows that the agent has left: the newest.
-const KeptMoves = 16
-
-// Stays says where the incarnations ran that have begun, oldest first. Those before the first one
-// ran in sandboxes that are not known any more.
-func (r Record) Stays() []Stay {
-	first := uint32(1)
-	if n := len(r.Moves); n > 0 {
-		first = r.Moves[n-1].Last + 1
-	}
-	if first > r.Incarnations {
-		return r.Moves
-	}
-	return append(slices.Clone(r.Moves), Stay{first, r.Incarnations, r.SandboxID})
-}
-
-// SandboxOf is the id of the sandbox in which an incarnation ran that has begun. It is empty if
-// that is not known any more.
-func (r Record) SandboxOf(incarnation uint32) string {
-	for _, s := range r.Moves {
-		if incarnation < s.First {
-			return ""
-		}
-		if incarnation <= s.Last {
-			return s.SandboxID
-		}
-	}
-	return r.SandboxID
-}
-
-// moved returns the record of an agent that has another sandbox.
-func (r Record) moved(sandboxID string) Record {
-	stays := r.Stays()
-	r.Moves, r.SandboxID, r.Settled = stays[max(0, len(stays)-KeptMoves):], sandboxID, false
-	return r
-}
-
-// Called is what people call the agent: its name, or its id if it has none.
-func (r Record) Called() string { return cmp.Or(r.Name, r.ID) }
-
 // Incarnation is one run of the agent's program: an exec.
 type Incarnation struct {
 	// N counts from 1.
@@ -253,6 +227,146 @@ type Pause struct {
 	// Observation is that which the agent must take before it goes on: the sequence of the
 	// event that has woken it, or of the begin of its incarnation if that was later.
 	Observation uint64
+}
+
+// Decision is what somebody was asked to decide before an agent goes on. It is beside the
+// pause, so no other pause and no wake takes it away: it is there until the agent has gone on
+// with the answer, or has ended.
+type Decision struct {
+	// Message is the question. Since is when it was asked first.
+	Message string
+	Since   time.Time
+	// Approval is unspecified until somebody has decided, and Answer what that person said.
+	Approval agboxv1.AgentApproval
+	Answer   string
+}
+
+// pending reports whether nobody has decided yet.
+func (d *Decision) pending() bool {
+	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED
+}
+
+// denied reports whether somebody has said no.
+func (d *Decision) denied() bool {
+	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED
+}
+
+// Holder is somebody for whom an agent with lifetime held goes on.
+type Holder struct {
+	// ID is that of AgentHolder or ClientHolder.
+	ID string
+	// Since is when the hold began. Linger is how long one of a client stays without it.
+	Since  time.Time
+	Linger time.Duration
+}
+
+const (
+	agentPrefix  = "agent:"
+	clientPrefix = "client:"
+)
+
+// Breaker is the circuit breaker of a class. The zero value is closed. It is a value: its
+// methods never change it.
+type Breaker struct {
+	// crashed has the agents that have crashed since it was closed, in the order of their
+	// newest crash. Each agent is in it once.
+	crashed []crash
+	// Until is when a canary is allowed. It is zero while the breaker is closed.
+	Until time.Time
+	// Canary is the new agent that is being tried, or "".
+	Canary string
+}
+
+type crash struct {
+	agentID string
+	at      time.Time
+}
+
+// Called is what people call the agent: its name, or its id if it has none.
+func (r Record) Called() string { return cmp.Or(r.Name, r.ID) }
+
+// Word returns the state as users see it, in capitals. A pause is shown by its reason, but for
+// one that somebody has ended: such an agent waits for nobody any more.
+func (r Record) Word() string {
+	if r.ID == Init {
+		return "ROOT"
+	}
+	if r.State == Paused && r.AwaitsApproval() {
+		return pauseWords[agboxv1.PauseReason_PAUSE_REASON_APPROVAL]
+	}
+	if r.State == Paused && r.Pause != nil && !(r.Pause.Woken && waitsForSomebody(r.Pause.Reason)) {
+		if word, ok := pauseWords[r.Pause.Reason]; ok {
+			return word
+		}
+	}
+	return stateWords[r.State]
+}
+
+var stateWords = map[agboxv1.AgentState]string{
+	Pending: "PENDING", Planning: "PLANNING", Acquiring: "ACQUIRING", Executing: "EXECUTING", Verifying: "VERIFYING",
+	Paused: "PAUSED", Completed: "COMPLETED", Aborted: "ABORTED", Failed: "FAILED", DeadLetter: "DEAD_LETTER",
+}
+
+var pauseWords = map[agboxv1.PauseReason]string{
+	agboxv1.PauseReason_PAUSE_REASON_CRASH:    "RETRYING",
+	agboxv1.PauseReason_PAUSE_REASON_APPROVAL: "WAITING_FOR_APPROVAL",
+	agboxv1.PauseReason_PAUSE_REASON_IDLE:     "IDLE",
+	agboxv1.PauseReason_PAUSE_REASON_UNHELD:   "SUSPENDED",
+	agboxv1.PauseReason_PAUSE_REASON_ORPHANED: "ORPHANED",
+}
+
+// waitsForSomebody reports whether a pause ends only by what others do.
+func waitsForSomebody(reason agboxv1.PauseReason) bool {
+	switch reason {
+	case agboxv1.PauseReason_PAUSE_REASON_CONFLICT, agboxv1.PauseReason_PAUSE_REASON_APPROVAL, agboxv1.PauseReason_PAUSE_REASON_IDLE,
+		agboxv1.PauseReason_PAUSE_REASON_UNHELD, agboxv1.PauseReason_PAUSE_REASON_REQUEST:
+		return true
+	}
+	return false
+}
+
+// AwaitsApproval reports whether the agent waits for an approval or a denial, whatever else it
+// waits for.
+func (r Record) AwaitsApproval() bool { return r.Decision.pending() }
+
+// Denied reports whether the agent has to go on with another plan.
+func (r Record) Denied() bool { return r.Decision.denied() }
+
+// KeptMoves is of how many sandboxes a record knows that the agent has left: the newest.
+const KeptMoves = 16
+
+// Stays says where the incarnations ran that have begun, oldest first. Those before the first one
+// ran in sandboxes that are not known any more.
+func (r Record) Stays() []Stay {
+	first := uint32(1)
+	if n := len(r.Moves); n > 0 {
+		first = r.Moves[n-1].Last + 1
+	}
+	if first > r.Incarnations {
+		return r.Moves
+	}
+	return append(slices.Clone(r.Moves), Stay{first, r.Incarnations, r.SandboxID})
+}
+
+// SandboxOf is the id of the sandbox in which an incarnation ran that has begun. It is empty if
+// that is not known any more.
+func (r Record) SandboxOf(incarnation uint32) string {
+	for _, s := range r.Moves {
+		if incarnation < s.First {
+			return ""
+		}
+		if incarnation <= s.Last {
+			return s.SandboxID
+		}
+	}
+	return r.SandboxID
+}
+
+// moved returns the record of an agent that has another sandbox.
+func (r Record) moved(sandboxID string) Record {
+	stays := r.Stays()
+	r.Moves, r.SandboxID, r.Settled = stays[max(0, len(stays)-KeptMoves):], sandboxID, false
+	return r
 }
 
 // PauseMark identifies a pause that began, or ended, while the current incarnation runs: it is
@@ -342,117 +456,3 @@ func (r Record) Replaced(by *agboxv1.AgentEvent) uint64 {
 
 // Consumed is what all incarnations together have used.
 func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
-
-// Word returns the state as users see it, in capitals. A pause is shown by its reason, but for
-// one that somebody has ended: such an agent waits for nobody any more.
-func (r Record) Word() string {
-	if r.ID == Init {
-		return "ROOT"
-	}
-	if r.State == Paused && r.AwaitsApproval() {
-		return pauseWords[agboxv1.PauseReason_PAUSE_REASON_APPROVAL]
-	}
-	if r.State == Paused && r.Pause != nil && !(r.Pause.Woken && waitsForSomebody(r.Pause.Reason)) {
-		if word, ok := pauseWords[r.Pause.Reason]; ok {
-			return word
-		}
-	}
-	return stateWords[r.State]
-}
-
-var pauseWords = map[agboxv1.PauseReason]string{
-	agboxv1.PauseReason_PAUSE_REASON_CRASH:    "RETRYING",
-	agboxv1.PauseReason_PAUSE_REASON_APPROVAL: "WAITING_FOR_APPROVAL",
-	agboxv1.PauseReason_PAUSE_REASON_IDLE:     "IDLE",
-	agboxv1.PauseReason_PAUSE_REASON_UNHELD:   "SUSPENDED",
-	agboxv1.PauseReason_PAUSE_REASON_ORPHANED: "ORPHANED",
-}
-
-var stateWords = map[agboxv1.AgentState]string{
-	Pending: "PENDING", Planning: "PLANNING", Acquiring: "ACQUIRING", Executing: "EXECUTING", Verifying: "VERIFYING",
-	Paused: "PAUSED", Completed: "COMPLETED", Aborted: "ABORTED", Failed: "FAILED", DeadLetter: "DEAD_LETTER",
-}
-
-// Short names for the states, which this package uses everywhere.
-const (
-	Pending    = agboxv1.AgentState_AGENT_STATE_PENDING
-	Planning   = agboxv1.AgentState_AGENT_STATE_PLANNING
-	Acquiring  = agboxv1.AgentState_AGENT_STATE_ACQUIRING
-	Executing  = agboxv1.AgentState_AGENT_STATE_EXECUTING
-	Paused     = agboxv1.AgentState_AGENT_STATE_PAUSED
-	Verifying  = agboxv1.AgentState_AGENT_STATE_VERIFYING
-	Completed  = agboxv1.AgentState_AGENT_STATE_COMPLETED
-	Aborted    = agboxv1.AgentState_AGENT_STATE_ABORTED
-	Failed     = agboxv1.AgentState_AGENT_STATE_FAILED
-	DeadLetter = agboxv1.AgentState_AGENT_STATE_DEAD_LETTER
-)
-
-// waitsForSomebody reports whether a pause ends only by what others do.
-func waitsForSomebody(reason agboxv1.PauseReason) bool {
-	switch reason {
-	case agboxv1.PauseReason_PAUSE_REASON_CONFLICT, agboxv1.PauseReason_PAUSE_REASON_APPROVAL, agboxv1.PauseReason_PAUSE_REASON_IDLE,
-		agboxv1.PauseReason_PAUSE_REASON_UNHELD, agboxv1.PauseReason_PAUSE_REASON_REQUEST:
-		return true
-	}
-	return false
-}
-
-// Decision is what somebody was asked to decide before an agent goes on. It is beside the
-// pause, so no other pause and no wake takes it away: it is there until the agent has gone on
-// with the answer, or has ended.
-type Decision struct {
-	// Message is the question. Since is when it was asked first.
-	Message string
-	Since   time.Time
-	// Approval is unspecified until somebody has decided, and Answer what that person said.
-	Approval agboxv1.AgentApproval
-	Answer   string
-}
-
-// pending reports whether nobody has decided yet.
-func (d *Decision) pending() bool {
-	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED
-}
-
-// denied reports whether somebody has said no.
-func (d *Decision) denied() bool {
-	return d != nil && d.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED
-}
-
-// AwaitsApproval reports whether the agent waits for an approval or a denial, whatever else it
-// waits for.
-func (r Record) AwaitsApproval() bool { return r.Decision.pending() }
-
-// Denied reports whether the agent has to go on with another plan.
-func (r Record) Denied() bool { return r.Decision.denied() }
-
-// Holder is somebody for whom an agent with lifetime held goes on.
-type Holder struct {
-	// ID is that of AgentHolder or ClientHolder.
-	ID string
-	// Since is when the hold began. Linger is how long one of a client stays without it.
-	Since  time.Time
-	Linger time.Duration
-}
-
-const (
-	agentPrefix  = "agent:"
-	clientPrefix = "client:"
-)
-
-// Breaker is the circuit breaker of a class. The zero value is closed. It is a value: its
-// methods never change it.
-type Breaker struct {
-	// crashed has the agents that have crashed since it was closed, in the order of their
-	// newest crash. Each agent is in it once.
-	crashed []crash
-	// Until is when a canary is allowed. It is zero while the breaker is closed.
-	Until time.Time
-	// Canary is the new agent that is being tried, or "".
-	Canary string
-}
-
-type crash struct {
-	agentID string
-	at      time.Time
-}

@@ -38,13 +38,16 @@ type Rules struct {
 	PlanningTools []string
 }
 
-// FirstPhase is the state that a new incarnation works in, as in its journal: PENDING until
-// its program has reported that it is ready, if it must.
-func (r Rules) FirstPhase() string {
-	if r.Probes.AwaitReport {
-		return stateWords[Pending]
-	}
-	return stateWords[Executing]
+// RetryRules say what follows a crash.
+type RetryRules struct {
+	// Attempts is the number of crashes that ends the agent.
+	Attempts uint32
+	// Delays are the pauses after the first, second, ... crash. The last one repeats.
+	Delays []time.Duration
+	// SameError is the number of crashes in a row with the same message that ends the
+	// agent; at most 3. OOM is that of crashes that were all for lack of memory. 0 means
+	// never.
+	SameError, OOM uint32
 }
 
 // Revival is the policy for an agent whose incarnation was lost with its container, its
@@ -61,22 +64,62 @@ const (
 	Ask
 )
 
-// RetryRules say what follows a crash.
-type RetryRules struct {
-	// Attempts is the number of crashes that ends the agent.
-	Attempts uint32
-	// Delays are the pauses after the first, second, ... crash. The last one repeats.
-	Delays []time.Duration
-	// SameError is the number of crashes in a row with the same message that ends the
-	// agent; at most 3. OOM is that of crashes that were all for lack of memory. 0 means
-	// never.
-	SameError, OOM uint32
-}
-
 // Budget bounds what all incarnations together may use. 0 means no bound.
 type Budget struct {
 	InputTokens  uint64
 	CostMicroUSD uint64
+}
+
+// CallLimits are how long the calls of a program may take. 0 means no limit.
+type CallLimits struct {
+	Connect, Response, LLMTotal, LLMChunk, Tool time.Duration
+	// Tools has the limits of tools with a name.
+	Tools map[string]time.Duration
+}
+
+// DrainRules are the lengths of the phases of a drain, which follow each other. The
+// supervisor keeps to them by its own clock.
+type DrainRules struct {
+	// PreStop lasts from the request to SIGTERM. Step is for the step under way, Cleanup for
+	// saving and exiting, Buffer until SIGKILL.
+	PreStop, Step, Cleanup, Buffer time.Duration
+}
+
+// HeartbeatRules are the ladder of Liveness, in ascending order.
+type HeartbeatRules struct {
+	// Interval is the time between two beats.
+	Interval time.Duration
+	// Required arms the ladder from the start. Otherwise the first beat does.
+	Required bool
+	// Stale, Escalate, Crashed and Zombie are the silences after which an incarnation is
+	// UNHEALTHY, ESCALATED, CRASHED and ZOMBIE.
+	Stale, Escalate, Crashed, Zombie time.Duration
+	// Durable is how often the newest beat is written to disk.
+	Durable time.Duration
+}
+
+// Probes are the checks that the supervisor makes of a program.
+type Probes struct {
+	Liveness, Readiness, Startup Probe
+	// AwaitReport and AwaitReady count to the start until the program has reported that it
+	// is ready, or until its readiness probe has succeeded.
+	AwaitReport, AwaitReady bool
+}
+
+// Probe is one check. It has at most one target: an HTTP server, a command or the reports
+// of the program itself.
+type Probe struct {
+	Port    uint16
+	Path    string
+	Command []string
+	Report  bool
+	// MaxSilence is how old the newest beat may be if Report is set. 0 means that beats do
+	// not count.
+	MaxSilence time.Duration
+	// Period is the time between two checks, Timeout how long one may take, Failures how
+	// many in a row count.
+	Period, Timeout time.Duration
+	Failures        uint32
 }
 
 // sameErrors is the number of messages that a record keeps, and so the greatest value of
@@ -86,6 +129,15 @@ const sameErrors = 3
 // maxUncounted is how often in a row an end may be no crash without any progress. A
 // program that always exits with 143 would otherwise use its budget up unnoticed.
 const maxUncounted = 5
+
+// FirstPhase is the state that a new incarnation works in, as in its journal: PENDING until
+// its program has reported that it is ready, if it must.
+func (r Rules) FirstPhase() string {
+	if r.Probes.AwaitReport {
+		return stateWords[Pending]
+	}
+	return stateWords[Executing]
+}
 
 // Exhausted reports whether nothing more may be used.
 func (b Budget) Exhausted(used *agboxv1.AgentUsage) bool {
@@ -108,21 +160,6 @@ func amount(used *agboxv1.AgentUsage) gate.Amount {
 	return gate.Amount{InputTokens: used.GetInputTokens(), CostMicroUSD: used.GetCostMicroUsd()}
 }
 
-// CallLimits are how long the calls of a program may take. 0 means no limit.
-type CallLimits struct {
-	Connect, Response, LLMTotal, LLMChunk, Tool time.Duration
-	// Tools has the limits of tools with a name.
-	Tools map[string]time.Duration
-}
-
-// DrainRules are the lengths of the phases of a drain, which follow each other. The
-// supervisor keeps to them by its own clock.
-type DrainRules struct {
-	// PreStop lasts from the request to SIGTERM. Step is for the step under way, Cleanup for
-	// saving and exiting, Buffer until SIGKILL.
-	PreStop, Step, Cleanup, Buffer time.Duration
-}
-
 // maxDrain is the longest drain.
 const maxDrain = 65 * time.Second
 
@@ -139,19 +176,6 @@ func DrainedFor(r Record) agboxv1.PauseReason {
 		return agboxv1.PauseReason_PAUSE_REASON_IDLE
 	}
 	return agboxv1.PauseReason_PAUSE_REASON_DRAINED
-}
-
-// HeartbeatRules are the ladder of Liveness, in ascending order.
-type HeartbeatRules struct {
-	// Interval is the time between two beats.
-	Interval time.Duration
-	// Required arms the ladder from the start. Otherwise the first beat does.
-	Required bool
-	// Stale, Escalate, Crashed and Zombie are the silences after which an incarnation is
-	// UNHEALTHY, ESCALATED, CRASHED and ZOMBIE.
-	Stale, Escalate, Crashed, Zombie time.Duration
-	// Durable is how often the newest beat is written to disk.
-	Durable time.Duration
 }
 
 // warningSlack is added to Interval before a beat counts as missing, as a part of it: 2 s
@@ -194,30 +218,6 @@ func (h HeartbeatRules) Silences() []time.Duration {
 // HungAfter is the silence at which an incarnation becomes CRASHED.
 func (h HeartbeatRules) HungAfter() time.Duration {
 	return h.Crashed.Truncate(time.Millisecond) + time.Millisecond
-}
-
-// Probes are the checks that the supervisor makes of a program.
-type Probes struct {
-	Liveness, Readiness, Startup Probe
-	// AwaitReport and AwaitReady count to the start until the program has reported that it
-	// is ready, or until its readiness probe has succeeded.
-	AwaitReport, AwaitReady bool
-}
-
-// Probe is one check. It has at most one target: an HTTP server, a command or the reports
-// of the program itself.
-type Probe struct {
-	Port    uint16
-	Path    string
-	Command []string
-	Report  bool
-	// MaxSilence is how old the newest beat may be if Report is set. 0 means that beats do
-	// not count.
-	MaxSilence time.Duration
-	// Period is the time between two checks, Timeout how long one may take, Failures how
-	// many in a row count.
-	Period, Timeout time.Duration
-	Failures        uint32
 }
 
 // The defaults of probes, rows 64 to 67 of the requirements.

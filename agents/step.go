@@ -8,6 +8,23 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
+// Step is the decision of Next.
+type Step struct {
+	Do Verb
+	// Event is the event for Emit. The ledger fills in ids, sequence and position.
+	Event *agboxv1.AgentEvent
+	// Pause is the reason for Drain, which becomes that of the pause.
+	Pause agboxv1.PauseReason
+	// Holder is that of EndHold.
+	Holder string
+	// End is the kind of end for Drain and EndIncarnation.
+	End agboxv1.IncarnationEndKind
+	// Wake is when to call Next again even if nothing has changed. Zero means never.
+	Wake time.Time
+	// Why explains the step in the log.
+	Why string
+}
+
 // Verb is an action. Each verb is idempotent: executed again after a crash, it finds what
 // it did before. None touches the engine: sandboxes are made and stopped by their own
 // rounds, and incarnations are execs.
@@ -57,56 +74,6 @@ var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "colle
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
-
-// Sandbox is the state of the agent's sandbox as far as it matters to the agent.
-type Sandbox uint8
-
-// The states of the sandbox.
-const (
-	// SandboxMissing: there is none, or it is being deleted.
-	SandboxMissing Sandbox = iota
-	// SandboxMaking: it is PENDING.
-	SandboxMaking
-	// SandboxReady: it is READY and its supervisor is linked, or was and will be again.
-	SandboxReady
-	// SandboxStopping: a stop or deletion was requested. Incarnations are drained first.
-	SandboxStopping
-	// SandboxStopped: a user has stopped it.
-	SandboxStopped
-	// SandboxIdle: it was stopped because nothing ran.
-	SandboxIdle
-	// SandboxFailed: it is FAILED.
-	SandboxFailed
-)
-
-// Exec is the state of the exec of the current incarnation.
-type Exec uint8
-
-// The states of the exec.
-const (
-	// ExecUnknown: it was never accepted.
-	ExecUnknown Exec = iota
-	// ExecRunning: it was accepted and has not ended, as far as is known.
-	ExecRunning
-	// ExecEnded: its end is recorded.
-	ExecEnded
-)
-
-// Work says whether the sandbox that was made for an agent has work in its workspace that was
-// not brought home.
-type Work uint8
-
-// What is known about the work.
-const (
-	// WorkUnknown: it must be compared.
-	WorkUnknown Work = iota
-	// WorkCompared: it is being compared.
-	WorkCompared
-	// WorkHome: there is none.
-	WorkHome
-	// WorkLeft: there is some, or it cannot be compared now.
-	WorkLeft
-)
 
 // Seen is what is known about an agent besides its record.
 type Seen struct {
@@ -183,22 +150,55 @@ type Seen struct {
 	Kin Kin
 }
 
-// Step is the decision of Next.
-type Step struct {
-	Do Verb
-	// Event is the event for Emit. The ledger fills in ids, sequence and position.
-	Event *agboxv1.AgentEvent
-	// Pause is the reason for Drain, which becomes that of the pause.
-	Pause agboxv1.PauseReason
-	// Holder is that of EndHold.
-	Holder string
-	// End is the kind of end for Drain and EndIncarnation.
-	End agboxv1.IncarnationEndKind
-	// Wake is when to call Next again even if nothing has changed. Zero means never.
-	Wake time.Time
-	// Why explains the step in the log.
-	Why string
-}
+// Sandbox is the state of the agent's sandbox as far as it matters to the agent.
+type Sandbox uint8
+
+// The states of the sandbox.
+const (
+	// SandboxMissing: there is none, or it is being deleted.
+	SandboxMissing Sandbox = iota
+	// SandboxMaking: it is PENDING.
+	SandboxMaking
+	// SandboxReady: it is READY and its supervisor is linked, or was and will be again.
+	SandboxReady
+	// SandboxStopping: a stop or deletion was requested. Incarnations are drained first.
+	SandboxStopping
+	// SandboxStopped: a user has stopped it.
+	SandboxStopped
+	// SandboxIdle: it was stopped because nothing ran.
+	SandboxIdle
+	// SandboxFailed: it is FAILED.
+	SandboxFailed
+)
+
+// Exec is the state of the exec of the current incarnation.
+type Exec uint8
+
+// The states of the exec.
+const (
+	// ExecUnknown: it was never accepted.
+	ExecUnknown Exec = iota
+	// ExecRunning: it was accepted and has not ended, as far as is known.
+	ExecRunning
+	// ExecEnded: its end is recorded.
+	ExecEnded
+)
+
+// Work says whether the sandbox that was made for an agent has work in its workspace that was
+// not brought home.
+type Work uint8
+
+// What is known about the work.
+const (
+	// WorkUnknown: it must be compared.
+	WorkUnknown Work = iota
+	// WorkCompared: it is being compared.
+	WorkCompared
+	// WorkHome: there is none.
+	WorkHome
+	// WorkLeft: there is some, or it cannot be compared now.
+	WorkLeft
+)
 
 // ExecID is the id of an incarnation's exec. A daemon that crashed between two steps
 // derives the same id again, and an exec id is run at most once.

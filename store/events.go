@@ -52,6 +52,16 @@ type OrderedPage struct {
 	Trimmed Trimmed
 }
 
+// Trimmed says what was removed from a stream of events. A reader whose cursor
+// is at UpTo or beyond has missed nothing.
+type Trimmed struct {
+	// UpTo is the highest sequence or position that was removed; 0 if none was.
+	UpTo uint64
+	// Count is how many events were ever removed. A reader compares it with an
+	// earlier value to detect removals in between.
+	Count uint64
+}
+
 // AppendEvent adds the event to its sandbox's history and to those of all sandboxes.
 // sandbox_id and event_type must be set. AppendEvent sets sequence, position and event_id
 // in ev and clears replay and snapshot.
@@ -272,16 +282,6 @@ func (t *Tx) edge(bucket []byte, highest bool) uint64 {
 		}
 	}
 	return 0
-}
-
-// Trimmed says what was removed from a stream of events. A reader whose cursor
-// is at UpTo or beyond has missed nothing.
-type Trimmed struct {
-	// UpTo is the highest sequence or position that was removed; 0 if none was.
-	UpTo uint64
-	// Count is how many events were ever removed. A reader compares it with an
-	// earlier value to detect removals in between.
-	Count uint64
 }
 
 // RemoveEvents removes events of a sandbox from its history and from the order

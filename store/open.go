@@ -212,6 +212,46 @@ func openSame(name string, flag int, seen fs.FileInfo) (*os.File, error) {
 	return f, nil
 }
 
+// compactBatch bounds a transaction of a copy, in bytes.
+const compactBatch = 16 << 20
+
+// rewrite replaces a database, which was opened from the file seen, by a copy without its
+// free pages, and opens the copy. If no copy can be made, for example because the disk is
+// full, it returns db, and the next opening tries again. After an error, nothing is open.
+func rewrite(o Options, db *bolt.DB, seen fs.FileInfo) (*bolt.DB, error) {
+	failed := runSteps(publishSteps(o.Path, func(temp string) error { return copyPages(o, db, temp) }))
+	now, err := os.Stat(o.Path)
+	if failed != nil && err == nil && os.SameFile(now, seen) {
+		o.Logger.Warn("the free pages of the database may still have secrets in plain text; the next start tries again to write it anew",
+			"path", o.Path, "error", failed)
+		return db, nil
+	}
+	if err := errors.Join(failed, err, db.Close()); err != nil {
+		return nil, err
+	}
+	return openSeen(o, now)
+}
+
+// copyPages copies a database into a new file, without its free pages.
+func copyPages(o Options, db *bolt.DB, temp string) error {
+	fresh, err := bolt.Open(temp, 0o600, &bolt.Options{FreelistType: bolt.FreelistMapType, Timeout: o.LockTimeout})
+	if err != nil {
+		return err
+	}
+	err = bolt.Compact(fresh, db, compactBatch)
+	if err == nil {
+		err = fresh.Update(func(b *bolt.Tx) error {
+			meta, err := readMeta(b)
+			if err != nil {
+				return err
+			}
+			meta.Rewrite = false
+			return putMeta(b, meta)
+		})
+	}
+	return errors.Join(err, fresh.Close())
+}
+
 // Examine checks whether Open would succeed. It creates and changes nothing. The
 // error is nil for a database that Open accepts, errdefs.ErrNotFound if there
 // has never been one, and otherwise the error of Open. o.AdoptLost is ignored.
@@ -259,40 +299,3 @@ func orNotFound(o Options, err error) error {
 // InstallIDOf reads the install id from the sentinel file. found is false if
 // the file does not exist.
 func InstallIDOf(sentinel string) (id string, found bool, err error) { return readSentinel(sentinel) }
-
-// rewrite replaces a database, which was opened from the file seen, by a copy without its
-// free pages, and opens the copy. If no copy can be made, for example because the disk is
-// full, it returns db, and the next opening tries again. After an error, nothing is open.
-func rewrite(o Options, db *bolt.DB, seen fs.FileInfo) (*bolt.DB, error) {
-	failed := runSteps(publishSteps(o.Path, func(temp string) error { return copyPages(o, db, temp) }))
-	now, err := os.Stat(o.Path)
-	if failed != nil && err == nil && os.SameFile(now, seen) {
-		o.Logger.Warn("the free pages of the database may still have secrets in plain text; the next start tries again to write it anew",
-			"path", o.Path, "error", failed)
-		return db, nil
-	}
-	if err := errors.Join(failed, err, db.Close()); err != nil {
-		return nil, err
-	}
-	return openSeen(o, now)
-}
-
-// copyPages copies a database into a new file, without its free pages.
-func copyPages(o Options, db *bolt.DB, temp string) error {
-	fresh, err := bolt.Open(temp, 0o600, &bolt.Options{FreelistType: bolt.FreelistMapType, Timeout: o.LockTimeout})
-	if err != nil {
-		return err
-	}
-	err = bolt.Compact(fresh, db, compactBatch)
-	if err == nil {
-		err = fresh.Update(func(b *bolt.Tx) error {
-			meta, err := readMeta(b)
-			if err != nil {
-				return err
-			}
-			meta.Rewrite = false
-			return putMeta(b, meta)
-		})
-	}
-	return errors.Join(err, fresh.Close())
-}

@@ -102,6 +102,3 @@ func sameSecrets(stored, given *storev1.Secrets, err error) (bool, error) {
 func (t *Tx) EraseSecrets(sandboxID string) error {
 	return errors.Join(t.remove(bucketSandboxSecrets, []byte(sandboxID)), t.drop(bucketExecSecrets(sandboxID)))
 }
-
-// compactBatch bounds a transaction of a copy, in bytes.
-const compactBatch = 16 << 20

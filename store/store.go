@@ -52,6 +52,47 @@ type Store struct {
 	closeErr error
 }
 
+// Options say where the database is and how it is opened.
+type Options struct {
+	// Path is the bbolt file. Open creates its directory if it does not exist.
+	Path string
+	// Sentinel is the file with the install id.
+	Sentinel string
+	// Logger gets messages about opening the database and about failures; nil
+	// discards them.
+	Logger *slog.Logger
+	// CheckCommand returns the command that runs CheckMain(path) in a new process
+	// after an unclean stop. If it is nil, the check runs in this process, which a
+	// badly damaged file can crash.
+	CheckCommand func(path string) *exec.Cmd
+	// CheckTimeout bounds that check; 0 means 2 minutes.
+	CheckTimeout time.Duration
+	// LockTimeout is how long to wait while another process has the database open;
+	// 0 means 2 s.
+	LockTimeout time.Duration
+	// AdoptLost creates a new database with the old install id if the database is
+	// missing. Set it only if a user asks for it explicitly.
+	AdoptLost bool
+	// Now is the clock for Meta.created_at; nil means time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.CheckTimeout == 0 {
+		o.CheckTimeout = 2 * time.Minute
+	}
+	if o.LockTimeout == 0 {
+		o.LockTimeout = 2 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
 // InstallID is the random id of the data directory.
 func (s *Store) InstallID() string { return s.meta.GetInstallId() }
 
@@ -128,33 +169,6 @@ func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 type beginError struct{ error }
 
 func (e *beginError) Unwrap() error { return e.error }
-
-// Close refuses new updates, runs the waiting ones, waits for readers and closes
-// the file. Further calls do nothing and return the same error.
-func (s *Store) Close() error {
-	s.closing.Do(func() {
-		s.queue.close()
-		s.writer.Wait()
-		if s.stopped.Load() == nil {
-			// The lock is still held, so no other process can change the file between
-			// this and db.Close.
-			if err := markClean(s.path); err != nil {
-				s.log.Warn("cannot mark the database as cleanly closed; the next start checks it", "path", s.path, "error", err)
-			}
-		}
-		if err := s.db.Close(); err != nil {
-			s.closeErr = fmt.Errorf("close the database %s: %w", s.path, err)
-		}
-	})
-	return s.closeErr
-}
-
-// stop makes the store read-only until it is opened again. It keeps the first reason.
-func (s *Store) stop(reason error) {
-	if s.stopped.CompareAndSwap(nil, &reason) {
-		s.log.Error("the database accepts no more changes", "path", s.path, "error", reason)
-	}
-}
 
 // maxBatch bounds the updates in one transaction, and so the latency of one update.
 const maxBatch = 256
@@ -274,6 +288,31 @@ func call(u *update, tx *Tx) (err error) {
 	return guard(func() error { return u.fn(tx) })
 }
 
+// commitError returns the error for a batch whose commit failed. It stops the
+// store if later updates cannot be trusted either.
+func (s *Store) commitError(err error) error {
+	switch {
+	case isDamage(err):
+		s.stop(err)
+		return damaged(s.path, err)
+	case syncFailed(err):
+		err = fmt.Errorf("an earlier sync to the disk failed: %w", err)
+		s.stop(err)
+		return readOnly(s.path, err)
+	}
+	s.log.Error("commit failed; the transaction was rolled back", "path", s.path, "error", err)
+	return commitFailed(s.path, err)
+}
+
+// commitBolt commits, and leaves no transaction open even if bbolt panics.
+func commitBolt(b *bolt.Tx) error {
+	err := guardBolt(b.Commit)
+	if errors.Is(err, ErrDamaged) {
+		_ = guardBolt(b.Rollback)
+	}
+	return err
+}
+
 func (s *Store) finish(tx *Tx, ran []*update) {
 	if tx.changes == 0 {
 		_ = tx.bolt.Rollback()
@@ -299,34 +338,36 @@ func (s *Store) publish(tx *Tx) error {
 	return nil
 }
 
-// commitBolt commits, and leaves no transaction open even if bbolt panics.
-func commitBolt(b *bolt.Tx) error {
-	err := guardBolt(b.Commit)
-	if errors.Is(err, ErrDamaged) {
-		_ = guardBolt(b.Rollback)
-	}
-	return err
-}
-
-// commitError returns the error for a batch whose commit failed. It stops the
-// store if later updates cannot be trusted either.
-func (s *Store) commitError(err error) error {
-	switch {
-	case isDamage(err):
-		s.stop(err)
-		return damaged(s.path, err)
-	case syncFailed(err):
-		err = fmt.Errorf("an earlier sync to the disk failed: %w", err)
-		s.stop(err)
-		return readOnly(s.path, err)
-	}
-	s.log.Error("commit failed; the transaction was rolled back", "path", s.path, "error", err)
-	return commitFailed(s.path, err)
-}
-
 func finishAll(list []*update, err error) {
 	for _, u := range list {
 		u.finish(err)
+	}
+}
+
+// Close refuses new updates, runs the waiting ones, waits for readers and closes
+// the file. Further calls do nothing and return the same error.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.queue.close()
+		s.writer.Wait()
+		if s.stopped.Load() == nil {
+			// The lock is still held, so no other process can change the file between
+			// this and db.Close.
+			if err := markClean(s.path); err != nil {
+				s.log.Warn("cannot mark the database as cleanly closed; the next start checks it", "path", s.path, "error", err)
+			}
+		}
+		if err := s.db.Close(); err != nil {
+			s.closeErr = fmt.Errorf("close the database %s: %w", s.path, err)
+		}
+	})
+	return s.closeErr
+}
+
+// stop makes the store read-only until it is opened again. It keeps the first reason.
+func (s *Store) stop(reason error) {
+	if s.stopped.CompareAndSwap(nil, &reason) {
+		s.log.Error("the database accepts no more changes", "path", s.path, "error", reason)
 	}
 }
 
@@ -399,45 +440,4 @@ func (q *queue) take(first []*update, limit int) []*update {
 			q.changed.Wait()
 		}
 	}
-}
-
-// Options say where the database is and how it is opened.
-type Options struct {
-	// Path is the bbolt file. Open creates its directory if it does not exist.
-	Path string
-	// Sentinel is the file with the install id.
-	Sentinel string
-	// Logger gets messages about opening the database and about failures; nil
-	// discards them.
-	Logger *slog.Logger
-	// CheckCommand returns the command that runs CheckMain(path) in a new process
-	// after an unclean stop. If it is nil, the check runs in this process, which a
-	// badly damaged file can crash.
-	CheckCommand func(path string) *exec.Cmd
-	// CheckTimeout bounds that check; 0 means 2 minutes.
-	CheckTimeout time.Duration
-	// LockTimeout is how long to wait while another process has the database open;
-	// 0 means 2 s.
-	LockTimeout time.Duration
-	// AdoptLost creates a new database with the old install id if the database is
-	// missing. Set it only if a user asks for it explicitly.
-	AdoptLost bool
-	// Now is the clock for Meta.created_at; nil means time.Now.
-	Now func() time.Time
-}
-
-func (o Options) withDefaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.CheckTimeout == 0 {
-		o.CheckTimeout = 2 * time.Minute
-	}
-	if o.LockTimeout == 0 {
-		o.LockTimeout = 2 * time.Second
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o
 }

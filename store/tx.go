@@ -67,6 +67,35 @@ func (t *Tx) SetValue(key, v any) {
 // Meta reads the description of the database.
 func (t *Tx) Meta() (*storev1.Meta, error) { return readMeta(t.bolt) }
 
+// readMeta returns nil, and no error, for a database without a meta bucket.
+func readMeta(b *bolt.Tx) (*storev1.Meta, error) {
+	bucket := b.Bucket(bucketMeta)
+	if bucket == nil {
+		return nil, nil
+	}
+	raw := bucket.Get(keyMeta)
+	meta := &storev1.Meta{}
+	if err := proto.Unmarshal(raw, meta); err != nil {
+		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: err}
+	}
+	if !ids.Valid(meta.GetInstallId()) || meta.GetSchemaVersion() == 0 {
+		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: fmt.Errorf("it says %v", meta)}
+	}
+	return meta, nil
+}
+
+func putMeta(b *bolt.Tx, meta *storev1.Meta) error {
+	bucket, err := b.CreateBucketIfNotExists(bucketMeta)
+	if err != nil {
+		return err
+	}
+	raw, err := proto.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	return bucket.Put(keyMeta, raw)
+}
+
 // get returns the raw value, which is valid only inside the transaction; nil if
 // there is none.
 func (t *Tx) get(bucket, key []byte) []byte {
@@ -230,33 +259,4 @@ func (t *Tx) frameValue(bucket, key []byte) error {
 		value = hex.AppendEncode(nil, value)
 	}
 	return t.putMessage(bucket, key, framed(bucket, value))
-}
-
-// readMeta returns nil, and no error, for a database without a meta bucket.
-func readMeta(b *bolt.Tx) (*storev1.Meta, error) {
-	bucket := b.Bucket(bucketMeta)
-	if bucket == nil {
-		return nil, nil
-	}
-	raw := bucket.Get(keyMeta)
-	meta := &storev1.Meta{}
-	if err := proto.Unmarshal(raw, meta); err != nil {
-		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: err}
-	}
-	if !ids.Valid(meta.GetInstallId()) || meta.GetSchemaVersion() == 0 {
-		return nil, &RecordError{Bucket: string(bucketMeta), Key: string(keyMeta), Err: fmt.Errorf("it says %v", meta)}
-	}
-	return meta, nil
-}
-
-func putMeta(b *bolt.Tx, meta *storev1.Meta) error {
-	bucket, err := b.CreateBucketIfNotExists(bucketMeta)
-	if err != nil {
-		return err
-	}
-	raw, err := proto.Marshal(meta)
-	if err != nil {
-		return err
-	}
-	return bucket.Put(keyMeta, raw)
 }

@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 )
 
+// ErrState means that the state that an agent gave is no JSON object.
+var ErrState = errors.New("the state of a checkpoint is no JSON object in UTF-8")
+
 // maxDepth bounds how deep objects and arrays may be nested. Readers recurse.
 const maxDepth = 1000
 
@@ -261,6 +264,3 @@ func (s *scanner) escape(c byte) bool {
 	}
 	return false
 }
-
-// ErrState means that the state that an agent gave is no JSON object.
-var ErrState = errors.New("the state of a checkpoint is no JSON object in UTF-8")

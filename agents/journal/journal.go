@@ -12,31 +12,6 @@ import (
 	"github.com/agbox/agbox/agents/gate"
 )
 
-// The phases of an agent that it can report, and Pending, in which it has not begun to work.
-// Executing is one too.
-const (
-	Pending   = "PENDING"
-	Planning  = "PLANNING"
-	Verifying = "VERIFYING"
-)
-
-// phases has the phases that may be reported in a phase.
-var phases = map[string][]string{
-	Pending:   {Planning},
-	Planning:  {Executing},
-	Executing: {Verifying, Planning},
-	Verifying: {Executing, Planning},
-}
-
-// follows has the states that may follow a state.
-var follows = map[string][]string{
-	Booting:   {Hydrating, Draining, Terminated},
-	Hydrating: {Ready, Draining, Terminated},
-	Ready:     {Executing, Draining},
-	Executing: {Draining, Terminated},
-	Draining:  {Terminated},
-}
-
 // Summary is what the rows of an incarnation come to.
 type Summary struct {
 	// Rows is the number of rows.
@@ -182,13 +157,6 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 	return s, nil
 }
 
-func orNone(states []string) string {
-	if len(states) == 0 {
-		return "none"
-	}
-	return strings.Join(states, ", ")
-}
-
 // nextOfBeat returns the summary with the totals of a beat, or nil if it has none. A total that
 // goes down is not believed: the highest counts.
 func (s Summary) nextOfBeat(t *Totals) (Summary, error) {
@@ -200,54 +168,6 @@ func (s Summary) nextOfBeat(t *Totals) (Summary, error) {
 	}
 	s.Totals = s.Totals.Then(*t)
 	return s, nil
-}
-
-// Then returns the totals after those of a newer beat.
-func (t Totals) Then(newer Totals) Totals {
-	newer.Steps, newer.LLMCalls, newer.ToolCalls = max(t.Steps, newer.Steps), max(t.LLMCalls, newer.LLMCalls), max(t.ToolCalls, newer.ToolCalls)
-	return newer
-}
-
-// Counts are the completed steps and the calls of the incarnation: reported one by one, or as
-// totals of beats. A program may do both, so the higher number counts.
-func (s Summary) Counts() (steps, llmCalls, toolCalls uint64) {
-	return max(s.Steps, s.Totals.Steps), max(s.LLMCalls, s.Totals.LLMCalls), max(s.ToolCalls, s.Totals.ToolCalls)
-}
-
-// LastStep is the step that the program was in last, or nil. If its beats do not say it, it is
-// the number of completed steps.
-func (s Summary) LastStep() *uint64 {
-	switch {
-	case s.Totals.InStep:
-		return &s.Totals.Step
-	case s.Totals == Totals{} && s.Steps > 0:
-		return &s.Steps
-	}
-	return nil
-}
-
-// Between returns the states on the shortest way from one state to another, without the first.
-// It is nil if the second cannot follow.
-func Between(from, to string) []string {
-	came := map[string]string{from: ""}
-	for at := []string{from}; len(at) > 0; at = at[1:] {
-		for _, next := range follows[at[0]] {
-			if _, been := came[next]; been {
-				continue
-			}
-			if came[next] = at[0]; next != to {
-				at = append(at, next)
-				continue
-			}
-			var way []string
-			for state := to; state != from; state = came[state] {
-				way = append(way, state)
-			}
-			slices.Reverse(way)
-			return way
-		}
-	}
-	return nil
 }
 
 // nextOfCall returns the summary with one more row of the op Call.
@@ -340,4 +260,84 @@ func (s Summary) nextOfError(r Row) (Summary, error) {
 func (s Summary) withoutError() Summary {
 	s.Error, s.Stack, s.RetryAfter = "", "", 0
 	return s
+}
+
+// The phases of an agent that it can report, and Pending, in which it has not begun to work.
+// Executing is one too.
+const (
+	Pending   = "PENDING"
+	Planning  = "PLANNING"
+	Verifying = "VERIFYING"
+)
+
+// phases has the phases that may be reported in a phase.
+var phases = map[string][]string{
+	Pending:   {Planning},
+	Planning:  {Executing},
+	Executing: {Verifying, Planning},
+	Verifying: {Executing, Planning},
+}
+
+// follows has the states that may follow a state.
+var follows = map[string][]string{
+	Booting:   {Hydrating, Draining, Terminated},
+	Hydrating: {Ready, Draining, Terminated},
+	Ready:     {Executing, Draining},
+	Executing: {Draining, Terminated},
+	Draining:  {Terminated},
+}
+
+func orNone(states []string) string {
+	if len(states) == 0 {
+		return "none"
+	}
+	return strings.Join(states, ", ")
+}
+
+// Counts are the completed steps and the calls of the incarnation: reported one by one, or as
+// totals of beats. A program may do both, so the higher number counts.
+func (s Summary) Counts() (steps, llmCalls, toolCalls uint64) {
+	return max(s.Steps, s.Totals.Steps), max(s.LLMCalls, s.Totals.LLMCalls), max(s.ToolCalls, s.Totals.ToolCalls)
+}
+
+// LastStep is the step that the program was in last, or nil. If its beats do not say it, it is
+// the number of completed steps.
+func (s Summary) LastStep() *uint64 {
+	switch {
+	case s.Totals.InStep:
+		return &s.Totals.Step
+	case s.Totals == Totals{} && s.Steps > 0:
+		return &s.Steps
+	}
+	return nil
+}
+
+// Then returns the totals after those of a newer beat.
+func (t Totals) Then(newer Totals) Totals {
+	newer.Steps, newer.LLMCalls, newer.ToolCalls = max(t.Steps, newer.Steps), max(t.LLMCalls, newer.LLMCalls), max(t.ToolCalls, newer.ToolCalls)
+	return newer
+}
+
+// Between returns the states on the shortest way from one state to another, without the first.
+// It is nil if the second cannot follow.
+func Between(from, to string) []string {
+	came := map[string]string{from: ""}
+	for at := []string{from}; len(at) > 0; at = at[1:] {
+		for _, next := range follows[at[0]] {
+			if _, been := came[next]; been {
+				continue
+			}
+			if came[next] = at[0]; next != to {
+				at = append(at, next)
+				continue
+			}
+			var way []string
+			for state := to; state != from; state = came[state] {
+				way = append(way, state)
+			}
+			slices.Reverse(way)
+			return way
+		}
+	}
+	return nil
 }

@@ -92,6 +92,195 @@ func (b *agentBook) putLocked(a Agent) {
 	b.accountLocked(before, a)
 }
 
+// placeLocked updates the sets of the agent's parent and of the agents that it follows.
+func (b *agentBook) placeLocked(before, after Agent) {
+	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
+		b.children.remove(before.Parent, before.ID)
+	}
+	if after.ID != agents.Init && !after.Deleted {
+		b.children.add(after.Parent, after.ID)
+	}
+	for _, id := range after.After {
+		if follows(after) {
+			b.followers.add(id, after.ID)
+		} else {
+			b.followers.remove(id, after.ID)
+		}
+	}
+}
+
+// follows reports whether an agent still waits for others before it begins.
+func follows(a Agent) bool { return a.Incarnations == 0 && !a.Over() && !a.Deleted }
+
+// subscribeLocked updates the sets of the streams that an agent has open.
+func (b *agentBook) subscribeLocked(before, after Agent) {
+	for _, stream := range before.Streams {
+		b.streams.remove(stream, before.ID)
+	}
+	if after.Over() || after.Deleted {
+		return
+	}
+	for _, stream := range after.Streams {
+		b.streams.add(stream, after.ID)
+	}
+}
+
+// endLocked follows the change of an agent. New ends are mostly at the end of the list, and
+// those of agents that are deleted at its beginning.
+func (b *agentBook) endLocked(before, after Agent) {
+	if before.Over() {
+		if at, known := slices.BinarySearchFunc(b.ended, ending{before.EndedAt, before.ID}, ending.compare); known && at == 0 {
+			b.ended = b.ended[1:]
+		} else if known {
+			b.ended = slices.Delete(b.ended, at, at+1)
+		}
+	}
+	if after.Over() && !after.Deleted {
+		e := ending{after.EndedAt, after.ID}
+		at, _ := slices.BinarySearchFunc(b.ended, e, ending.compare)
+		b.ended = slices.Insert(b.ended, at, e)
+	}
+}
+
+// endedByLocked is how many agents ended at a time or before.
+func (b *agentBook) endedByLocked(at time.Time) int {
+	return sort.Search(len(b.ended), func(i int) bool { return b.ended[i].at.After(at) })
+}
+
+// among returns the agents of some sets, oldest first.
+func (b *agentBook) among(sets agentSets, keys ...string) []Agent {
+	b.mu.RLock()
+	places := b.placesLocked(sets, keys)
+	list := make([]Agent, 0, len(places))
+	for _, p := range places {
+		list = append(list, b.all[p.ID])
+	}
+	b.mu.RUnlock()
+	b.copied.Add(uint64(len(list)))
+	return list
+}
+
+// places returns the agents of some sets, oldest first.
+func (b *agentBook) places(sets agentSets, keys ...string) []Place {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.placesLocked(sets, keys)
+}
+
+// placesLocked returns the agents of some sets, oldest first. A record is many times larger.
+func (b *agentBook) placesLocked(sets agentSets, keys []string) []Place {
+	var list []Place
+	for _, key := range keys {
+		list = slices.Grow(list, len(sets[key]))
+		for id := range sets[key] {
+			list = append(list, Place{id, b.all[id].Position})
+		}
+	}
+	slices.SortFunc(list, func(a, b Place) int { return cmp.Compare(a.Position, b.Position) })
+	return list
+}
+
+// count is how many agents some sets have.
+func (b *agentBook) count(sets agentSets, keys ...string) (n int) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, key := range keys {
+		n += len(sets[key])
+	}
+	return n
+}
+
+// accountLocked follows the change of an agent. What it takes changes what those above it take
+// that have ended.
+func (b *agentBook) accountLocked(before, after Agent) {
+	b.spendLocked(after.ID)
+	for _, parent := range []string{before.Parent, after.Parent} {
+		for id := parent; id != "" && id != agents.Init && b.spendLocked(id); {
+			id = b.all[id].Parent
+		}
+	}
+}
+
+// spendLocked computes anew what an agent takes if it has ended, and reports whether it exists.
+func (b *agentBook) spendLocked(id string) bool {
+	a, exists := b.all[id]
+	if !exists || !a.Over() {
+		b.spent.set(id, spending{})
+		return exists
+	}
+	b.spent.set(id, spending{a.Parent, agents.Taken(a.Record, agents.Budget{}, b.takenLocked(id))})
+	return true
+}
+
+// takenLocked is what the children of an agent take of its budget.
+func (b *agentBook) takenLocked(id string) gate.Amount {
+	sum := b.spent.below[id].amount()
+	for child := range b.index.livingOf[id] {
+		c := b.all[child]
+		sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, b.takenLocked(child)))
+	}
+	return sum
+}
+
+// taken is takenLocked for others.
+func (b *agentBook) taken(id string) gate.Amount {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.takenLocked(id)
+}
+
+// spentBelow is what the ended children of an agent take of its budget.
+func (b *agentBook) spentBelow(id string) gate.Amount {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.spent.below[id].amount()
+}
+
+// countJournals adds what was measured after the count before, unless it may be wrong by now.
+func (b *agentBook) countJournals(a Agent, before countedJournals, upto uint32, sizes map[string]uint64) (done bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, exists := b.all[a.ID]
+	counted := b.journals.counted[a.ID]
+	switch {
+	case !exists: // removed
+		return true
+	case counted.removals != before.removals:
+		return false
+	case counted.upto != before.upto: // counted by another start
+		return true
+	}
+	if counted.sizes == nil {
+		counted.sizes = make(map[string]uint64)
+	}
+	for execID, bytes := range sizes {
+		counted.sizes[execID] = bytes
+		b.journals.add(a, bytes)
+	}
+	counted.upto = max(counted.upto, upto)
+	b.journals.counted[a.ID] = counted
+	b.journals.put(now, now)
+	return true
+}
+
+// forgetJournals follows the removal of execs with their files.
+func (b *agentBook) forgetJournals(execIDs []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, execID := range execIDs {
+		id, _ := agents.OfExec(execID)
+		a, exists := b.all[id]
+		if !exists {
+			continue
+		}
+		counted := b.journals.counted[id]
+		b.journals.add(a, -counted.sizes[execID])
+		delete(counted.sizes, execID)
+		counted.removals++
+		b.journals.counted[id] = counted
+	}
+}
+
 // AgentWait waits for the end of an agent, or of it and all agents that were spawned below it. It
 // learns of each change as it is committed, so it reads no events and looks at no other agents.
 type AgentWait struct {
@@ -161,193 +350,4 @@ func (w *AgentWait) Close() {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	delete(w.book.waits, w)
-}
-
-// accountLocked follows the change of an agent. What it takes changes what those above it take
-// that have ended.
-func (b *agentBook) accountLocked(before, after Agent) {
-	b.spendLocked(after.ID)
-	for _, parent := range []string{before.Parent, after.Parent} {
-		for id := parent; id != "" && id != agents.Init && b.spendLocked(id); {
-			id = b.all[id].Parent
-		}
-	}
-}
-
-// spendLocked computes anew what an agent takes if it has ended, and reports whether it exists.
-func (b *agentBook) spendLocked(id string) bool {
-	a, exists := b.all[id]
-	if !exists || !a.Over() {
-		b.spent.set(id, spending{})
-		return exists
-	}
-	b.spent.set(id, spending{a.Parent, agents.Taken(a.Record, agents.Budget{}, b.takenLocked(id))})
-	return true
-}
-
-// takenLocked is what the children of an agent take of its budget.
-func (b *agentBook) takenLocked(id string) gate.Amount {
-	sum := b.spent.below[id].amount()
-	for child := range b.index.livingOf[id] {
-		c := b.all[child]
-		sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, b.takenLocked(child)))
-	}
-	return sum
-}
-
-// taken is takenLocked for others.
-func (b *agentBook) taken(id string) gate.Amount {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.takenLocked(id)
-}
-
-// spentBelow is what the ended children of an agent take of its budget.
-func (b *agentBook) spentBelow(id string) gate.Amount {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.spent.below[id].amount()
-}
-
-// endLocked follows the change of an agent. New ends are mostly at the end of the list, and
-// those of agents that are deleted at its beginning.
-func (b *agentBook) endLocked(before, after Agent) {
-	if before.Over() {
-		if at, known := slices.BinarySearchFunc(b.ended, ending{before.EndedAt, before.ID}, ending.compare); known && at == 0 {
-			b.ended = b.ended[1:]
-		} else if known {
-			b.ended = slices.Delete(b.ended, at, at+1)
-		}
-	}
-	if after.Over() && !after.Deleted {
-		e := ending{after.EndedAt, after.ID}
-		at, _ := slices.BinarySearchFunc(b.ended, e, ending.compare)
-		b.ended = slices.Insert(b.ended, at, e)
-	}
-}
-
-// endedByLocked is how many agents ended at a time or before.
-func (b *agentBook) endedByLocked(at time.Time) int {
-	return sort.Search(len(b.ended), func(i int) bool { return b.ended[i].at.After(at) })
-}
-
-// forgetJournals follows the removal of execs with their files.
-func (b *agentBook) forgetJournals(execIDs []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, execID := range execIDs {
-		id, _ := agents.OfExec(execID)
-		a, exists := b.all[id]
-		if !exists {
-			continue
-		}
-		counted := b.journals.counted[id]
-		b.journals.add(a, -counted.sizes[execID])
-		delete(counted.sizes, execID)
-		counted.removals++
-		b.journals.counted[id] = counted
-	}
-}
-
-// countJournals adds what was measured after the count before, unless it may be wrong by now.
-func (b *agentBook) countJournals(a Agent, before countedJournals, upto uint32, sizes map[string]uint64) (done bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now, exists := b.all[a.ID]
-	counted := b.journals.counted[a.ID]
-	switch {
-	case !exists: // removed
-		return true
-	case counted.removals != before.removals:
-		return false
-	case counted.upto != before.upto: // counted by another start
-		return true
-	}
-	if counted.sizes == nil {
-		counted.sizes = make(map[string]uint64)
-	}
-	for execID, bytes := range sizes {
-		counted.sizes[execID] = bytes
-		b.journals.add(a, bytes)
-	}
-	counted.upto = max(counted.upto, upto)
-	b.journals.counted[a.ID] = counted
-	b.journals.put(now, now)
-	return true
-}
-
-// among returns the agents of some sets, oldest first.
-func (b *agentBook) among(sets agentSets, keys ...string) []Agent {
-	b.mu.RLock()
-	places := b.placesLocked(sets, keys)
-	list := make([]Agent, 0, len(places))
-	for _, p := range places {
-		list = append(list, b.all[p.ID])
-	}
-	b.mu.RUnlock()
-	b.copied.Add(uint64(len(list)))
-	return list
-}
-
-// placesLocked returns the agents of some sets, oldest first. A record is many times larger.
-func (b *agentBook) placesLocked(sets agentSets, keys []string) []Place {
-	var list []Place
-	for _, key := range keys {
-		list = slices.Grow(list, len(sets[key]))
-		for id := range sets[key] {
-			list = append(list, Place{id, b.all[id].Position})
-		}
-	}
-	slices.SortFunc(list, func(a, b Place) int { return cmp.Compare(a.Position, b.Position) })
-	return list
-}
-
-// places returns the agents of some sets, oldest first.
-func (b *agentBook) places(sets agentSets, keys ...string) []Place {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.placesLocked(sets, keys)
-}
-
-// count is how many agents some sets have.
-func (b *agentBook) count(sets agentSets, keys ...string) (n int) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for _, key := range keys {
-		n += len(sets[key])
-	}
-	return n
-}
-
-// placeLocked updates the sets of the agent's parent and of the agents that it follows.
-func (b *agentBook) placeLocked(before, after Agent) {
-	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
-		b.children.remove(before.Parent, before.ID)
-	}
-	if after.ID != agents.Init && !after.Deleted {
-		b.children.add(after.Parent, after.ID)
-	}
-	for _, id := range after.After {
-		if follows(after) {
-			b.followers.add(id, after.ID)
-		} else {
-			b.followers.remove(id, after.ID)
-		}
-	}
-}
-
-// follows reports whether an agent still waits for others before it begins.
-func follows(a Agent) bool { return a.Incarnations == 0 && !a.Over() && !a.Deleted }
-
-// subscribeLocked updates the sets of the streams that an agent has open.
-func (b *agentBook) subscribeLocked(before, after Agent) {
-	for _, stream := range before.Streams {
-		b.streams.remove(stream, before.ID)
-	}
-	if after.Over() || after.Deleted {
-		return
-	}
-	for _, stream := range after.Streams {
-		b.streams.add(stream, after.ID)
-	}
 }

@@ -11,6 +11,12 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
+// Agent is the record of an agent with its spec. Both are read-only.
+type Agent struct {
+	agents.Record
+	Spec *agboxv1.AgentSpec
+}
+
 // agentSets has a set of agents for each key, such as the id of a sandbox.
 type agentSets map[string]map[string]struct{}
 
@@ -41,6 +47,19 @@ func (s agentSets) move(from, to, agentID string) {
 	}
 }
 
+// Place is where an agent stands among others.
+type Place struct {
+	ID string
+	// Position is the agent's age.
+	Position uint64
+}
+
+// all is the key of sets with only one key.
+const all = "all"
+
+// The keys of agentIndex.living.
+const atWork, idle = "at work", "idle"
+
 // agentIndex has the agents by what is asked about them, so that nobody looks at all that have
 // ever been for one of them. Sets of living agents have those that have not ended, without init.
 type agentIndex struct {
@@ -60,12 +79,6 @@ type agentIndex struct {
 	// they have left no files.
 	untidy agentSets
 }
-
-// all is the key of sets with only one key.
-const all = "all"
-
-// The keys of agentIndex.living.
-const atWork, idle = "at work", "idle"
 
 func newAgentIndex() agentIndex {
 	return agentIndex{
@@ -147,25 +160,16 @@ func livingAs(a Agent) string {
 	return ifLiving(a, idle)
 }
 
-// Place is where an agent stands among others.
-type Place struct {
-	ID string
-	// Position is the agent's age.
-	Position uint64
-}
-
-// Agent is the record of an agent with its spec. Both are read-only.
-type Agent struct {
-	agents.Record
-	Spec *agboxv1.AgentSpec
-}
-
 // spentBudgets has what ended agents have used of the budgets of their parents, so that a spawn
 // adds up living children only.
 type spentBudgets struct {
 	// by has what each ended agent takes, and of whose budget. below has the sums by parent.
 	by    map[string]spending
 	below map[string]spentSum
+}
+
+func newSpentBudgets() spentBudgets {
+	return spentBudgets{make(map[string]spending), make(map[string]spentSum)}
 }
 
 type spending struct {
@@ -175,6 +179,10 @@ type spending struct {
 
 // spentSum is a sum that does not overflow, so that parts of it can be taken away again.
 type spentSum struct{ tokens, cost wide }
+
+func (s spentSum) amount() gate.Amount {
+	return gate.Amount{InputTokens: s.tokens.bounded(), CostMicroUSD: s.cost.bounded()}
+}
 
 type wide struct{ high, low uint64 }
 
@@ -195,14 +203,6 @@ func (w wide) bounded() uint64 {
 	return w.low
 }
 
-func (s spentSum) amount() gate.Amount {
-	return gate.Amount{InputTokens: s.tokens.bounded(), CostMicroUSD: s.cost.bounded()}
-}
-
-func newSpentBudgets() spentBudgets {
-	return spentBudgets{make(map[string]spending), make(map[string]spentSum)}
-}
-
 // set replaces what an ended agent takes. The zero spending is nothing.
 func (s spentBudgets) set(id string, now spending) {
 	before := s.by[id]
@@ -221,21 +221,6 @@ func (s spentBudgets) set(id string, now spending) {
 	s.by[id] = now
 	sum := s.below[now.parent]
 	s.below[now.parent] = spentSum{sum.tokens.plus(now.amount.InputTokens), sum.cost.plus(now.amount.CostMicroUSD)}
-}
-
-func oldestFirst(list []Agent) []Agent {
-	slices.SortFunc(list, func(a, b Agent) int { return cmp.Compare(a.Position, b.Position) })
-	return list
-}
-
-// ending is the end of an agent.
-type ending struct {
-	at time.Time
-	id string
-}
-
-func (e ending) compare(other ending) int {
-	return cmp.Or(e.at.Compare(other.at), cmp.Compare(e.id, other.id))
 }
 
 // journalBook has the sizes of the journals of all incarnations in stacks that have ended, so
@@ -285,6 +270,15 @@ func (x journalBook) put(before, after Agent) {
 	}
 }
 
+// add adds to the sums of the stacks of an agent. A difference below zero wraps around.
+func (x journalBook) add(a Agent, bytes uint64) {
+	for _, root := range a.StackRoots {
+		if x.sums[root] += bytes; x.sums[root] == 0 {
+			delete(x.sums, root)
+		}
+	}
+}
+
 // endedUpto is the newest incarnation of an agent that has ended, or 0.
 func endedUpto(a Agent) uint32 {
 	if a.Incarnation != nil {
@@ -293,11 +287,17 @@ func endedUpto(a Agent) uint32 {
 	return a.Incarnations
 }
 
-// add adds to the sums of the stacks of an agent. A difference below zero wraps around.
-func (x journalBook) add(a Agent, bytes uint64) {
-	for _, root := range a.StackRoots {
-		if x.sums[root] += bytes; x.sums[root] == 0 {
-			delete(x.sums, root)
-		}
-	}
+// ending is the end of an agent.
+type ending struct {
+	at time.Time
+	id string
+}
+
+func (e ending) compare(other ending) int {
+	return cmp.Or(e.at.Compare(other.at), cmp.Compare(e.id, other.id))
+}
+
+func oldestFirst(list []Agent) []Agent {
+	slices.SortFunc(list, func(a, b Agent) int { return cmp.Compare(a.Position, b.Position) })
+	return list
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// maxKinText is how much of a text of an agent a message about it has, in bytes.
-const maxKinText = 4 << 10
-
 // tellKin delivers to the parent of an agent, and to init, what follows from a change of the
 // agent. The key of a message names the newest event and what it tells, so it is delivered once.
 func (l *Ledger) tellKin(tx *store.Tx, before, after Agent) error {
@@ -45,6 +42,9 @@ func (l *Ledger) tellKin(tx *store.Tx, before, after Agent) error {
 	return nil
 }
 
+// maxKinText is how much of a text of an agent a message about it has, in bytes.
+const maxKinText = 4 << 10
+
 // newsText says in words what a change of an agent tells.
 func newsText(news agboxv1.MessageKind, a Agent) string {
 	says := a.Done.GetMessage()
@@ -60,6 +60,11 @@ func newsText(news agboxv1.MessageKind, a Agent) string {
 		says = a.Pause.Message
 	}
 	return strings.TrimSpace(fmt.Sprintf("[SIGCHLD] %s is %s. %s", a.Called(), a.Word(), says))
+}
+
+// shortened cuts a text to maxKinText.
+func shortened(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxKinText)], "")
 }
 
 // tell delivers a message about an agent.
@@ -124,11 +129,6 @@ func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64) (earli
 	_ = json.Unmarshal([]byte(page.Messages[0].GetBody()), &before) // agbox wrote it
 	l.putInbox(tx, to, box.with(page.Messages[0], -1))
 	return before.Earlier + 1, tx.RemoveMessage(to, seq)
-}
-
-// shortened cuts a text to maxKinText.
-func shortened(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxKinText)], "")
 }
 
 // tellUnstarted tells init, once, that agbox cannot write down the start of an agent, which

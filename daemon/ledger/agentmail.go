@@ -19,6 +19,19 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// SendMessage delivers a text and returns its seq in the inbox.
+func (l *Ledger) SendMessage(ctx context.Context, from, to, key, text string) (seq uint64, err error) {
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
+		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: from, Key: key, Text: text}
+		if err := l.deliver(tx, to, m); err != nil {
+			return err
+		}
+		seq = m.GetSeq()
+		return nil
+	})
+	return seq, err
+}
+
 // deliver puts a message into the inbox of an agent and wakes it if its pause allows that
 // (agent.WakesOnMessage). It sets seq and time of the message. A message with sender, stream and key of an earlier one is not added
 // again: it gets the seq of that. Messages of one sender are read in the order of their
@@ -66,6 +79,61 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 	err := l.wakeByMessage(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
 	l.stir(tx, to)
 	return err
+}
+
+// admitMessage refuses a message of an agent or a user for which there is no room. What agents send
+// takes no room of users.
+func (l *Ledger) admitMessage(tx *store.Tx, to Agent, box inbox, m *agboxv1.AgentMessage) error {
+	switch {
+	case m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT:
+		return nil
+	case len(m.GetText()) > maxMessage:
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
+	case m.GetFrom() == agents.Init:
+		return hasRoom(to, box.users, m, "users", 1)
+	}
+	for i, of := range sharers(m) {
+		who, parts := "this agent", oneAgent
+		if i > 0 {
+			who, parts = "the agents of this sandbox", oneSandbox
+		}
+		if err := hasRoom(to, l.shareIn(tx, to.ID, of), m, who, parts); err != nil {
+			return err
+		}
+	}
+	if err := hasRoom(to, load{box.sent, box.sentBytes}, m, "agents", 1); err != nil {
+		return err
+	}
+	return l.hasInboxRoom(tx, to, m)
+}
+
+// hasRoom refuses a message for which there is no room in a part of an inbox. who is whose part
+// it is, in words.
+func hasRoom(to Agent, share load, m *agboxv1.AgentMessage, who string, parts int) error {
+	if share.within(m, parts) {
+		return nil
+	}
+	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
+		"The inbox of agent %s has %d messages of %d bytes from %s that it has not read, and there is no room for this one (at most %d messages and %d bytes): try again when it has read some.",
+		to.ID, share.messages, share.bytes, who, maxInbox/parts, maxInboxBytes/parts).With("agent_id", to.ID)
+}
+
+// hasInboxRoom refuses a message of an agent if the inboxes of a stack that its recipient is in
+// have no room for it.
+func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) error {
+	for _, root := range to.StackRoots {
+		rules := agents.StackOf(l.agentIn(tx, root).Spec)
+		if rules.InboxBytes == 0 {
+			continue
+		}
+		if used := l.stackBytesIn(tx, root) + messageSize(m); uint64(used) > rules.InboxBytes {
+			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
+				"The agents of stack %s may have %d bytes of messages that they have not read, and there is no room for this one: try again when they have read some.",
+				rules.Name, rules.InboxBytes).With("agent_id", to.ID)
+		}
+	}
+	return nil
 }
 
 // wakeByMessage wakes an agent that has got a message, if its pause allows that. A drain is not
@@ -131,19 +199,6 @@ func (l *Ledger) calledWhileStopping(tx *store.Tx, a Agent) bool {
 	return false
 }
 
-// SendMessage delivers a text and returns its seq in the inbox.
-func (l *Ledger) SendMessage(ctx context.Context, from, to, key, text string) (seq uint64, err error) {
-	err = l.store.Update(ctx, func(tx *store.Tx) error {
-		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: from, Key: key, Text: text}
-		if err := l.deliver(tx, to, m); err != nil {
-			return err
-		}
-		seq = m.GetSeq()
-		return nil
-	})
-	return seq, err
-}
-
 // messagePage is how many messages are read at once.
 const messagePage = 100
 
@@ -170,6 +225,13 @@ func (l *Ledger) NewestMessage(ctx context.Context, agentID string) (seq uint64,
 	return seq, err
 }
 
+// Unread is the number of messages in the inbox of an agent, without that of its observation.
+func (l *Ledger) Unread(agentID string) int {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID].unread()
+}
+
 // Acknowledge removes the messages of an inbox up to a seq. Without any it writes nothing.
 func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) error {
 	if upto == 0 || l.Unread(agentID) == 0 && !l.Observes(agentID) {
@@ -190,6 +252,28 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 		}
 		return nil
 	})
+}
+
+// NotifyAgents sets the function that schedules a round of an agent for which somebody else
+// has done something: sent it a message, for example. It is called by the goroutine that
+// commits, so it must be short, must not block and must not use the ledger.
+func (l *Ledger) NotifyAgents(enqueue func(agentID string)) {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.mail.enqueue = enqueue
+}
+
+// InboxChanged returns a channel that is closed when the inbox of an agent changes after this
+// call, or the agent is removed.
+func (l *Ledger) InboxChanged(agentID string) <-chan struct{} {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	changed, exists := l.mail.changed[agentID]
+	if !exists {
+		changed = make(chan struct{})
+		l.mail.changed[agentID] = changed
+	}
+	return changed
 }
 
 const (
@@ -313,88 +397,4 @@ func (l *Ledger) putDigest(tx *store.Tx, to string, gone []*agboxv1.AgentMessage
 	}
 	l.putInbox(tx, to, l.inboxIn(tx, to).with(m, 1).awaits(m, now))
 	return nil
-}
-
-// admitMessage refuses a message of an agent or a user for which there is no room. What agents send
-// takes no room of users.
-func (l *Ledger) admitMessage(tx *store.Tx, to Agent, box inbox, m *agboxv1.AgentMessage) error {
-	switch {
-	case m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT:
-		return nil
-	case len(m.GetText()) > maxMessage:
-		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
-	case m.GetFrom() == agents.Init:
-		return hasRoom(to, box.users, m, "users", 1)
-	}
-	for i, of := range sharers(m) {
-		who, parts := "this agent", oneAgent
-		if i > 0 {
-			who, parts = "the agents of this sandbox", oneSandbox
-		}
-		if err := hasRoom(to, l.shareIn(tx, to.ID, of), m, who, parts); err != nil {
-			return err
-		}
-	}
-	if err := hasRoom(to, load{box.sent, box.sentBytes}, m, "agents", 1); err != nil {
-		return err
-	}
-	return l.hasInboxRoom(tx, to, m)
-}
-
-// hasRoom refuses a message for which there is no room in a part of an inbox. who is whose part
-// it is, in words.
-func hasRoom(to Agent, share load, m *agboxv1.AgentMessage, who string, parts int) error {
-	if share.within(m, parts) {
-		return nil
-	}
-	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
-		"The inbox of agent %s has %d messages of %d bytes from %s that it has not read, and there is no room for this one (at most %d messages and %d bytes): try again when it has read some.",
-		to.ID, share.messages, share.bytes, who, maxInbox/parts, maxInboxBytes/parts).With("agent_id", to.ID)
-}
-
-// hasInboxRoom refuses a message of an agent if the inboxes of a stack that its recipient is in
-// have no room for it.
-func (l *Ledger) hasInboxRoom(tx *store.Tx, to Agent, m *agboxv1.AgentMessage) error {
-	for _, root := range to.StackRoots {
-		rules := agents.StackOf(l.agentIn(tx, root).Spec)
-		if rules.InboxBytes == 0 {
-			continue
-		}
-		if used := l.stackBytesIn(tx, root) + messageSize(m); uint64(used) > rules.InboxBytes {
-			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
-				"The agents of stack %s may have %d bytes of messages that they have not read, and there is no room for this one: try again when they have read some.",
-				rules.Name, rules.InboxBytes).With("agent_id", to.ID)
-		}
-	}
-	return nil
-}
-
-// NotifyAgents sets the function that schedules a round of an agent for which somebody else
-// has done something: sent it a message, for example. It is called by the goroutine that
-// commits, so it must be short, must not block and must not use the ledger.
-func (l *Ledger) NotifyAgents(enqueue func(agentID string)) {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	l.mail.enqueue = enqueue
-}
-
-// InboxChanged returns a channel that is closed when the inbox of an agent changes after this
-// call, or the agent is removed.
-func (l *Ledger) InboxChanged(agentID string) <-chan struct{} {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	changed, exists := l.mail.changed[agentID]
-	if !exists {
-		changed = make(chan struct{})
-		l.mail.changed[agentID] = changed
-	}
-	return changed
-}
-
-// Unread is the number of messages in the inbox of an agent, without that of its observation.
-func (l *Ledger) Unread(agentID string) int {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.inboxes[agentID].unread()
 }

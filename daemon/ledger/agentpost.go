@@ -119,6 +119,26 @@ func (l *Ledger) livingParent(tx *store.Tx, a Agent) string {
 	return agents.Init
 }
 
+// mayReach refuses a message of an agent that would cross a border. One to an agent within the
+// border of another sandbox is refused like one to an agent that does not exist.
+func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
+	recipient := l.agentIn(tx, to)
+	if !recipient.Exists() && to != agents.Init {
+		return nil // that is said by deliver
+	}
+	if to == agents.Init {
+		recipient.ID = agents.Init
+	}
+	switch {
+	case sender.Reaches(recipient.Record, l.livingParent(tx, sender)):
+		return nil
+	case to != agents.Init && sender.World() != recipient.World():
+		return recipientNotFound(to)
+	}
+	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
+		"Agent %s is beyond the border of a stack, which only the root of the stack and its parent reach across: send it to \"parent\".", to).With("agent_id", to)
+}
+
 // bounced is the body of a message that says that another one was not delivered.
 type bounced struct {
 	To     string `json:"to,omitempty"`
@@ -172,52 +192,6 @@ func (l *Ledger) takeBack(tx *store.Tx, agentID string, box inbox) (last bounced
 	}
 	l.putInbox(tx, agentID, box.with(m, -1))
 	return last, nil
-}
-
-// streamOverlay is the key of the agents that have opened a stream in a batch.
-type streamOverlay struct{ stream string }
-
-// subscribers returns the ids of the living agents that have a stream open, in byte order.
-func (l *Ledger) subscribers(tx *store.Tx, stream string) []string {
-	l.agents.mu.RLock()
-	ids := slices.Collect(maps.Keys(l.agents.streams[stream]))
-	l.agents.mu.RUnlock()
-	opened, _ := tx.Value(streamOverlay{stream}).([]string)
-	ids = append(ids, opened...)
-	slices.Sort(ids)
-	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
-		a := l.agentIn(tx, id)
-		return a.Over() || !a.Opens(stream)
-	})
-}
-
-// Subscribers is how many agents have a stream open, in whatever stack.
-func (l *Ledger) Subscribers(stream string) int {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	return len(l.agents.streams[stream])
-}
-
-// fanOut delivers a message on a stream to all within the innermost border of its sender who have it open, but
-// not to the sender. A recipient without room does not keep it from the others.
-func (l *Ledger) fanOut(tx *store.Tx, sender Agent, s Sent) error {
-	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool {
-		return id == sender.ID || l.agentIn(tx, id).StackRoot() != sender.StackRoot()
-	})
-	if len(recipients) == 0 {
-		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent that it shares streams with has the stream %s open.", s.Stream))
-	}
-	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, FromBorder: sender.SentFrom(), Key: s.Key, Stream: s.Stream, Text: s.Text}
-	for _, to := range recipients {
-		one := s
-		one.To = to
-		if err := l.deliver(tx, to, proto.CloneOf(m)); err == nil {
-			continue
-		} else if err := l.bounce(tx, sender, one, err); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // StreamText is a text for all agents that have a stream open.
@@ -286,22 +260,48 @@ func nobodyListens(s StreamText, elsewhere []string) error {
 		`No agent has the stream %q open. A program opens it with "agbox-agent open %[1]s".`, s.Stream)
 }
 
-// mayReach refuses a message of an agent that would cross a border. One to an agent within the
-// border of another sandbox is refused like one to an agent that does not exist.
-func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
-	recipient := l.agentIn(tx, to)
-	if !recipient.Exists() && to != agents.Init {
-		return nil // that is said by deliver
+// streamOverlay is the key of the agents that have opened a stream in a batch.
+type streamOverlay struct{ stream string }
+
+// subscribers returns the ids of the living agents that have a stream open, in byte order.
+func (l *Ledger) subscribers(tx *store.Tx, stream string) []string {
+	l.agents.mu.RLock()
+	ids := slices.Collect(maps.Keys(l.agents.streams[stream]))
+	l.agents.mu.RUnlock()
+	opened, _ := tx.Value(streamOverlay{stream}).([]string)
+	ids = append(ids, opened...)
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
+		a := l.agentIn(tx, id)
+		return a.Over() || !a.Opens(stream)
+	})
+}
+
+// Subscribers is how many agents have a stream open, in whatever stack.
+func (l *Ledger) Subscribers(stream string) int {
+	l.agents.mu.RLock()
+	defer l.agents.mu.RUnlock()
+	return len(l.agents.streams[stream])
+}
+
+// fanOut delivers a message on a stream to all within the innermost border of its sender who have it open, but
+// not to the sender. A recipient without room does not keep it from the others.
+func (l *Ledger) fanOut(tx *store.Tx, sender Agent, s Sent) error {
+	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool {
+		return id == sender.ID || l.agentIn(tx, id).StackRoot() != sender.StackRoot()
+	})
+	if len(recipients) == 0 {
+		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent that it shares streams with has the stream %s open.", s.Stream))
 	}
-	if to == agents.Init {
-		recipient.ID = agents.Init
+	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, FromBorder: sender.SentFrom(), Key: s.Key, Stream: s.Stream, Text: s.Text}
+	for _, to := range recipients {
+		one := s
+		one.To = to
+		if err := l.deliver(tx, to, proto.CloneOf(m)); err == nil {
+			continue
+		} else if err := l.bounce(tx, sender, one, err); err != nil {
+			return err
+		}
 	}
-	switch {
-	case sender.Reaches(recipient.Record, l.livingParent(tx, sender)):
-		return nil
-	case to != agents.Init && sender.World() != recipient.World():
-		return recipientNotFound(to)
-	}
-	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
-		"Agent %s is beyond the border of a stack, which only the root of the stack and its parent reach across: send it to \"parent\".", to).With("agent_id", to)
+	return nil
 }

@@ -39,6 +39,36 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 	})
 }
 
+// WakeAgent lets an agent go on that was drained, or that idles. One that still saves its
+// work goes on when it has. It does nothing to an agent that is about to go on.
+func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case a.Over():
+			return cannot(a, "resumed", "spawn a new agent to repeat its work")
+		case a.PauseWanted.GetReason() == forRequest: // the drain is not taken back
+			return t.wantPause(forDrain, "A user resumed it while it was drained.")
+		case a.PauseWanted.GetReason() == forDrain: // it goes on when it has saved its work
+			return errNothing
+		case a.State != agents.Paused:
+			return cannot(a, "resumed", "it was not drained")
+		case a.Pause.Woken:
+			return errNothing
+		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_CRASH:
+			return cannot(a, "resumed", fmt.Sprintf("it is tried again at %s", a.Pause.WakeAt.UTC().Format(time.RFC3339)))
+		case a.Suspended():
+			return cannot(a, "resumed", fmt.Sprintf("nobody holds it, and \"agbox agent hold %s\" does", id))
+		case a.AwaitsApproval() && a.Pause.Reason == forApproval:
+			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent approve %s\" or \"agbox agent deny %s\" decides", id, id))
+		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent resolve --revive %s\" lets it go on", id))
+		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
+			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))
+		}
+		return t.wake(&agboxv1.AgentWake{By: "a user"})
+	})
+}
+
 // ApproveAgent records the decision about an agent that waits for an approval. Until the agent
 // goes on, the same decision again changes nothing, and the other one is refused.
 func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.AgentApproval, message string) (Agent, error) {
@@ -57,6 +87,188 @@ func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.A
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user", Approval: approval, Message: message})
 	})
+}
+
+// ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
+// woken before stays woken.
+func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
+		case t.a.State != agents.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+			return notOrphaned(t.a)
+		case !reap && t.a.Pause.Woken:
+			return errNothing
+		case !t.a.Orphaned():
+			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
+		case reap:
+			return t.append(id, agents.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
+		}
+		return t.wake(&agboxv1.AgentWake{By: "a user"})
+	})
+}
+
+// RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
+// resumes it. It does nothing if that was requested before.
+func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case a.Over():
+			return cannot(a, "drained", "it has ended")
+		case a.Kill != nil, a.PauseWanted.GetReason() == forRequest,
+			a.PauseWanted == nil && a.State == agents.Paused && a.Pause.Reason == forRequest && !a.Pause.Woken:
+			return errNothing
+		}
+		return t.wantPause(forRequest, "A user drained it.")
+	})
+}
+
+// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
+// does one that says what becomes of the children. It does nothing to an agent that has ended.
+func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		if t.a.Over() {
+			return errNothing
+		}
+		wish := agents.Stronger(t.a.Kill, kill)
+		if wish == nil {
+			return errNothing
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: wish},
+		})
+	})
+}
+
+// OpenHold makes somebody a holder of an agent. An agent that nobody has held goes on. linger
+// is how long the hold of a client stays after its connection was lost; it is 0 for agents.
+// It does nothing if the agent has that holder, with that linger.
+func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Duration) (Agent, error) {
+	return l.requestOf(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case a.Over():
+			return cannot(a, "held", "it has ended")
+		case slices.ContainsFunc(a.Holders, func(h agents.Holder) bool { return h.ID == holder && h.Linger == linger }):
+			return errNothing
+		}
+		return t.open(holder, linger)
+	})
+}
+
+// CloseHold ends a hold. It does nothing if the agent has no such holder. why is for people.
+func (l *Ledger) CloseHold(ctx context.Context, id, holder, why string) (Agent, error) {
+	return l.EndHold(ctx, id, holder, why, nil)
+}
+
+// EndHold is CloseHold if the condition still holds when it is its turn. The condition must
+// not wait; nil holds always.
+func (l *Ledger) EndHold(ctx context.Context, id, holder, why string, still func(Agent) bool) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case !t.a.HeldBy(holder), still != nil && !still(t.a):
+			return errNothing
+		}
+		return t.append(id, agents.Closed(holder, why))
+	})
+}
+
+// OpenStream lets an agent get all messages that others send on a stream from now on. It
+// does nothing if the agent has that open.
+func (l *Ledger) OpenStream(ctx context.Context, id, stream string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(id, stream) })
+}
+
+func (t *agentTxn) openStream(id, stream string) error {
+	switch a := t.a; {
+	case !a.Exists():
+		return agentNotFound(id)
+	case a.Opens(stream):
+		return errNothing
+	case len(a.Streams) >= agents.MaxStreams:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
+	}
+	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
+	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
+	return t.append(id, agents.StreamOpened(stream))
+}
+
+// CloseStream ends that. It does nothing if the agent has no such stream open.
+func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case !t.a.Opens(stream):
+			return errNothing
+		}
+		return t.append(id, agents.StreamClosed(stream))
+	})
+}
+
+// MoveAgent makes a new sandbox for an agent whose own one is lost, from the same spec, and
+// requests the removal of the old one: all in one transaction. The new sandbox gets the name of
+// the old one at once, and the other agents of that, its children for example, move too. It does
+// nothing to an agent that has changed since it was seen, and nothing while another agent there
+// has an incarnation whose end is not decided about.
+func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
+	old, exists := l.Sandbox(seen.SandboxID)
+	if !exists {
+		return seen, nil // its round says what follows
+	}
+	old, err := l.Reveal(ctx, old)
+	if err != nil {
+		return seen, err
+	}
+	// Own sandboxes of agents are named "agent-...", so this is no other agent's.
+	id := fmt.Sprintf("remade-%d-%s", seen.Incarnations+1, seen.ID)
+	spec, nonce := proto.CloneOf(old.Spec), ids.New()
+	shown, err := l.hide(ctx, id, spec)
+	if err != nil {
+		return seen, err
+	}
+	moved := &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_MOVED, Details: &agboxv1.AgentEvent_Moved{Moved: &agboxv1.AgentMoved{SandboxId: id}},
+	}
+	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
+		if t.a.SandboxID != seen.SandboxID || !t.a.Owned || !t.a.Settled || !agents.Legal(t.a.Record, moved) || l.busyIn(t.tx, old.ID) {
+			return errNothing
+		}
+		if t.tx.Value(nameOverlay{old.Name}) == nil { // nobody can have taken the name of a sandbox that exists
+			t.tx.SetValue(nameOverlay{old.Name}, "")
+		}
+		if _, err := l.within(t.tx, id, func(s *txn) error { return s.create(id, nonce, spec, shown, RequestKey{}) }); err != nil {
+			return err
+		}
+		if err := l.wantDeleted(t.tx, old.ID); err != nil {
+			return err
+		}
+		if err := l.moveOthers(t.tx, old.ID, seen.ID, moved); err != nil {
+			return err
+		}
+		return t.append(seen.ID, moved)
+	})
+}
+
+// moveOthers moves the agents of a sandbox that have not ended, but for the one that owns it. One
+// that is to end needs no sandbox.
+func (l *Ledger) moveOthers(tx *store.Tx, sandboxID, owner string, moved *agboxv1.AgentEvent) error {
+	for _, a := range l.agentsIn(tx, sandboxID) {
+		if a.ID == owner || !agents.Legal(a.Record, moved) {
+			continue
+		}
+		if _, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, moved) }); err != nil {
+			return err
+		}
+		l.stir(tx, a.ID)
+	}
+	return nil
+}
+
+// busyIn reports whether agents of a sandbox have incarnations whose ends are not decided about.
+func (l *Ledger) busyIn(tx *store.Tx, sandboxID string) bool {
+	return slices.ContainsFunc(l.agentsIn(tx, sandboxID), func(a Agent) bool { return a.Incarnation != nil || a.Undecided })
 }
 
 // Asked identifies a request of an incarnation.
@@ -125,217 +337,5 @@ func (l *Ledger) ResumeOnRequest(ctx context.Context, id string, q Asked, observ
 			Type: agboxv1.AgentEventType_AGENT_RESUMED, State: state, Incarnation: q.Incarnation, Request: q.Number, Observation: observation,
 			Details: &agboxv1.AgentEvent_Resume{Resume: &agboxv1.AgentResume{Replan: replan}},
 		})
-	})
-}
-
-// RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
-// resumes it. It does nothing if that was requested before.
-func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch a := t.a; {
-		case a.Over():
-			return cannot(a, "drained", "it has ended")
-		case a.Kill != nil, a.PauseWanted.GetReason() == forRequest,
-			a.PauseWanted == nil && a.State == agents.Paused && a.Pause.Reason == forRequest && !a.Pause.Woken:
-			return errNothing
-		}
-		return t.wantPause(forRequest, "A user drained it.")
-	})
-}
-
-// WakeAgent lets an agent go on that was drained, or that idles. One that still saves its
-// work goes on when it has. It does nothing to an agent that is about to go on.
-func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch a := t.a; {
-		case a.Over():
-			return cannot(a, "resumed", "spawn a new agent to repeat its work")
-		case a.PauseWanted.GetReason() == forRequest: // the drain is not taken back
-			return t.wantPause(forDrain, "A user resumed it while it was drained.")
-		case a.PauseWanted.GetReason() == forDrain: // it goes on when it has saved its work
-			return errNothing
-		case a.State != agents.Paused:
-			return cannot(a, "resumed", "it was not drained")
-		case a.Pause.Woken:
-			return errNothing
-		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_CRASH:
-			return cannot(a, "resumed", fmt.Sprintf("it is tried again at %s", a.Pause.WakeAt.UTC().Format(time.RFC3339)))
-		case a.Suspended():
-			return cannot(a, "resumed", fmt.Sprintf("nobody holds it, and \"agbox agent hold %s\" does", id))
-		case a.AwaitsApproval() && a.Pause.Reason == forApproval:
-			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent approve %s\" or \"agbox agent deny %s\" decides", id, id))
-		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
-			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent resolve --revive %s\" lets it go on", id))
-		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
-			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))
-		}
-		return t.wake(&agboxv1.AgentWake{By: "a user"})
-	})
-}
-
-// OpenHold makes somebody a holder of an agent. An agent that nobody has held goes on. linger
-// is how long the hold of a client stays after its connection was lost; it is 0 for agents.
-// It does nothing if the agent has that holder, with that linger.
-func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Duration) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch a := t.a; {
-		case a.Over():
-			return cannot(a, "held", "it has ended")
-		case slices.ContainsFunc(a.Holders, func(h agents.Holder) bool { return h.ID == holder && h.Linger == linger }):
-			return errNothing
-		}
-		return t.open(holder, linger)
-	})
-}
-
-// CloseHold ends a hold. It does nothing if the agent has no such holder. why is for people.
-func (l *Ledger) CloseHold(ctx context.Context, id, holder, why string) (Agent, error) {
-	return l.EndHold(ctx, id, holder, why, nil)
-}
-
-// EndHold is CloseHold if the condition still holds when it is its turn. The condition must
-// not wait; nil holds always.
-func (l *Ledger) EndHold(ctx context.Context, id, holder, why string, still func(Agent) bool) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case !t.a.Exists():
-			return agentNotFound(id)
-		case !t.a.HeldBy(holder), still != nil && !still(t.a):
-			return errNothing
-		}
-		return t.append(id, agents.Closed(holder, why))
-	})
-}
-
-// MoveAgent makes a new sandbox for an agent whose own one is lost, from the same spec, and
-// requests the removal of the old one: all in one transaction. The new sandbox gets the name of
-// the old one at once, and the other agents of that, its children for example, move too. It does
-// nothing to an agent that has changed since it was seen, and nothing while another agent there
-// has an incarnation whose end is not decided about.
-func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
-	old, exists := l.Sandbox(seen.SandboxID)
-	if !exists {
-		return seen, nil // its round says what follows
-	}
-	old, err := l.Reveal(ctx, old)
-	if err != nil {
-		return seen, err
-	}
-	// Own sandboxes of agents are named "agent-...", so this is no other agent's.
-	id := fmt.Sprintf("remade-%d-%s", seen.Incarnations+1, seen.ID)
-	spec, nonce := proto.CloneOf(old.Spec), ids.New()
-	shown, err := l.hide(ctx, id, spec)
-	if err != nil {
-		return seen, err
-	}
-	moved := &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_MOVED, Details: &agboxv1.AgentEvent_Moved{Moved: &agboxv1.AgentMoved{SandboxId: id}},
-	}
-	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
-		if t.a.SandboxID != seen.SandboxID || !t.a.Owned || !t.a.Settled || !agents.Legal(t.a.Record, moved) || l.busyIn(t.tx, old.ID) {
-			return errNothing
-		}
-		if t.tx.Value(nameOverlay{old.Name}) == nil { // nobody can have taken the name of a sandbox that exists
-			t.tx.SetValue(nameOverlay{old.Name}, "")
-		}
-		if _, err := l.within(t.tx, id, func(s *txn) error { return s.create(id, nonce, spec, shown, RequestKey{}) }); err != nil {
-			return err
-		}
-		if err := l.wantDeleted(t.tx, old.ID); err != nil {
-			return err
-		}
-		if err := l.moveOthers(t.tx, old.ID, seen.ID, moved); err != nil {
-			return err
-		}
-		return t.append(seen.ID, moved)
-	})
-}
-
-// moveOthers moves the agents of a sandbox that have not ended, but for the one that owns it. One
-// that is to end needs no sandbox.
-func (l *Ledger) moveOthers(tx *store.Tx, sandboxID, owner string, moved *agboxv1.AgentEvent) error {
-	for _, a := range l.agentsIn(tx, sandboxID) {
-		if a.ID == owner || !agents.Legal(a.Record, moved) {
-			continue
-		}
-		if _, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, moved) }); err != nil {
-			return err
-		}
-		l.stir(tx, a.ID)
-	}
-	return nil
-}
-
-// busyIn reports whether agents of a sandbox have incarnations whose ends are not decided about.
-func (l *Ledger) busyIn(tx *store.Tx, sandboxID string) bool {
-	return slices.ContainsFunc(l.agentsIn(tx, sandboxID), func(a Agent) bool { return a.Incarnation != nil || a.Undecided })
-}
-
-// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
-// does one that says what becomes of the children. It does nothing to an agent that has ended.
-func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		if t.a.Over() {
-			return errNothing
-		}
-		wish := agents.Stronger(t.a.Kill, kill)
-		if wish == nil {
-			return errNothing
-		}
-		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: wish},
-		})
-	})
-}
-
-// ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
-// woken before stays woken.
-func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
-		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
-		case t.a.State != agents.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
-			return notOrphaned(t.a)
-		case !reap && t.a.Pause.Woken:
-			return errNothing
-		case !t.a.Orphaned():
-			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
-		case reap:
-			return t.append(id, agents.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
-		}
-		return t.wake(&agboxv1.AgentWake{By: "a user"})
-	})
-}
-
-// OpenStream lets an agent get all messages that others send on a stream from now on. It
-// does nothing if the agent has that open.
-func (l *Ledger) OpenStream(ctx context.Context, id, stream string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(id, stream) })
-}
-
-func (t *agentTxn) openStream(id, stream string) error {
-	switch a := t.a; {
-	case !a.Exists():
-		return agentNotFound(id)
-	case a.Opens(stream):
-		return errNothing
-	case len(a.Streams) >= agents.MaxStreams:
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
-	}
-	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
-	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
-	return t.append(id, agents.StreamOpened(stream))
-}
-
-// CloseStream ends that. It does nothing if the agent has no such stream open.
-func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case !t.a.Exists():
-			return agentNotFound(id)
-		case !t.a.Opens(stream):
-			return errNothing
-		}
-		return t.append(id, agents.StreamClosed(stream))
 	})
 }

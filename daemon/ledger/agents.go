@@ -11,148 +11,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Children returns the children of an agent that are not removed, oldest first.
-func (l *Ledger) Children(id string) []Agent {
-	return l.agents.among(l.agents.children, id)
-}
-
-// Ancestors returns the ancestors of an agent that are not removed, its parent first, without
-// init. A tree is at most so deep, so damaged records that name each other end too.
-func (l *Ledger) Ancestors(id string) (list []Agent) {
-	a, exists := l.Agent(id)
-	for exists && len(list) < maxDepth {
-		if a, exists = l.Agent(a.Parent); !exists || a.ID == agents.Init {
-			break
-		}
-		list = append(list, a)
-	}
-	return list
-}
-
-// Followers returns the agents that an agent must be COMPLETED for before they begin, oldest
-// first.
-func (l *Ledger) Followers(id string) []Agent {
-	return l.agents.among(l.agents.followers, id)
-}
-
-// Kin returns what an agent must know of its parent and of the agents that it follows.
-func (l *Ledger) Kin(a Agent) agents.Kin {
-	var kin agents.Kin
-	if a.Parent != agents.Init {
-		parent, _ := l.Agent(a.Parent)
-		kin = agents.KinOf(parent.Record, nearestLiving(l.Agent, a))
-	}
-	if !follows(a) {
-		return kin
-	}
-	for _, id := range a.After {
-		other, _ := l.Agent(id)
-		kin.Await(id, other.Record)
-	}
-	return kin
-}
-
-// nearestLiving returns the id of the nearest ancestor that has not ended, at last
-// agent.Init.
-func nearestLiving(find func(id string) (Agent, bool), a Agent) string {
-	for id := a.Parent; id != agents.Init; {
-		p, exists := find(id)
-		if !exists {
-			break
-		}
-		if !p.Over() {
-			return id
-		}
-		id = p.Parent
-	}
-	return agents.Init
-}
-
-// The bounds of agents that have not ended. Those of the tree do not bound the children of
-// init.
-const (
-	maxAgents          = 1000
-	maxAgentsInSandbox = 256
-	maxChildren        = 256
-	maxDepth           = 8
-)
-
-// TreeOf is the id of the agent at the top of the tree of an agent. It outlives that agent, so
-// the children that init adopts do not become trees of their own.
-func (l *Ledger) TreeOf(a Agent) string { return topOf(a, l.Agent) }
-
-// topOf is TreeOf among the agents that find returns.
-func topOf(a Agent, find func(id string) (Agent, bool)) string {
-	for a.Tree == "" && a.Parent != agents.Init {
-		parent, exists := find(a.Parent)
-		if !exists {
-			break
-		}
-		a = parent
-	}
-	if a.Tree != "" {
-		return a.Tree
-	}
-	return a.ID
-}
-
-// sandboxesOfTree is how many sandboxes exist that agents of a tree have asked for.
-func (l *Ledger) sandboxesOfTree(tree string) int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.byTree[tree])
-}
-
-// AgentWork returns the work of an agent as it was when the agent was spawned.
-func (l *Ledger) AgentWork(ctx context.Context, id string) (work []byte, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		work, err = tx.AgentWork(id)
-		return err
-	})
-	return work, err
-}
-
-// maxHistory is how many events are read to find out who held the resources of an agent.
-const maxHistory = 20000
-
-// HeldMeanwhile returns who else held the resources of an agent since its pause began. whole is
-// false if agents were removed since, or so much has happened that it was not all read.
-func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Passed, whole bool, err error) {
-	m := agents.NewMeanwhile(a.Record)
-	if m.Empty() {
-		return []agents.Passed{}, true, nil
-	}
-	scope := a.LeaseParty().Scope
-	concerns := func(b Agent) bool { return b.Exists() && b.ID != a.ID && b.LeaseParty().Scope == scope }
-	var page store.AgentPage
-	for at, read := a.AwayFrom, 0; read == 0 || page.More && read < maxHistory; at = page.Next {
-		err := l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.OrderedAgentEvents(at, agentPage)
-			whole = tx.AgentsTrimmed().UpTo <= a.AwayFrom
-			return nil
-		})
-		if err != nil {
-			return nil, false, err
-		}
-		for _, ev := range page.Events {
-			if ev.GetLease() == nil {
-				continue
-			}
-			if b, _ := l.Agent(ev.GetAgentId()); concerns(b) {
-				m.Saw(ev)
-			}
-		}
-		read += agentPage
-	}
-	for _, b := range l.leased(concerns) {
-		m.Holds(b.ID, b.Holds)
-	}
-	return m.Passed(func(id string) string { b, _ := l.Agent(id); return b.Name }), whole && !page.More, nil
-}
-
-// agentPage is how many events are read at once.
-const agentPage = 500
-
 // Agent returns an agent that is not deleted.
 func (l *Ledger) Agent(id string) (Agent, bool) {
 	l.agents.mu.RLock()
@@ -183,6 +41,15 @@ func (l *Ledger) AgentOf(sandboxID, execID string) (Agent, bool) {
 		return Agent{}, false
 	}
 	return a, true
+}
+
+// AgentWork returns the work of an agent as it was when the agent was spawned.
+func (l *Ledger) AgentWork(ctx context.Context, id string) (work []byte, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		work, err = tx.AgentWork(id)
+		return err
+	})
+	return work, err
 }
 
 // AgentChanged returns a channel that the next commit about the agent closes; an empty id
@@ -262,6 +129,79 @@ func (l *Ledger) Spawner(id string) bool {
 	return false
 }
 
+// AgentsIn returns the agents of a sandbox about which something may be left to do, oldest
+// first: those that have not ended, and ended ones whose incarnation may run or that own it.
+func (l *Ledger) AgentsIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.active, sandboxID)
+}
+
+// LivingIn returns the agents of a sandbox that have not ended, oldest first.
+func (l *Ledger) LivingIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.livingIn, sandboxID)
+}
+
+// BusyIn returns those of AgentsIn that have ended or have an incarnation, oldest first.
+func (l *Ledger) BusyIn(sandboxID string) []Agent {
+	return l.agents.among(l.agents.index.busy, sandboxID)
+}
+
+// Living returns the agents that have not ended, oldest first, without init.
+func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, atWork, idle) }
+
+// AtWork returns where the living agents stand that have an incarnation, oldest first, and Idle
+// those that have none.
+func (l *Ledger) AtWork() []Place { return l.agents.places(l.agents.index.living, atWork) }
+
+// Idle is described at AtWork.
+func (l *Ledger) Idle() []Place { return l.agents.places(l.agents.index.living, idle) }
+
+// Undone returns where the ended agents stand about which something may be left to do in a living
+// sandbox, oldest first.
+func (l *Ledger) Undone() []Place {
+	l.mu.RLock()
+	living := slices.Collect(maps.Keys(l.sandboxes))
+	l.mu.RUnlock()
+	return l.agents.places(l.agents.index.undone, living...)
+}
+
+// UndoneIn returns those of Undone in one sandbox.
+func (l *Ledger) UndoneIn(sandboxID string) []Place {
+	return l.agents.places(l.agents.index.undone, sandboxID)
+}
+
+// Stranded returns the ids of the living agents whose parent has ended, in any order. It looks at
+// parents, which are fewer.
+func (l *Ledger) Stranded() (ids []string) {
+	b := &l.agents
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for parent, children := range b.index.livingOf {
+		if p, exists := b.all[parent]; parent != agents.Init && (!exists || p.Over()) {
+			ids = slices.AppendSeq(ids, maps.Keys(children))
+		}
+	}
+	return ids
+}
+
+// Held returns the agents that a holder holds and that have not ended, oldest first.
+func (l *Ledger) Held(holder string) []Agent { return l.agents.among(l.agents.index.heldBy, holder) }
+
+// leased returns the agents that hold or ask for something and fit, oldest first.
+func (l *Ledger) leased(fits func(Agent) bool) []Agent {
+	list := l.agents.among(l.agents.leased, all)
+	return slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
+}
+
+// Untidy returns the ended agents that were not told to Tidied, oldest first.
+func (l *Ledger) Untidy() []Agent { return l.agents.among(l.agents.index.untidy, all) }
+
+// Tidied says that an agent that has ended has left no files.
+func (l *Ledger) Tidied(id string) {
+	l.agents.mu.Lock()
+	defer l.agents.mu.Unlock()
+	l.agents.index.untidy.remove(all, id)
+}
+
 // EndedBeyond returns the ended agents, oldest first, that ended at the time old or before, and
 // of those that ended at the time settled or before the ones that ended first, as many as there
 // are more than most in all.
@@ -278,23 +218,132 @@ func (l *Ledger) EndedBeyond(old, settled time.Time, most int) []Agent {
 	return oldestFirst(list)
 }
 
-// RecountJournals says that files of a sandbox were removed whose execs stay. The journals of its
-// agents are counted anew.
-func (l *Ledger) RecountJournals(sandboxID string) {
-	b := &l.agents
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id, a := range b.all {
-		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agents.Stay) bool { return s.SandboxID == sandboxID }) {
-			continue
-		}
-		counted := b.journals.counted[id]
-		for _, size := range counted.sizes {
-			b.journals.add(a, -size)
-		}
-		b.journals.counted[id] = countedJournals{removals: counted.removals + 1}
-		b.journals.put(a, a)
+// The bounds of agents that have not ended. Those of the tree do not bound the children of
+// init.
+const (
+	maxAgents          = 1000
+	maxAgentsInSandbox = 256
+	maxChildren        = 256
+	maxDepth           = 8
+)
+
+// Children returns the children of an agent that are not removed, oldest first.
+func (l *Ledger) Children(id string) []Agent {
+	return l.agents.among(l.agents.children, id)
+}
+
+// LivingChildren returns the children of an agent that have not ended, oldest first.
+func (l *Ledger) LivingChildren(id string) []Agent {
+	return l.agents.among(l.agents.index.livingOf, id)
+}
+
+// Descendants returns the children of an agent that are not removed, theirs, and so on, ended
+// ones too, oldest first.
+func (l *Ledger) Descendants(id string) []Agent {
+	list := l.Children(id)
+	for i := 0; i < len(list); i++ { // nobody is below itself
+		list = append(list, l.Children(list[i].ID)...)
 	}
+	return oldestFirst(list)
+}
+
+// Ancestors returns the ancestors of an agent that are not removed, its parent first, without
+// init. A tree is at most so deep, so damaged records that name each other end too.
+func (l *Ledger) Ancestors(id string) (list []Agent) {
+	a, exists := l.Agent(id)
+	for exists && len(list) < maxDepth {
+		if a, exists = l.Agent(a.Parent); !exists || a.ID == agents.Init {
+			break
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// Followers returns the agents that an agent must be COMPLETED for before they begin, oldest
+// first.
+func (l *Ledger) Followers(id string) []Agent {
+	return l.agents.among(l.agents.followers, id)
+}
+
+// Kin returns what an agent must know of its parent and of the agents that it follows.
+func (l *Ledger) Kin(a Agent) agents.Kin {
+	var kin agents.Kin
+	if a.Parent != agents.Init {
+		parent, _ := l.Agent(a.Parent)
+		kin = agents.KinOf(parent.Record, nearestLiving(l.Agent, a))
+	}
+	if !follows(a) {
+		return kin
+	}
+	for _, id := range a.After {
+		other, _ := l.Agent(id)
+		kin.Await(id, other.Record)
+	}
+	return kin
+}
+
+// nearestLiving returns the id of the nearest ancestor that has not ended, at last
+// agent.Init.
+func nearestLiving(find func(id string) (Agent, bool), a Agent) string {
+	for id := a.Parent; id != agents.Init; {
+		p, exists := find(id)
+		if !exists {
+			break
+		}
+		if !p.Over() {
+			return id
+		}
+		id = p.Parent
+	}
+	return agents.Init
+}
+
+// TreeOf is the id of the agent at the top of the tree of an agent. It outlives that agent, so
+// the children that init adopts do not become trees of their own.
+func (l *Ledger) TreeOf(a Agent) string { return topOf(a, l.Agent) }
+
+// topOf is TreeOf among the agents that find returns.
+func topOf(a Agent, find func(id string) (Agent, bool)) string {
+	for a.Tree == "" && a.Parent != agents.Init {
+		parent, exists := find(a.Parent)
+		if !exists {
+			break
+		}
+		a = parent
+	}
+	if a.Tree != "" {
+		return a.Tree
+	}
+	return a.ID
+}
+
+// sandboxesOfTree is how many sandboxes exist that agents of a tree have asked for.
+func (l *Ledger) sandboxesOfTree(tree string) int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.byTree[tree])
+}
+
+// InStack reports whether the agent is in a stack with that name.
+func (l *Ledger) InStack(a Agent, name string) bool {
+	return slices.ContainsFunc(a.StackRoots, func(root string) bool {
+		r, _ := l.Agent(root)
+		return agents.StackOf(r.Spec).Name == name
+	})
+}
+
+// ChildrenBudget is what the children of an agent have of its budget, or have used of it.
+func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
+	former := a.FormerChildren.GetUsed()
+	return l.agents.taken(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+}
+
+// SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
+// come back to the agent.
+func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
+	former := a.FormerChildren.GetUsed()
+	return l.agents.spentBelow(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
 }
 
 // StackJournals are the journals of the agents in a stack.
@@ -357,111 +406,62 @@ func (l *Ledger) CountJournals(a Agent, size func(incarnation uint32) uint64) {
 	}
 }
 
-// AgentsIn returns the agents of a sandbox about which something may be left to do, oldest
-// first: those that have not ended, and ended ones whose incarnation may run or that own it.
-func (l *Ledger) AgentsIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.active, sandboxID)
-}
-
-// BusyIn returns those of AgentsIn that have ended or have an incarnation, oldest first.
-func (l *Ledger) BusyIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.busy, sandboxID)
-}
-
-// Undone returns where the ended agents stand about which something may be left to do in a living
-// sandbox, oldest first.
-func (l *Ledger) Undone() []Place {
-	l.mu.RLock()
-	living := slices.Collect(maps.Keys(l.sandboxes))
-	l.mu.RUnlock()
-	return l.agents.places(l.agents.index.undone, living...)
-}
-
-// UndoneIn returns those of Undone in one sandbox.
-func (l *Ledger) UndoneIn(sandboxID string) []Place {
-	return l.agents.places(l.agents.index.undone, sandboxID)
-}
-
-// Living returns the agents that have not ended, oldest first, without init.
-func (l *Ledger) Living() []Agent { return l.agents.among(l.agents.index.living, atWork, idle) }
-
-// AtWork returns where the living agents stand that have an incarnation, oldest first, and Idle
-// those that have none.
-func (l *Ledger) AtWork() []Place { return l.agents.places(l.agents.index.living, atWork) }
-
-// Idle is described at AtWork.
-func (l *Ledger) Idle() []Place { return l.agents.places(l.agents.index.living, idle) }
-
-// Stranded returns the ids of the living agents whose parent has ended, in any order. It looks at
-// parents, which are fewer.
-func (l *Ledger) Stranded() (ids []string) {
+// RecountJournals says that files of a sandbox were removed whose execs stay. The journals of its
+// agents are counted anew.
+func (l *Ledger) RecountJournals(sandboxID string) {
 	b := &l.agents
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for parent, children := range b.index.livingOf {
-		if p, exists := b.all[parent]; parent != agents.Init && (!exists || p.Over()) {
-			ids = slices.AppendSeq(ids, maps.Keys(children))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, a := range b.all {
+		if a.SandboxID != sandboxID && !slices.ContainsFunc(a.Moves, func(s agents.Stay) bool { return s.SandboxID == sandboxID }) {
+			continue
 		}
+		counted := b.journals.counted[id]
+		for _, size := range counted.sizes {
+			b.journals.add(a, -size)
+		}
+		b.journals.counted[id] = countedJournals{removals: counted.removals + 1}
+		b.journals.put(a, a)
 	}
-	return ids
 }
 
-// LivingIn returns the agents of a sandbox that have not ended, oldest first.
-func (l *Ledger) LivingIn(sandboxID string) []Agent {
-	return l.agents.among(l.agents.index.livingIn, sandboxID)
-}
+// maxHistory is how many events are read to find out who held the resources of an agent.
+const maxHistory = 20000
 
-// Descendants returns the children of an agent that are not removed, theirs, and so on, ended
-// ones too, oldest first.
-func (l *Ledger) Descendants(id string) []Agent {
-	list := l.Children(id)
-	for i := 0; i < len(list); i++ { // nobody is below itself
-		list = append(list, l.Children(list[i].ID)...)
+// agentPage is how many events are read at once.
+const agentPage = 500
+
+// HeldMeanwhile returns who else held the resources of an agent since its pause began. whole is
+// false if agents were removed since, or so much has happened that it was not all read.
+func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Passed, whole bool, err error) {
+	m := agents.NewMeanwhile(a.Record)
+	if m.Empty() {
+		return []agents.Passed{}, true, nil
 	}
-	return oldestFirst(list)
-}
-
-// LivingChildren returns the children of an agent that have not ended, oldest first.
-func (l *Ledger) LivingChildren(id string) []Agent {
-	return l.agents.among(l.agents.index.livingOf, id)
-}
-
-// Held returns the agents that a holder holds and that have not ended, oldest first.
-func (l *Ledger) Held(holder string) []Agent { return l.agents.among(l.agents.index.heldBy, holder) }
-
-// Untidy returns the ended agents that were not told to Tidied, oldest first.
-func (l *Ledger) Untidy() []Agent { return l.agents.among(l.agents.index.untidy, all) }
-
-// Tidied says that an agent that has ended has left no files.
-func (l *Ledger) Tidied(id string) {
-	l.agents.mu.Lock()
-	defer l.agents.mu.Unlock()
-	l.agents.index.untidy.remove(all, id)
-}
-
-// ChildrenBudget is what the children of an agent have of its budget, or have used of it.
-func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
-	former := a.FormerChildren.GetUsed()
-	return l.agents.taken(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
-}
-
-// SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
-// come back to the agent.
-func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
-	former := a.FormerChildren.GetUsed()
-	return l.agents.spentBelow(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
-}
-
-// InStack reports whether the agent is in a stack with that name.
-func (l *Ledger) InStack(a Agent, name string) bool {
-	return slices.ContainsFunc(a.StackRoots, func(root string) bool {
-		r, _ := l.Agent(root)
-		return agents.StackOf(r.Spec).Name == name
-	})
-}
-
-// leased returns the agents that hold or ask for something and fit, oldest first.
-func (l *Ledger) leased(fits func(Agent) bool) []Agent {
-	list := l.agents.among(l.agents.leased, all)
-	return slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
+	scope := a.LeaseParty().Scope
+	concerns := func(b Agent) bool { return b.Exists() && b.ID != a.ID && b.LeaseParty().Scope == scope }
+	var page store.AgentPage
+	for at, read := a.AwayFrom, 0; read == 0 || page.More && read < maxHistory; at = page.Next {
+		err := l.store.View(ctx, func(tx *store.Tx) error {
+			page = tx.OrderedAgentEvents(at, agentPage)
+			whole = tx.AgentsTrimmed().UpTo <= a.AwayFrom
+			return nil
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, ev := range page.Events {
+			if ev.GetLease() == nil {
+				continue
+			}
+			if b, _ := l.Agent(ev.GetAgentId()); concerns(b) {
+				m.Saw(ev)
+			}
+		}
+		read += agentPage
+	}
+	for _, b := range l.leased(concerns) {
+		m.Holds(b.ID, b.Holds)
+	}
+	return m.Passed(func(id string) string { b, _ := l.Agent(id); return b.Name }), whole && !page.More, nil
 }

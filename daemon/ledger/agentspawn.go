@@ -20,147 +20,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// stackOf returns the innermost stack of a new agent and the borders that it is within, outermost
-// first.
-func (t *agentTxn) stackOf(n NewAgent) (name string, roots []string, err error) {
-	if ofInit(n) {
-		name, roots, err = t.reached(n)
-	} else {
-		parent := t.l.agentIn(t.tx, n.Parent)
-		name, roots = parent.Stack, slices.Clone(parent.StackRoots)
-	}
-	if own := agents.StackOf(n.Spec).Name; own != "" {
-		name, roots = own, append(roots, n.ID)
-	}
-	return name, roots, err
-}
-
-// reached returns the innermost stack and the borders of an agent that a user spawns.
-func (t *agentTxn) reached(n NewAgent) (name string, roots []string, err error) {
-	kind, of, _ := strings.Cut(n.Reach, ":")
-	switch {
-	case n.Reach == "":
-		return "", []string{t.borderOf(n.SandboxID)}, nil
-	case n.Reach == agents.AllReached:
-		return "", []string{agents.Everywhere}, nil
-	case kind == "stack":
-		root, err := t.rootOf(of)
-		return root.Stack, slices.Clone(root.StackRoots), err
-	}
-	if sb, exists := t.l.sandboxIn(t.tx, of); !exists || !sb.Exists() {
-		return "", nil, notFound(of)
-	}
-	return "", []string{t.borderOf(of)}, nil
-}
-
-// borderOf returns the border of a sandbox. That of one which was made for an agent is the border
-// of that agent, which may have another sandbox by now, or have been spawned from one.
-func (t *agentTxn) borderOf(sandboxID string) string {
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(t.l.AgentsIn(sandboxID), spawned...) {
-		if a = t.l.agentIn(t.tx, a.ID); a.Owned && a.SandboxID == sandboxID && a.World() != "" {
-			return a.World()
-		}
-	}
-	return agents.SandboxBorder(sandboxID)
-}
-
-// rootOf finds the root of a stack that has not ended, by the name of the stack or its own id.
-func (t *agentTxn) rootOf(ref string) (Agent, error) {
-	var named []Agent
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(t.l.Living(), spawned...) {
-		switch a = t.l.agentIn(t.tx, a.ID); {
-		case a.Over() || a.StackRoot() != a.ID:
-		case a.ID == ref:
-			return a, nil
-		case a.Stack == ref && !slices.ContainsFunc(named, func(b Agent) bool { return b.ID == a.ID }):
-			named = append(named, a)
-		}
-	}
-	switch len(named) {
-	case 0:
-		return Agent{}, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
-			"No stack %q has a root that has not ended: spawn that first, with --stack.", ref)
-	case 1:
-		return named[0], nil
-	}
-	return Agent{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-		"There are %d stacks %q, for example of the agents %s and %s: give the id of the root instead of the name.", len(named), ref, named[0].ID, named[1].ID)
-}
-
-// mayJoinStacks refuses an agent for which one of the stacks that it comes into has no room.
-func (t *agentTxn) mayJoinStacks(roots []string) error {
-	for _, root := range roots {
-		rules := agents.StackOf(t.l.agentIn(t.tx, root).Spec)
-		if rules.Agents == 0 {
-			continue
-		}
-		living := 0
-		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-		for _, a := range append(t.l.agents.among(t.l.agents.index.livingUnder, root), spawned...) {
-			if a = t.l.agentIn(t.tx, a.ID); !a.Over() && slices.Contains(a.StackRoots, root) {
-				living++
-			}
-		}
-		if living >= rules.Agents {
-			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-				"Stack %s has %d agents that have not ended, which is its limit: wait for one, or end one.", rules.Name, living).With("agent_id", root)
-		}
-	}
-	return nil
-}
-
-// allot gives a new agent a part of the budget of its parent, if that is not agent.Init. The
-// part is its own until it ends; what it has not used then is its parent's again. Nothing of
-// this is stored but the budget in its spec: the records say the rest.
-func (t *agentTxn) allot(n NewAgent) (*agboxv1.AgentSpec, error) {
-	if ofInit(n) {
-		return n.Spec, nil
-	}
-	parent := t.l.agentIn(t.tx, n.Parent)
-	budget := agents.RulesOf(parent.Spec).Budget
-	given, problem := agents.ChildBudget(budget, agents.Left(parent.Record, budget, t.l.takenIn(t.tx, n.Parent)), t.shares(n), wanted(n.Spec))
-	if problem != "" {
-		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", n.Parent, problem).With("agent_id", n.Parent)
-	}
-	spec := proto.CloneOf(n.Spec)
-	spec.Budget = given
-	return agents.WithinStack(spec), nil
-}
-
-// wanted is the budget that an agent is to have. If it is the root of a stack, it wants no
-// more than that may cost, but without a wish it gets a share like any other child.
-func wanted(spec *agboxv1.AgentSpec) *agboxv1.AgentBudget {
-	if spec.GetBudget().GetCostUsd() == "" {
-		return spec.GetBudget()
-	}
-	return &agboxv1.AgentBudget{InputTokens: spec.GetBudget().InputTokens, CostUsd: agents.WithinStack(spec).GetBudget().GetCostUsd()}
-}
-
-// ofInit reports whether a new agent is a child of agent.Init.
-func ofInit(n NewAgent) bool { return cmp.Or(n.Parent, agents.Init) == agents.Init }
-
-// shares is among how many what is left of the budget of a parent is divided: the children
-// that it may still have, with the new one, and itself.
-func (t *agentTxn) shares(n NewAgent) int {
-	return max(cmp.Or(n.MaxChildren, maxChildren)+1-len(t.l.livingChildrenIn(t.tx, n.Parent)), 1)
-}
-
-// takenIn is what the children of an agent take of its budget at this point of the write order.
-// Only ended children may have changed in the same batch without being counted anew: one that
-// was removed counts twice until the commit, so no more is given than there is.
-func (l *Ledger) takenIn(tx *store.Tx, id string) gate.Amount {
-	sum := l.agents.spentBelow(id)
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, c := range append(l.LivingChildren(id), spawned...) {
-		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Deleted {
-			sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
-		}
-	}
-	return sum
-}
-
 // NewAgent is what SpawnAgent accepts.
 type NewAgent struct {
 	// ID must be new. Name may be empty.
@@ -332,29 +191,95 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 	return nil
 }
 
-// toFollow returns the ids of the agents that a new one is to follow. Its description has
-// their ids or names.
-func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
-	for _, ref := range refs {
-		a, known := t.l.Agent(ref)
-		if !known {
-			a, _ = t.l.agentNamed(ref)
-		}
-		switch {
-		case ref == agents.Init && !known:
-			return nil, isRoot()
-		case !a.Exists():
-			return nil, agentNotFound(ref)
-		case a.ID == agents.Init:
-			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agents.Init)
-		case t.l.agentIn(t.tx, a.ID).Deleted:
-			return nil, agentNotFound(ref)
-		case !slices.Contains(ids, a.ID):
-			ids = append(ids, a.ID)
+// stackOf returns the innermost stack of a new agent and the borders that it is within, outermost
+// first.
+func (t *agentTxn) stackOf(n NewAgent) (name string, roots []string, err error) {
+	if ofInit(n) {
+		name, roots, err = t.reached(n)
+	} else {
+		parent := t.l.agentIn(t.tx, n.Parent)
+		name, roots = parent.Stack, slices.Clone(parent.StackRoots)
+	}
+	if own := agents.StackOf(n.Spec).Name; own != "" {
+		name, roots = own, append(roots, n.ID)
+	}
+	return name, roots, err
+}
+
+// reached returns the innermost stack and the borders of an agent that a user spawns.
+func (t *agentTxn) reached(n NewAgent) (name string, roots []string, err error) {
+	kind, of, _ := strings.Cut(n.Reach, ":")
+	switch {
+	case n.Reach == "":
+		return "", []string{t.borderOf(n.SandboxID)}, nil
+	case n.Reach == agents.AllReached:
+		return "", []string{agents.Everywhere}, nil
+	case kind == "stack":
+		root, err := t.rootOf(of)
+		return root.Stack, slices.Clone(root.StackRoots), err
+	}
+	if sb, exists := t.l.sandboxIn(t.tx, of); !exists || !sb.Exists() {
+		return "", nil, notFound(of)
+	}
+	return "", []string{t.borderOf(of)}, nil
+}
+
+// borderOf returns the border of a sandbox. That of one which was made for an agent is the border
+// of that agent, which may have another sandbox by now, or have been spawned from one.
+func (t *agentTxn) borderOf(sandboxID string) string {
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range append(t.l.AgentsIn(sandboxID), spawned...) {
+		if a = t.l.agentIn(t.tx, a.ID); a.Owned && a.SandboxID == sandboxID && a.World() != "" {
+			return a.World()
 		}
 	}
-	return ids, nil
+	return agents.SandboxBorder(sandboxID)
+}
+
+// rootOf finds the root of a stack that has not ended, by the name of the stack or its own id.
+func (t *agentTxn) rootOf(ref string) (Agent, error) {
+	var named []Agent
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range append(t.l.Living(), spawned...) {
+		switch a = t.l.agentIn(t.tx, a.ID); {
+		case a.Over() || a.StackRoot() != a.ID:
+		case a.ID == ref:
+			return a, nil
+		case a.Stack == ref && !slices.ContainsFunc(named, func(b Agent) bool { return b.ID == a.ID }):
+			named = append(named, a)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return Agent{}, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
+			"No stack %q has a root that has not ended: spawn that first, with --stack.", ref)
+	case 1:
+		return named[0], nil
+	}
+	return Agent{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+		"There are %d stacks %q, for example of the agents %s and %s: give the id of the root instead of the name.", len(named), ref, named[0].ID, named[1].ID)
+}
+
+// mayJoinStacks refuses an agent for which one of the stacks that it comes into has no room.
+func (t *agentTxn) mayJoinStacks(roots []string) error {
+	for _, root := range roots {
+		rules := agents.StackOf(t.l.agentIn(t.tx, root).Spec)
+		if rules.Agents == 0 {
+			continue
+		}
+		living := 0
+		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+		for _, a := range append(t.l.agents.among(t.l.agents.index.livingUnder, root), spawned...) {
+			if a = t.l.agentIn(t.tx, a.ID); !a.Over() && slices.Contains(a.StackRoots, root) {
+				living++
+			}
+		}
+		if living >= rules.Agents {
+			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+				"Stack %s has %d agents that have not ended, which is its limit: wait for one, or end one.", rules.Name, living).With("agent_id", root)
+		}
+	}
+	return nil
 }
 
 // mayHaveChild refuses a child of an agent that has ended or does not exist, one too many,
@@ -385,6 +310,34 @@ func (t *agentTxn) mayHaveChild(n NewAgent) error {
 	return nil
 }
 
+// toFollow returns the ids of the agents that a new one is to follow. Its description has
+// their ids or names.
+func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
+	for _, ref := range refs {
+		a, known := t.l.Agent(ref)
+		if !known {
+			a, _ = t.l.agentNamed(ref)
+		}
+		switch {
+		case ref == agents.Init && !known:
+			return nil, isRoot()
+		case !a.Exists():
+			return nil, agentNotFound(ref)
+		case a.ID == agents.Init:
+			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agents.Init)
+		case t.l.agentIn(t.tx, a.ID).Deleted:
+			return nil, agentNotFound(ref)
+		case !slices.Contains(ids, a.ID):
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids, nil
+}
+
+// treeOverlay is the key of the number of sandboxes that a batch has accepted for a tree.
+type treeOverlay struct{ tree string }
+
 // treeOf is the tree of a new agent.
 func (t *agentTxn) treeOf(n NewAgent) string {
 	if ofInit(n) {
@@ -395,9 +348,6 @@ func (t *agentTxn) treeOf(n NewAgent) string {
 		return a, a.Exists()
 	})
 }
-
-// treeOverlay is the key of the number of sandboxes that a batch has accepted for a tree.
-type treeOverlay struct{ tree string }
 
 // mayHaveSandbox refuses a sandbox that an agent has asked for from inside if its tree has as
 // many as it may have. One that is being removed counts until it is gone.
@@ -435,4 +385,54 @@ func (l *Ledger) unmake(n NewAgent, refused error) error {
 		return nil
 	}
 	return l.store.Keys().Erase(n.SandboxID)
+}
+
+// allot gives a new agent a part of the budget of its parent, if that is not agent.Init. The
+// part is its own until it ends; what it has not used then is its parent's again. Nothing of
+// this is stored but the budget in its spec: the records say the rest.
+func (t *agentTxn) allot(n NewAgent) (*agboxv1.AgentSpec, error) {
+	if ofInit(n) {
+		return n.Spec, nil
+	}
+	parent := t.l.agentIn(t.tx, n.Parent)
+	budget := agents.RulesOf(parent.Spec).Budget
+	given, problem := agents.ChildBudget(budget, agents.Left(parent.Record, budget, t.l.takenIn(t.tx, n.Parent)), t.shares(n), wanted(n.Spec))
+	if problem != "" {
+		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", n.Parent, problem).With("agent_id", n.Parent)
+	}
+	spec := proto.CloneOf(n.Spec)
+	spec.Budget = given
+	return agents.WithinStack(spec), nil
+}
+
+// wanted is the budget that an agent is to have. If it is the root of a stack, it wants no
+// more than that may cost, but without a wish it gets a share like any other child.
+func wanted(spec *agboxv1.AgentSpec) *agboxv1.AgentBudget {
+	if spec.GetBudget().GetCostUsd() == "" {
+		return spec.GetBudget()
+	}
+	return &agboxv1.AgentBudget{InputTokens: spec.GetBudget().InputTokens, CostUsd: agents.WithinStack(spec).GetBudget().GetCostUsd()}
+}
+
+// ofInit reports whether a new agent is a child of agent.Init.
+func ofInit(n NewAgent) bool { return cmp.Or(n.Parent, agents.Init) == agents.Init }
+
+// shares is among how many what is left of the budget of a parent is divided: the children
+// that it may still have, with the new one, and itself.
+func (t *agentTxn) shares(n NewAgent) int {
+	return max(cmp.Or(n.MaxChildren, maxChildren)+1-len(t.l.livingChildrenIn(t.tx, n.Parent)), 1)
+}
+
+// takenIn is what the children of an agent take of its budget at this point of the write order.
+// Only ended children may have changed in the same batch without being counted anew: one that
+// was removed counts twice until the commit, so no more is given than there is.
+func (l *Ledger) takenIn(tx *store.Tx, id string) gate.Amount {
+	sum := l.agents.spentBelow(id)
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, c := range append(l.LivingChildren(id), spawned...) {
+		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Deleted {
+			sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
+		}
+	}
+	return sum
 }

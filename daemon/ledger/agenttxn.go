@@ -84,6 +84,33 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	return t.forfeit()
 }
 
+// adopt gives the agent a living parent before its end, if it has none, so that its end is
+// told to one that can learn of it.
+func (t *agentTxn) adopt(agentID string) error {
+	heir := t.l.heirIn(t.tx, t.a)
+	if heir == t.a.Parent || t.a.Over() {
+		return nil
+	}
+	return t.append(agentID, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: heir, From: t.a.Parent}},
+	})
+}
+
+func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
+}
+
+// forfeit appends the release of what the agent's new state does not allow it to have.
+func (t *agentTxn) forfeit() error {
+	if !t.a.ForfeitsLeases() {
+		return nil
+	}
+	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
+		Leases: agents.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
+	})
+}
+
 // Short names for reasons of pauses.
 const (
 	forRequest = agboxv1.PauseReason_PAUSE_REASON_REQUEST
@@ -138,19 +165,6 @@ func (t *agentTxn) holdByInbox() error {
 	return t.open(agents.InboxHolder, 0)
 }
 
-// adopt gives the agent a living parent before its end, if it has none, so that its end is
-// told to one that can learn of it.
-func (t *agentTxn) adopt(agentID string) error {
-	heir := t.l.heirIn(t.tx, t.a)
-	if heir == t.a.Parent || t.a.Over() {
-		return nil
-	}
-	return t.append(agentID, &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
-		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: heir, From: t.a.Parent}},
-	})
-}
-
 // Picture returns how the surroundings of an agent are now; nil if its sandbox is gone.
 func (l *Ledger) Picture(a Agent) *agboxv1.AgentPicture {
 	sb, living := l.Sandbox(a.SandboxID)
@@ -186,20 +200,6 @@ func picture(sb Sandbox, living bool) *agboxv1.AgentPicture {
 		}
 	}
 	return p
-}
-
-func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
-}
-
-// forfeit appends the release of what the agent's new state does not allow it to have.
-func (t *agentTxn) forfeit() error {
-	if !t.a.ForfeitsLeases() {
-		return nil
-	}
-	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
-		Leases: agents.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
-	})
 }
 
 const observationText = "The agent was paused and goes on now: the body says what changed meanwhile."

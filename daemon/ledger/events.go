@@ -11,6 +11,34 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// pageBytes bounds the memory of one page of events.
+const pageBytes = 1 << 20
+
+// Events returns the next events of a sandbox after a sequence, at most limit.
+func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.EventPage, error) {
+	var page store.EventPage
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		page = tx.Events(sandboxID, after, limit, pageBytes)
+		return nil
+	})
+	return page, err
+}
+
+// NewestEvent returns the newest event of a sandbox for which fits is true, not newer
+// than the record, so that no stream is ahead of it. SANDBOX_ACCEPTED exists as long as
+// the sandbox.
+func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
+	var newest *agboxv1.SandboxEvent
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		newest, err = tx.NewestEvent(sb.ID, sb.LastSequence, fits)
+		return err
+	})
+	if errdefs.IsNotFound(err) {
+		return nil, notFound(sb.ID) // removed since it was found
+	}
+	return newest, err
+}
+
 // Cursor is a reader's position in a stream of events. It also knows which removals
 // happened before the stream began, so that no event is skipped silently: a reader from 0
 // accepts existing holes, one that continues from a position accepts none.
@@ -120,34 +148,6 @@ func (c *Cursor) Dropped() error {
 		return c.outOfRange()
 	}
 	return nil
-}
-
-// pageBytes bounds the memory of one page of events.
-const pageBytes = 1 << 20
-
-// Events returns the next events of a sandbox after a sequence, at most limit.
-func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.EventPage, error) {
-	var page store.EventPage
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		page = tx.Events(sandboxID, after, limit, pageBytes)
-		return nil
-	})
-	return page, err
-}
-
-// NewestEvent returns the newest event of a sandbox for which fits is true, not newer
-// than the record, so that no stream is ahead of it. SANDBOX_ACCEPTED exists as long as
-// the sandbox.
-func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
-	var newest *agboxv1.SandboxEvent
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		newest, err = tx.NewestEvent(sb.ID, sb.LastSequence, fits)
-		return err
-	})
-	if errdefs.IsNotFound(err) {
-		return nil, notFound(sb.ID) // removed since it was found
-	}
-	return newest, err
 }
 
 // AgentCursor is a place in the events of all agents, or of one. Only one goroutine may

@@ -89,14 +89,107 @@ func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
 	return nil
 }
 
-// NotLiving is the error for an exec in a sandbox that Sandbox does not return, because
-// it is deleted, unknown or unreadable.
-func (l *Ledger) NotLiving(ctx context.Context, id string) error {
-	past, err := l.Past(ctx, id)
-	if err != nil {
-		return err
+// AcceptHook accepts a hook of the sandbox, as AcceptExec accepts a caller's exec, but
+// also before the sandbox is READY. The exec id is derived from the hook. again means
+// that the hook was accepted before, whether it runs or has ended.
+func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
+	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
+	_, err = l.update(ctx, sandboxID, func(t *txn) error {
+		again = false
+		if _, taken := t.tx.ExecReserved(execID); taken {
+			again = true
+			return errNothing
+		}
+		switch {
+		case !t.sb.Exists():
+			return notFound(sandboxID)
+		case t.sb.State != machine.Pending && t.sb.State != machine.Ready || t.sb.Want != machine.WantRunning:
+			return NotReady(t.sb.Record)
+		}
+		return t.acceptExec(req, &agboxv1.ExecEventDetails{
+			SupervisorBootId: bootID,
+			Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
+		})
+	})
+	return again, err
+}
+
+// MainName is the name of every exec that is a container's own command.
+const MainName = "main"
+
+// MainExec is the container's own command in one life of its supervisor. The supervisor
+// has already started it.
+type MainExec struct {
+	// Request is a request that would create it, with the exact id of its sandbox.
+	Request *agboxv1.CreateExecRequest
+	// BootID is the life of the supervisor.
+	BootID string
+}
+
+// AcceptMain records the container's own command and, in the same transaction, the event
+// ev, which may be nil. ev was decided from seen, for example that the sandbox is READY.
+// As with Emit, nothing happens if the record has changed since.
+//
+// known means that this exec has a record now, from this call or an earlier one. The id
+// may also belong to an exec of another sandbox, whose caller chose it. Then the command
+// has no record, and the event is appended anyway.
+func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent, main *MainExec) (known, taken bool, err error) {
+	if ev == nil { // usually the daemon has restarted and everything is recorded: no commit is needed
+		err = l.store.View(ctx, func(tx *store.Tx) error {
+			known, taken = mainKnown(tx, seen.ID, main.Request.GetExecId())
+			return nil
+		})
+		if err != nil || known || taken {
+			return known, taken, err
+		}
 	}
-	return NotReady(past.Record)
+	_, err = l.update(ctx, seen.ID, func(t *txn) error {
+		known, taken = false, false
+		if t.sb.overtook(seen) {
+			return errNothing
+		}
+		if ev != nil {
+			if err := t.append(seen.ID, ev); err != nil {
+				return err
+			}
+		}
+		known, taken = mainKnown(t.tx, seen.ID, main.Request.GetExecId())
+		if !known && !taken {
+			known = true
+			return t.acceptExec(main.Request, &agboxv1.ExecEventDetails{
+				SupervisorBootId: main.BootID, Name: main.Request.GetName(), Main: true,
+			})
+		}
+		if len(t.events) == 0 {
+			return errNothing
+		}
+		return nil
+	})
+	return known, taken, err
+}
+
+// mainKnown reports whether the exec has a record. Otherwise taken means that its id was
+// used by another sandbox's exec, or by one that has expired.
+func mainKnown(tx *store.Tx, sandboxID, execID string) (known, taken bool) {
+	if _, reserved := tx.ExecReserved(execID); !reserved {
+		return false, false
+	}
+	_, err := tx.ExecConfig(sandboxID, execID)
+	return err == nil, err != nil
+}
+
+// NextMainRun returns the number of the first run of a sandbox's own command whose exec id
+// is free.
+func (l *Ledger) NextMainRun(ctx context.Context, sandboxID string) (run uint32, err error) {
+	main := ids.Main(sandboxID)
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		for run = 1; ; run++ {
+			if _, reserved := tx.ExecReserved(ids.MainRun(main, run)); !reserved {
+				return nil
+			}
+		}
+	})
+	return run, err
 }
 
 // EndExec records how an exec ended. It ignores an exec that is not running, because its
@@ -157,6 +250,69 @@ func endEvent(state agboxv1.ExecState) agboxv1.EventType {
 		return agboxv1.EventType_EXEC_CANCELLED
 	}
 	return agboxv1.EventType_EXEC_FAILED
+}
+
+// Ended sets the end time of an exec that left no record.
+func Ended(d *agboxv1.ExecEventDetails, at time.Time) *agboxv1.ExecEventDetails {
+	if d.FinishedAt == nil {
+		d.FinishedAt = timestamppb.New(at)
+	}
+	return d
+}
+
+// RepeatedExec reports whether the same request with the same key was accepted before.
+func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecRequest) (again bool, err error) {
+	if req.GetRequestKey() == "" {
+		return false, nil
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		if tx.ExecOfKey(req.GetRequestKey()) != req.GetExecId() {
+			return nil
+		}
+		again, _ = tx.SameExecConfig(req.GetSandboxId(), req.GetExecId(), req) // an unreadable one is compared again by AcceptExec
+		return nil
+	})
+	return again, err
+}
+
+// checkExecKey refuses a key that belongs to another exec.
+func (t *txn) checkExecKey(req *agboxv1.CreateExecRequest) error {
+	if req.GetRequestKey() == "" {
+		return nil
+	}
+	if of := t.tx.ExecOfKey(req.GetRequestKey()); of != "" && of != req.GetExecId() {
+		return keyReused(req.GetRequestKey()).With("exec_id", of)
+	}
+	return nil
+}
+
+// sameExec handles a create whose id is taken. It accepts a repetition of the same
+// request with the same key and refuses any other one.
+func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
+	key, id := req.GetRequestKey(), req.GetExecId()
+	if key == "" || t.tx.ExecOfKey(key) != id {
+		return execIDTaken(id)
+	}
+	same, err := t.tx.SameExecConfig(req.GetSandboxId(), id, req)
+	switch {
+	case same:
+		return errNothing
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	case key == id:
+		return execIDTaken(id)
+	}
+	return keyReused(key).With("exec_id", id)
+}
+
+// NotLiving is the error for an exec in a sandbox that Sandbox does not return, because
+// it is deleted, unknown or unreadable.
+func (l *Ledger) NotLiving(ctx context.Context, id string) error {
+	past, err := l.Past(ctx, id)
+	if err != nil {
+		return err
+	}
+	return NotReady(past.Record)
 }
 
 // closedChan is the channel for execs that have ended.
@@ -284,160 +440,4 @@ func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, erro
 		status.StartedAt = ev.GetOccurredAt()
 	}
 	return status, nil
-}
-
-// Ended sets the end time of an exec that left no record.
-func Ended(d *agboxv1.ExecEventDetails, at time.Time) *agboxv1.ExecEventDetails {
-	if d.FinishedAt == nil {
-		d.FinishedAt = timestamppb.New(at)
-	}
-	return d
-}
-
-// AcceptHook accepts a hook of the sandbox, as AcceptExec accepts a caller's exec, but
-// also before the sandbox is READY. The exec id is derived from the hook. again means
-// that the hook was accepted before, whether it runs or has ended.
-func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
-	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
-	_, err = l.update(ctx, sandboxID, func(t *txn) error {
-		again = false
-		if _, taken := t.tx.ExecReserved(execID); taken {
-			again = true
-			return errNothing
-		}
-		switch {
-		case !t.sb.Exists():
-			return notFound(sandboxID)
-		case t.sb.State != machine.Pending && t.sb.State != machine.Ready || t.sb.Want != machine.WantRunning:
-			return NotReady(t.sb.Record)
-		}
-		return t.acceptExec(req, &agboxv1.ExecEventDetails{
-			SupervisorBootId: bootID,
-			Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
-		})
-	})
-	return again, err
-}
-
-// MainName is the name of every exec that is a container's own command.
-const MainName = "main"
-
-// MainExec is the container's own command in one life of its supervisor. The supervisor
-// has already started it.
-type MainExec struct {
-	// Request is a request that would create it, with the exact id of its sandbox.
-	Request *agboxv1.CreateExecRequest
-	// BootID is the life of the supervisor.
-	BootID string
-}
-
-// AcceptMain records the container's own command and, in the same transaction, the event
-// ev, which may be nil. ev was decided from seen, for example that the sandbox is READY.
-// As with Emit, nothing happens if the record has changed since.
-//
-// known means that this exec has a record now, from this call or an earlier one. The id
-// may also belong to an exec of another sandbox, whose caller chose it. Then the command
-// has no record, and the event is appended anyway.
-func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent, main *MainExec) (known, taken bool, err error) {
-	if ev == nil { // usually the daemon has restarted and everything is recorded: no commit is needed
-		err = l.store.View(ctx, func(tx *store.Tx) error {
-			known, taken = mainKnown(tx, seen.ID, main.Request.GetExecId())
-			return nil
-		})
-		if err != nil || known || taken {
-			return known, taken, err
-		}
-	}
-	_, err = l.update(ctx, seen.ID, func(t *txn) error {
-		known, taken = false, false
-		if t.sb.overtook(seen) {
-			return errNothing
-		}
-		if ev != nil {
-			if err := t.append(seen.ID, ev); err != nil {
-				return err
-			}
-		}
-		known, taken = mainKnown(t.tx, seen.ID, main.Request.GetExecId())
-		if !known && !taken {
-			known = true
-			return t.acceptExec(main.Request, &agboxv1.ExecEventDetails{
-				SupervisorBootId: main.BootID, Name: main.Request.GetName(), Main: true,
-			})
-		}
-		if len(t.events) == 0 {
-			return errNothing
-		}
-		return nil
-	})
-	return known, taken, err
-}
-
-// NextMainRun returns the number of the first run of a sandbox's own command whose exec id
-// is free.
-func (l *Ledger) NextMainRun(ctx context.Context, sandboxID string) (run uint32, err error) {
-	main := ids.Main(sandboxID)
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		for run = 1; ; run++ {
-			if _, reserved := tx.ExecReserved(ids.MainRun(main, run)); !reserved {
-				return nil
-			}
-		}
-	})
-	return run, err
-}
-
-// mainKnown reports whether the exec has a record. Otherwise taken means that its id was
-// used by another sandbox's exec, or by one that has expired.
-func mainKnown(tx *store.Tx, sandboxID, execID string) (known, taken bool) {
-	if _, reserved := tx.ExecReserved(execID); !reserved {
-		return false, false
-	}
-	_, err := tx.ExecConfig(sandboxID, execID)
-	return err == nil, err != nil
-}
-
-// RepeatedExec reports whether the same request with the same key was accepted before.
-func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecRequest) (again bool, err error) {
-	if req.GetRequestKey() == "" {
-		return false, nil
-	}
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		if tx.ExecOfKey(req.GetRequestKey()) != req.GetExecId() {
-			return nil
-		}
-		again, _ = tx.SameExecConfig(req.GetSandboxId(), req.GetExecId(), req) // an unreadable one is compared again by AcceptExec
-		return nil
-	})
-	return again, err
-}
-
-// checkExecKey refuses a key that belongs to another exec.
-func (t *txn) checkExecKey(req *agboxv1.CreateExecRequest) error {
-	if req.GetRequestKey() == "" {
-		return nil
-	}
-	if of := t.tx.ExecOfKey(req.GetRequestKey()); of != "" && of != req.GetExecId() {
-		return keyReused(req.GetRequestKey()).With("exec_id", of)
-	}
-	return nil
-}
-
-// sameExec handles a create whose id is taken. It accepts a repetition of the same
-// request with the same key and refuses any other one.
-func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
-	key, id := req.GetRequestKey(), req.GetExecId()
-	if key == "" || t.tx.ExecOfKey(key) != id {
-		return execIDTaken(id)
-	}
-	same, err := t.tx.SameExecConfig(req.GetSandboxId(), id, req)
-	switch {
-	case same:
-		return errNothing
-	case err != nil && !errdefs.IsNotFound(err):
-		return err
-	case key == id:
-		return execIDTaken(id)
-	}
-	return keyReused(key).With("exec_id", id)
 }

@@ -10,6 +10,71 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
+// mailroom has the inboxes that are not empty.
+type mailroom struct {
+	// mu guards the fields below. It is held only for map operations, never for I/O.
+	mu      sync.Mutex
+	inboxes map[string]inbox
+	// shares has by recipient what is in its inbox of each agent and of each sandbox.
+	shares map[string]map[string]load
+	// stacks has by root the sum of sentBytes of all agents in a stack, ended ones too.
+	stacks map[string]int
+	// changed has channels that are closed when an inbox changes.
+	changed map[string]chan struct{}
+	// enqueue schedules a round of an agent. It may be nil.
+	enqueue func(agentID string)
+}
+
+// addLocked changes the sums of the stacks of an agent.
+func (m *mailroom) addLocked(roots []string, bytes int) {
+	for _, root := range roots {
+		if m.stacks[root] += bytes; m.stacks[root] == 0 {
+			delete(m.stacks, root)
+		}
+	}
+}
+
+// shareLocked sets what is in an inbox of an agent or a sandbox.
+func (m *mailroom) shareLocked(to, of string, share load) {
+	if share.messages == 0 {
+		if delete(m.shares[to], of); len(m.shares[to]) == 0 {
+			delete(m.shares, to)
+		}
+		return
+	}
+	if m.shares[to] == nil {
+		m.shares[to] = make(map[string]load)
+	}
+	m.shares[to][of] = share
+}
+
+// tellLocked wakes those who wait for a change of an inbox.
+func (m *mailroom) tellLocked(agentID string) {
+	if changed, exists := m.changed[agentID]; exists {
+		close(changed)
+		delete(m.changed, agentID)
+	}
+}
+
+// forget removes the inbox of a deleted agent from memory.
+func (m *mailroom) forget(a Agent) {
+	agentID := a.ID
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.addLocked(a.StackRoots, -m.inboxes[agentID].sentBytes)
+	delete(m.inboxes, agentID)
+	delete(m.shares, agentID)
+	m.tellLocked(agentID)
+}
+
+func idsOfAgents(list []Agent) []string {
+	ids := make([]string, len(list))
+	for i, a := range list {
+		ids[i] = a.ID
+	}
+	return ids
+}
+
 // inbox says how full the inbox of an agent is.
 type inbox struct {
 	// sent counts the messages of agents, and sentBytes their sizes. users has the same of those
@@ -22,30 +87,6 @@ type inbox struct {
 	observation uint64
 	// signals are those messages of agbox that are about others. It is never changed in place.
 	signals []signal
-}
-
-// signal is a message about an agent or a class. It is tried again until it is acknowledged or
-// given up.
-type signal struct {
-	seq     uint64
-	kind    agboxv1.MessageKind
-	subject string
-	givenUp bool
-	// last is when it was tried last, or when this daemon began.
-	last time.Time
-}
-
-// awaits returns the inbox with a message that is tried again, if it is one.
-func (b inbox) awaits(m *agboxv1.AgentMessage, last time.Time) inbox {
-	if agents.IsSignal(m) {
-		b.signals = append(b.signals[:len(b.signals):len(b.signals)], signal{m.GetSeq(), m.GetKind(), subject(m), m.GetGivenUp(), last})
-	}
-	return b
-}
-
-// without returns the signals but one.
-func (b inbox) without(seq uint64) []signal {
-	return slices.DeleteFunc(slices.Clone(b.signals), func(s signal) bool { return s.seq == seq })
 }
 
 // with returns the inbox with one more message, or with one less if sign is -1.
@@ -81,60 +122,43 @@ func (b inbox) unread() int { return b.sent + b.users.messages + b.own }
 
 func (b inbox) empty() bool { return b.unread() == 0 && b.observation == 0 }
 
+// signal is a message about an agent or a class. It is tried again until it is acknowledged or
+// given up.
+type signal struct {
+	seq     uint64
+	kind    agboxv1.MessageKind
+	subject string
+	givenUp bool
+	// last is when it was tried last, or when this daemon began.
+	last time.Time
+}
+
+// awaits returns the inbox with a message that is tried again, if it is one.
+func (b inbox) awaits(m *agboxv1.AgentMessage, last time.Time) inbox {
+	if agents.IsSignal(m) {
+		b.signals = append(b.signals[:len(b.signals):len(b.signals)], signal{m.GetSeq(), m.GetKind(), subject(m), m.GetGivenUp(), last})
+	}
+	return b
+}
+
+// without returns the signals but one.
+func (b inbox) without(seq uint64) []signal {
+	return slices.DeleteFunc(slices.Clone(b.signals), func(s signal) bool { return s.seq == seq })
+}
+
+// The bounds of messages from agents and users. makeRoom has that of agbox's own.
+const (
+	// maxMessage is the length of a text, in bytes.
+	maxMessage = 64 << 10
+	// maxInbox is the number of messages of agents in an inbox, and of those of users beside
+	// them. maxInboxBytes is their size.
+	maxInbox      = 1000
+	maxInboxBytes = 1 << 20
+)
+
 // messageSize is what a message counts in its inbox, in bytes.
 func messageSize(m *agboxv1.AgentMessage) int {
 	return len(m.GetText()) + len(m.GetBody()) + len(m.GetKey()) + len(m.GetFrom()) + len(m.GetStream())
-}
-
-// mailroom has the inboxes that are not empty.
-type mailroom struct {
-	// mu guards the fields below. It is held only for map operations, never for I/O.
-	mu      sync.Mutex
-	inboxes map[string]inbox
-	// shares has by recipient what is in its inbox of each agent and of each sandbox.
-	shares map[string]map[string]load
-	// stacks has by root the sum of sentBytes of all agents in a stack, ended ones too.
-	stacks map[string]int
-	// changed has channels that are closed when an inbox changes.
-	changed map[string]chan struct{}
-	// enqueue schedules a round of an agent. It may be nil.
-	enqueue func(agentID string)
-}
-
-// addLocked changes the sums of the stacks of an agent.
-func (m *mailroom) addLocked(roots []string, bytes int) {
-	for _, root := range roots {
-		if m.stacks[root] += bytes; m.stacks[root] == 0 {
-			delete(m.stacks, root)
-		}
-	}
-}
-
-func idsOfAgents(list []Agent) []string {
-	ids := make([]string, len(list))
-	for i, a := range list {
-		ids[i] = a.ID
-	}
-	return ids
-}
-
-// tellLocked wakes those who wait for a change of an inbox.
-func (m *mailroom) tellLocked(agentID string) {
-	if changed, exists := m.changed[agentID]; exists {
-		close(changed)
-		delete(m.changed, agentID)
-	}
-}
-
-// forget removes the inbox of a deleted agent from memory.
-func (m *mailroom) forget(a Agent) {
-	agentID := a.ID
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.addLocked(a.StackRoots, -m.inboxes[agentID].sentBytes)
-	delete(m.inboxes, agentID)
-	delete(m.shares, agentID)
-	m.tellLocked(agentID)
 }
 
 // load is a number of messages, and their sizes by messageSize.
@@ -166,20 +190,6 @@ func sharers(m *agboxv1.AgentMessage) []string {
 		return []string{m.GetFrom()}
 	}
 	return []string{m.GetFrom(), m.GetFromBorder()}
-}
-
-// shareLocked sets what is in an inbox of an agent or a sandbox.
-func (m *mailroom) shareLocked(to, of string, share load) {
-	if share.messages == 0 {
-		if delete(m.shares[to], of); len(m.shares[to]) == 0 {
-			delete(m.shares, to)
-		}
-		return
-	}
-	if m.shares[to] == nil {
-		m.shares[to] = make(map[string]load)
-	}
-	m.shares[to][of] = share
 }
 
 // kinNews is the body of a message about another agent, or about the breaker of a class.
@@ -222,13 +232,3 @@ func subject(m *agboxv1.AgentMessage) string {
 	}
 	return subjectOf(m, news)
 }
-
-// The bounds of messages from agents and users. makeRoom has that of agbox's own.
-const (
-	// maxMessage is the length of a text, in bytes.
-	maxMessage = 64 << 10
-	// maxInbox is the number of messages of agents in an inbox, and of those of users beside
-	// them. maxInboxBytes is their size.
-	maxInbox      = 1000
-	maxInboxBytes = 1 << 20
-)

@@ -11,6 +11,16 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// Short names for the verdicts.
+const (
+	granted = agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED
+	waits   = agboxv1.LeaseVerdict_LEASE_VERDICT_WAIT
+	dies    = agboxv1.LeaseVerdict_LEASE_VERDICT_DIE
+)
+
+// maxBlockers is how many agents an event about a conflict names.
+const maxBlockers = 16
+
 // followLeases commits what follows from the change of an agent for the leases of all:
 // others get what they wait for, and those that need not die any more are woken or queued.
 func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
@@ -101,16 +111,6 @@ func (l *Ledger) tellAncestors(tx *store.Tx, before, after Agent) error {
 	}
 	return nil
 }
-
-// maxBlockers is how many agents an event about a conflict names.
-const maxBlockers = 16
-
-// Short names for the verdicts.
-const (
-	granted = agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED
-	waits   = agboxv1.LeaseVerdict_LEASE_VERDICT_WAIT
-	dies    = agboxv1.LeaseVerdict_LEASE_VERDICT_DIE
-)
 
 // resourceList names the resources of a manifest, at most three of them.
 func resourceList(manifest []lease.Claim) string {

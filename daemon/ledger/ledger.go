@@ -79,61 +79,18 @@ type runningExec struct {
 	done chan struct{}
 }
 
-// admit adds a sandbox to the maps. Only Open and publish call it.
-func (l *Ledger) admit(sb Sandbox) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.admitLocked(sb)
+// leaseBook has what all agents hold and ask for, as a batch has it so far. Only the goroutine
+// that writes uses it.
+type leaseBook struct {
+	book *lease.Book
+	// open means that there are changes that are not committed.
+	open bool
 }
 
-func (l *Ledger) admitLocked(sb Sandbox) {
-	l.touched[sb.ID] = struct{}{}
-	l.growTreeLocked(sb)
-	if sb.Over() {
-		delete(l.sandboxes, sb.ID)
-		if l.names[sb.Name] == sb.ID {
-			delete(l.names, sb.Name)
-		}
-	} else {
-		if was := l.sandboxes[sb.ID].Name; was != sb.Name && l.names[was] == sb.ID {
-			delete(l.names, was)
-		}
-		l.sandboxes[sb.ID] = sb
-		// One that is being removed may have been replaced by another one with its name.
-		if sb.Name != "" && (l.names[sb.Name] == "" || sb.Want != machine.WantDeleted) {
-			l.names[sb.Name] = sb.ID
-		}
-	}
-	for id := range sb.Execs {
-		if _, known := l.running[id]; !known {
-			l.running[id] = runningExec{sandboxID: sb.ID, done: make(chan struct{})}
-		}
-	}
-}
-
-// publish makes a committed change visible and wakes the callers that wait for it. The
-// store calls it in commit order, before the change is acknowledged.
-func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.admitLocked(sb)
-	for _, ev := range events {
-		switch ev.GetEventType() {
-		case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
-			id := ev.GetExec().GetExecId()
-			if r, known := l.running[id]; known {
-				l.execs.put(id, r.sandboxID)
-				delete(l.running, id)
-				close(r.done)
-			}
-		}
-	}
-	for _, key := range [...]string{sb.ID, ""} {
-		if ch, waiting := l.changed[key]; waiting {
-			delete(l.changed, key)
-			close(ch)
-		}
-	}
+// goneSandbox is a deleted sandbox that an agent of a tree had asked for.
+type goneSandbox struct {
+	tree string
+	at   time.Time
 }
 
 // Sandbox returns a living sandbox.
@@ -179,13 +136,66 @@ func (l *Ledger) Changed(sandboxID string) <-chan struct{} {
 	return ch
 }
 
-// leaseBook has what all agents hold and ask for, as a batch has it so far. Only the goroutine
-// that writes uses it.
-type leaseBook struct {
-	book *lease.Book
-	// open means that there are changes that are not committed.
-	open bool
+// publish makes a committed change visible and wakes the callers that wait for it. The
+// store calls it in commit order, before the change is acknowledged.
+func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.admitLocked(sb)
+	for _, ev := range events {
+		switch ev.GetEventType() {
+		case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
+			id := ev.GetExec().GetExecId()
+			if r, known := l.running[id]; known {
+				l.execs.put(id, r.sandboxID)
+				delete(l.running, id)
+				close(r.done)
+			}
+		}
+	}
+	for _, key := range [...]string{sb.ID, ""} {
+		if ch, waiting := l.changed[key]; waiting {
+			delete(l.changed, key)
+			close(ch)
+		}
+	}
 }
+
+// admit adds a sandbox to the maps. Only Open and publish call it.
+func (l *Ledger) admit(sb Sandbox) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.admitLocked(sb)
+}
+
+func (l *Ledger) admitLocked(sb Sandbox) {
+	l.touched[sb.ID] = struct{}{}
+	l.growTreeLocked(sb)
+	if sb.Over() {
+		delete(l.sandboxes, sb.ID)
+		if l.names[sb.Name] == sb.ID {
+			delete(l.names, sb.Name)
+		}
+	} else {
+		if was := l.sandboxes[sb.ID].Name; was != sb.Name && l.names[was] == sb.ID {
+			delete(l.names, was)
+		}
+		l.sandboxes[sb.ID] = sb
+		// One that is being removed may have been replaced by another one with its name.
+		if sb.Name != "" && (l.names[sb.Name] == "" || sb.Want != machine.WantDeleted) {
+			l.names[sb.Name] = sb.ID
+		}
+	}
+	for id := range sb.Execs {
+		if _, known := l.running[id]; !known {
+			l.running[id] = runningExec{sandboxID: sb.ID, done: make(chan struct{})}
+		}
+	}
+}
+
+// KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
+// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
+const KeptOfTree = 8
 
 // growTreeLocked follows the change of a sandbox that an agent has asked for.
 func (l *Ledger) growTreeLocked(sb Sandbox) {
@@ -201,16 +211,6 @@ func (l *Ledger) growTreeLocked(sb Sandbox) {
 		l.byTree.add(tree, sb.ID)
 	}
 }
-
-// goneSandbox is a deleted sandbox that an agent of a tree had asked for.
-type goneSandbox struct {
-	tree string
-	at   time.Time
-}
-
-// KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
-// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
-const KeptOfTree = 8
 
 // crowdLocked follows a change of the deleted sandboxes of a tree.
 func (l *Ledger) crowdLocked(tree string) {

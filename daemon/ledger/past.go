@@ -12,6 +12,36 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// loadPage is the maximum number of events in one read transaction while loading.
+const loadPage = 512
+
+// load folds one sandbox from the store.
+func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
+	var sb Sandbox
+	var history machine.Folding
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		sb.Spec, err = tx.SandboxConfig(id)
+		return err
+	})
+	if err != nil {
+		return sb, err
+	}
+	for page := (store.EventPage{More: true}); page.More; {
+		if page, err = l.Events(ctx, id, page.Next, loadPage); err != nil {
+			return sb, err
+		}
+		if len(page.Bad) > 0 {
+			return sb, page.Bad[0] // without one of its events the state would be a guess
+		}
+		l.past.folded.Add(uint64(len(page.Events)))
+		for _, ev := range page.Events {
+			history.Add(ev)
+		}
+	}
+	sb.Record = history.Record()
+	return sb, nil
+}
+
 // Past returns a sandbox that is not in memory: a deleted one whose history is kept.
 // Otherwise the error is errdefs.ErrNotFound.
 func (l *Ledger) Past(ctx context.Context, id string) (Sandbox, error) {
@@ -43,58 +73,6 @@ func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
 		}
 	}
 	return past, err
-}
-
-// loadPage is the maximum number of events in one read transaction while loading.
-const loadPage = 512
-
-// load folds one sandbox from the store.
-func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
-	var sb Sandbox
-	var history machine.Folding
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		sb.Spec, err = tx.SandboxConfig(id)
-		return err
-	})
-	if err != nil {
-		return sb, err
-	}
-	for page := (store.EventPage{More: true}); page.More; {
-		if page, err = l.Events(ctx, id, page.Next, loadPage); err != nil {
-			return sb, err
-		}
-		if len(page.Bad) > 0 {
-			return sb, page.Bad[0] // without one of its events the state would be a guess
-		}
-		l.past.folded.Add(uint64(len(page.Events)))
-		for _, ev := range page.Events {
-			history.Add(ev)
-		}
-	}
-	sb.Record = history.Record()
-	return sb, nil
-}
-
-// loadAgent folds one agent from the store.
-func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
-	var a Agent
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		a.Spec, err = tx.AgentConfig(id)
-		return err
-	})
-	for page := (store.AgentPage{More: true}); err == nil && page.More; {
-		err = l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.AgentEvents(id, page.Next, loadPage)
-			return nil
-		})
-		if err == nil && len(page.Bad) > 0 {
-			return a, page.Bad[0]
-		}
-		for _, ev := range page.Events {
-			a.Record = agents.Fold(a.Record, ev)
-		}
-	}
-	return a, err
 }
 
 // DeletedAt returns when a sandbox that is not in memory was deleted. deleted is false if
@@ -133,13 +111,26 @@ func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
 	return !sb.Over(), nil
 }
 
-// AgentIDUsed reports whether the id was ever given to an agent.
-func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		used = tx.AgentReserved(id)
-		return nil
+// loadAgent folds one agent from the store.
+func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
+	var a Agent
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		a.Spec, err = tx.AgentConfig(id)
+		return err
 	})
-	return used, err
+	for page := (store.AgentPage{More: true}); err == nil && page.More; {
+		err = l.store.View(ctx, func(tx *store.Tx) error {
+			page = tx.AgentEvents(id, page.Next, loadPage)
+			return nil
+		})
+		if err == nil && len(page.Bad) > 0 {
+			return a, page.Bad[0]
+		}
+		for _, ev := range page.Events {
+			a.Record = agents.Fold(a.Record, ev)
+		}
+	}
+	return a, err
 }
 
 // PastAgent reads the record of an agent, deleted or not. Of a deleted one, what cannot be read
@@ -168,4 +159,13 @@ func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) 
 		return a, err
 	}
 	return Agent{Record: r, Spec: a.Spec}, nil
+}
+
+// AgentIDUsed reports whether the id was ever given to an agent.
+func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		used = tx.AgentReserved(id)
+		return nil
+	})
+	return used, err
 }

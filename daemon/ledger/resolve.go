@@ -13,6 +13,61 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// FindSandbox returns the sandbox with exactly this id, also a deleted one whose record is
+// kept. A name or the beginning of an id is SANDBOX_NOT_FOUND: see Resolve.
+func (l *Ledger) FindSandbox(ctx context.Context, id string) (Sandbox, error) {
+	if sb, ok := l.Sandbox(id); ok {
+		return sb, nil
+	}
+	return l.Past(ctx, id)
+}
+
+// FindAgent returns the agent with exactly this id, ended or not. Anything else is
+// AGENT_NOT_FOUND.
+func (l *Ledger) FindAgent(id string) (Agent, error) {
+	if a, ok := l.Agent(id); ok {
+		return a, nil
+	}
+	if id == agents.Init { // it has a record only after the first crash of a class
+		return Agent{}, isRoot()
+	}
+	return Agent{}, agentNotFound(id)
+}
+
+// FindExec returns the id of the sandbox of the exec with exactly this id, running or kept.
+// Anything else is EXEC_NOT_FOUND.
+func (l *Ledger) FindExec(ctx context.Context, id string) (sandboxID string, err error) {
+	l.mu.RLock()
+	r, running := l.running[id]
+	l.mu.RUnlock()
+	if running {
+		return r.sandboxID, nil
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		var kept bool
+		if sandboxID, kept = l.keptExec(tx, id); !kept {
+			return execNotFound(id)
+		}
+		return nil
+	})
+	return sandboxID, err
+}
+
+// keptExec returns the sandbox of an exec whose request is stored.
+func (l *Ledger) keptExec(tx *store.Tx, id string) (sandboxID string, kept bool) {
+	if _, used := tx.ExecReserved(id); !used {
+		return "", false // so no sandbox has to be searched
+	}
+	if of := l.execs.sandboxOf(id); of != "" && tx.HasExec(of, id) {
+		return of, true
+	}
+	l.execs.searches.Add(1)
+	if sandboxID, kept = tx.ExecSandbox(id); kept {
+		l.execs.put(id, sandboxID)
+	}
+	return sandboxID, kept
+}
+
 // MaxReferents bounds the candidates for a text.
 const MaxReferents = 10
 
@@ -180,61 +235,6 @@ func (l *Ledger) agentsFrom(prefix string) (fits []Agent) {
 	}
 	slices.SortFunc(fits, func(a, b Agent) int { return strings.Compare(a.ID, b.ID) })
 	return fits[:min(len(fits), MaxReferents+1)]
-}
-
-// FindSandbox returns the sandbox with exactly this id, also a deleted one whose record is
-// kept. A name or the beginning of an id is SANDBOX_NOT_FOUND: see Resolve.
-func (l *Ledger) FindSandbox(ctx context.Context, id string) (Sandbox, error) {
-	if sb, ok := l.Sandbox(id); ok {
-		return sb, nil
-	}
-	return l.Past(ctx, id)
-}
-
-// FindExec returns the id of the sandbox of the exec with exactly this id, running or kept.
-// Anything else is EXEC_NOT_FOUND.
-func (l *Ledger) FindExec(ctx context.Context, id string) (sandboxID string, err error) {
-	l.mu.RLock()
-	r, running := l.running[id]
-	l.mu.RUnlock()
-	if running {
-		return r.sandboxID, nil
-	}
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		var kept bool
-		if sandboxID, kept = l.keptExec(tx, id); !kept {
-			return execNotFound(id)
-		}
-		return nil
-	})
-	return sandboxID, err
-}
-
-// keptExec returns the sandbox of an exec whose request is stored.
-func (l *Ledger) keptExec(tx *store.Tx, id string) (sandboxID string, kept bool) {
-	if _, used := tx.ExecReserved(id); !used {
-		return "", false // so no sandbox has to be searched
-	}
-	if of := l.execs.sandboxOf(id); of != "" && tx.HasExec(of, id) {
-		return of, true
-	}
-	l.execs.searches.Add(1)
-	if sandboxID, kept = tx.ExecSandbox(id); kept {
-		l.execs.put(id, sandboxID)
-	}
-	return sandboxID, kept
-}
-
-// FindAgent returns the agent with exactly this id, ended or not. Anything else is
-// AGENT_NOT_FOUND.
-func (l *Ledger) FindAgent(id string) (Agent, error) {
-	if a, ok := l.Agent(id); ok {
-		return a, nil
-	}
-	if id == agents.Init { // it has a record only after the first crash of a class
-		return Agent{}, isRoot()
-	}
-	return Agent{}, agentNotFound(id)
 }
 
 // The sentences of a request for a text that is no id say how to find the id.

@@ -83,6 +83,100 @@ func (t *txn) nameFree(id, name string) error {
 	return nil
 }
 
+// RequestKey makes a request to create a sandbox repeatable.
+type RequestKey struct {
+	// Key is chosen by the caller; empty means that the request cannot be repeated.
+	Key string
+	// Digest is that of the whole request.
+	Digest []byte
+}
+
+// RepeatedCreate returns the sandbox that the same request with the same key has created.
+// again is false if there is none, or if only a comparison of the specs can tell. The
+// error is REQUEST_KEY_REUSED if the key belongs to a sandbox with another id.
+func (l *Ledger) RepeatedCreate(ctx context.Context, id string, key RequestKey) (sb Sandbox, again bool, err error) {
+	if key.Key == "" {
+		return sb, false, nil
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) (err error) {
+		of := tx.SandboxOfKey(key.Key)
+		if of != "" && of != id {
+			return keyReused(key.Key).With("sandbox_id", of)
+		}
+		if of == id {
+			again, err = tx.SameSandboxRequest(id, key.Digest)
+		}
+		return err
+	})
+	if err != nil || !again {
+		return sb, false, err
+	}
+	if living, ok := l.Sandbox(id); ok {
+		return living, true, nil
+	}
+	sb, err = l.Past(ctx, id)
+	return sb, err == nil, err
+}
+
+// sameRequest handles a create whose id is taken. It accepts a repetition of the same
+// request with the same key and refuses any other one.
+func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) error {
+	if key.Key == "" || t.tx.SandboxOfKey(key.Key) != id {
+		return sandboxIDTaken(id)
+	}
+	same, err := t.tx.SameSandboxRequest(id, key.Digest)
+	if err == nil && !same {
+		same, err = t.tx.SameSandboxConfig(id, spec)
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	switch {
+	case same && t.sb.Exists():
+		return errNothing
+	case same || key.Key == id:
+		return sandboxIDTaken(id)
+	}
+	return keyReused(key.Key).With("sandbox_id", id)
+}
+
+// Rename gives a sandbox another name. It does nothing if the sandbox has that name. A name
+// that another living sandbox has is SANDBOX_NAME_EXISTS; a sandbox that is DELETING or
+// DELETED is SANDBOX_INVALID_STATE.
+func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
+	sb, err := l.update(ctx, id, func(t *txn) error { return t.rename(id, name) })
+	if !errdefs.IsNotFound(err) {
+		return sb, err
+	}
+	past, err := l.Past(ctx, id)
+	if err == nil {
+		err = notRenamed(past.Record)
+	}
+	return past, err
+}
+
+func (t *txn) rename(id, name string) error {
+	switch {
+	case !t.sb.Exists():
+		return notFound(id)
+	case !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_RENAMED):
+		return notRenamed(t.sb.Record)
+	case t.sb.Name == name:
+		return errNothing
+	}
+	if err := t.nameFree(id, name); err != nil {
+		return err
+	}
+	if t.nameOwner(t.sb.Name) == id {
+		t.tx.SetValue(nameOverlay{t.sb.Name}, "")
+	}
+	t.tx.SetValue(nameOverlay{name}, id)
+	return t.append(id, &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_SANDBOX_RENAMED,
+		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Name: name}},
+	})
+}
+
 // RequestStop records a request to stop the sandbox. It does nothing if that was
 // requested before or has happened. A sandbox that is FAILED, DELETING or DELETED cannot
 // be stopped: SANDBOX_INVALID_STATE.
@@ -128,6 +222,39 @@ func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) 
 	})
 }
 
+// RequestRestart records a request to stop the sandbox and to start it again. One that is
+// STOPPED or FAILED is only started. now is as for RequestStopNow. It does nothing if that
+// was requested before and has not ended. A sandbox that is DELETING or DELETED cannot be
+// restarted: SANDBOX_INVALID_STATE.
+func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandbox, error) {
+	sb, err := l.update(ctx, id, func(t *txn) error {
+		ev := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED}
+		switch {
+		case !t.sb.Exists():
+			return notFound(id)
+		case t.sb.Restart && (t.sb.Now || !now || t.sb.State == machine.Stopped):
+			return errNothing
+		case t.sb.State == machine.Stopped, t.sb.State == machine.Failed:
+			ev.EventType = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
+		case !machine.Legal(t.sb.Record, ev.GetEventType()):
+			return impossible(t.sb.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
+		default:
+			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+				Reason: "asked for a restart", Restart: true, Now: now || t.sb.Now && t.sb.Want == machine.WantStopped,
+			}}
+		}
+		return t.append(id, ev)
+	})
+	if !errdefs.IsNotFound(err) {
+		return sb, err
+	}
+	past, err := l.Past(ctx, id)
+	if err == nil {
+		err = impossible(past.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
+	}
+	return past, err
+}
+
 // Deletion is how a sandbox is removed.
 type Deletion struct {
 	// Now does not wait for agents to save their work.
@@ -158,6 +285,40 @@ func (l *Ledger) RequestDeletion(ctx context.Context, id string, how Deletion) (
 		return nil
 	}
 	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, details, done, check)
+}
+
+// hasNoAgents refuses a sandbox with agents that have not ended, and names them.
+func (t *txn) hasNoAgents() error {
+	in := t.l.AgentsIn(t.sb.ID)
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range spawned {
+		if a.SandboxID == t.sb.ID {
+			in = append(in, a)
+		}
+	}
+	var living []Agent
+	for _, a := range in {
+		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
+			living = append(living, a)
+		}
+	}
+	if len(living) == 0 {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
+		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
+		t.sb.Called(), naming(living)).With("sandbox_id", t.sb.ID)
+}
+
+// wantDeleted requests the removal of a sandbox that was made for an agent, if it still exists.
+func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
+	_, err := l.within(tx, sandboxID, func(s *txn) error {
+		if !s.sb.Exists() || wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
+			return errNothing
+		}
+		return s.append(sandboxID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
+	})
+	return err
 }
 
 func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }
@@ -228,165 +389,4 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 // it must be made again.
 func (sb Sandbox) overtook(seen machine.Record) bool {
 	return sb.State != seen.State || sb.Want != seen.Want || sb.PendingSequence != seen.PendingSequence
-}
-
-// Rename gives a sandbox another name. It does nothing if the sandbox has that name. A name
-// that another living sandbox has is SANDBOX_NAME_EXISTS; a sandbox that is DELETING or
-// DELETED is SANDBOX_INVALID_STATE.
-func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
-	sb, err := l.update(ctx, id, func(t *txn) error { return t.rename(id, name) })
-	if !errdefs.IsNotFound(err) {
-		return sb, err
-	}
-	past, err := l.Past(ctx, id)
-	if err == nil {
-		err = notRenamed(past.Record)
-	}
-	return past, err
-}
-
-func (t *txn) rename(id, name string) error {
-	switch {
-	case !t.sb.Exists():
-		return notFound(id)
-	case !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_RENAMED):
-		return notRenamed(t.sb.Record)
-	case t.sb.Name == name:
-		return errNothing
-	}
-	if err := t.nameFree(id, name); err != nil {
-		return err
-	}
-	if t.nameOwner(t.sb.Name) == id {
-		t.tx.SetValue(nameOverlay{t.sb.Name}, "")
-	}
-	t.tx.SetValue(nameOverlay{name}, id)
-	return t.append(id, &agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_SANDBOX_RENAMED,
-		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Name: name}},
-	})
-}
-
-// RequestRestart records a request to stop the sandbox and to start it again. One that is
-// STOPPED or FAILED is only started. now is as for RequestStopNow. It does nothing if that
-// was requested before and has not ended. A sandbox that is DELETING or DELETED cannot be
-// restarted: SANDBOX_INVALID_STATE.
-func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandbox, error) {
-	sb, err := l.update(ctx, id, func(t *txn) error {
-		ev := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED}
-		switch {
-		case !t.sb.Exists():
-			return notFound(id)
-		case t.sb.Restart && (t.sb.Now || !now || t.sb.State == machine.Stopped):
-			return errNothing
-		case t.sb.State == machine.Stopped, t.sb.State == machine.Failed:
-			ev.EventType = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
-		case !machine.Legal(t.sb.Record, ev.GetEventType()):
-			return impossible(t.sb.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
-		default:
-			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
-				Reason: "asked for a restart", Restart: true, Now: now || t.sb.Now && t.sb.Want == machine.WantStopped,
-			}}
-		}
-		return t.append(id, ev)
-	})
-	if !errdefs.IsNotFound(err) {
-		return sb, err
-	}
-	past, err := l.Past(ctx, id)
-	if err == nil {
-		err = impossible(past.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
-	}
-	return past, err
-}
-
-// RequestKey makes a request to create a sandbox repeatable.
-type RequestKey struct {
-	// Key is chosen by the caller; empty means that the request cannot be repeated.
-	Key string
-	// Digest is that of the whole request.
-	Digest []byte
-}
-
-// RepeatedCreate returns the sandbox that the same request with the same key has created.
-// again is false if there is none, or if only a comparison of the specs can tell. The
-// error is REQUEST_KEY_REUSED if the key belongs to a sandbox with another id.
-func (l *Ledger) RepeatedCreate(ctx context.Context, id string, key RequestKey) (sb Sandbox, again bool, err error) {
-	if key.Key == "" {
-		return sb, false, nil
-	}
-	err = l.store.View(ctx, func(tx *store.Tx) (err error) {
-		of := tx.SandboxOfKey(key.Key)
-		if of != "" && of != id {
-			return keyReused(key.Key).With("sandbox_id", of)
-		}
-		if of == id {
-			again, err = tx.SameSandboxRequest(id, key.Digest)
-		}
-		return err
-	})
-	if err != nil || !again {
-		return sb, false, err
-	}
-	if living, ok := l.Sandbox(id); ok {
-		return living, true, nil
-	}
-	sb, err = l.Past(ctx, id)
-	return sb, err == nil, err
-}
-
-// sameRequest handles a create whose id is taken. It accepts a repetition of the same
-// request with the same key and refuses any other one.
-func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) error {
-	if key.Key == "" || t.tx.SandboxOfKey(key.Key) != id {
-		return sandboxIDTaken(id)
-	}
-	same, err := t.tx.SameSandboxRequest(id, key.Digest)
-	if err == nil && !same {
-		same, err = t.tx.SameSandboxConfig(id, spec)
-	}
-	if err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	switch {
-	case same && t.sb.Exists():
-		return errNothing
-	case same || key.Key == id:
-		return sandboxIDTaken(id)
-	}
-	return keyReused(key.Key).With("sandbox_id", id)
-}
-
-// hasNoAgents refuses a sandbox with agents that have not ended, and names them.
-func (t *txn) hasNoAgents() error {
-	in := t.l.AgentsIn(t.sb.ID)
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range spawned {
-		if a.SandboxID == t.sb.ID {
-			in = append(in, a)
-		}
-	}
-	var living []Agent
-	for _, a := range in {
-		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
-			living = append(living, a)
-		}
-	}
-	if len(living) == 0 {
-		return nil
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
-		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
-		t.sb.Called(), naming(living)).With("sandbox_id", t.sb.ID)
-}
-
-// wantDeleted requests the removal of a sandbox that was made for an agent, if it still exists.
-func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
-	_, err := l.within(tx, sandboxID, func(s *txn) error {
-		if !s.sb.Exists() || wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
-			return errNothing
-		}
-		return s.append(sandboxID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
-	})
-	return err
 }

@@ -26,12 +26,6 @@ type txn struct {
 	events []*agboxv1.SandboxEvent
 }
 
-// overlay is the key of the uncommitted state of a sandbox within a batch.
-type overlay struct{ sandboxID string }
-
-// nameOverlay is the key of the uncommitted owner of a name within a batch.
-type nameOverlay struct{ name string }
-
 // update runs fn with the sandbox at its point of the write order, and returns the
 // sandbox after the commit.
 func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) error) (Sandbox, error) {
@@ -96,11 +90,37 @@ func (t *txn) nameOwner(name string) string {
 	return t.l.names[name]
 }
 
+// overlay is the key of the uncommitted state of a sandbox within a batch.
+type overlay struct{ sandboxID string }
+
+// nameOverlay is the key of the uncommitted owner of a name within a batch.
+type nameOverlay struct{ name string }
+
 // agentOverlay is the key of the uncommitted state of an agent within a batch.
 type agentOverlay struct{ agentID string }
 
 // spawnOverlay is the key of the agents that a batch has spawned, in order.
 type spawnOverlay struct{}
+
+// inboxOverlay is the key of the uncommitted inbox of an agent within a batch.
+type inboxOverlay struct{ agentID string }
+
+// stackOverlay is the key of the uncommitted sum of a stack within a batch.
+type stackOverlay struct{ root string }
+
+// shareOverlay is the key of the uncommitted part of an inbox within a batch.
+type shareOverlay struct{ to, of string }
+
+// leaseOverlay is the key of what says that a batch has begun to use the book of leases.
+type leaseOverlay struct{}
+
+// sandboxIn returns a sandbox as the batch has it so far.
+func (l *Ledger) sandboxIn(tx *store.Tx, id string) (Sandbox, bool) {
+	if sb, ok := tx.Value(overlay{id}).(Sandbox); ok {
+		return sb, true
+	}
+	return l.Sandbox(id)
+}
 
 // agentIn returns the agent as the batch has it so far.
 func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
@@ -112,41 +132,34 @@ func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
 	return a
 }
 
-// sandboxIn returns a sandbox as the batch has it so far.
-func (l *Ledger) sandboxIn(tx *store.Tx, id string) (Sandbox, bool) {
-	if sb, ok := tx.Value(overlay{id}).(Sandbox); ok {
-		return sb, true
-	}
-	return l.Sandbox(id)
-}
-
-// inboxOverlay is the key of the uncommitted inbox of an agent within a batch.
-type inboxOverlay struct{ agentID string }
-
-// stackOverlay is the key of the uncommitted sum of a stack within a batch.
-type stackOverlay struct{ root string }
-
-// stackBytesIn is the sum of sentBytes of a stack as the batch has it so far.
-func (l *Ledger) stackBytesIn(tx *store.Tx, root string) int {
-	if sum, ok := tx.Value(stackOverlay{root}).(int); ok {
-		return sum
-	}
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	return l.mail.stacks[root]
-}
-
-// stir schedules a round of an agent once the transaction is committed. It is for agents
-// other than the one whom the caller enqueues anyway.
-func (l *Ledger) stir(tx *store.Tx, agentID string) {
-	tx.OnCommit(func() {
-		l.mail.mu.Lock()
-		enqueue := l.mail.enqueue
-		l.mail.mu.Unlock()
-		if enqueue != nil {
-			enqueue(agentID)
+// agentsIn is AgentsIn at this point of the write order.
+func (l *Ledger) agentsIn(tx *store.Tx, sandboxID string) (list []Agent) {
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range append(l.AgentsIn(sandboxID), spawned...) {
+		if a = l.agentIn(tx, a.ID); a.SandboxID == sandboxID && !a.Over() && !a.Deleted {
+			list = append(list, a)
 		}
-	})
+	}
+	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
+}
+
+// livingChildrenIn is LivingChildren at this point of the write order.
+func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) (list []Agent) {
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	for _, c := range append(l.LivingChildren(id), spawned...) {
+		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Over() && !c.Deleted {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// heirIn is nearestLiving at this point of the write order.
+func (l *Ledger) heirIn(tx *store.Tx, a Agent) string {
+	return nearestLiving(func(id string) (Agent, bool) {
+		p := l.agentIn(tx, id)
+		return p, p.Exists() && !p.Deleted
+	}, a)
 }
 
 // inboxIn returns the inbox of an agent as the batch has it so far.
@@ -181,8 +194,15 @@ func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
 	})
 }
 
-// shareOverlay is the key of the uncommitted part of an inbox within a batch.
-type shareOverlay struct{ to, of string }
+// stackBytesIn is the sum of sentBytes of a stack as the batch has it so far.
+func (l *Ledger) stackBytesIn(tx *store.Tx, root string) int {
+	if sum, ok := tx.Value(stackOverlay{root}).(int); ok {
+		return sum
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.stacks[root]
+}
 
 // shareIn is what is in an inbox of an agent or a sandbox, as the batch has it so far.
 func (l *Ledger) shareIn(tx *store.Tx, to, of string) load {
@@ -208,8 +228,18 @@ func (l *Ledger) putShares(tx *store.Tx, to string, m *agboxv1.AgentMessage, sig
 	}
 }
 
-// leaseOverlay is the key of what says that a batch has begun to use the book of leases.
-type leaseOverlay struct{}
+// stir schedules a round of an agent once the transaction is committed. It is for agents
+// other than the one whom the caller enqueues anyway.
+func (l *Ledger) stir(tx *store.Tx, agentID string) {
+	tx.OnCommit(func() {
+		l.mail.mu.Lock()
+		enqueue := l.mail.enqueue
+		l.mail.mu.Unlock()
+		if enqueue != nil {
+			enqueue(agentID)
+		}
+	})
+}
 
 // leasesIn returns the book at this point of the write order. What a batch has changed that was
 // rolled back is taken back here.
@@ -229,6 +259,13 @@ func (l *Ledger) leasesIn(tx *store.Tx) *lease.Book {
 	return l.leases.book
 }
 
+// keepLeases brings the book up to date with the change of an agent.
+func (l *Ledger) keepLeases(tx *store.Tx, before, after Agent) {
+	if was, is := inBook(before), inBook(after); before.LeaseSeq != after.LeaseSeq || len(was.Wants) != len(is.Wants) || len(was.Holds) != len(is.Holds) {
+		l.leasesIn(tx).Put(is)
+	}
+}
+
 // inBook is an agent as the book has it. One that died and was woken asks by itself, so its wish
 // is left out.
 func inBook(a Agent) lease.Party {
@@ -240,41 +277,4 @@ func inBook(a Agent) lease.Party {
 		p.Holds, p.Wants = nil, nil
 	}
 	return p
-}
-
-// keepLeases brings the book up to date with the change of an agent.
-func (l *Ledger) keepLeases(tx *store.Tx, before, after Agent) {
-	if was, is := inBook(before), inBook(after); before.LeaseSeq != after.LeaseSeq || len(was.Wants) != len(is.Wants) || len(was.Holds) != len(is.Holds) {
-		l.leasesIn(tx).Put(is)
-	}
-}
-
-// livingChildrenIn is LivingChildren at this point of the write order.
-func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) (list []Agent) {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, c := range append(l.LivingChildren(id), spawned...) {
-		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Over() && !c.Deleted {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-// agentsIn is AgentsIn at this point of the write order.
-func (l *Ledger) agentsIn(tx *store.Tx, sandboxID string) (list []Agent) {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(l.AgentsIn(sandboxID), spawned...) {
-		if a = l.agentIn(tx, a.ID); a.SandboxID == sandboxID && !a.Over() && !a.Deleted {
-			list = append(list, a)
-		}
-	}
-	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
-}
-
-// heirIn is nearestLiving at this point of the write order.
-func (l *Ledger) heirIn(tx *store.Tx, a Agent) string {
-	return nearestLiving(func(id string) (Agent, bool) {
-		p := l.agentIn(tx, id)
-		return p, p.Exists() && !p.Deleted
-	}, a)
 }

@@ -10,17 +10,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Want is the last request of the user.
-type Want uint8
-
-// The wants, in the order in which they may follow each other. Nothing follows
-// WantDeleted.
-const (
-	WantRunning Want = iota
-	WantStopped
-	WantDeleted
-)
-
 // Record is the state of a sandbox according to its events. It is a value: Fold returns a
 // new one and never changes its argument, so a Record may be read without a lock.
 type Record struct {
@@ -90,8 +79,26 @@ type Record struct {
 	LastUse time.Time
 }
 
-// Called is what people call the sandbox: its name, or its id if it has none.
-func (r Record) Called() string { return cmp.Or(r.Name, r.ID) }
+// Want is the last request of the user.
+type Want uint8
+
+// The wants, in the order in which they may follow each other. Nothing follows
+// WantDeleted.
+const (
+	WantRunning Want = iota
+	WantStopped
+	WantDeleted
+)
+
+// Short names for the states, which this package uses everywhere.
+const (
+	Pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	Ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
+	Failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	Stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	Deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
+	Deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
+)
 
 // Exec is a running exec.
 type Exec struct {
@@ -115,6 +122,9 @@ type Exec struct {
 	MayReturn bool
 }
 
+// Called is what people call the sandbox: its name, or its id if it has none.
+func (r Record) Called() string { return cmp.Or(r.Name, r.ID) }
+
 // InUse reports whether an exec runs that somebody has requested, that is any except the
 // container's own command.
 func (r Record) InUse() bool {
@@ -137,22 +147,6 @@ func (r Record) Over() bool { return r.State == agboxv1.SandboxState_SANDBOX_STA
 // Exists reports whether the sandbox has been accepted.
 func (r Record) Exists() bool { return r.LastSequence > 0 }
 
-// Phase is the phase of a service according to its events.
-type Phase uint8
-
-// The phases. Containers may differ: a Waiting service may have one, and that of a
-// service that is Up may have exited a moment ago.
-const (
-	// Waiting: not started since a request made the sandbox PENDING.
-	Waiting Phase = iota
-	// Starting: its start was recorded; it is not known to be well yet.
-	Starting
-	// Up: it is well, and its hooks have run.
-	Up
-	// Down: it exited, became unhealthy or could not be started, or a hook failed.
-	Down
-)
-
 // Service is a service according to its events. Phase, Start, Failures and the failure
 // come only from its newest SANDBOX_SERVICE_* event, which retention keeps.
 type Service struct {
@@ -170,6 +164,22 @@ type Service struct {
 	Hooks       uint32
 	HookFailure *HookFailure
 }
+
+// Phase is the phase of a service according to its events.
+type Phase uint8
+
+// The phases. Containers may differ: a Waiting service may have one, and that of a
+// service that is Up may have exited a moment ago.
+const (
+	// Waiting: not started since a request made the sandbox PENDING.
+	Waiting Phase = iota
+	// Starting: its start was recorded; it is not known to be well yet.
+	Starting
+	// Up: it is well, and its hooks have run.
+	Up
+	// Down: it exited, became unhealthy or could not be started, or a hook failed.
+	Down
+)
 
 // Hook identifies a hook, as agboxv1.HookRef does.
 type Hook struct {
@@ -255,13 +265,3 @@ func ServiceRules(spec *agboxv1.CreateSpec) []ServiceRule {
 	}
 	return rules
 }
-
-// Short names for the states, which this package uses everywhere.
-const (
-	Pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
-	Ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
-	Failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	Stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
-	Deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
-	Deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
-)

@@ -7,26 +7,19 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// ServiceSeen is what is known about a service besides its record.
-type ServiceSeen struct {
-	// Container is nil if there is none.
-	Container *runtime.Container
-	// Started is the number of the last start that this daemon has executed. 0 means
-	// none.
-	Started uint32
-	// StartedAt is the time of that start, or zero.
-	StartedAt time.Time
-	// Making means that MakeServices is still running for the service.
-	Making bool
-	// Failure is the error of the last verb about the service, or nil. It is cleared once
-	// SANDBOX_SERVICE_FAILED has reported it.
-	Failure *ServiceFailure
-}
-
-// ServiceFailure says why a service could not be made or started.
-type ServiceFailure struct {
-	Reason  agboxv1.ErrorReason
-	Message string
+// Step is the decision of Next.
+type Step struct {
+	Do Verb
+	// Event is the event for Emit. The ledger fills in ids, sequence and state.
+	Event *agboxv1.SandboxEvent
+	// Services are the services for a verb about services, in the order of the spec.
+	Services []string
+	// Hook is the hook for RunHook.
+	Hook *Hook
+	// Wake is when to call Next again even if nothing has changed. Zero means never.
+	Wake time.Time
+	// Why explains the step in the log.
+	Why string
 }
 
 // Verb is an action. Each verb is idempotent: executed again after a crash, it finds what
@@ -151,6 +144,28 @@ type Observation struct {
 	Services map[string]ServiceSeen
 }
 
+// ServiceSeen is what is known about a service besides its record.
+type ServiceSeen struct {
+	// Container is nil if there is none.
+	Container *runtime.Container
+	// Started is the number of the last start that this daemon has executed. 0 means
+	// none.
+	Started uint32
+	// StartedAt is the time of that start, or zero.
+	StartedAt time.Time
+	// Making means that MakeServices is still running for the service.
+	Making bool
+	// Failure is the error of the last verb about the service, or nil. It is cleared once
+	// SANDBOX_SERVICE_FAILED has reported it.
+	Failure *ServiceFailure
+}
+
+// ServiceFailure says why a service could not be made or started.
+type ServiceFailure struct {
+	Reason  agboxv1.ErrorReason
+	Message string
+}
+
 // Rules are the parameters of Next.
 type Rules struct {
 	// IdleTTL is the time without a running exec after which a READY sandbox is stopped,
@@ -183,21 +198,6 @@ type Rules struct {
 // PendingRecovery is the policy for a PENDING sandbox without a primary whose daemon
 // crashed or was stopped. After an upgrade the daemon continues under either policy.
 type PendingRecovery uint8
-
-// Step is the decision of Next.
-type Step struct {
-	Do Verb
-	// Event is the event for Emit. The ledger fills in ids, sequence and state.
-	Event *agboxv1.SandboxEvent
-	// Services are the services for a verb about services, in the order of the spec.
-	Services []string
-	// Hook is the hook for RunHook.
-	Hook *Hook
-	// Wake is when to call Next again even if nothing has changed. Zero means never.
-	Wake time.Time
-	// Why explains the step in the log.
-	Why string
-}
 
 // The reasons of stops and removals. They are part of the published contract.
 const (
