@@ -218,11 +218,7 @@ func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, max
 
 // NewestMessage is the highest seq of a message that an inbox ever had; 0 if it never had any.
 func (l *Ledger) NewestMessage(ctx context.Context, agentID string) (seq uint64, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		seq = tx.NewestMessage(agentID)
-		return nil
-	})
-	return seq, err
+	return look(ctx, l, func(tx *store.Tx) uint64 { return tx.NewestMessage(agentID) })
 }
 
 // Unread is the number of messages in the inbox of an agent, without that of its observation.

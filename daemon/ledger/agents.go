@@ -45,11 +45,7 @@ func (l *Ledger) AgentOf(sandboxID, execID string) (Agent, bool) {
 
 // AgentWork returns the work of an agent as it was when the agent was spawned.
 func (l *Ledger) AgentWork(ctx context.Context, id string) (work []byte, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		work, err = tx.AgentWork(id)
-		return err
-	})
-	return work, err
+	return view(ctx, l, func(tx *store.Tx) ([]byte, error) { return tx.AgentWork(id) })
 }
 
 // AgentChanged returns a channel that the next commit about the agent closes; an empty id

@@ -16,23 +16,14 @@ const pageBytes = 1 << 20
 
 // Events returns the next events of a sandbox after a sequence, at most limit.
 func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.EventPage, error) {
-	var page store.EventPage
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		page = tx.Events(sandboxID, after, limit, pageBytes)
-		return nil
-	})
-	return page, err
+	return look(ctx, l, func(tx *store.Tx) store.EventPage { return tx.Events(sandboxID, after, limit, pageBytes) })
 }
 
 // NewestEvent returns the newest event of a sandbox for which fits is true, not newer
 // than the record, so that no stream is ahead of it. SANDBOX_ACCEPTED exists as long as
 // the sandbox.
 func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
-	var newest *agboxv1.SandboxEvent
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		newest, err = tx.NewestEvent(sb.ID, sb.LastSequence, fits)
-		return err
-	})
+	newest, err := view(ctx, l, func(tx *store.Tx) (*agboxv1.SandboxEvent, error) { return tx.NewestEvent(sb.ID, sb.LastSequence, fits) })
 	if errdefs.IsNotFound(err) {
 		return nil, notFound(sb.ID) // removed since it was found
 	}
@@ -126,11 +117,7 @@ func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events [
 
 // NextOfAll is NextEvents for the events of all sandboxes.
 func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []store.OrderedEvent, more bool, err error) {
-	var page store.OrderedPage
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		page = tx.OrderedEvents(c.At, limit)
-		return nil
-	})
+	page, err := look(ctx, l, func(tx *store.Tx) store.OrderedPage { return tx.OrderedEvents(c.At, limit) })
 	if err == nil && c.overtaken(page.Trimmed) {
 		err = c.outOfRange()
 	}
@@ -232,13 +219,25 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 // AgentEvents reads up to limit events of one agent after a sequence. next is the sequence
 // after which to go on, and more means that there are further ones already.
 func (l *Ledger) AgentEvents(ctx context.Context, agentID string, after uint64, limit int) (events []*agboxv1.AgentEvent, next uint64, more bool, err error) {
-	var page store.AgentPage
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		page = tx.AgentEvents(agentID, after, limit)
-		return nil
-	})
+	page, err := l.pageOfAgent(ctx, agentID, after, limit)
 	if err != nil {
 		return nil, after, false, err
 	}
 	return page.Events, page.Next, page.More, nil
+}
+
+// pageOfAgent reads up to limit events of one agent after a sequence.
+func (l *Ledger) pageOfAgent(ctx context.Context, id string, after uint64, limit int) (store.AgentPage, error) {
+	return look(ctx, l, func(tx *store.Tx) store.AgentPage { return tx.AgentEvents(id, after, limit) })
+}
+
+// allOfAgent reads the events of one agent, but for those that cannot be read.
+func (l *Ledger) allOfAgent(ctx context.Context, id string) (events []*agboxv1.AgentEvent, err error) {
+	for page := (store.AgentPage{More: true}); page.More; {
+		if page, err = l.pageOfAgent(ctx, id, page.Next, loadPage); err != nil {
+			return nil, err
+		}
+		events = append(events, page.Events...)
+	}
+	return events, nil
 }

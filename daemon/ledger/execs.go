@@ -335,33 +335,21 @@ func (l *Ledger) ExecDone(execID string) <-chan struct{} {
 // ExecRequest returns the request that created an exec, with a placeholder for each secret
 // value.
 func (l *Ledger) ExecRequest(ctx context.Context, sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
-	var req *agboxv1.CreateExecRequest
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		req, err = tx.ExecConfig(sandboxID, execID)
-		return err
-	})
-	return req, err
+	return view(ctx, l, func(tx *store.Tx) (*agboxv1.CreateExecRequest, error) { return tx.ExecConfig(sandboxID, execID) })
 }
 
 // Exec returns the status of one exec, running or ended, from the store.
 func (l *Ledger) Exec(ctx context.Context, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
-	var status *agboxv1.ExecStatus
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		status, err = readExec(tx, sandboxID, execID)
-		return err
-	})
-	return status, err
+	return view(ctx, l, func(tx *store.Tx) (*agboxv1.ExecStatus, error) { return readExec(tx, sandboxID, execID) })
 }
 
 // ExecForgotten reports whether an exec was accepted in a sandbox and its record is not kept any
 // more. Its logs are gone then too.
 func (l *Ledger) ExecForgotten(ctx context.Context, sandboxID, execID string) (forgotten bool, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
+	return look(ctx, l, func(tx *store.Tx) bool {
 		_, used := tx.ExecReserved(execID)
-		forgotten = used && !tx.HasExec(sandboxID, execID)
-		return nil
+		return used && !tx.HasExec(sandboxID, execID)
 	})
-	return forgotten, err
 }
 
 // Execs returns a page of the execs of a sandbox, ordered by id.

@@ -9,6 +9,7 @@
 package ledger
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
@@ -91,6 +92,20 @@ type leaseBook struct {
 type goneSandbox struct {
 	tree string
 	at   time.Time
+}
+
+// view returns what fn reads in one read transaction.
+func view[T any](ctx context.Context, l *Ledger, fn func(*store.Tx) (T, error)) (result T, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) (err error) {
+		result, err = fn(tx)
+		return err
+	})
+	return result, err
+}
+
+// look is view for what does not fail.
+func look[T any](ctx context.Context, l *Ledger, fn func(*store.Tx) T) (T, error) {
+	return view(ctx, l, func(tx *store.Tx) (T, error) { return fn(tx), nil })
 }
 
 // Sandbox returns a living sandbox.

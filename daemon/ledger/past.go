@@ -9,6 +9,7 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -17,12 +18,9 @@ const loadPage = 512
 
 // load folds one sandbox from the store.
 func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
-	var sb Sandbox
 	var history machine.Folding
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		sb.Spec, err = tx.SandboxConfig(id)
-		return err
-	})
+	spec, err := view(ctx, l, func(tx *store.Tx) (*agboxv1.CreateSpec, error) { return tx.SandboxConfig(id) })
+	sb := Sandbox{Spec: spec}
 	if err != nil {
 		return sb, err
 	}
@@ -61,11 +59,7 @@ func (l *Ledger) Past(ctx context.Context, id string) (Sandbox, error) {
 
 // PastIDs returns the ids of deleted sandboxes whose history is kept.
 func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
-	var all []string
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		all = tx.SandboxIDs()
-		return nil
-	})
+	all, err := look(ctx, l, (*store.Tx).SandboxIDs)
 	past := all[:0]
 	for _, id := range all {
 		if _, living := l.Sandbox(id); !living {
@@ -85,10 +79,7 @@ func (l *Ledger) DeletedAt(ctx context.Context, id string) (at time.Time, delete
 	case err != nil || !sb.Over():
 		return time.Time{}, false, err
 	}
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		at, _ = tx.DeletedAt(id)
-		return nil
-	})
+	at, err = look(ctx, l, func(tx *store.Tx) time.Time { at, _ := tx.DeletedAt(id); return at })
 	if at.IsZero() {
 		at = sb.StateChangedAt
 	}
@@ -113,16 +104,10 @@ func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
 
 // loadAgent folds one agent from the store.
 func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
-	var a Agent
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		a.Spec, err = tx.AgentConfig(id)
-		return err
-	})
+	spec, err := view(ctx, l, func(tx *store.Tx) (*agboxv1.AgentSpec, error) { return tx.AgentConfig(id) })
+	a := Agent{Spec: spec}
 	for page := (store.AgentPage{More: true}); err == nil && page.More; {
-		err = l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.AgentEvents(id, page.Next, loadPage)
-			return nil
-		})
+		page, err = l.pageOfAgent(ctx, id, page.Next, loadPage)
 		if err == nil && len(page.Bad) > 0 {
 			return a, page.Bad[0]
 		}
@@ -140,19 +125,14 @@ func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) 
 	if damaged := new(store.RecordError); !errors.As(err, &damaged) {
 		return a, err
 	}
+	events, failed := l.allOfAgent(ctx, id)
+	if failed != nil {
+		return a, failed
+	}
 	var r agents.Record
-	for page := (store.AgentPage{More: true}); page.More; {
-		failed := l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.AgentEvents(id, page.Next, loadPage)
-			return nil
-		})
-		if failed != nil {
-			return a, failed
-		}
-		for _, ev := range page.Events {
-			if r = agents.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
-				r.EndedAt = ev.GetOccurredAt().AsTime()
-			}
+	for _, ev := range events {
+		if r = agents.Fold(r, ev); r.Deleted && r.EndedAt.IsZero() {
+			r.EndedAt = ev.GetOccurredAt().AsTime()
 		}
 	}
 	if !r.Deleted {
@@ -163,9 +143,5 @@ func (l *Ledger) PastAgent(ctx context.Context, id string) (a Agent, err error) 
 
 // AgentIDUsed reports whether the id was ever given to an agent.
 func (l *Ledger) AgentIDUsed(ctx context.Context, id string) (used bool, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		used = tx.AgentReserved(id)
-		return nil
-	})
-	return used, err
+	return look(ctx, l, func(tx *store.Tx) bool { return tx.AgentReserved(id) })
 }

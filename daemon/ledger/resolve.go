@@ -112,7 +112,7 @@ func (l *Ledger) resolveSandbox(ctx context.Context, text string) (list []*agbox
 	if len(list) > 0 {
 		return list, nil
 	}
-	used, err := l.reserved(ctx, func(tx *store.Tx) bool { _, used := tx.SandboxReserved(text); return used })
+	used, err := look(ctx, l, func(tx *store.Tx) bool { _, used := tx.SandboxReserved(text); return used })
 	if err != nil {
 		return nil, err
 	}
@@ -141,15 +141,6 @@ func (l *Ledger) sandboxesFrom(prefix string) (fits []Sandbox) {
 	return fits[:min(len(fits), MaxReferents+1)]
 }
 
-// reserved reports whether a text was ever an id.
-func (l *Ledger) reserved(ctx context.Context, has func(*store.Tx) bool) (used bool, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		used = has(tx)
-		return nil
-	})
-	return used, err
-}
-
 func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
 	add := func(a Agent, match agboxv1.RefMatch) {
 		list = append(list, &agboxv1.Referent{Id: a.ID, Name: a.Name, Match: match})
@@ -174,7 +165,7 @@ func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1
 	if len(list) > 0 {
 		return list, nil
 	}
-	used, err := l.reserved(ctx, func(tx *store.Tx) bool { return tx.AgentReserved(text) })
+	used, err := look(ctx, l, func(tx *store.Tx) bool { return tx.AgentReserved(text) })
 	if err != nil {
 		return nil, err
 	}
@@ -332,11 +323,7 @@ func (l *Ledger) resolveIn(ctx context.Context, box *agboxv1.Referent, text stri
 			found = id
 		}
 	}
-	var m matches
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		m = matchesWithin(tx, box.GetId(), text)
-		return nil
-	})
+	m, err := look(ctx, l, func(tx *store.Tx) matches { return matchesWithin(tx, box.GetId(), text) })
 	switch {
 	case err != nil:
 		return nil, err

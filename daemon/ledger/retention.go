@@ -9,7 +9,6 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -54,11 +53,7 @@ func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.Hist
 func (l *Ledger) RecordedExecs(ctx context.Context, sandboxID string) (map[string]bool, error) {
 	recorded := make(map[string]bool)
 	for after, more := "", true; more; {
-		var ids []string
-		err := l.store.View(ctx, func(tx *store.Tx) error {
-			ids = tx.ExecIDs(sandboxID, after, loadPage)
-			return nil
-		})
+		ids, err := look(ctx, l, func(tx *store.Tx) []string { return tx.ExecIDs(sandboxID, after, loadPage) })
 		if err != nil {
 			return nil, err
 		}
@@ -120,16 +115,9 @@ func (l *Ledger) Drop(ctx context.Context, id string) error {
 // and those since a time, a few in each transaction. It returns how many are left. An
 // event that cannot be read stays, and keeps no other one from being removed.
 func (l *Ledger) TrimAgent(ctx context.Context, id string, keep int, since time.Time) (left int, err error) {
-	var events []*agboxv1.AgentEvent
-	for page := (store.AgentPage{More: true}); page.More; {
-		err := l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.AgentEvents(id, page.Next, loadPage)
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
-		events = append(events, page.Events...)
+	events, err := l.allOfAgent(ctx, id)
+	if err != nil {
+		return 0, err
 	}
 	left = len(events)
 	for _, part := range agents.Trim(events, keep, since) {

@@ -43,11 +43,7 @@ func (l *Ledger) makeKey(ctx context.Context, id string) error {
 	if !errors.Is(err, secrets.ErrNoKey) {
 		return err
 	}
-	lost := false
-	failed := l.store.View(ctx, func(tx *store.Tx) error {
-		lost = tx.HasSecrets(id)
-		return nil
-	})
+	lost, failed := look(ctx, l, func(tx *store.Tx) bool { return tx.HasSecrets(id) })
 	if failed != nil || lost {
 		return cmp.Or(failed, err)
 	}
@@ -71,16 +67,14 @@ func (l *Ledger) Reveal(ctx context.Context, sb Sandbox) (Sandbox, error) {
 // RevealedExec is ExecRequest with the secret values. Only the supervisor may get them.
 // The error can be a fault SECRETS_UNREADABLE.
 func (l *Ledger) RevealedExec(ctx context.Context, sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
-	var req *agboxv1.CreateExecRequest
-	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
-		if req, err = tx.ExecConfig(sandboxID, execID); err != nil {
-			return err
+	return view(ctx, l, func(tx *store.Tx) (*agboxv1.CreateExecRequest, error) {
+		req, err := tx.ExecConfig(sandboxID, execID)
+		if err != nil {
+			return nil, err
 		}
 		values, err := tx.ExecSecrets(sandboxID, execID)
-		req = secrets.RevealExec(req, values)
-		return err
+		return secrets.RevealExec(req, values), err
 	})
-	return req, err
 }
 
 // eraseKey erases the key of a sandbox right before the event that it is deleted. A
@@ -105,11 +99,7 @@ func (l *Ledger) SweepKeys() error {
 		if _, living := l.Sandbox(id); living || l.unreadable[id] != nil {
 			return true
 		}
-		stored := false
-		err := l.store.View(context.Background(), func(tx *store.Tx) error {
-			stored = tx.HasSecrets(id)
-			return nil
-		})
+		stored, err := look(context.Background(), l, func(tx *store.Tx) bool { return tx.HasSecrets(id) })
 		return stored || err != nil
 	})
 }
