@@ -50,25 +50,14 @@ func (l *Ledger) deleteTree(tx *store.Tx, id string, removed *[]Agent) error {
 
 // childrenIn returns the children of an agent at this point of the write order.
 func (l *Ledger) childrenIn(tx *store.Tx, id string) []Agent {
-	list := l.Children(id)
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	list = append(list, spawned...)
-	for i, a := range list {
-		list[i] = l.agentIn(tx, a.ID)
-	}
-	list = slices.DeleteFunc(list, func(a Agent) bool { return a.Parent != id || a.Deleted })
+	list := l.among(tx, l.Children(id), func(a Agent) bool { return a.Parent == id && !a.Deleted })
 	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
 }
 
 // followersIn returns the agents that still wait for the end of an agent, at this point of the
 // write order.
 func (l *Ledger) followersIn(tx *store.Tx, id string) []Agent {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	list := append(l.Followers(id), spawned...)
-	return slices.DeleteFunc(list, func(a Agent) bool {
-		a = l.agentIn(tx, a.ID)
-		return !follows(a) || !slices.Contains(a.After, id)
-	})
+	return l.among(tx, l.Followers(id), func(a Agent) bool { return follows(a) && slices.Contains(a.After, id) })
 }
 
 func (t *agentTxn) delete(id string) error {

@@ -95,9 +95,8 @@ func (l *Ledger) recipient(tx *store.Tx, sender Agent, to string) string {
 	if to == agents.Init || l.agentIn(tx, to).Exists() {
 		return to
 	}
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
 	near, parent := to, l.livingParent(tx, sender)
-	for _, a := range append(l.agents.among(l.agents.index.named, to), spawned...) {
+	for _, a := range append(l.agents.among(l.agents.index.named, to), spawnedIn(tx)...) {
 		switch a = l.agentIn(tx, a.ID); {
 		case a.Name != to || a.Over():
 		case sender.Reaches(a.Record, parent):

@@ -118,8 +118,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err == nil && n.Holder != "" {
 			err = t.open(n.Holder, n.Linger)
 		}
-		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-		t.tx.SetValue(spawnOverlay{}, append(spawned[:len(spawned):len(spawned)], t.a))
+		t.tx.SetValue(spawnOverlay{}, append(slices.Clip(spawnedIn(t.tx)), t.a))
 		if err == nil {
 			t.countSandbox(n)
 		}
@@ -150,7 +149,7 @@ func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
 			"The id and the name %q belong to the root of all agents; choose another.", agents.Init).With("agent_id", agents.Init)
 	}
 	book, index := &t.l.agents, &t.l.agents.index
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	spawned := spawnedIn(t.tx)
 	living, inSandbox := book.count(index.living, atWork, idle)+len(spawned), book.count(index.livingIn, n.SandboxID)
 	for _, a := range spawned {
 		if a.SandboxID == n.SandboxID {
@@ -227,8 +226,7 @@ func (t *agentTxn) reached(n NewAgent) (name string, roots []string, err error) 
 // borderOf returns the border of a sandbox. That of one which was made for an agent is the border
 // of that agent, which may have another sandbox by now, or have been spawned from one.
 func (t *agentTxn) borderOf(sandboxID string) string {
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(t.l.AgentsIn(sandboxID), spawned...) {
+	for _, a := range append(t.l.AgentsIn(sandboxID), spawnedIn(t.tx)...) {
 		if a = t.l.agentIn(t.tx, a.ID); a.Owned && a.SandboxID == sandboxID && a.World() != "" {
 			return a.World()
 		}
@@ -239,8 +237,7 @@ func (t *agentTxn) borderOf(sandboxID string) string {
 // rootOf finds the root of a stack that has not ended, by the name of the stack or its own id.
 func (t *agentTxn) rootOf(ref string) (Agent, error) {
 	var named []Agent
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(t.l.Living(), spawned...) {
+	for _, a := range append(t.l.Living(), spawnedIn(t.tx)...) {
 		switch a = t.l.agentIn(t.tx, a.ID); {
 		case a.Over() || a.StackRoot() != a.ID:
 		case a.ID == ref:
@@ -267,13 +264,8 @@ func (t *agentTxn) mayJoinStacks(roots []string) error {
 		if rules.Agents == 0 {
 			continue
 		}
-		living := 0
-		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-		for _, a := range append(t.l.agents.among(t.l.agents.index.livingUnder, root), spawned...) {
-			if a = t.l.agentIn(t.tx, a.ID); !a.Over() && slices.Contains(a.StackRoots, root) {
-				living++
-			}
-		}
+		below := t.l.agents.among(t.l.agents.index.livingUnder, root)
+		living := len(t.l.among(t.tx, below, func(a Agent) bool { return !a.Over() && slices.Contains(a.StackRoots, root) }))
 		if living >= rules.Agents {
 			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
 				"Stack %s has %d agents that have not ended, which is its limit: wait for one, or end one.", rules.Name, living).With("agent_id", root)
@@ -428,11 +420,8 @@ func (t *agentTxn) shares(n NewAgent) int {
 // was removed counts twice until the commit, so no more is given than there is.
 func (l *Ledger) takenIn(tx *store.Tx, id string) gate.Amount {
 	sum := l.agents.spentBelow(id)
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, c := range append(l.LivingChildren(id), spawned...) {
-		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Deleted {
-			sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
-		}
+	for _, c := range l.among(tx, l.LivingChildren(id), func(c Agent) bool { return c.Parent == id && !c.Deleted }) {
+		sum = sum.Plus(agents.Taken(c.Record, agents.RulesOf(c.Spec).Budget, l.takenIn(tx, c.ID)))
 	}
 	return sum
 }

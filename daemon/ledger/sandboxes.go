@@ -289,19 +289,7 @@ func (l *Ledger) RequestDeletion(ctx context.Context, id string, how Deletion) (
 
 // hasNoAgents refuses a sandbox with agents that have not ended, and names them.
 func (t *txn) hasNoAgents() error {
-	in := t.l.AgentsIn(t.sb.ID)
-	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range spawned {
-		if a.SandboxID == t.sb.ID {
-			in = append(in, a)
-		}
-	}
-	var living []Agent
-	for _, a := range in {
-		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
-			living = append(living, a)
-		}
-	}
+	living := t.l.agentsIn(t.tx, t.sb.ID)
 	if len(living) == 0 {
 		return nil
 	}

@@ -132,26 +132,32 @@ func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
 	return a
 }
 
-// agentsIn is AgentsIn at this point of the write order.
-func (l *Ledger) agentsIn(tx *store.Tx, sandboxID string) (list []Agent) {
+// spawnedIn returns the agents that the batch has spawned, in order.
+func spawnedIn(tx *store.Tx) []Agent {
 	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, a := range append(l.AgentsIn(sandboxID), spawned...) {
-		if a = l.agentIn(tx, a.ID); a.SandboxID == sandboxID && !a.Over() && !a.Deleted {
-			list = append(list, a)
+	return spawned
+}
+
+// among returns the agents of a list and those that the batch has spawned, as the batch has them
+// so far, if they fit.
+func (l *Ledger) among(tx *store.Tx, list []Agent, fits func(Agent) bool) (found []Agent) {
+	for _, a := range append(list, spawnedIn(tx)...) {
+		if a = l.agentIn(tx, a.ID); fits(a) {
+			found = append(found, a)
 		}
 	}
+	return found
+}
+
+// agentsIn returns the agents of a sandbox that have not ended, at this point of the write order.
+func (l *Ledger) agentsIn(tx *store.Tx, sandboxID string) []Agent {
+	list := l.among(tx, l.AgentsIn(sandboxID), func(a Agent) bool { return a.SandboxID == sandboxID && !a.Over() && !a.Deleted })
 	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
 }
 
 // livingChildrenIn is LivingChildren at this point of the write order.
-func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) (list []Agent) {
-	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
-	for _, c := range append(l.LivingChildren(id), spawned...) {
-		if c = l.agentIn(tx, c.ID); c.Parent == id && !c.Over() && !c.Deleted {
-			list = append(list, c)
-		}
-	}
-	return list
+func (l *Ledger) livingChildrenIn(tx *store.Tx, id string) []Agent {
+	return l.among(tx, l.LivingChildren(id), func(c Agent) bool { return c.Parent == id && !c.Over() && !c.Deleted })
 }
 
 // heirIn is nearestLiving at this point of the write order.
