@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,14 +21,14 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 		ReadyStart: spec.GetReady() <= agboxv1.AgentReady_AGENT_READY_START,
 		Revival:    revivals[spec.GetRevival()],
 		Retry: RetryRules{
-			Attempts:  or(retry.GetAttempts(), defaultAttempts),
-			SameError: or(retry.GetSameError(), defaultSameError),
-			OOM:       or(retry.GetOom(), defaultOOM),
+			Attempts:  cmp.Or(retry.GetAttempts(), defaultAttempts),
+			SameError: cmp.Or(retry.GetSameError(), defaultSameError),
+			OOM:       cmp.Or(retry.GetOom(), defaultOOM),
 			Delays:    defaultDelays(),
 		},
 		Budget: budgetOf(spec.GetBudget()),
 		Breaker: BreakerLimits{
-			Failures: or(spec.GetBreaker().GetFailures(), defaultFailures),
+			Failures: cmp.Or(spec.GetBreaker().GetFailures(), defaultFailures),
 			Window:   length(spec.GetBreaker().GetWindow(), defaultWindow),
 			Cooldown: length(spec.GetBreaker().GetCooldown(), defaultCooldown),
 		},
@@ -41,9 +42,9 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 			Durable:  length(beat.GetDurable(), defaultDurable),
 		},
 		Context: gate.Limits{
-			Aging:      or(spec.GetContext().GetAging(), gate.Default.Aging),
-			Dying:      or(spec.GetContext().GetDying(), gate.Default.Dying),
-			FinalCalls: or(spec.GetContext().GetFinalCalls(), gate.Default.FinalCalls),
+			Aging:      cmp.Or(spec.GetContext().GetAging(), gate.Default.Aging),
+			Dying:      cmp.Or(spec.GetContext().GetDying(), gate.Default.Dying),
+			FinalCalls: cmp.Or(spec.GetContext().GetFinalCalls(), gate.Default.FinalCalls),
 		},
 		Drain:        drainOf(spec.GetDrain()),
 		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
@@ -158,7 +159,7 @@ func probeOf(p *agboxv1.AgentProbe, unset Probe) Probe {
 		probe.Command, probe.Report = p.GetExec(), p.GetReport()
 	}
 	probe.Period, probe.Timeout = length(p.GetPeriod(), unset.Period), length(p.GetTimeout(), unset.Timeout)
-	probe.Failures = or(p.GetFailures(), unset.Failures)
+	probe.Failures = cmp.Or(p.GetFailures(), unset.Failures)
 	return probe
 }
 
@@ -213,11 +214,4 @@ func length(d *durationpb.Duration, unset time.Duration) time.Duration {
 		return unset
 	}
 	return d.AsDuration()
-}
-
-func or(n, zero uint32) uint32 {
-	if n == 0 {
-		return zero
-	}
-	return n
 }

@@ -268,10 +268,7 @@ func paused(r Record, reason agboxv1.PauseReason, message string) *agboxv1.Agent
 	if r.State == Paused && !r.Pause.Woken && waitsForSomebody(r.Pause.Reason) {
 		reason, message = r.Pause.Reason, r.Pause.Message
 	}
-	return &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_PAUSED,
-		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
-	}
+	return PausedFor(reason, message)
 }
 
 // strength orders the modes of a kill.

@@ -100,18 +100,12 @@ func suspends(r Record) *agboxv1.AgentEvent {
 			return nil
 		}
 	}
-	return &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED,
-		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: agboxv1.PauseReason_PAUSE_REASON_UNHELD, Message: unheld}},
-	}
+	return PauseRequested(agboxv1.PauseReason_PAUSE_REASON_UNHELD, unheld)
 }
 
 // suspended is the pause of an agent that would begin an incarnation.
 func suspended() *agboxv1.AgentEvent {
-	return &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_PAUSED,
-		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: agboxv1.PauseReason_PAUSE_REASON_UNHELD, Message: unheld}},
-	}
+	return PausedFor(agboxv1.PauseReason_PAUSE_REASON_UNHELD, unheld)
 }
 
 // Opened is the event of a new hold. linger is 0 for that of an agent.

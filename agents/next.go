@@ -81,11 +81,7 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		}
 		return nextBegin(r, seen, rules, now, true)
 	case r.State != Paused: // its exec was accepted, and its program was never started
-		return emit(&agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{
-				Reason: agboxv1.PauseReason_PAUSE_REASON_DRAINED, Message: cmp.Or(r.UnstartedWhy, "Its program was not started."),
-			}},
-		}, "its program was not started")
+		return emit(PausedFor(agboxv1.PauseReason_PAUSE_REASON_DRAINED, cmp.Or(r.UnstartedWhy, "Its program was not started.")), "its program was not started")
 	}
 	return nextPaused(r, seen, rules, now)
 }
@@ -393,10 +389,7 @@ func orphaned(message, why string, rules Rules) Step {
 	if rules.Revival == Reap {
 		return emit(Reaped("Its incarnation was lost, and its revival policy is reap: "+message), "its revival policy is reap")
 	}
-	return emit(&agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_PAUSED,
-		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: agboxv1.PauseReason_PAUSE_REASON_ORPHANED, Message: message}},
-	}, why)
+	return emit(PausedFor(agboxv1.PauseReason_PAUSE_REASON_ORPHANED, message), why)
 }
 
 // strandedAfter is for how long a sandbox fails before an agent that was lost is said to be

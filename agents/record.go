@@ -456,3 +456,18 @@ func (r Record) Replaced(by *agboxv1.AgentEvent) uint64 {
 
 // Consumed is what all incarnations together have used.
 func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
+
+// PausedFor is the event of a pause that begins.
+func PausedFor(reason agboxv1.PauseReason, message string) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_PAUSED,
+		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
+	}
+}
+
+// PauseRequested is the event of the wish for one.
+func PauseRequested(reason agboxv1.PauseReason, message string) *agboxv1.AgentEvent {
+	ev := PausedFor(reason, message)
+	ev.Type = agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED
+	return ev
+}

@@ -118,7 +118,7 @@ func SpawnRulesOf(spec *agboxv1.AgentSpec) (SpawnRules, bool) {
 	if s == nil {
 		return SpawnRules{}, false
 	}
-	rules := SpawnRules{Classes: s.GetClasses(), Children: int(or(s.GetChildren(), defaultChildren)), Depth: or(s.GetDepth(), 1), Sandboxes: defaultSandboxes}
+	rules := SpawnRules{Classes: s.GetClasses(), Children: int(cmp.Or(s.GetChildren(), defaultChildren)), Depth: cmp.Or(s.GetDepth(), 1), Sandboxes: defaultSandboxes}
 	if s.Sandboxes != nil {
 		rules.Sandboxes = int(s.GetSandboxes())
 	}
@@ -144,12 +144,15 @@ func (r SpawnRules) OfChild() *agboxv1.AgentMaySpawn {
 // Taken is what a child takes of the budget of its parent: its own budget until it has ended,
 // and then what it and those below it have used. below is what its children take.
 func Taken(child Record, budget Budget, below gate.Amount) gate.Amount {
-	used := amount(child.Consumed()).Plus(amount(child.FormerChildren.GetUsed())).Plus(below)
+	used := amount(child.Consumed()).Plus(child.UsedByFormer()).Plus(below)
 	if child.Over() {
 		return used
 	}
 	return gate.Amount{InputTokens: max(used.InputTokens, budget.InputTokens), CostMicroUSD: max(used.CostMicroUSD, budget.CostMicroUSD)}
 }
+
+// UsedByFormer is what children that were removed have used of the budget of an agent.
+func (r Record) UsedByFormer() gate.Amount { return amount(r.FormerChildren.GetUsed()) }
 
 // Left is what an agent may still give to children, of which the present ones take an amount. A
 // bound of 0 stays, which means that there is none.

@@ -195,10 +195,6 @@ func (t *Tx) LastAgentPosition() uint64 {
 	return 0
 }
 
-// FirstAgentPosition is the position of the oldest event of an agent that is still
-// stored; 0 if there is none.
-func (t *Tx) FirstAgentPosition() uint64 { return t.edge(bucketAgentOrder, false) }
-
 // DropAgent removes everything of an agent except the reservation of its id.
 func (t *Tx) DropAgent(agentID string) error {
 	order := t.trimmed(keyAgentsTrimmed)

@@ -135,8 +135,7 @@ func (t *agentTxn) charge() error {
 		if !p.a.Exists() || p.a.Deleted {
 			return errNothing
 		}
-		former := p.a.FormerChildren.GetUsed()
-		gone := gone.Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+		gone := gone.Plus(p.a.UsedByFormer())
 		return p.append(p.a.ID, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_CHILD_DELETED,
 			Details: &agboxv1.AgentEvent_FormerChildren{FormerChildren: &agboxv1.AgentFormerChildren{

@@ -105,11 +105,14 @@ func (l *Ledger) deliverNews(tx *store.Tx, to string, m *agboxv1.AgentMessage, n
 	subject := subjectOf(m, news)
 	i := slices.IndexFunc(box.signals, func(s signal) bool { return s.kind == m.GetKind() && s.subject == subject })
 	if i >= 0 && replaceable(m.GetKind()) && tx.MessageWithKey(to, m) == 0 {
-		earlier, err := l.withdraw(tx, to, box, box.signals[i].seq)
+		var before kinNews
+		found, err := l.withdraw(tx, to, box, box.signals[i].seq, &before)
 		if err != nil {
 			return err
 		}
-		news.Earlier = earlier
+		if found {
+			news.Earlier = before.Earlier + 1
+		}
 	}
 	body, err := json.Marshal(news)
 	if err != nil {
@@ -117,18 +120,6 @@ func (l *Ledger) deliverNews(tx *store.Tx, to string, m *agboxv1.AgentMessage, n
 	}
 	m.Body = string(body)
 	return l.deliver(tx, to, m)
-}
-
-// withdraw removes a message that a newer one replaces, and returns for how many that stands then.
-func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64) (earlier int, err error) {
-	page := tx.Messages(to, seq-1, 1, 0)
-	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq {
-		return 0, nil // it was damaged
-	}
-	var before kinNews
-	_ = json.Unmarshal([]byte(page.Messages[0].GetBody()), &before) // agbox wrote it
-	l.putInbox(tx, to, box.with(page.Messages[0], -1))
-	return before.Earlier + 1, tx.RemoveMessage(to, seq)
 }
 
 // tellUnstarted tells init, once, that agbox cannot write down the start of an agent, which

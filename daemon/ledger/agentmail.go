@@ -250,6 +250,18 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 	})
 }
 
+// withdraw removes a message of agbox that a newer one replaces, and reads its body. It leaves one
+// that is damaged.
+func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64, body any) (found bool, err error) {
+	page := tx.Messages(to, seq-1, 1, 0)
+	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq {
+		return false, nil
+	}
+	_ = json.Unmarshal([]byte(page.Messages[0].GetBody()), body)
+	l.putInbox(tx, to, box.with(page.Messages[0], -1))
+	return true, tx.RemoveMessage(to, seq)
+}
+
 // NotifyAgents sets the function that schedules a round of an agent for which somebody else
 // has done something: sent it a message, for example. It is called by the goroutine that
 // commits, so it must be short, must not block and must not use the ledger.

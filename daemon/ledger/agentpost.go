@@ -160,8 +160,8 @@ func (l *Ledger) bounce(tx *store.Tx, sender Agent, s Sent, why error) error {
 	about := bounced{To: s.To, Stream: s.Stream, Key: s.Key, Reason: fault.ReasonOf(why).String()}
 	text := fmt.Sprintf("The message to %s was not delivered: %v", cmp.Or(s.To, "the stream "+s.Stream), why)
 	if box := l.inboxIn(tx, sender.ID); box.bounces >= maxBounces {
-		last, err := l.takeBack(tx, sender.ID, box)
-		if err != nil {
+		var last bounced
+		if _, err := l.withdraw(tx, sender.ID, box, box.lastBounce, &last); err != nil {
 			return err
 		}
 		about.More = last.More + 1
@@ -176,21 +176,6 @@ func (l *Ledger) bounce(tx *store.Tx, sender Agent, s Sent, why error) error {
 		return nil // the sender has ended: nobody can be told
 	}
 	return err
-}
-
-// takeBack removes the newest bounce from an inbox.
-func (l *Ledger) takeBack(tx *store.Tx, agentID string, box inbox) (last bounced, err error) {
-	page := tx.Messages(agentID, box.lastBounce-1, 1, 0)
-	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != box.lastBounce {
-		return last, nil // it was damaged
-	}
-	m := proto.CloneOf(page.Messages[0])
-	_ = json.Unmarshal([]byte(m.GetBody()), &last)
-	if err := tx.RemoveMessage(agentID, m.GetSeq()); err != nil {
-		return last, err
-	}
-	l.putInbox(tx, agentID, box.with(m, -1))
-	return last, nil
 }
 
 // StreamText is a text for all agents that have a stream open.

@@ -32,10 +32,7 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 		case a.Undecided: // first the end of its incarnation is answered
 			return t.wantPause(forApproval, message)
 		}
-		return t.append(id, &agboxv1.AgentEvent{
-			Type:    agboxv1.AgentEventType_AGENT_PAUSED,
-			Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: forApproval, Message: message}},
-		})
+		return t.append(id, agents.PausedFor(forApproval, message))
 	})
 }
 

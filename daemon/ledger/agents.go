@@ -331,15 +331,13 @@ func (l *Ledger) InStack(a Agent, name string) bool {
 
 // ChildrenBudget is what the children of an agent have of its budget, or have used of it.
 func (l *Ledger) ChildrenBudget(a Agent) gate.Amount {
-	former := a.FormerChildren.GetUsed()
-	return l.agents.taken(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+	return l.agents.taken(a.ID).Plus(a.UsedByFormer())
 }
 
 // SpentByChildren is the part of ChildrenBudget that ended children have used. It does not
 // come back to the agent.
 func (l *Ledger) SpentByChildren(a Agent) gate.Amount {
-	former := a.FormerChildren.GetUsed()
-	return l.agents.spentBelow(a.ID).Plus(gate.Amount{InputTokens: former.GetInputTokens(), CostMicroUSD: former.GetCostMicroUsd()})
+	return l.agents.spentBelow(a.ID).Plus(a.UsedByFormer())
 }
 
 // StackJournals are the journals of the agents in a stack.

@@ -129,10 +129,7 @@ func (t *agentTxn) wake(w *agboxv1.AgentWake) error {
 
 // wantPause appends the wish for a pause. It replaces an earlier one.
 func (t *agentTxn) wantPause(reason agboxv1.PauseReason, message string) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{
-		Type:    agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED,
-		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
-	})
+	return t.append(t.a.ID, agents.PauseRequested(reason, message))
 }
 
 const forUnheld = agboxv1.PauseReason_PAUSE_REASON_UNHELD

@@ -14,6 +14,9 @@ import (
 // pageBytes bounds the memory of one page of events.
 const pageBytes = 1 << 20
 
+// loadPage is the maximum number of events in one read transaction while loading.
+const loadPage = 512
+
 // Events returns the next events of a sandbox after a sequence, at most limit.
 func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.EventPage, error) {
 	return look(ctx, l, func(tx *store.Tx) store.EventPage { return tx.Events(sandboxID, after, limit, pageBytes) })

@@ -13,9 +13,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// loadPage is the maximum number of events in one read transaction while loading.
-const loadPage = 512
-
 // load folds one sandbox from the store.
 func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 	var history machine.Folding

@@ -181,7 +181,7 @@ func (t *txn) rename(id, name string) error {
 // requested before or has happened. A sandbox that is FAILED, DELETING or DELETED cannot
 // be stopped: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestStop(ctx context.Context, id, why string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{Reason: why}, wantsStopped)
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{Reason: why}, wantsStopped, nil)
 }
 
 // RequestStopNow is RequestStop that does not wait for agents to save their work, also if an
@@ -190,7 +190,7 @@ func (l *Ledger) RequestStopNow(ctx context.Context, id, why string) (Sandbox, e
 	details := &agboxv1.SandboxPhaseDetails{Reason: why, Now: true}
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, details, func(r machine.Record) bool {
 		return wantsStopped(r) && (r.Now || r.State == machine.Stopped)
-	})
+	}, nil)
 }
 
 func wantsStopped(r machine.Record) bool {
@@ -219,7 +219,7 @@ func (l *Ledger) StopBecause(ctx context.Context, id string, reason agboxv1.Erro
 func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_RESUME_REQUESTED, nil, func(r machine.Record) bool {
 		return r.Want == machine.WantRunning && (r.State == machine.Ready || r.State == machine.Pending)
-	})
+	}, nil)
 }
 
 // RequestRestart records a request to stop the sandbox and to start it again. One that is
@@ -284,7 +284,7 @@ func (l *Ledger) RequestDeletion(ctx context.Context, id string, how Deletion) (
 		}
 		return nil
 	}
-	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, details, done, check)
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, details, done, check)
 }
 
 // hasNoAgents refuses a sandbox with agents that have not ended, and names them.
@@ -311,12 +311,8 @@ func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
 
 func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }
 
-func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool) (Sandbox, error) {
-	return l.requestIf(ctx, id, typ, details, done, func(*txn) error { return nil })
-}
-
-// requestIf records a request unless check refuses it. details may be nil.
-func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
+// request records a request unless it is done or check refuses it. details and check may be nil.
+func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
 	sb, err := l.update(ctx, id, func(t *txn) error {
 		switch {
 		case !t.sb.Exists():
@@ -326,8 +322,10 @@ func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType
 		case !machine.Legal(t.sb.Record, typ):
 			return impossible(t.sb.Record, typ)
 		}
-		if err := check(t); err != nil {
-			return err
+		if check != nil {
+			if err := check(t); err != nil {
+				return err
+			}
 		}
 		ev := &agboxv1.SandboxEvent{EventType: typ}
 		if details.GetReason() != "" || details.GetNow() || details.GetRestart() {
