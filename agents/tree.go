@@ -157,7 +157,7 @@ func (r Record) UsedByFormer() gate.Amount { return amount(r.FormerChildren.GetU
 // Left is what an agent may still give to children, of which the present ones take an amount. A
 // bound of 0 stays, which means that there is none.
 func Left(parent Record, budget Budget, taken gate.Amount) Budget {
-	taken = taken.Plus(amount(parent.Consumed())).Plus(amount(parent.FormerChildren.GetUsed()))
+	taken = taken.Plus(amount(parent.Consumed())).Plus(parent.UsedByFormer())
 	return Budget{
 		InputTokens:  budget.InputTokens - min(budget.InputTokens, taken.InputTokens),
 		CostMicroUSD: budget.CostMicroUSD - min(budget.CostMicroUSD, taken.CostMicroUSD),

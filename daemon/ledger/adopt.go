@@ -78,7 +78,7 @@ func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 			adoptionEvent(agboxv1.EventType_SANDBOX_ACCEPTED, &agboxv1.SandboxPhaseDetails{Nonce: a.Nonce, Name: a.Spec.GetName()}),
 			adoptionEvent(agboxv1.EventType_SANDBOX_READY, &agboxv1.SandboxPhaseDetails{}),
 		}
-		if err := t.appendAll(a.ID, begin); err != nil {
+		if err := t.appendAll(begin); err != nil {
 			return err
 		}
 		for _, e := range a.Execs {
@@ -89,7 +89,7 @@ func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 		if a.Running {
 			return nil
 		}
-		return t.appendAll(a.ID, []*agboxv1.SandboxEvent{
+		return t.appendAll([]*agboxv1.SandboxEvent{
 			adoptionEvent(agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{}),
 			adoptionEvent(agboxv1.EventType_SANDBOX_STOPPED, &agboxv1.SandboxPhaseDetails{}),
 		})
@@ -101,9 +101,9 @@ func adoptionEvent(typ agboxv1.EventType, d *agboxv1.SandboxPhaseDetails) *agbox
 	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: d}}
 }
 
-func (t *txn) appendAll(sandboxID string, events []*agboxv1.SandboxEvent) error {
+func (t *txn) appendAll(events []*agboxv1.SandboxEvent) error {
 	for _, ev := range events {
-		if err := t.append(sandboxID, ev); err != nil {
+		if err := t.append(ev); err != nil {
 			return err
 		}
 	}
@@ -117,7 +117,7 @@ func (t *txn) adoptExec(e AdoptedExec) error {
 	if err != nil || e.End == nil {
 		return err
 	}
-	return t.append(e.Request.GetSandboxId(), execEnded(e.End, e.Main))
+	return t.append(execEnded(e.End, e.Main))
 }
 
 // Unreadable returns the sandboxes whose records could not be read when the
@@ -220,7 +220,7 @@ func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) 
 		}
 		t.a.Spec = a.Spec
 		for _, ev := range events {
-			if err := t.put(a.ID, ev); err != nil { // not all of them could follow each other otherwise
+			if err := t.put(ev); err != nil { // not all of them could follow each other otherwise
 				return err
 			}
 		}

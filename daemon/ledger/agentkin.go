@@ -229,6 +229,6 @@ func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.Agent
 	if err := tx.ReplaceMessage(a.ID, m); err != nil {
 		return nil, err
 	}
-	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, agents.SignalFailed(m)) })
+	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(agents.SignalFailed(m)) })
 	return m, err
 }

@@ -203,11 +203,11 @@ func TestASubscriptionCountsWithinItsBatch(t *testing.T) {
 	family(t, l)
 	err := l.store.Update(t.Context(), func(tx *store.Tx) error {
 		for _, id := range []string{"p", "a"} {
-			if _, err := l.withinAgent(tx, id, func(at *agentTxn) error { return at.openStream(id, "news") }); err != nil {
+			if _, err := l.withinAgent(tx, id, func(at *agentTxn) error { return at.openStream("news") }); err != nil {
 				return err
 			}
 		}
-		_, err := l.withinAgent(tx, "a", func(at *agentTxn) error { return at.append("a", agents.StreamClosed("news")) })
+		_, err := l.withinAgent(tx, "a", func(at *agentTxn) error { return at.append(agents.StreamClosed("news")) })
 		if got := l.subscribers(tx, "news"); !slices.Equal(got, []string{"p"}) {
 			t.Errorf("before the commit the subscribers are %v", got)
 		}

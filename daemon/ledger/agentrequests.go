@@ -32,7 +32,7 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 		case a.Undecided: // first the end of its incarnation is answered
 			return t.wantPause(forApproval, message)
 		}
-		return t.append(id, agents.PausedFor(forApproval, message))
+		return t.append(agents.PausedFor(forApproval, message))
 	})
 }
 
@@ -98,7 +98,7 @@ func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.Ag
 		case !t.a.Orphaned():
 			return cannot(t.a, "reaped", fmt.Sprintf("its next program has begun, and \"agbox agent kill %s\" ends it", t.a.Called()))
 		case reap:
-			return t.append(id, agents.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
+			return t.append(agents.Reaped("A user decided to reap it after this loss: " + t.a.Pause.Message))
 		}
 		return t.wake(&agboxv1.AgentWake{By: "a user"})
 	})
@@ -130,7 +130,7 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 		if wish == nil {
 			return errNothing
 		}
-		return t.append(id, &agboxv1.AgentEvent{
+		return t.append(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: wish},
 		})
 	})
@@ -166,29 +166,29 @@ func (l *Ledger) EndHold(ctx context.Context, id, holder, why string, still func
 		case !t.a.HeldBy(holder), still != nil && !still(t.a):
 			return errNothing
 		}
-		return t.append(id, agents.Closed(holder, why))
+		return t.append(agents.Closed(holder, why))
 	})
 }
 
 // OpenStream lets an agent get all messages that others send on a stream from now on. It
 // does nothing if the agent has that open.
 func (l *Ledger) OpenStream(ctx context.Context, id, stream string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(id, stream) })
+	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.openStream(stream) })
 }
 
-func (t *agentTxn) openStream(id, stream string) error {
+func (t *agentTxn) openStream(stream string) error {
 	switch a := t.a; {
 	case !a.Exists():
-		return agentNotFound(id)
+		return agentNotFound(t.id)
 	case a.Opens(stream):
 		return errNothing
 	case len(a.Streams) >= agents.MaxStreams:
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d streams open already, which is the limit; close some first.", id, agents.MaxStreams).With("agent_id", id)
+			"Agent %s has %d streams open already, which is the limit; close some first.", t.id, agents.MaxStreams).With("agent_id", t.id)
 	}
 	opened, _ := t.tx.Value(streamOverlay{stream}).([]string)
-	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), id))
-	return t.append(id, agents.StreamOpened(stream))
+	t.tx.SetValue(streamOverlay{stream}, append(slices.Clone(opened), t.id))
+	return t.append(agents.StreamOpened(stream))
 }
 
 // CloseStream ends that. It does nothing if the agent has no such stream open.
@@ -200,7 +200,7 @@ func (l *Ledger) CloseStream(ctx context.Context, id, stream string) (Agent, err
 		case !t.a.Opens(stream):
 			return errNothing
 		}
-		return t.append(id, agents.StreamClosed(stream))
+		return t.append(agents.StreamClosed(stream))
 	})
 }
 
@@ -235,7 +235,7 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 		if t.tx.Value(nameOverlay{old.Name}) == nil { // nobody can have taken the name of a sandbox that exists
 			t.tx.SetValue(nameOverlay{old.Name}, "")
 		}
-		if _, err := l.within(t.tx, id, func(s *txn) error { return s.create(id, nonce, spec, shown, RequestKey{}) }); err != nil {
+		if _, err := l.within(t.tx, id, func(s *txn) error { return s.create(nonce, spec, shown, RequestKey{}) }); err != nil {
 			return err
 		}
 		if err := l.wantDeleted(t.tx, old.ID); err != nil {
@@ -244,7 +244,7 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 		if err := l.moveOthers(t.tx, old.ID, seen.ID, moved); err != nil {
 			return err
 		}
-		return t.append(seen.ID, moved)
+		return t.append(moved)
 	})
 }
 
@@ -255,7 +255,7 @@ func (l *Ledger) moveOthers(tx *store.Tx, sandboxID, owner string, moved *agboxv
 		if a.ID == owner || !agents.Legal(a.Record, moved) {
 			continue
 		}
-		if _, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(a.ID, moved) }); err != nil {
+		if _, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(moved) }); err != nil {
 			return err
 		}
 		l.stir(tx, a.ID)
@@ -298,7 +298,7 @@ func (l *Ledger) PauseOnRequest(ctx context.Context, id string, q Asked, reason 
 		case t.a.Done != nil:
 			return cannot(t.a, "paused", "it has reported its outcome")
 		}
-		return t.append(id, &agboxv1.AgentEvent{
+		return t.append(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED, Incarnation: q.Incarnation, Request: q.Number,
 			Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
 		})
@@ -330,7 +330,7 @@ func (l *Ledger) ResumeOnRequest(ctx context.Context, id string, q Asked, observ
 		if replan || len(t.a.Wants) > 0 {
 			state = agents.Planning
 		}
-		return t.append(id, &agboxv1.AgentEvent{
+		return t.append(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_RESUMED, State: state, Incarnation: q.Incarnation, Request: q.Number, Observation: observation,
 			Details: &agboxv1.AgentEvent_Resume{Resume: &agboxv1.AgentResume{Replan: replan}},
 		})

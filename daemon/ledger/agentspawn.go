@@ -103,7 +103,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err != nil {
 			return err
 		}
-		err = t.append(n.ID, &agboxv1.AgentEvent{
+		err = t.append(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
 				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agents.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
@@ -177,7 +177,7 @@ func (t *agentTxn) mayspawn(n NewAgent, roots []string) error {
 // place accepts the agent's own sandbox, or checks the one that it is to run in.
 func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) error {
 	if n.Own != nil {
-		_, err := t.l.within(t.tx, n.SandboxID, func(s *txn) error { return s.create(n.SandboxID, nonce, n.Own, shown, RequestKey{}) })
+		_, err := t.l.within(t.tx, n.SandboxID, func(s *txn) error { return s.create(nonce, n.Own, shown, RequestKey{}) })
 		return err
 	}
 	sb, ok := t.l.sandboxIn(t.tx, n.SandboxID)

@@ -20,6 +20,7 @@ import (
 type agentTxn struct {
 	l  *Ledger
 	tx *store.Tx
+	id string
 	a  Agent
 	// position is the position of the newest event.
 	position uint64
@@ -27,7 +28,7 @@ type agentTxn struct {
 
 // withinAgent is updateAgent inside a write transaction, without what follows.
 func (l *Ledger) withinAgent(tx *store.Tx, id string, fn func(*agentTxn) error) (Agent, error) {
-	t := &agentTxn{l: l, tx: tx, a: l.agentIn(tx, id)}
+	t := &agentTxn{l: l, tx: tx, id: id, a: l.agentIn(tx, id)}
 	before := t.a
 	if err := fn(t); errors.Is(err, errNothing) {
 		return before, nil
@@ -41,17 +42,17 @@ func (l *Ledger) withinAgent(tx *store.Tx, id string, fn func(*agentTxn) error) 
 }
 
 // append adds one event. This is the only way to change the state of an agent.
-func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
+func (t *agentTxn) append(draft *agboxv1.AgentEvent) error {
 	if draft.GetType() == agboxv1.AgentEventType_AGENT_ENDED {
-		if err := t.adopt(agentID); err != nil {
+		if err := t.adopt(); err != nil {
 			return err
 		}
 	}
 	if !agents.Legal(t.a.Record, draft) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-			"Agent %s is %s; %s is not possible now.", t.a.Called(), t.a.Word(), draft.GetType()).With("agent_id", agentID)
+			"Agent %s is %s; %s is not possible now.", t.a.Called(), t.a.Word(), draft.GetType()).With("agent_id", t.id)
 	}
-	if err := t.put(agentID, draft); err != nil {
+	if err := t.put(draft); err != nil {
 		return err
 	}
 	if draft.GetType() == agboxv1.AgentEventType_AGENT_CLOSED {
@@ -61,9 +62,9 @@ func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
 }
 
 // put adds one event without asking whether it may follow.
-func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
+func (t *agentTxn) put(draft *agboxv1.AgentEvent) error {
 	ev := proto.CloneOf(draft)
-	ev.AgentId, ev.OccurredAt = agentID, timestamppb.New(t.l.now())
+	ev.AgentId, ev.OccurredAt = t.id, timestamppb.New(t.l.now())
 	ev.Sequence = t.a.LastSequence + 1
 	ev.State = agents.Fold(t.a.Record, ev).State
 	if ev.State == agents.Paused && t.a.State != agents.Paused {
@@ -74,31 +75,31 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	}
 	if ev.GetSequence() != t.a.LastSequence+1 {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
-			"The event stream of agent %s is at %d in the store and at %d in memory; restart the daemon.", agentID, ev.GetSequence(), t.a.LastSequence+1)
+			"The event stream of agent %s is at %d in the store and at %d in memory; restart the daemon.", t.id, ev.GetSequence(), t.a.LastSequence+1)
 	}
 	replaced := t.a.Replaced(ev)
 	t.a.Record, t.position = agents.Fold(t.a.Record, ev), ev.GetPosition()
 	if replaced != 0 {
-		return t.tx.DropAgentEvent(agentID, replaced, ev.GetType())
+		return t.tx.DropAgentEvent(t.id, replaced, ev.GetType())
 	}
 	return t.forfeit()
 }
 
 // adopt gives the agent a living parent before its end, if it has none, so that its end is
 // told to one that can learn of it.
-func (t *agentTxn) adopt(agentID string) error {
+func (t *agentTxn) adopt() error {
 	heir := t.l.heirIn(t.tx, t.a)
 	if heir == t.a.Parent || t.a.Over() {
 		return nil
 	}
-	return t.append(agentID, &agboxv1.AgentEvent{
+	return t.append(&agboxv1.AgentEvent{
 		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
 		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: heir, From: t.a.Parent}},
 	})
 }
 
 func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
+	return t.append(&agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
 }
 
 // forfeit appends the release of what the agent's new state does not allow it to have.
@@ -122,26 +123,25 @@ const (
 
 // wake appends that the agent may go on.
 func (t *agentTxn) wake(w *agboxv1.AgentWake) error {
-	return t.append(t.a.ID, &agboxv1.AgentEvent{
+	return t.append(&agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: w},
 	})
 }
 
 // wantPause appends the wish for a pause. It replaces an earlier one.
 func (t *agentTxn) wantPause(reason agboxv1.PauseReason, message string) error {
-	return t.append(t.a.ID, agents.PauseRequested(reason, message))
+	return t.append(agents.PauseRequested(reason, message))
 }
 
 const forUnheld = agboxv1.PauseReason_PAUSE_REASON_UNHELD
 
 // open adds a holder, and wakes the agent if that is what it waits for.
 func (t *agentTxn) open(holder string, linger time.Duration) error {
-	id := t.a.ID
 	if len(t.a.Holders) >= agents.MaxHolders && !t.a.HeldBy(holder) {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
-			"Agent %s has %d holders already, which is the limit; close some first.", id, agents.MaxHolders).With("agent_id", id)
+			"Agent %s has %d holders already, which is the limit; close some first.", t.id, agents.MaxHolders).With("agent_id", t.id)
 	}
-	if err := t.append(id, agents.Opened(holder, linger)); err != nil {
+	if err := t.append(agents.Opened(holder, linger)); err != nil {
 		return err
 	}
 	switch {

@@ -79,7 +79,7 @@ func (l *Ledger) EmitReports(ctx context.Context, seen agents.Record, reports Re
 		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(reports.Events, refused) {
 			return errNothing
 		}
-		return t.appendAll(seen.ID, reports.Events)
+		return t.appendAll(reports.Events)
 	})
 }
 
@@ -89,12 +89,12 @@ func (l *Ledger) EmitReports(ctx context.Context, seen agents.Record, reports Re
 // somebody else than the supervisor can have written. Messages are delivered together with
 // the event that consumes their rows.
 func (l *Ledger) RecordReports(ctx context.Context, agentID string, reports Reports) (Agent, error) {
-	return l.updateReports(ctx, agentID, reports, func(t *agentTxn) error { return t.appendAll(agentID, reports.Events) })
+	return l.updateReports(ctx, agentID, reports, func(t *agentTxn) error { return t.appendAll(reports.Events) })
 }
 
 // appendAll adds events of an agent; of the reports among them, those that RecordReports
 // does not leave out.
-func (t *agentTxn) appendAll(agentID string, events []*agboxv1.AgentEvent) error {
+func (t *agentTxn) appendAll(events []*agboxv1.AgentEvent) error {
 	before, consumed := t.a.LastSequence, uint64(0)
 	if t.a.Incarnation != nil {
 		consumed = t.a.Incarnation.JournalUpto
@@ -103,7 +103,7 @@ func (t *agentTxn) appendAll(agentID string, events []*agboxv1.AgentEvent) error
 		if row := ev.GetJournalUpto(); row > 0 && (row <= consumed || !agents.Legal(t.a.Record, ev)) {
 			continue
 		}
-		if err := t.append(agentID, ev); err != nil {
+		if err := t.append(ev); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func (l *Ledger) tellBreaker(tx *store.Tx, before, after Agent) error {
 			}
 		}
 		for _, ev := range events {
-			if err := t.append(agents.Init, ev); err != nil {
+			if err := t.append(ev); err != nil {
 				return err
 			}
 		}
@@ -120,7 +120,7 @@ func (t *agentTxn) makeRoot() error {
 	if err := t.tx.PutAgentConfig(agents.Init, t.a.Spec); err != nil {
 		return err
 	}
-	return t.append(agents.Init, &agboxv1.AgentEvent{
+	return t.append(&agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{Name: agents.Init}},
 	})
 }

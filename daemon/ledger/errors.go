@@ -37,6 +37,7 @@ func StateWord(s agboxv1.SandboxState) string {
 	return "unknown"
 }
 
+// notFound refuses an id. As those below, it says how to find the right one.
 func notFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
 		"There is no sandbox with the id %q; \"agbox ls\" shows the ids and names of all.", id).With("sandbox_id", id)

@@ -58,7 +58,7 @@ func (t *txn) acceptExec(req *agboxv1.CreateExecRequest, d *agboxv1.ExecEventDet
 		}
 	}
 	d.ExecId, d.ExecState = execID, agboxv1.ExecState_EXEC_STATE_RUNNING
-	return t.append(sandboxID, &agboxv1.SandboxEvent{
+	return t.append(&agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_EXEC_STARTED,
 		Details:   &agboxv1.SandboxEvent_Exec{Exec: d},
 	})
@@ -149,7 +149,7 @@ func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv
 			return errNothing
 		}
 		if ev != nil {
-			if err := t.append(seen.ID, ev); err != nil {
+			if err := t.append(ev); err != nil {
 				return err
 			}
 		}
@@ -200,7 +200,7 @@ func (l *Ledger) EndExec(ctx context.Context, sandboxID string, details *agboxv1
 		if !running {
 			return errNothing
 		}
-		return t.append(sandboxID, execEnded(details, exec.Main))
+		return t.append(execEnded(details, exec.Main))
 	})
 	return err
 }
@@ -214,7 +214,7 @@ func (l *Ledger) FindExecs(ctx context.Context, sandboxID string, execIDs []stri
 			if !lost || !exec.MayReturn || !t.tx.HasExec(sandboxID, id) || !machine.Legal(t.sb.Record, agboxv1.EventType_EXEC_FOUND) {
 				continue
 			}
-			err := t.append(sandboxID, &agboxv1.SandboxEvent{
+			err := t.append(&agboxv1.SandboxEvent{
 				EventType: agboxv1.EventType_EXEC_FOUND,
 				Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
 					ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING, Name: exec.Name, Main: exec.Main,

@@ -89,7 +89,7 @@ func (t *agentTxn) acquire(seen agents.Record, manifest []lease.Claim, observati
 		return LeaseAnswer{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
 			"Things may have changed while agent %s was paused: take observation %d first, for example with \"agbox-agent hydrate\", and then ask again.", t.a.ID, pending).With("agent_id", t.a.ID)
 	}
-	err := t.append(t.a.ID, &agboxv1.AgentEvent{
+	err := t.append(&agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_MANIFEST, Observation: observation,
 		Details: &agboxv1.AgentEvent_Lease{Lease: &agboxv1.AgentLeases{Leases: agents.Wanted(manifest)}},
 	})

@@ -6,6 +6,12 @@
 // and every reply describes data that is on disk.
 //
 // It is a package of its own because loop, API and execs all need the records.
+//
+// Its files use one another in one direction. At the bottom is what is in memory: agentindex.go,
+// agentbook.go and inboxes.go, and ledger.go, which has them. txn.go and agenttxn.go change one
+// sandbox or agent within a transaction; agentmail.go, agentpost.go, agentkin.go, leasequeue.go
+// and breakers.go are what follows from a change of an agent, and agentupdate.go puts both
+// together. Above are the requests, a file for each noun, and open.go, which loads all.
 package ledger
 
 import (

@@ -228,8 +228,6 @@ func (l *Ledger) agentsFrom(prefix string) (fits []Agent) {
 	return fits[:min(len(fits), MaxReferents+1)]
 }
 
-// The sentences of a request for a text that is no id say how to find the id.
-
 func (l *Ledger) resolveExec(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
 	running := l.runningExecs(text)
 	if len(running) == 1 && running[0].GetMatch() == agboxv1.RefMatch_REF_MATCH_ID {

@@ -27,36 +27,36 @@ func (l *Ledger) CreateKeyed(ctx context.Context, id string, spec *agboxv1.Creat
 	if err != nil {
 		return Sandbox{}, err
 	}
-	return l.update(ctx, id, func(t *txn) error { return t.create(id, nonce, spec, shown, key) })
+	return l.update(ctx, id, func(t *txn) error { return t.create(nonce, spec, shown, key) })
 }
 
 // create accepts a sandbox. shown is the spec as the ledger keeps it in memory.
-func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key RequestKey) error {
-	if of := t.tx.SandboxOfKey(key.Key); of != "" && of != id {
+func (t *txn) create(nonce string, spec, shown *agboxv1.CreateSpec, key RequestKey) error {
+	if of := t.tx.SandboxOfKey(key.Key); of != "" && of != t.id {
 		return keyReused(key.Key).With("sandbox_id", of)
 	}
-	if _, taken := t.tx.SandboxReserved(id); taken {
-		return t.sameRequest(id, spec, key)
+	if _, taken := t.tx.SandboxReserved(t.id); taken {
+		return t.sameRequest(spec, key)
 	}
-	if err := t.nameFree(id, spec.GetName()); err != nil {
+	if err := t.nameFree(spec.GetName()); err != nil {
 		return err
 	}
-	if err := t.tx.ReserveSandbox(id, t.l.now()); err != nil {
+	if err := t.tx.ReserveSandbox(t.id, t.l.now()); err != nil {
 		return err
 	}
-	if err := t.tx.PutSandboxConfig(id, spec); err != nil {
+	if err := t.tx.PutSandboxConfig(t.id, spec); err != nil {
 		return err
 	}
 	if key.Key != "" {
-		if err := t.tx.PutSandboxKey(id, key.Key, key.Digest); err != nil {
+		if err := t.tx.PutSandboxKey(t.id, key.Key, key.Digest); err != nil {
 			return err
 		}
 	}
 	t.sb.Spec = shown
 	if spec.GetName() != "" {
-		t.tx.SetValue(nameOverlay{spec.GetName()}, id)
+		t.tx.SetValue(nameOverlay{spec.GetName()}, t.id)
 	}
-	return t.append(id, &agboxv1.SandboxEvent{
+	return t.append(&agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_SANDBOX_ACCEPTED,
 		Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
 			Nonce: nonce, Name: spec.GetName(),
@@ -67,16 +67,16 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 // nameFree refuses a name for a sandbox that another living one has as its name or its id: of a
 // text that means two nobody knows which is meant. An empty name is free. An id may be a name: clients of
 // the published contract do not know names, and a text means an id first.
-func (t *txn) nameFree(id, name string) error {
+func (t *txn) nameFree(name string) error {
 	if name == "" {
 		return nil
 	}
-	if owner := t.nameOwner(name); owner != "" && owner != id {
+	if owner := t.nameOwner(name); owner != "" && owner != t.id {
 		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
 			"Sandbox %s already has the name %q; choose another name or remove it.", owner, name).
 			With("sandbox_id", owner).With("name", name)
 	}
-	if other, ok := t.l.sandboxIn(t.tx, name); ok && name != id && other.Exists() && !other.Over() {
+	if other, ok := t.l.sandboxIn(t.tx, name); ok && name != t.id && other.Exists() && !other.Over() {
 		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
 			"%q is the id of another sandbox; choose another name.", name).With("sandbox_id", name).With("name", name)
 	}
@@ -120,13 +120,13 @@ func (l *Ledger) RepeatedCreate(ctx context.Context, id string, key RequestKey) 
 
 // sameRequest handles a create whose id is taken. It accepts a repetition of the same
 // request with the same key and refuses any other one.
-func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) error {
-	if key.Key == "" || t.tx.SandboxOfKey(key.Key) != id {
-		return sandboxIDTaken(id)
+func (t *txn) sameRequest(spec *agboxv1.CreateSpec, key RequestKey) error {
+	if key.Key == "" || t.tx.SandboxOfKey(key.Key) != t.id {
+		return sandboxIDTaken(t.id)
 	}
-	same, err := t.tx.SameSandboxRequest(id, key.Digest)
+	same, err := t.tx.SameSandboxRequest(t.id, key.Digest)
 	if err == nil && !same {
-		same, err = t.tx.SameSandboxConfig(id, spec)
+		same, err = t.tx.SameSandboxConfig(t.id, spec)
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -134,17 +134,17 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) e
 	switch {
 	case same && t.sb.Exists():
 		return errNothing
-	case same || key.Key == id:
-		return sandboxIDTaken(id)
+	case same || key.Key == t.id:
+		return sandboxIDTaken(t.id)
 	}
-	return keyReused(key.Key).With("sandbox_id", id)
+	return keyReused(key.Key).With("sandbox_id", t.id)
 }
 
 // Rename gives a sandbox another name. It does nothing if the sandbox has that name. A name
 // that another living sandbox has is SANDBOX_NAME_EXISTS; a sandbox that is DELETING or
 // DELETED is SANDBOX_INVALID_STATE.
 func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
-	sb, err := l.update(ctx, id, func(t *txn) error { return t.rename(id, name) })
+	sb, err := l.update(ctx, id, func(t *txn) error { return t.rename(name) })
 	if !errdefs.IsNotFound(err) {
 		return sb, err
 	}
@@ -155,23 +155,23 @@ func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
 	return past, err
 }
 
-func (t *txn) rename(id, name string) error {
+func (t *txn) rename(name string) error {
 	switch {
 	case !t.sb.Exists():
-		return notFound(id)
+		return notFound(t.id)
 	case !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_RENAMED):
 		return notRenamed(t.sb.Record)
 	case t.sb.Name == name:
 		return errNothing
 	}
-	if err := t.nameFree(id, name); err != nil {
+	if err := t.nameFree(name); err != nil {
 		return err
 	}
-	if t.nameOwner(t.sb.Name) == id {
+	if t.nameOwner(t.sb.Name) == t.id {
 		t.tx.SetValue(nameOverlay{t.sb.Name}, "")
 	}
-	t.tx.SetValue(nameOverlay{name}, id)
-	return t.append(id, &agboxv1.SandboxEvent{
+	t.tx.SetValue(nameOverlay{name}, t.id)
+	return t.append(&agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_SANDBOX_RENAMED,
 		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Name: name}},
 	})
@@ -204,7 +204,7 @@ func (l *Ledger) StopBecause(ctx context.Context, id string, reason agboxv1.Erro
 		if t.sb.Want != machine.WantRunning || !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_STOP_REQUESTED) {
 			return errNothing
 		}
-		return t.append(id, &agboxv1.SandboxEvent{
+		return t.append(&agboxv1.SandboxEvent{
 			EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED,
 			Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
 				ErrorCode: reason.String(), ErrorMessage: sentence,
@@ -243,7 +243,7 @@ func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandb
 				Reason: "asked for a restart", Restart: true, Now: now || t.sb.Now && t.sb.Want == machine.WantStopped,
 			}}
 		}
-		return t.append(id, ev)
+		return t.append(ev)
 	})
 	if !errdefs.IsNotFound(err) {
 		return sb, err
@@ -304,7 +304,7 @@ func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
 		if !s.sb.Exists() || wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
 			return errNothing
 		}
-		return s.append(sandboxID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
+		return s.append(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
 	})
 	return err
 }
@@ -331,7 +331,7 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 		if details.GetReason() != "" || details.GetNow() || details.GetRestart() {
 			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details}
 		}
-		return t.append(id, ev)
+		return t.append(ev)
 	})
 	if !errdefs.IsNotFound(err) {
 		return sb, err
@@ -358,7 +358,7 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 		if idleStop && (t.sb.InUse() || t.sb.LastUse.After(seen.LastUse)) {
 			return errNothing
 		}
-		if err := t.append(seen.ID, ev); err != nil {
+		if err := t.append(ev); err != nil {
 			return err
 		}
 		if t.sb.Over() {

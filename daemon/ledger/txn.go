@@ -22,6 +22,7 @@ import (
 type txn struct {
 	l      *Ledger
 	tx     *store.Tx
+	id     string
 	sb     Sandbox
 	events []*agboxv1.SandboxEvent
 }
@@ -39,13 +40,8 @@ func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) err
 
 // within is update inside a write transaction.
 func (l *Ledger) within(tx *store.Tx, sandboxID string, fn func(*txn) error) (Sandbox, error) {
-	t := &txn{l: l, tx: tx}
-	if sb, ok := tx.Value(overlay{sandboxID}).(Sandbox); ok {
-		t.sb = sb
-	} else {
-		t.sb, _ = l.Sandbox(sandboxID)
-	}
-	before := t.sb
+	before, _ := l.sandboxIn(tx, sandboxID)
+	t := &txn{l: l, tx: tx, id: sandboxID, sb: before}
 	if err := fn(t); errors.Is(err, errNothing) {
 		return before, nil
 	} else if err != nil {
@@ -57,14 +53,14 @@ func (l *Ledger) within(tx *store.Tx, sandboxID string, fn func(*txn) error) (Sa
 }
 
 // append adds one event. This is the only way to change a state.
-func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
+func (t *txn) append(draft *agboxv1.SandboxEvent) error {
 	typ := draft.GetEventType()
 	if !machine.Legal(t.sb.Record, typ) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
-			"Sandbox %s is %s; %s is not possible now.", t.sb.Called(), StateWord(t.sb.State), typ).With("sandbox_id", sandboxID)
+			"Sandbox %s is %s; %s is not possible now.", t.sb.Called(), StateWord(t.sb.State), typ).With("sandbox_id", t.id)
 	}
 	ev := proto.CloneOf(draft)
-	ev.SandboxId = sandboxID
+	ev.SandboxId = t.id
 	ev.OccurredAt = timestamppb.New(t.l.now())
 	ev.Sequence = t.sb.LastSequence + 1
 	t.sb.Record = machine.Fold(t.sb.Record, ev)
@@ -74,7 +70,7 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	}
 	if ev.GetSequence() != t.sb.LastSequence {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
-			"The event stream of sandbox %s is at %d in the store and at %d in memory; restart the daemon.", sandboxID, ev.GetSequence(), t.sb.LastSequence)
+			"The event stream of sandbox %s is at %d in the store and at %d in memory; restart the daemon.", t.id, ev.GetSequence(), t.sb.LastSequence)
 	}
 	t.events = append(t.events, ev)
 	return nil
