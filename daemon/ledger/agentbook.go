@@ -43,7 +43,7 @@ type agentBook struct {
 	streams agentSets
 	// changed has a channel for each agent that somebody waits for. The next commit closes
 	// it. The key "" is for any agent.
-	changed map[string]chan struct{}
+	changed waiters
 	// waits are told of agents that end.
 	waits map[*AgentWait]struct{}
 	// published is the position of the newest event that the maps include.
@@ -57,7 +57,7 @@ type agentBook struct {
 // init makes an empty book.
 func (b *agentBook) init() {
 	b.all, b.index, b.spent = make(map[string]Agent), newAgentIndex(), newSpentBudgets()
-	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
+	b.running, b.changed = make(map[string]string), make(waiters)
 	b.touched = make(map[string]struct{})
 	b.journals = newJournalBook()
 	b.leased, b.waits = make(agentSets), make(map[*AgentWait]struct{})

@@ -17,6 +17,29 @@ type Agent struct {
 	Spec *agboxv1.AgentSpec
 }
 
+// waiters has a channel for each key that somebody waits for a change of.
+type waiters map[string]chan struct{}
+
+// on returns the channel that the next change of a key closes.
+func (w waiters) on(key string) <-chan struct{} {
+	ch, waiting := w[key]
+	if !waiting {
+		ch = make(chan struct{})
+		w[key] = ch
+	}
+	return ch
+}
+
+// wake tells those who wait for one of the keys.
+func (w waiters) wake(keys ...string) {
+	for _, key := range keys {
+		if ch, waiting := w[key]; waiting {
+			delete(w, key)
+			close(ch)
+		}
+	}
+}
+
 // agentSets has a set of agents for each key, such as the id of a sandbox.
 type agentSets map[string]map[string]struct{}
 

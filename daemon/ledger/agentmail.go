@@ -276,12 +276,7 @@ func (l *Ledger) NotifyAgents(enqueue func(agentID string)) {
 func (l *Ledger) InboxChanged(agentID string) <-chan struct{} {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	changed, exists := l.mail.changed[agentID]
-	if !exists {
-		changed = make(chan struct{})
-		l.mail.changed[agentID] = changed
-	}
-	return changed
+	return l.mail.changed.on(agentID)
 }
 
 const (

@@ -53,12 +53,7 @@ func (l *Ledger) AgentWork(ctx context.Context, id string) (work []byte, err err
 func (l *Ledger) AgentChanged(id string) <-chan struct{} {
 	l.agents.mu.Lock()
 	defer l.agents.mu.Unlock()
-	ch, ok := l.agents.changed[id]
-	if !ok {
-		ch = make(chan struct{})
-		l.agents.changed[id] = ch
-	}
-	return ch
+	return l.agents.changed.on(id)
 }
 
 // publishAgent makes a committed change visible and wakes the callers that wait for it.
@@ -76,12 +71,7 @@ func (l *Ledger) publishAgent(a Agent, position uint64) {
 	if a.Deleted {
 		l.mail.forget(a)
 	}
-	for _, key := range [...]string{a.ID, ""} {
-		if ch, waiting := book.changed[key]; waiting {
-			delete(book.changed, key)
-			close(ch)
-		}
-	}
+	book.changed.wake(a.ID, "")
 }
 
 // NewestOfAgents is the position of the newest event of an agent that the records include.

@@ -20,7 +20,7 @@ type mailroom struct {
 	// stacks has by root the sum of sentBytes of all agents in a stack, ended ones too.
 	stacks map[string]int
 	// changed has channels that are closed when an inbox changes.
-	changed map[string]chan struct{}
+	changed waiters
 	// enqueue schedules a round of an agent. It may be nil.
 	enqueue func(agentID string)
 }
@@ -48,14 +48,6 @@ func (m *mailroom) shareLocked(to, of string, share load) {
 	m.shares[to][of] = share
 }
 
-// tellLocked wakes those who wait for a change of an inbox.
-func (m *mailroom) tellLocked(agentID string) {
-	if changed, exists := m.changed[agentID]; exists {
-		close(changed)
-		delete(m.changed, agentID)
-	}
-}
-
 // forget removes the inbox of a deleted agent from memory.
 func (m *mailroom) forget(a Agent) {
 	agentID := a.ID
@@ -64,7 +56,7 @@ func (m *mailroom) forget(a Agent) {
 	m.addLocked(a.StackRoots, -m.inboxes[agentID].sentBytes)
 	delete(m.inboxes, agentID)
 	delete(m.shares, agentID)
-	m.tellLocked(agentID)
+	m.changed.wake(agentID)
 }
 
 func idsOfAgents(list []Agent) []string {

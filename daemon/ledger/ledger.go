@@ -56,7 +56,7 @@ type Ledger struct {
 	running map[string]runningExec
 	// changed has a channel for each sandbox that somebody waits for. The next commit
 	// closes it. The key "" is for any sandbox.
-	changed map[string]chan struct{}
+	changed waiters
 
 	// agents has the agents, with a lock of its own.
 	agents agentBook
@@ -146,15 +146,11 @@ func (l *Ledger) Sandboxes() []Sandbox {
 func (l *Ledger) Changed(sandboxID string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ch, ok := l.changed[sandboxID]
-	if _, living := l.sandboxes[sandboxID]; !ok && !living && sandboxID != "" {
+	_, waiting := l.changed[sandboxID]
+	if _, living := l.sandboxes[sandboxID]; !waiting && !living && sandboxID != "" {
 		return nil
 	}
-	if !ok {
-		ch = make(chan struct{})
-		l.changed[sandboxID] = ch
-	}
-	return ch
+	return l.changed.on(sandboxID)
 }
 
 // publish makes a committed change visible and wakes the callers that wait for it. The
@@ -174,12 +170,7 @@ func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent) {
 			}
 		}
 	}
-	for _, key := range [...]string{sb.ID, ""} {
-		if ch, waiting := l.changed[key]; waiting {
-			delete(l.changed, key)
-			close(ch)
-		}
-	}
+	l.changed.wake(sb.ID, "")
 }
 
 // admit adds a sandbox to the maps. Only Open and publish call it.

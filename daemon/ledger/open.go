@@ -28,7 +28,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		touched:    make(map[string]struct{}),
 		names:      make(map[string]string),
 		running:    make(map[string]runningExec),
-		changed:    make(map[string]chan struct{}),
+		changed:    make(waiters),
 	}
 	var ids []string
 	err := s.View(ctx, func(tx *store.Tx) error {
@@ -100,7 +100,7 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 
 // openInboxes counts what is in the inboxes of all agents.
 func (l *Ledger) openInboxes(ctx context.Context) error {
-	l.mail.inboxes, l.mail.changed, l.mail.stacks = make(map[string]inbox), make(map[string]chan struct{}), make(map[string]int)
+	l.mail.inboxes, l.mail.changed, l.mail.stacks = make(map[string]inbox), make(waiters), make(map[string]int)
 	l.mail.shares = make(map[string]map[string]load)
 	for _, id := range append(idsOfAgents(l.Agents(nil)), agents.Init) {
 		var box inbox

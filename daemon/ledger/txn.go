@@ -192,7 +192,7 @@ func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
 		} else {
 			l.mail.inboxes[agentID] = box
 		}
-		l.mail.tellLocked(agentID)
+		l.mail.changed.wake(agentID)
 	})
 }
 
