@@ -2,11 +2,15 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -154,4 +158,231 @@ func (c *Client) WatchAgents(ctx context.Context, agent string, after uint64) it
 			yield(nil, err)
 		}
 	}
+}
+
+// AgentTree returns an agent and its descendants, those that have ended too, each after its
+// parent, and the children of an agent oldest first. "init" is the root of all agents.
+func (c *Client) AgentTree(ctx context.Context, agent string) ([]*agboxv1.Agent, error) {
+	root, below := &agboxv1.Agent{AgentId: "init", Name: "init", Word: "ROOT"}, ""
+	if agent != root.GetAgentId() {
+		below = agent
+		var err error
+		if root, err = c.GetAgent(ctx, agent); err != nil {
+			return nil, err
+		}
+	}
+	all, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{All: true, Below: below})
+	if err != nil {
+		return nil, err
+	}
+	children := make(map[string][]*agboxv1.Agent)
+	for _, g := range all {
+		if g.GetAgentId() == root.GetAgentId() {
+			root = g
+		} else {
+			children[g.GetParent()] = append(children[g.GetParent()], g)
+		}
+	}
+	return withDescendants(nil, root, children), nil
+}
+
+// withDescendants appends an agent and those below it.
+func withDescendants(list []*agboxv1.Agent, g *agboxv1.Agent, children map[string][]*agboxv1.Agent) []*agboxv1.Agent {
+	list = append(list, g)
+	for _, child := range children[g.GetAgentId()] {
+		list = withDescendants(list, child, children)
+	}
+	return list
+}
+
+// DeleteAgentTree removes an agent and its descendants, all of which must have ended.
+func (c *Client) DeleteAgentTree(ctx context.Context, agent string) error {
+	return c.deleteAgent(ctx, agent, true)
+}
+
+// deleteAgent removes an agent.
+func (c *Client) deleteAgent(ctx context.Context, agent string, cascade bool) error {
+	// The call is repeated with the id: the name may be another agent's by then.
+	a, err := c.GetAgent(ctx, agent)
+	if err != nil {
+		return err
+	}
+	in := &agboxv1.DeleteAgentRequest{AgentId: a.GetAgentId(), Cascade: cascade}
+	_, err = unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DeleteAgent), in, idempotent)
+	if errors.Is(err, ErrNotFound) {
+		return nil // removed since; possibly by a call whose answer was lost
+	}
+	return err
+}
+
+// DrainAgents lets the incarnations of agents save their work and exit. The agents are then
+// PAUSED until WakeAgent. It returns when the requests are recorded, with the selected
+// agents; WaitAgentHalted waits until it is done.
+func (c *Client) DrainAgents(ctx context.Context, in *agboxv1.DrainAgentsRequest) ([]*agboxv1.Agent, error) {
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DrainAgents), in, idempotent)
+	return out.GetAgents(), err
+}
+
+// WakeAgent lets an agent go on that was drained. It returns when the request is recorded.
+func (c *Client) WakeAgent(ctx context.Context, agent string) (*agboxv1.Agent, error) {
+	return c.ResolveAgent(ctx, agent, agboxv1.AgentVerdict_AGENT_VERDICT_RESUME)
+}
+
+// WaitAgentHalted waits until an agent is PAUSED without a running incarnation, or has
+// ended, and returns it.
+func (c *Client) WaitAgentHalted(ctx context.Context, agent string) (*agboxv1.Agent, error) {
+	halted := func(a *agboxv1.Agent) bool {
+		return a.GetEndedAt() != nil || a.GetState() == agboxv1.AgentState_AGENT_STATE_PAUSED && !a.GetRunning()
+	}
+	a, err := c.GetAgent(ctx, agent)
+	if err != nil || halted(a) {
+		return a, err
+	}
+	for ev, err := range c.WatchAgents(ctx, a.GetAgentId(), 0) {
+		if err != nil {
+			return nil, err
+		}
+		switch ev.GetType() {
+		case agboxv1.AgentEventType_AGENT_PAUSED, agboxv1.AgentEventType_AGENT_ENDED, agboxv1.AgentEventType_AGENT_DELETED:
+			if a, err = c.GetAgent(ctx, a.GetAgentId()); err != nil || halted(a) {
+				return a, err
+			}
+		}
+	}
+	return c.GetAgent(ctx, a.GetAgentId())
+}
+
+// AgentHold is a hold of a client on an agent.
+type AgentHold struct {
+	// Agent is the id of the agent.
+	Agent string
+	// Name of the hold. NewID makes one.
+	Name string
+	// Linger is how long the hold stays after the connection was lost, at most a day. 0 means
+	// 30 s.
+	Linger time.Duration
+}
+
+// HoldAgent holds an agent with lifetime held as long as the sequence is read. It yields the
+// agent when it is held and, as the last item, when it has ended or the hold was closed. If the
+// daemon goes away, the client waits for it and holds the agent again, so that a restart of the
+// daemon does not suspend it. When the reader stops, or ctx ends, the hold lingers; CloseHold
+// ends it at once.
+func (c *Client) HoldAgent(ctx context.Context, h AgentHold) iter.Seq2[*agboxv1.Agent, error] {
+	return func(yield func(*agboxv1.Agent, error) bool) {
+		in := &agboxv1.HoldAgentRequest{AgentId: h.Agent, Hold: h.Name}
+		if h.Linger > 0 {
+			in.Linger = durationpb.New(h.Linger)
+		}
+		f := feed[agboxv1.HoldAgentResponse]{
+			open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.HoldAgentResponse], error) {
+				api, err := c.agents()
+				if err != nil {
+					return nil, err
+				}
+				return api.HoldAgent(ctx, in)
+			},
+			take: func(m *agboxv1.HoldAgentResponse) (bool, error) {
+				held := slices.Contains(m.GetAgent().GetHolders(), "client:"+h.Name)
+				return !yield(m.GetAgent(), nil) || !held || m.GetAgent().GetEndedAt() != nil, nil
+			},
+		}
+		if err := f.run(ctx, c); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// CloseHold ends a hold at once: if nobody else holds the agent, its work is saved and it is
+// SUSPENDED.
+func (c *Client) CloseHold(ctx context.Context, agent, hold string) (*agboxv1.Agent, error) {
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.CloseHold), &agboxv1.CloseHoldRequest{AgentId: agent, Hold: hold}, idempotent)
+	return out.GetAgent(), err
+}
+
+// WaitAgent waits until an agent has ended, and returns it.
+func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, error) {
+	var ended *agboxv1.Agent
+	err := c.waitAgent(ctx, &agboxv1.WaitAgentRequest{AgentId: agent}, func(a *agboxv1.Agent) error {
+		ended = a
+		return nil
+	})
+	var e *Error
+	if errors.As(err, &e) && e.Code == codes.Unimplemented {
+		return c.waitAgentOfOlder(ctx, agent)
+	}
+	if err == nil && ended == nil {
+		return c.GetAgent(ctx, agent) // which says that it was removed
+	}
+	return ended, err
+}
+
+// waitAgentOfOlder is WaitAgent with a daemon that has no such call.
+func (c *Client) waitAgentOfOlder(ctx context.Context, agent string) (*agboxv1.Agent, error) {
+	a, err := c.GetAgent(ctx, agent)
+	if err != nil || a.GetEndedAt() != nil {
+		return a, err
+	}
+	for ev, err := range c.WatchAgents(ctx, a.GetAgentId(), 0) {
+		if err != nil {
+			return nil, err
+		}
+		if ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED || ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED {
+			break
+		}
+	}
+	return c.GetAgent(ctx, a.GetAgentId())
+}
+
+// WaitAgentTree waits until an agent and all agents below it have ended, also those that are
+// spawned meanwhile, and those that others adopt. It calls each with every one of them when it
+// has ended, a parent not necessarily after its children. An agent that was removed is left out;
+// the one that is named is ErrNotFound only if all below it were removed too.
+// It ends with the first error, also of each.
+func (c *Client) WaitAgentTree(ctx context.Context, agent string, each func(*agboxv1.Agent) error) error {
+	return c.waitAgent(ctx, &agboxv1.WaitAgentRequest{AgentId: agent, Tree: true}, each)
+}
+
+// waitAgent calls each with every agent of a wait once.
+func (c *Client) waitAgent(ctx context.Context, in *agboxv1.WaitAgentRequest, each func(*agboxv1.Agent) error) error {
+	told := make(map[string]bool) // a stream that is opened again begins anew
+	f := feed[agboxv1.WaitAgentResponse]{
+		closes: true,
+		open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WaitAgentResponse], error) {
+			api, err := c.agents()
+			if err != nil {
+				return nil, err
+			}
+			return api.WaitAgent(ctx, in)
+		},
+		take: func(m *agboxv1.WaitAgentResponse) (bool, error) {
+			id := m.GetAgent().GetAgentId()
+			if told[id] {
+				return false, nil
+			}
+			told[id] = true
+			return false, each(m.GetAgent())
+		},
+	}
+	return f.run(ctx, c)
+}
+
+// ReapAgents has the daemon look at all agents at once, as it does by itself every few
+// seconds, and returns what it found.
+func (c *Client) ReapAgents(ctx context.Context) (*agboxv1.ReapAgentsResponse, error) {
+	return unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ReapAgents), new(agboxv1.ReapAgentsRequest), idempotent)
+}
+
+// Leases returns what an agent holds and asks for, or what all do if agent is empty, by
+// resource.
+func (c *Client) Leases(ctx context.Context, agent string) ([]*agboxv1.LeaseEntry, error) {
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ListLeases), &agboxv1.ListLeasesRequest{AgentId: agent}, idempotent)
+	return out.GetLeases(), err
+}
+
+// BreakLease takes a resource away from an agent, whose program is not told.
+func (c *Client) BreakLease(ctx context.Context, agent, resource string) (*agboxv1.Agent, error) {
+	in := &agboxv1.BreakLeaseRequest{AgentId: agent, Resource: resource}
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.BreakLease), in, atMostOnce)
+	return out.GetAgent(), err
 }

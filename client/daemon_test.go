@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // pretendDaemon is what the test binary does when StartDaemon starts it. It follows the

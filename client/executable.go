@@ -1,10 +1,17 @@
 package client
 
 import (
+	"archive/tar"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -196,4 +203,204 @@ func (r repositories) of(w WorkChange) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// configWatch finds what a copy from a sandbox brings to a folder and this machine would
+// execute (package covers), or git would take for a repository. It leaves out what may not
+// come.
+type configWatch struct {
+	root *os.Root
+	dir  string
+	// may decides about each; nil means that all may come.
+	may func(Executable) bool
+	// before is what each file that comes was before the copy, by its name in dir.
+	before map[string]string
+	// came is what comes, if it changes something, and left what is left out, by name.
+	came, left map[string]Executable
+	// repositories are folders that are of git already.
+	repositories map[string]bool
+}
+
+// watchConfigs prepares the watch of a directory.
+func watchConfigs(dir string, may func(Executable) bool) (*configWatch, error) {
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(abs)
+	if err != nil {
+		return nil, err
+	}
+	return &configWatch{
+		root: root, dir: abs, may: may, before: make(map[string]string),
+		came: make(map[string]Executable), left: make(map[string]Executable), repositories: make(map[string]bool),
+	}, nil
+}
+
+// hold is archive.UnpackOptions.Hold.
+func (w *configWatch) hold(h *tar.Header, name string, content io.Reader) (bool, error) {
+	one, ok := w.find(h, name)
+	if !ok {
+		return false, nil
+	}
+	_, known := w.before[name]
+	if w.may == nil || w.may(one) {
+		if !known {
+			w.before[name], w.came[name] = w.state(name), one
+		}
+		return false, nil
+	}
+	if h.Typeflag != tar.TypeDir {
+		same, err := w.same(h, name, content)
+		if same || err != nil {
+			return true, err
+		}
+	}
+	w.left[name] = one
+	return true, nil
+}
+
+// find returns what the host executes of an entry.
+func (w *configWatch) find(h *tar.Header, name string) (one Executable, ok bool) {
+	isDir := h.Typeflag == tar.TypeDir
+	if folder, ok := w.repository(name, isDir); ok {
+		return Executable{Path: filepath.Join(w.dir, folder), Letter: "A", Who: "git", When: repositoryWhen, Repository: true}, true
+	}
+	if isDir {
+		return one, false
+	}
+	row, ok := covers.Find(filepath.Join(w.dir, name))
+	if !ok {
+		row, ok = covers.Find(filepath.Join(w.dir, w.inRepository(name)))
+	}
+	if !ok && h.Typeflag == tar.TypeLink {
+		target, left := w.left[path.Clean(h.Linkname)] // there is nothing to link to
+		row, ok = covers.Entry{Who: target.Who, When: target.When}, left
+	}
+	if !ok {
+		return one, false
+	}
+	letter := "M"
+	if _, err := w.root.Lstat(name); err != nil {
+		letter = "A"
+	}
+	return Executable{Path: filepath.Join(w.dir, name), Letter: letter, Who: row.Who, When: row.When}, true
+}
+
+// repository returns the folder that an entry makes one of git, together with what is there
+// already. All of a new .git is a part of it.
+func (w *configWatch) repository(name string, isDir bool) (folder string, ok bool) {
+	for dir, part := range gitPartsOf(name) {
+		if !w.isRepository(dir, "") && w.isRepository(dir, part) {
+			return dir, true
+		}
+	}
+	folder, rest, above := ".", name, true
+	for above {
+		var first string
+		first, rest, above = strings.Cut(rest, "/")
+		folder = path.Join(folder, first)
+		// A file .git is in the table.
+		if (above || isDir) && covers.Same(first, ".git") && !w.isRepository(folder, "") {
+			return folder, true
+		}
+	}
+	return "", false
+}
+
+// inRepository returns a name as it would be in a .git, if it is in another folder of git.
+func (w *configWatch) inRepository(name string) string {
+	for dir := range gitPartsOf(name) {
+		if w.isRepository(dir, "") {
+			return path.Join(".git", strings.TrimPrefix(name, dir+"/"))
+		}
+	}
+	return name
+}
+
+// isRepository reports whether a folder is one of git, or is with one part more.
+func (w *configWatch) isRepository(dir, more string) bool {
+	if more == "" && w.repositories[dir] {
+		return true
+	}
+	is := covers.Repository(func(part string) bool {
+		_, err := w.root.Lstat(path.Join(dir, part))
+		return part == more || err == nil
+	})
+	if is && more == "" {
+		w.repositories[dir] = true
+	}
+	return is
+}
+
+// same reports whether an entry changes nothing.
+func (w *configWatch) same(h *tar.Header, name string, content io.Reader) (bool, error) {
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		return w.state(name) == "link "+h.Linkname, nil
+	case tar.TypeLink:
+		return w.state(name) != "" && w.state(name) == w.state(path.Clean(h.Linkname)), nil
+	case tar.TypeFifo, tar.TypeChar, tar.TypeBlock:
+		return false, nil
+	}
+	st, err := w.root.Lstat(name)
+	if err != nil || st.Size() != h.Size {
+		return false, nil //nolint:nilerr // the content, which may be of any size, is not read
+	}
+	sum := sha256.New()
+	_, err = io.Copy(sum, content)
+	return w.state(name) == fileState(fs.FileMode(h.Mode), sum.Sum(nil), nil), err
+}
+
+// result returns what came and changed something, and what was left out, each by path. What is
+// below a repository is a part of it.
+func (w *configWatch) result() (came, left []Executable) {
+	for _, name := range slices.Sorted(maps.Keys(w.came)) {
+		if w.came[name].Repository || w.before[name] != w.state(name) {
+			came = append(came, w.came[name])
+		}
+	}
+	return outermost(came), outermost(slices.Collect(maps.Values(w.left)))
+}
+
+// outermost sorts by path, and removes what is in another of them or is there twice.
+func outermost(all []Executable) (out []Executable) {
+	slices.SortFunc(all, func(a, b Executable) int { return cmp.Compare(a.Path, b.Path) })
+	for _, one := range all {
+		if !slices.ContainsFunc(out, func(e Executable) bool {
+			return e.Path == one.Path || e.Repository && strings.HasPrefix(one.Path, e.Path+"/")
+		}) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// state stands for the content of a file; "" if there is none.
+func (w *configWatch) state(name string) string {
+	st, err := w.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ""
+	case err != nil || !st.Mode().IsRegular() && st.Mode()&fs.ModeSymlink == 0:
+		return fmt.Sprint("other ", err)
+	case st.Mode()&fs.ModeSymlink != 0:
+		to, _ := w.root.Readlink(name)
+		return "link " + to
+	}
+	file, err := w.root.Open(name)
+	if err != nil {
+		return fmt.Sprint("other ", err)
+	}
+	defer file.Close() // only read
+	sum := sha256.New()
+	_, err = io.Copy(sum, file)
+	return fileState(st.Mode(), sum.Sum(nil), err)
+}
+
+func fileState(mode fs.FileMode, sum []byte, err error) string {
+	return fmt.Sprintf("file %v %x %v", mode.Perm(), sum, err)
 }

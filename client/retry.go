@@ -2,13 +2,18 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 const (
@@ -163,4 +168,105 @@ func (p *patience) exhausted(e *Error) error {
 	}
 	message := fmt.Sprintf("agboxd at %s went away and did not come back within %v; commands in the sandboxes keep running. %s", p.socket, p.bound, remedy)
 	return &Error{Code: codes.Unavailable, Reason: e.Reason, Message: message, cause: ErrDaemonUnreachable}
+}
+
+// feed is a server stream that can be resumed where it broke.
+type feed[T any] struct {
+	// open starts the stream at the current cursor.
+	open func(context.Context, agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[T], error)
+	// take handles one message and advances the cursor. It returns done after the last
+	// message, or if the reader wants no more. An error also ends the feed.
+	take func(*T) (done bool, err error)
+	// closes means that the daemon may end the stream without an error.
+	closes bool
+}
+
+// run reads until the feed ends. It reconnects within the client's bound, which starts
+// again with every message.
+func (f feed[T]) run(ctx context.Context, c *Client) error {
+	wait := c.newFollower()
+	for {
+		api, err := c.open(ctx)
+		if err != nil {
+			return err
+		}
+		got, err := f.once(ctx, api, func() { c.answered.Store(true); wait.reached() })
+		if err == nil {
+			return nil
+		}
+		if got {
+			wait.reset()
+		}
+		e := c.decode(ctx, err)
+		if got && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
+			// The daemon drops a reader whose buffer is full. The cursor is still valid.
+			continue
+		}
+		if err := wait.again(ctx, e); err != nil {
+			return err
+		}
+	}
+}
+
+// once reads one stream to its end. A nil error means that the feed has ended. got
+// reports whether a message arrived. opened is called when the stream is open: gRPC opens
+// it only on a connection on which a daemon has answered, and a message may take long.
+func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient, opened func()) (got bool, err error) {
+	// Leaving the loop must also free the stream in the daemon.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := f.open(ctx, api)
+	if err != nil {
+		return false, err
+	}
+	opened()
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF) && f.closes:
+			return got, nil
+		case errors.Is(err, io.EOF):
+			return got, &Error{Code: codes.Unavailable, Message: "agboxd ended the stream too early.", cause: ErrDaemonUnreachable, lost: true}
+		case err != nil:
+			return got, err
+		}
+		got = true
+		if done, err := f.take(m); done || err != nil {
+			return got, err
+		}
+	}
+}
+
+// NewID returns a random id for a sandbox or an exec. A caller that chooses the id itself
+// knows it even if the answer to its request is lost.
+func NewID() string { return ids.New() }
+
+// repeatableSandbox returns the request with a request key, so that it can be repeated
+// after a lost answer. The key is the id if the caller gave no key.
+func repeatableSandbox(in *agboxv1.CreateSandboxRequest) *agboxv1.CreateSandboxRequest {
+	in = proto.CloneOf(in)
+	in.SandboxId, in.RequestKey = idAndKey(in.GetSandboxId(), in.GetRequestKey())
+	return in
+}
+
+// repeatableExec is repeatableSandbox for an exec.
+func repeatableExec(in *agboxv1.CreateExecRequest) *agboxv1.CreateExecRequest {
+	in = proto.CloneOf(in)
+	in.ExecId, in.RequestKey = idAndKey(in.GetExecId(), in.GetRequestKey())
+	return in
+}
+
+// idAndKey sets what is missing. The daemon gives the same id to a request with only a
+// key.
+func idAndKey(id, key string) (string, string) {
+	switch {
+	case id == "" && key == "":
+		id = ids.New()
+	case id == "":
+		return ids.OfKey(key), key
+	}
+	if key == "" {
+		key = id
+	}
+	return id, key
 }

@@ -12,13 +12,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
+	"github.com/agbox/agbox/client/registry"
 	"github.com/agbox/agbox/internal/filesystem"
+	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/feature"
 	"github.com/agbox/agbox/spec/projections"
 )
 
@@ -275,4 +278,196 @@ func unreadable(path string, cause error) error {
 		why = in.Err
 	}
 	return &Error{Code: codes.InvalidArgument, cause: cause, Message: fmt.Sprintf("The file %s cannot be read: %v. Name one that can.", path, why)}
+}
+
+// maxNamed bounds the files that a file names, directly or not.
+const maxNamed = 128
+
+// addNamed adds the files that a base file names: compose files, files of variables and
+// features. A missing one is left out, which the daemon reports with its line.
+func (s SpecFiles) addNamed(in *SpecInput, file *agboxv1.ConfigFile) error {
+	root := filepath.Dir(file.GetPath())
+	if file.GetFormat() == agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER {
+		root = document.ProjectOf(file.GetPath())
+		if err := s.addFeatures(in, file); err != nil {
+			return err
+		}
+	}
+	return s.addNamedBy(in, file, root, file.GetPath(), file.GetFormat(), file.GetContent(), file.GetVariables())
+}
+
+// addDockerfiles adds the Dockerfiles that a file builds with to what a person agrees to: a
+// change of one asks again. Missing ones, and those outside of root, are left to the daemon.
+func addDockerfiles(in *SpecInput, root, path string, format agboxv1.ConfigFormat, content []byte) error {
+	for _, name := range document.DockerfilesIn(format, content) {
+		text, found, err := readBeside(root, absolute(filepath.Dir(path), name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, filesystem.ErrOutside):
+		case err != nil:
+			return err
+		default:
+			in.Files = append(in.Files, SpecSource{Path: found, Content: text})
+		}
+	}
+	return nil
+}
+
+// addNamedBy adds the files that one file names, and those that they name. All are below
+// root.
+func (s SpecFiles) addNamedBy(in *SpecInput, to *agboxv1.ConfigFile, root, path string, format agboxv1.ConfigFormat, content []byte, values map[string]string) error {
+	if err := addDockerfiles(in, root, path, format, content); err != nil {
+		return err
+	}
+	for _, n := range document.NamedIn(format, content, values) {
+		if isAdded(to, absolute(filepath.Dir(path), n.Name)) {
+			continue
+		}
+		content, found, err := readBeside(root, absolute(filepath.Dir(path), n.Name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		case len(to.GetFiles()) == maxNamed:
+			return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s names more than %d files, with those that they name: name fewer.", to.GetPath(), maxNamed)}
+		}
+		in.Files = append(in.Files, SpecSource{Path: found, Content: content, Secret: n.Secret})
+		named := &agboxv1.NamedFile{Name: n.Name, Path: found, Content: content}
+		to.Files = append(to.Files, named)
+		if n.Secret {
+			continue
+		}
+		if named.Variables, err = s.variables(in, n.Format, found, content); err != nil {
+			return err
+		}
+		if err := s.addNamedBy(in, to, root, found, n.Format, content, named.GetVariables()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isAdded(to *agboxv1.ConfigFile, path string) bool {
+	for _, f := range to.GetFiles() {
+		if f.GetPath() == path {
+			return true
+		}
+	}
+	return false
+}
+
+// fetchBound is how long fetching one feature may take.
+const fetchBound = 2 * time.Minute
+
+// maxFeatures bounds the features of one file, with those that they depend on.
+const maxFeatures = 64
+
+// addFeatures adds the descriptions of the features that a devcontainer.json names, and of
+// those that they depend on. It fetches those of registries.
+func (s SpecFiles) addFeatures(in *SpecInput, file *agboxv1.ConfigFile) error {
+	wanted := feature.Named(file.GetContent())
+	seen := make(map[string]bool)
+	allowed := 0 // of wanted
+	for len(wanted) > 0 {
+		if len(seen)+len(wanted) > 4*maxFeatures {
+			return tooManyFeatures(file)
+		}
+		if allowed == 0 {
+			if err := s.mayFetch(in, wanted); err != nil {
+				return err
+			}
+			allowed = len(wanted)
+		}
+		reference := wanted[0]
+		wanted, allowed = wanted[1:], allowed-1
+		if seen[reference] {
+			continue
+		}
+		if seen[reference] = true; len(seen) > maxFeatures {
+			return tooManyFeatures(file)
+		}
+		named := &agboxv1.NamedFile{Name: reference}
+		var err error
+		switch feature.KindOf(reference) {
+		case feature.Local:
+			err = localFeature(in, file.GetPath(), named)
+		case feature.Registry:
+			err = s.fetchedFeature(in, named)
+		case feature.Unusable:
+			continue // the daemon says so
+		}
+		if err != nil {
+			return err
+		}
+		file.Files = append(file.Files, named)
+		wanted = append(wanted, feature.Named(named.GetContent())...)
+	}
+	return nil
+}
+
+func tooManyFeatures(file *agboxv1.ConfigFile) error {
+	return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s has more than %d features, with those that they depend on: name fewer.", file.GetPath(), maxFeatures)}
+}
+
+// mayFetch asks MayFetch about those features that are to be fetched for the first time.
+func (s SpecFiles) mayFetch(in *SpecInput, wanted []string) error {
+	if s.MayFetch == nil {
+		return nil
+	}
+	install, err := paths.FromEnv()
+	if err != nil {
+		return err
+	}
+	var fresh []string
+	for _, reference := range wanted {
+		if feature.KindOf(reference) == feature.Registry && !slices.Contains(fresh, reference) && !(registry.Store{Dir: install.Features()}).Has(reference) {
+			fresh = append(fresh, reference)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	return s.MayFetch(in, fresh)
+}
+
+// localFeature reads the description of a feature in the project of a devcontainer.json.
+// What the feature runs is also part of what a person agrees to.
+func localFeature(in *SpecInput, file string, named *agboxv1.NamedFile) error {
+	project := document.ProjectOf(file)
+	folder := filepath.Join(filepath.Dir(file), named.GetName())
+	for _, name := range []string{feature.FileName, feature.Script} {
+		content, path, err := readBeside(project, filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		in.Files = append(in.Files, SpecSource{Path: path, Content: content})
+		if name == feature.FileName {
+			named.Path, named.Content = path, content
+		}
+	}
+	return nil
+}
+
+// fetchedFeature reads the description of a feature of a registry, and fetches it first if
+// it is not here.
+func (s SpecFiles) fetchedFeature(in *SpecInput, named *agboxv1.NamedFile) error {
+	install, err := paths.FromEnv()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetchBound)
+	defer cancel()
+	folder, digest, err := registry.Store{Dir: install.Features(), Refresh: s.Refresh}.Fetch(ctx, named.GetName())
+	if err != nil {
+		code, reason := codes.Unavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED
+		if registry.IsMissing(err) {
+			code, reason = codes.NotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND
+		}
+		return &Error{Code: code, Reason: reason.String(), cause: err, Message: fmt.Sprintf(
+			"The feature %s cannot be fetched: %v. Check its name, and that this machine reaches the registry; or copy the folder of the feature beside devcontainer.json, and name it ./FOLDER.", named.GetName(), err)}
+	}
+	named.Path, named.Digest = filepath.Join(folder, feature.FileName), digest
+	named.Content, err = readSpec(named.GetPath())
+	in.Files = append(in.Files, SpecSource{Path: named.GetPath(), Content: named.GetContent()})
+	return err
 }

@@ -1,8 +1,11 @@
 package edits
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -135,4 +138,277 @@ func (b *branch) write(work *git, some []checkout, same map[string]bool) error {
 		err = errors.Join(err, failed)
 	}
 	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// maxPlaced is the maximum size in bytes of a file that is read from the workspace to store it.
+const maxPlaced = 64 << 20
+
+// storedAnew finds the files that a commit of the sandbox only stores in another way, as `git add
+// --renormalize` does: the workspace has the version from before, or what was copied in and not
+// committed, and git stores that as the tip has it, under its attributes. all are the files that
+// commits have changed, and known those that the workspace has changed since.
+func (b *branch) storedAnew(h *History, known map[string]bool, all ...map[string]twoEntries) error {
+	b.anew, b.unread = make(map[string]bool), make(map[string]string)
+	dir := filepath.Join(b.own.dir, "anew")
+	tips, copies := make(map[string]string), make(map[string]string)
+	for _, differing := range all {
+		for name, two := range differing {
+			now := h.Base[name]
+			if now == nil || now.Link || known[name] || tips[name] != "" || two.was.object == "" || two.was.mode == "160000" || !strings.HasPrefix(two.tip.mode, "100") || path.Base(name) == ".gitattributes" {
+				continue
+			}
+			was, err := b.objects.file(two.was)
+			switch {
+			case err != nil:
+			case was.Sum != now.Sum && Same(now, h.Copy[name]):
+				var placed bool
+				if placed, err = b.copiedAnew(h, dir, name, two.tip); placed {
+					tips[name], copies[name] = two.tip.object, two.tip.object
+				}
+			case was.Sum == now.Sum && two.was.object != two.tip.object:
+				delete(b.unread, name)
+				tips[name], err = two.tip.object, b.objects.write(two.was.object, filepath.Join(dir, name))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	same, err := b.storedAs(dir, h.Tip, tips)
+	if err != nil {
+		return err
+	}
+	maps.Copy(b.anew, same)
+	maps.DeleteFunc(copies, func(name, _ string) bool { return same[name] })
+	// The git of the sandbox may convert ends of lines by settings of its own. A filter that fails here
+	// must not pass for one that stores a file as it is.
+	settings := "'core.autocrlf=input'"
+	for name := range b.cleans {
+		settings += " 'filter." + strings.ReplaceAll(name, "'", `'\''`) + ".required'='true'"
+	}
+	same, err = b.storedAs(dir, h.Tip, copies, "GIT_CONFIG_PARAMETERS="+settings)
+	for name := range copies {
+		if _, known := same[name]; !known {
+			b.unread[name] = "git cannot store here as its attributes say: a filter fails or is not known, or it does not have its encoding"
+		}
+	}
+	maps.Copy(b.anew, same)
+	return err
+}
+
+// copiedAnew writes a file that was not committed when it was copied in into a folder, unless the
+// tip has the same.
+func (b *branch) copiedAnew(h *History, dir, name string, e treeEntry) (placed bool, err error) {
+	tip, err := b.objects.file(e)
+	if err != nil || tip.Sum == h.Base[name].Sum {
+		return false, err
+	}
+	if placed, err = b.place(h, dir, name, h.Base[name]); !placed {
+		b.unread[name] = "cannot be read: it is too large, or the sandbox is not running; if so, start it; or it is being written; if so, call this again"
+	}
+	return placed, err
+}
+
+// place writes a version of a file of the workspace into a folder: the user's folder may still have
+// it. It reports false if nobody has it any more, or if only the workspace has it and it is too large.
+func (b *branch) place(h *History, dir, name string, f *File) (bool, error) {
+	if f.TooLarge {
+		return false, nil
+	}
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return false, err
+	}
+	placed, err := copyOf(filepath.Join(b.top, b.prefix), name, f, file)
+	if placed || err != nil || h == nil || h.Read == nil || f.Size > maxPlaced {
+		return placed, err
+	}
+	content, err := h.Read(name, maxPlaced)
+	if err != nil || !f.Is(content) {
+		return false, err
+	}
+	return true, os.WriteFile(file, content, 0o600)
+}
+
+// copyOf copies a file in a folder to a new file if it is a version.
+func copyOf(dir, name string, f *File, to string) (is bool, err error) {
+	in, err := openFolder(dir)
+	if err != nil {
+		return false, err
+	}
+	defer in.close()
+	if there, err := in.state(name); err != nil || there == nil || there.Link || there.Sum != f.Sum {
+		return false, nil //nolint:nilerr // the folder has something else there
+	}
+	sum := sha256.New()
+	err = in.within(name, false, func(at int, base string) error {
+		from, err := openRegular(at, base)
+		if err != nil {
+			return err
+		}
+		defer from.Close() // only read
+		file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.MultiWriter(file, sum), from)
+		return errors.Join(err, file.Close())
+	})
+	if is = [sha256.Size]byte(sum.Sum(nil)) == f.Sum; !is && err == nil { // it changes
+		err = os.Remove(to)
+	}
+	return is, err
+}
+
+// storedAs reports which files in a folder git stores as the objects, under the attributes of a
+// commit. It leaves out those that git does not store here as these say. settings are more variables.
+func (b *branch) storedAs(dir, commit string, objects map[string]string, settings ...string) (map[string]bool, error) {
+	same := make(map[string]bool)
+	if len(objects) == 0 {
+		return same, nil
+	}
+	with := *b.own
+	with.dir, with.env = dir, slices.Concat(with.env, []string{"GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + dir + ".index"}, settings)
+	if _, err := with.run(nil, "read-tree", commit); err != nil {
+		return nil, err
+	}
+	names := slices.Collect(maps.Keys(objects))
+	stored, err := b.stored(&with, listed(names))
+	if status(err) > 0 { // a filter cannot store one
+		if stored, _, err = b.storedApart(&with, names, err); status(err) > 0 {
+			err = &HistoryError{err}
+		}
+	}
+	var others []string
+	for name, object := range objects {
+		if is, ok := stored[name]; ok {
+			same[name] = is == object
+		}
+		if !same[name] {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 || err != nil {
+		return same, err
+	}
+	filters, err := with.filters(listed(others))
+	for name, filter := range filters {
+		if !slices.Contains([]string{"unspecified", "unset", "set"}, filter) && !b.cleans[filter] {
+			delete(same, name)
+		}
+	}
+	return same, err
+}
+
+// maxApart is how many filters and encodings are tried apart, and how many files that do not have
+// their encoding are found: each needs processes of git.
+const maxApart = 100
+
+// storedApart is stored for each filter and encoding apart. It leaves out the files of filters that
+// fail, and those that do not have the encoding of their attributes: these are unfit, with the name
+// of an encoding that git does not know. Beyond maxApart it leaves out more, and returns the error of
+// git: failed is that for all of them.
+func (b *branch) storedApart(with *git, names []string, failed error) (all, unfit map[string]string, err error) {
+	attributes, err := with.attributes(listed(names), "working-tree-encoding", "filter")
+	if err != nil {
+		return nil, nil, err
+	}
+	alike := make(map[[2]string][]string)
+	for _, name := range names {
+		key := [2]string(attributes[name])
+		alike[key] = append(alike[key], name)
+	}
+	all, unfit = make(map[string]string), make(map[string]string)
+	if len(alike) > maxApart {
+		return all, unfit, failed
+	}
+	var beyond error
+	unknown := make(map[string][]string)
+	for key, some := range alike {
+		stored, err := b.stored(with, listed(some))
+		if status(err) > 0 && key[0] != "unspecified" && !b.cleans[key[1]] { // no filter has failed
+			known, unable := b.knows(key[0])
+			if unable != nil {
+				return nil, nil, unable
+			}
+			if !known {
+				unknown[key[0]] = append(unknown[key[0]], some...)
+				continue
+			}
+			if some, err = with.fitting(some, unfit); err == nil {
+				stored, err = b.stored(with, listed(some))
+			} else if status(err) > 0 {
+				beyond = failed
+			}
+		}
+		if status(err) > 0 {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, name := range some {
+			all[name] = stored[name]
+		}
+	}
+	for encoding, some := range unknown {
+		for _, name := range some {
+			unfit[name] = encoding
+		}
+	}
+	return all, unfit, beyond
+}
+
+// fitting returns the files that git can store, and notes the others: it ends at the first one that
+// it cannot. Beyond maxApart others it returns git's error.
+func (g *git) fitting(names []string, unfit map[string]string) (fit []string, err error) {
+	for len(names) > 0 {
+		out, err := g.asUser().run(strings.NewReader(listed(names)), "update-index", "--verbose", "--add", "--replace", "-z", "--stdin")
+		if err != nil && (status(err) <= 0 || len(unfit) >= maxApart) {
+			return nil, err
+		}
+		n, said := 0, string(out)
+		for ; n < len(names); n++ {
+			rest, is := strings.CutPrefix(said, "add '"+names[n]+"'\n")
+			if !is {
+				unfit[names[n]] = ""
+				break
+			}
+			said = rest
+		}
+		fit, names = append(fit, names[:n]...), names[min(n+1, len(names)):]
+	}
+	return fit, nil
+}
+
+// knows reports whether git knows an encoding: there is a text that it stores by it.
+func (b *branch) knows(encoding string) (bool, error) {
+	dir, err := os.MkdirTemp(b.own.dir, "encoding")
+	if err != nil {
+		return false, err
+	}
+	g, err := scratchRepository(b.own.ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	info := filepath.Join(g.gitDir, "info")
+	if err := errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte("* working-tree-encoding="+encoding+"\n"), 0o600)); err != nil {
+		return false, err
+	}
+	for _, text := range []string{"a\n", "\x00\x00\x00\x00", "\xff\xfe\x00\x00"} { // of one byte, of two or four, and with their order
+		_, err := g.run(strings.NewReader(text), "hash-object", "-w", "--stdin", "--path=a")
+		if status(err) <= 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// listed lists paths for git.
+func listed(names []string) string {
+	var list strings.Builder
+	for _, name := range names {
+		list.WriteString(name + "\x00")
+	}
+	return list.String()
 }

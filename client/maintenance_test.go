@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // upgrading is a daemon whose next generation answers after several calls.

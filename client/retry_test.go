@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type logStream = grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 const (
