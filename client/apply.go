@@ -6,118 +6,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/workspace/edits"
 )
-
-// ApplyOptions say how ApplyWork brings work to the folder.
-type ApplyOptions struct {
-	// Paths limit the work to these files and folders, absolute, or relative to Here if that is a
-	// folder in the one that was copied in, else to the workspace.
-	Paths []string
-	Here  string
-	// All includes new files that are ignored.
-	All bool
-	// Check decides, and changes nothing.
-	Check bool
-	// NoMerge changes nothing unless the folder still has all files of the work as they were.
-	NoMerge bool
-	// Abort puts the files of earlier conflicts back as they were before, if they still have
-	// the markers, and brings nothing else. Again brings those conflicts anew. Continue says
-	// that conflicts without markers are resolved: what the folder has stays. One of them at
-	// most, and not with Branch.
-	Abort, Again, Continue bool
-	// Branch commits the work on this branch of the folder's repository instead, with
-	// Message. Neither the work tree nor the index is touched.
-	Branch, Message string
-	// Squash makes one commit of the work for Branch. Without it, the commits that the sandbox
-	// made come as they are, unless Paths limit the work, and what is not committed as one more.
-	Squash bool
-	// Filters allows the filters of git that only the settings of the folder's repository
-	// define. Files for Branch that need them are an error otherwise.
-	Filters bool
-	// Agree is asked, except for a check, before anything is changed, if this machine would
-	// execute some of the files. Nil agrees.
-	Agree Agree
-}
-
-// WorkOutcome is what became of a change.
-type WorkOutcome = edits.Outcome
-
-// SandboxCommit is a commit that a sandbox made. It has written all of it, also the author.
-type SandboxCommit = edits.SandboxCommit
-
-// CommitLink is a symbolic link in a commit.
-type CommitLink = edits.Link
-
-// AppliedWork is the result of ApplyWork.
-type AppliedWork struct {
-	// Folder is where the work was brought, and Target the workspace in the sandbox.
-	Folder, Target string
-	Outcomes       []WorkOutcome
-	// Resumed is set if an earlier call was killed, and this one completed its work. That has
-	// the first of the outcomes.
-	Resumed bool
-	// Resolved are the files whose conflict was resolved since it was brought, or counts as
-	// such by Continue.
-	Resolved []string
-	// Changed is set if the folder was changed. Commit is the new commit of Branch; empty if
-	// there are conflicts, or if the branch has all changes already.
-	Changed bool
-	Commit  string
-	// Outside are the changed files that are on no branch, because git ignores or does not
-	// track them, and Refused are on none because git refuses their names, for links or at all.
-	Outside, Refused []string
-	// Unfit are the changed files that are on no branch, because they do not have the encoding that
-	// attributes of git say.
-	Unfit []string
-	// Encodings are those of Unfit that git does not know.
-	Encodings []string
-	// Submodules are the changed files that are on no branch, because they are inside submodules.
-	Submodules []string
-	// AtHome are the files that ApplyWork or Sync brought to the folder before, and that are not on
-	// Branch.
-	AtHome []string
-	// NoBranch is set if Branch does not exist and was not made, because all work is on none.
-	NoBranch bool
-	// Commits are those that the sandbox made, the oldest first, and Links the symbolic links in
-	// them.
-	Commits []SandboxCommit
-	Links   []CommitLink
-	// LFS are the files of which Commits have versions whose content git-lfs has inside only: it
-	// goes with the sandbox.
-	LFS []string
-	// Rewritten is set if the sandbox has commits, but not on top of one that was copied in, and
-	// that the folder's repository has: there is one commit of all.
-	Rewritten bool
-	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
-	// killed. Nothing in it is used.
-	OldStage bool
-	// Large are changes that were not brought because they are too large. The folder counts as
-	// having one of more than edits.MaxContent when a later call finds an equal file there.
-	Large []WorkChange
-	// has is the commit that has the changes on Branch, and hasTip is set if the sandbox's commits are
-	// below it as they are, also if an earlier call that was killed has brought them.
-	has    string
-	hasTip bool
-	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
-	// those that were left out.
-	Executable []Executable
-}
-
-// Conflicts counts the outcomes that a person must look at.
-func (a AppliedWork) Conflicts() int { return edits.Applied{Outcomes: a.Outcomes}.Conflicts() }
 
 // labelOf is how a sandbox is called in the markers of a conflict and in commits.
 func labelOf(sb *agboxv1.SandboxHandle) string {
@@ -186,39 +82,6 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		return done, localError("Bringing the work to "+done.Folder, err)
 	}
-}
-
-// pathsExist refuses a path that leads out of the folder, and one that neither the folder nor the
-// sandbox has, and that no change is about.
-func (c *Client) pathsExist(ctx context.Context, id string, w *Work, names []string, here string) error {
-	var all *Work
-	for i, name := range edits.PathsIn(w.Source, here, names) {
-		missing := &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", names[i], w.Source)}
-		if !filepath.IsLocal(name) {
-			return missing
-		}
-		one := []string{name}
-		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(filepath.Join(w.Source, name)) })
-		if err == nil || len(edits.Select(w.Changes, one))+len(edits.Select(w.Large, one)) > 0 {
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if all == nil { // with what is ignored, and what is as it was copied
-			if all, err = c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true}, true); err != nil {
-				return err
-			}
-			defer all.Close()
-			for path, file := range all.shared.Files {
-				all.Changes = append(all.Changes, WorkChange{Path: path, Before: file})
-			}
-		}
-		if len(edits.Select(all.Changes, one))+len(edits.Select(all.Large, one)) == 0 {
-			return missing
-		}
-	}
-	return nil
 }
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
@@ -330,11 +193,6 @@ func (w *Work) mergedBy() string {
 	return w.merged.Head
 }
 
-// bringsAll reports whether all work is to be brought.
-func (o ApplyOptions) bringsAll() bool {
-	return !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0
-}
-
 // ownCopies takes large files from w that a person has copied to the folder: they become the
 // base, without their contents. A file that cannot be read now stays.
 func (c *Client) ownCopies(ctx context.Context, id string, w *Work, o ApplyOptions) error {
@@ -366,77 +224,4 @@ func (c *Client) ownCopies(ctx context.Context, id string, w *Work, o ApplyOptio
 		return slices.ContainsFunc(home, func(f edits.AdvancedFile) bool { return f.Path == l.Path })
 	})
 	return c.advanceBase(ctx, id, home)
-}
-
-// advanceBase makes files that are its own work the base of a sandbox.
-func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edits.AdvancedFile) error {
-	return c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: sandboxID, FromSandbox: true}, files)
-}
-
-// advanceTo changes the base of a sandbox. One that is removed meanwhile has no base, and needs none.
-func (c *Client) advanceTo(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {
-	err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		stream, err := api.AdvanceBase(ctx)
-		if err != nil {
-			return true, err
-		}
-		if err := sendBase(stream, open, files); err != nil && !errors.Is(err, io.EOF) {
-			return true, err
-		}
-		_, err = stream.CloseAndRecv()
-		return true, err
-	})
-	if err == nil || !c.isRemoved(ctx, open.GetSandboxId()) {
-		return err
-	}
-	install, err := paths.FromEnv()
-	if err == nil { // what was noted about it after its removal
-		err = os.RemoveAll(install.Records(open.GetSandboxId()))
-	}
-	return err
-}
-
-// isRemoved reports whether a sandbox is removed or being removed.
-func (c *Client) isRemoved(ctx context.Context, id string) bool {
-	out, err := c.GetSandbox(ctx, id)
-	switch out.GetSandbox().GetState() {
-	case agboxv1.SandboxState_SANDBOX_STATE_DELETING, agboxv1.SandboxState_SANDBOX_STATE_DELETED:
-		return true
-	}
-	return errors.Is(err, ErrNotFound)
-}
-
-// sendBase sends files. io.EOF means that the daemon has ended the call.
-func sendBase(stream grpc.ClientStreamingClient[agboxv1.AdvanceBaseRequest, agboxv1.AdvanceBaseResponse], open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {
-	err := stream.Send(&agboxv1.AdvanceBaseRequest{Item: &agboxv1.AdvanceBaseRequest_Open{Open: open}})
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		file := &agboxv1.AdvancedFile{Path: []byte(f.Path), Had: f.Had}
-		var content []byte
-		switch {
-		case f.File == nil:
-		case f.File.TooLarge:
-			file.File = &agboxv1.WorkspaceFile{Executable: f.File.Executable, Size: uint64(f.File.Size), Sha256: f.File.Sum[:], Modified: f.File.Modified, TooLarge: true}
-		default:
-			if content, err = f.Content(); err != nil || !f.File.Is(content) {
-				continue // it was changed since: the sandbox's change counts as new again
-			}
-			file.File = &agboxv1.WorkspaceFile{Link: f.File.Link, Executable: f.File.Executable, Size: uint64(len(content))}
-		}
-		if err := stream.Send(&agboxv1.AdvanceBaseRequest{Item: &agboxv1.AdvanceBaseRequest_File{File: file}}); err != nil {
-			return err
-		}
-		for len(content) > 0 {
-			n := min(len(content), 256<<10)
-			if err := stream.Send(&agboxv1.AdvanceBaseRequest{Item: &agboxv1.AdvanceBaseRequest_Data{Data: content[:n]}}); err != nil {
-				return err
-			}
-			content = content[n:]
-		}
-	}
-	return nil
 }

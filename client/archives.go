@@ -3,14 +3,9 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"google.golang.org/grpc/codes"
-
-	"github.com/agbox/agbox/workspace/archive"
 )
 
 // CopyOptions are the options of a copy between the host and a sandbox.
@@ -79,18 +74,6 @@ func (c *Client) ReadArchive(ctx context.Context, sandbox, path, name string, w 
 	return err
 }
 
-// begun makes an error final if the call may have had an effect already, so it must not
-// be repeated.
-func (e *Error) begun(again bool) *Error {
-	if !again && e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() {
-		cut := *e
-		cut.Reason, cut.lost, cut.cause = "", true, ErrDaemonUnreachable
-		cut.Message = "agboxd stopped during the transfer. Start the transfer again."
-		return &cut
-	}
-	return e
-}
-
 // WriteArchive unpacks a tar archive in an existing directory of a sandbox. If only is
 // set, an archive with anything outside that name is refused. It cannot be resumed, but
 // may be repeated with the same archive.
@@ -150,34 +133,4 @@ func sendArchive(ctx context.Context, api agboxv1.FileServiceClient, open *agbox
 	}
 	resp, err = stream.CloseAndRecv()
 	return resp, nil, err
-}
-
-// localError explains a failure on the host's side of a copy.
-func localError(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var own *Error
-	if errors.As(err, &own) {
-		return own
-	}
-	e := &Error{Code: codes.Unknown, Message: fmt.Sprintf("%s failed: %v.", what, err), cause: err}
-	var one *archive.Failure
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return ended(err)
-	case archive.IsRefusal(err):
-		e.Code, e.Reason = codes.InvalidArgument, agboxv1.ErrorReason_ARCHIVE_REFUSED.String()
-		e.Message = fmt.Sprintf("%s failed: %v. Nothing was written outside the target.", what, err)
-	case errors.Is(err, fs.ErrNotExist):
-		e.Code = codes.NotFound
-	case errors.Is(err, fs.ErrPermission):
-		e.Code = codes.PermissionDenied
-	case errors.Is(err, fs.ErrExist):
-		e.Code = codes.AlreadyExists
-	}
-	if errors.As(err, &one) {
-		e.Message = fmt.Sprintf("%s failed: could not %s %q: %v.", what, one.Op, one.Name, one.Err)
-	}
-	return e
 }

@@ -3,33 +3,15 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"sync"
 	"syscall"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/ids"
-)
-
-const (
-	// inputBuffer bounds the input that is sent or to be sent and not acknowledged, in
-	// bytes.
-	inputBuffer = 1 << 20
-	// inputPiece is the maximum input of one message, in bytes.
-	inputPiece = 256 << 10
-)
-
-var (
-	// ErrDetached is the error of a session that Detach has ended.
-	ErrDetached = errors.New("detached")
-	// ErrNotTypist means that another client has the right to type.
-	ErrNotTypist = errors.New("another client types")
-	// ErrInputClosed means that the command no longer reads its input.
-	ErrInputClosed = errors.New("the command no longer reads its input")
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // AttachOptions are the options of AttachExec.
@@ -337,10 +319,4 @@ func (l *attachLink) give(item LogItem) error {
 	case <-l.s.ctx.Done():
 		return l.s.ctx.Err()
 	}
-}
-
-// lostInput is the error if the daemon's count of the input does not match the client's.
-func lostInput(theirs, from, to uint64) error {
-	return &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
-		"agboxd has %d bytes of the input, but this program has only those from %d to %d, so the input cannot continue.", theirs, from, to)}
 }

@@ -3,11 +3,31 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+const (
+	// inputBuffer bounds the input that is sent or to be sent and not acknowledged, in
+	// bytes.
+	inputBuffer = 1 << 20
+	// inputPiece is the maximum input of one message, in bytes.
+	inputPiece = 256 << 10
+)
+
+var (
+	// ErrDetached is the error of a session that Detach has ended.
+	ErrDetached = errors.New("detached")
+	// ErrNotTypist means that another client has the right to type.
+	ErrNotTypist = errors.New("another client types")
+	// ErrInputClosed means that the command no longer reads its input.
+	ErrInputClosed = errors.New("the command no longer reads its input")
 )
 
 // input is the input of a session: bytes that are kept until they are acknowledged.
@@ -269,4 +289,10 @@ func (in *input) next(piece *[]byte) (*agboxv1.AttachExecRequest, <-chan struct{
 	in.sentEver = max(in.sentEver, in.sent)
 	in.endSent = in.endSent || end
 	return &agboxv1.AttachExecRequest{Item: &agboxv1.AttachExecRequest_Input{Input: chunk}}, nil
+}
+
+// lostInput is the error if the daemon's count of the input does not match the client's.
+func lostInput(theirs, from, to uint64) error {
+	return &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
+		"agboxd has %d bytes of the input, but this program has only those from %d to %d, so the input cannot continue.", theirs, from, to)}
 }

@@ -13,19 +13,23 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/proto/agbox/caller"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 const (
@@ -39,9 +43,6 @@ const (
 	// readBuffer is the size of one read from the socket, in bytes.
 	readBuffer = 256 << 10
 )
-
-// dialTimeout bounds one connection attempt. A variable for tests.
-var dialTimeout = 5 * time.Second
 
 // Client talks to one daemon. Its methods are safe for concurrent use.
 type Client struct {
@@ -247,4 +248,61 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	}
 	live.api = agboxv1.NewSandboxServiceClient(live.grpc)
 	return live, nil
+}
+
+// WithOutages sets a function that is told when the daemon is gone for some tenths of a
+// second, when it cannot be started, and when it is back. tell is called by one goroutine
+// at a time, in order. Calls and streams wait for it.
+func WithOutages(tell func(Outage)) Option {
+	return func(c *Client) error { c.outages.tell = tell; return nil }
+}
+
+// decode turns an error of gRPC into an *Error. It never passes on the text of the
+// transport, which describes internals of gRPC.
+func (c *Client) decode(ctx context.Context, err error) *Error {
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
+	st := innerStatus(err)
+	var told *Error
+	var problems []*agboxv1.SpecProblem
+	for _, detail := range st.Proto().GetDetails() { // st.Details knows only what is in the global registry
+		info, spec := new(errdetails.ErrorInfo), new(agboxv1.ResolveSpecResponse)
+		switch {
+		case detail.UnmarshalTo(info) == nil:
+			if info.GetDomain() == fault.Domain && told == nil {
+				told = &Error{Code: st.Code(), Reason: info.GetReason(), Message: st.Message(), Metadata: info.GetMetadata()}
+			}
+		case detail.UnmarshalTo(spec) == nil:
+			problems = spec.GetProblems()
+		}
+	}
+	// Without a reason it is the status of a call that has ended, as the cases below say it.
+	if told != nil && told.Reason != agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String() {
+		c.answered.Store(true) // a refusal is an answer too
+		told.Problems = problems
+		return told
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx.Err())
+	case st.Code() == codes.DeadlineExceeded:
+		// The daemon's timer for our deadline fired shortly before ours.
+		return ended(context.DeadlineExceeded)
+	case st.Code() == codes.Unimplemented:
+		return &Error{Code: st.Code(), Message: "This agboxd does not know the call. It is older than this program: restart it with `agbox daemon stop` and `agbox daemon start`."}
+	case st.Code() == codes.Internal && strings.Contains(st.Message(), "invalid UTF-8"):
+		// gRPC refuses to send the request. The daemon's answers are always UTF-8.
+		return &Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(),
+			Message: "The request contains bytes that are not UTF-8 and cannot be sent. Write names, arguments and values in UTF-8, or let a shell in the sandbox produce the bytes, for example with printf."}
+	case lostCode(st.Code()):
+		return &Error{
+			Code:    codes.Unavailable,
+			Message: fmt.Sprintf("The connection to agboxd at %s was lost before it answered. Check `agbox daemon status` and try again.", c.socket),
+			cause:   ErrDaemonUnreachable,
+			lost:    true,
+		}
+	}
+	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed with an unexpected error (%s). Look at its log.", st.Message())}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -26,6 +27,9 @@ import (
 // fit into the socket's buffer (grpc-go issue 9330). The default of a Unix socket is 208
 // KiB. The kernel limits it to net.core.wmem_max.
 const socketBuffer = 4 << 20
+
+// dialTimeout bounds one connection attempt. A variable for tests.
+var dialTimeout = 5 * time.Second
 
 // dialSocket connects to the daemon's socket, within dialTimeout. It fails with an *Error
 // unless one of the users listens there.

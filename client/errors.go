@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"io/fs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // Error is the type of all errors of this package, except those of the caller's own
@@ -154,56 +153,6 @@ func ExecError(e *agboxv1.ExecStatus) error {
 	return recorded(e.GetErrorCode(), message, "exec_id", e.GetExecId())
 }
 
-// decode turns an error of gRPC into an *Error. It never passes on the text of the
-// transport, which describes internals of gRPC.
-func (c *Client) decode(ctx context.Context, err error) *Error {
-	var own *Error
-	if errors.As(err, &own) {
-		return own
-	}
-	st := innerStatus(err)
-	var told *Error
-	var problems []*agboxv1.SpecProblem
-	for _, detail := range st.Proto().GetDetails() { // st.Details knows only what is in the global registry
-		info, spec := new(errdetails.ErrorInfo), new(agboxv1.ResolveSpecResponse)
-		switch {
-		case detail.UnmarshalTo(info) == nil:
-			if info.GetDomain() == fault.Domain && told == nil {
-				told = &Error{Code: st.Code(), Reason: info.GetReason(), Message: st.Message(), Metadata: info.GetMetadata()}
-			}
-		case detail.UnmarshalTo(spec) == nil:
-			problems = spec.GetProblems()
-		}
-	}
-	// Without a reason it is the status of a call that has ended, as the cases below say it.
-	if told != nil && told.Reason != agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String() {
-		c.answered.Store(true) // a refusal is an answer too
-		told.Problems = problems
-		return told
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ended(ctx.Err())
-	case st.Code() == codes.DeadlineExceeded:
-		// The daemon's timer for our deadline fired shortly before ours.
-		return ended(context.DeadlineExceeded)
-	case st.Code() == codes.Unimplemented:
-		return &Error{Code: st.Code(), Message: "This agboxd does not know the call. It is older than this program: restart it with `agbox daemon stop` and `agbox daemon start`."}
-	case st.Code() == codes.Internal && strings.Contains(st.Message(), "invalid UTF-8"):
-		// gRPC refuses to send the request. The daemon's answers are always UTF-8.
-		return &Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(),
-			Message: "The request contains bytes that are not UTF-8 and cannot be sent. Write names, arguments and values in UTF-8, or let a shell in the sandbox produce the bytes, for example with printf."}
-	case lostCode(st.Code()):
-		return &Error{
-			Code:    codes.Unavailable,
-			Message: fmt.Sprintf("The connection to agboxd at %s was lost before it answered. Check `agbox daemon status` and try again.", c.socket),
-			cause:   ErrDaemonUnreachable,
-			lost:    true,
-		}
-	}
-	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed with an unexpected error (%s). Look at its log.", st.Message())}
-}
-
 // innerStatus returns the status within an error. status.FromError would put the words of all
 // errors around it into its message.
 func innerStatus(err error) *status.Status {
@@ -226,4 +175,46 @@ func ended(cause error) *Error {
 		return &Error{Code: codes.DeadlineExceeded, Message: "The call did not complete before its deadline.", cause: cause}
 	}
 	return &Error{Code: codes.Canceled, Message: "The call was cancelled.", cause: cause}
+}
+
+// begun makes an error final if the call may have had an effect already, so it must not
+// be repeated.
+func (e *Error) begun(again bool) *Error {
+	if !again && e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() {
+		cut := *e
+		cut.Reason, cut.lost, cut.cause = "", true, ErrDaemonUnreachable
+		cut.Message = "agboxd stopped during the transfer. Start the transfer again."
+		return &cut
+	}
+	return e
+}
+
+// localError explains a failure on the host's side of a copy.
+func localError(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
+	e := &Error{Code: codes.Unknown, Message: fmt.Sprintf("%s failed: %v.", what, err), cause: err}
+	var one *archive.Failure
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ended(err)
+	case archive.IsRefusal(err):
+		e.Code, e.Reason = codes.InvalidArgument, agboxv1.ErrorReason_ARCHIVE_REFUSED.String()
+		e.Message = fmt.Sprintf("%s failed: %v. Nothing was written outside the target.", what, err)
+	case errors.Is(err, fs.ErrNotExist):
+		e.Code = codes.NotFound
+	case errors.Is(err, fs.ErrPermission):
+		e.Code = codes.PermissionDenied
+	case errors.Is(err, fs.ErrExist):
+		e.Code = codes.AlreadyExists
+	}
+	if errors.As(err, &one) {
+		e.Message = fmt.Sprintf("%s failed: could not %s %q: %v.", what, one.Op, one.Name, one.Err)
+	}
+	return e
 }

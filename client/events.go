@@ -2,10 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // Events replays the events of one sandbox and continues with new ones, without gaps or
@@ -123,4 +127,166 @@ func (c *Client) PastEventsOfAll(ctx context.Context, after uint64) iter.Seq2[*a
 			}
 		}
 	}
+}
+
+// verdict reports whether a wait is over: done, or an error that says why the wait can no
+// longer succeed.
+type verdict func(*agboxv1.SandboxHandle) (done bool, err error)
+
+// WaitOption is an option of a wait.
+type WaitOption func(*waiting)
+
+type waiting struct {
+	seen func(*agboxv1.SandboxEvent)
+	// from is the sequence of the last event read, if fromSet is set.
+	from    uint64
+	fromSet bool
+	// state is the state after that event.
+	state agboxv1.SandboxState
+}
+
+// OnEvent calls f for each event after the sequence number after that occurs during the
+// wait, in order and from the waiting goroutine.
+func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
+	return func(w *waiting) { w.seen, w.from, w.fromSet = f, after, true }
+}
+
+// WaitReady waits until execs can run in the sandbox and returns it. It returns the
+// sandbox's error if the sandbox fails, and ErrWrongState if it is stopped or deleted. A
+// sandbox that was READY during the wait and has stopped since, for example because of a
+// short idle_ttl, is returned. A sandbox that is being restarted is READY afterwards.
+func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
+	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
+		switch h.GetState() {
+		case agboxv1.SandboxState_SANDBOX_STATE_READY:
+			return !h.GetRestarting(), nil
+		case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+			return true, SandboxError(h)
+		case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+			if h.GetRestarting() {
+				return false, nil
+			}
+			return true, overtaken(h, "was stopped before it was ready; `agbox start` starts it again")
+		case agboxv1.SandboxState_SANDBOX_STATE_DELETING, agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+			return true, overtaken(h, "was deleted before it was ready")
+		}
+		return false, nil
+	}, opts)
+}
+
+// WaitStopped waits until the containers of the sandbox are stopped. It returns the
+// sandbox's error if the sandbox fails meanwhile, and ErrWrongState if it is deleted. A sandbox
+// that was STOPPED during the wait and has been started since, for example by a restart, is
+// returned.
+func (c *Client) WaitStopped(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
+	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
+		switch h.GetState() {
+		case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+			return true, nil
+		case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+			return true, SandboxError(h)
+		case agboxv1.SandboxState_SANDBOX_STATE_DELETING, agboxv1.SandboxState_SANDBOX_STATE_DELETED:
+			return true, overtaken(h, "was deleted before it had stopped")
+		}
+		return false, nil
+	}, opts)
+}
+
+// WaitDeleted waits until only the history of the sandbox is left. Give it the id,
+// because the name of a deleted sandbox may belong to another one. An unknown sandbox
+// counts as deleted.
+func (c *Client) WaitDeleted(ctx context.Context, sandbox string, opts ...WaitOption) error {
+	_, err := c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
+		return h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED, nil
+	}, opts)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func overtaken(h *agboxv1.SandboxHandle, what string) error {
+	return &Error{
+		Code:     codes.FailedPrecondition,
+		Reason:   agboxv1.ErrorReason_SANDBOX_INVALID_STATE.String(),
+		Message:  fmt.Sprintf("Sandbox %s %s.", h.GetSandboxId(), what),
+		Metadata: map[string]string{"sandbox_id": h.GetSandboxId()},
+	}
+}
+
+// wait checks the sandbox, now and after each event that changes its state.
+func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts []WaitOption) (*agboxv1.SandboxHandle, error) {
+	w := waiting{}
+	for _, opt := range opts {
+		opt(&w)
+	}
+	for {
+		out, err := c.GetSandbox(ctx, sandbox)
+		if err != nil {
+			return nil, err
+		}
+		h := out.GetSandbox()
+		if done, err := judge(h); done || err != nil {
+			if err != nil && h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && w.passed(ctx, c, h, judge) {
+				err = nil
+			}
+			return h, err
+		}
+		if w.state == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && w.passed(ctx, c, h, judge) {
+			return h, nil // it was stopped, and started again
+		}
+		sandbox = h.GetSandboxId()
+		if !w.fromSet {
+			w.from, w.fromSet = h.GetLastEventSequence(), true
+		}
+		if err := w.untilChange(ctx, c, h); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// passed reports whether the awaited state has been reached and left again since the last
+// event that was read.
+func (w *waiting) passed(ctx context.Context, c *Client, h *agboxv1.SandboxHandle, judge verdict) bool {
+	met := func(state agboxv1.SandboxState) bool {
+		done, err := judge(&agboxv1.SandboxHandle{SandboxId: h.GetSandboxId(), State: state})
+		return done && err == nil
+	}
+	if met(w.state) {
+		return true
+	}
+	if !w.fromSet || w.from >= h.GetLastEventSequence() {
+		return false
+	}
+	for ev, err := range c.Events(ctx, h.GetSandboxId(), w.from) {
+		if err != nil || met(ev.GetSandboxState()) {
+			return err == nil
+		}
+		if ev.GetSequence() >= h.GetLastEventSequence() {
+			return false
+		}
+	}
+	return false
+}
+
+// untilChange reads events until one has another state than h.
+func (w *waiting) untilChange(ctx context.Context, c *Client, h *agboxv1.SandboxHandle) error {
+	for ev, err := range c.Events(ctx, h.GetSandboxId(), w.from) {
+		if err != nil && errors.Is(err, ErrOutOfRange) && w.from < h.GetLastEventSequence() {
+			// The events in between are no longer kept. Continue from h.
+			w.from = h.GetLastEventSequence()
+			return w.untilChange(ctx, c, h)
+		}
+		if err != nil {
+			return err
+		}
+		w.from, w.state = ev.GetSequence(), ev.GetSandboxState()
+		if w.seen != nil {
+			w.seen(ev)
+		}
+		if ev.GetSandboxState() != h.GetState() {
+			return nil
+		}
+	}
+	return &Error{Code: codes.Internal, Message: fmt.Sprintf("The events of sandbox %s ended before the sandbox did.", h.GetSandboxId())}
 }

@@ -326,30 +326,6 @@ func (b *atMost) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// agreeToCommits asks about what commits bring and this machine would execute, also if a later
-// commit takes it out again. come are the changes that nobody must ask about any more.
-func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkChange, done *AppliedWork) func([]WorkChange) error {
-	return func(all []WorkChange) error {
-		found := slices.DeleteFunc(executables(w.Source, all), func(e Executable) bool {
-			return !o.Check && slices.ContainsFunc(come, func(c WorkChange) bool { return c.Path == e.Path })
-		})
-		found = outermost(found)
-		if o.Check {
-			done.Executable = outermost(append(done.Executable, found...))
-			return nil
-		}
-		if len(found) == 0 || o.Agree == nil {
-			return nil
-		}
-		yes, err := o.Agree(ctx, w.Source, found)
-		if yes || err != nil {
-			return err
-		}
-		return &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(), Message: fmt.Sprintf(
-			"The commits of the sandbox have %q, which this machine would execute, and nobody agreed: --yes-executable brings them, and --squash makes one commit without it.", found[0].Path)}
-	}
-}
-
 // maxNested is how many nested repositories of a workspace are read.
 const maxNested = 256
 

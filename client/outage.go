@@ -1,12 +1,22 @@
 package client
 
 import (
-	"context"
-	"errors"
-	"io/fs"
-	"os"
 	"sync"
 	"time"
+)
+
+const (
+	// firstPause is the pause before the first retry. Each further pause is twice as
+	// long, up to longestPause. A daemon is back within tens of milliseconds, and dialing
+	// a Unix socket is cheap.
+	firstPause   = 5 * time.Millisecond
+	longestPause = 100 * time.Millisecond
+	// restartAfter is how long the client waits for a service manager, such as systemd,
+	// to start a crashed daemon again.
+	restartAfter = 300 * time.Millisecond
+	// recoveryBound is how long calls are retried for a sandbox that the daemon cannot
+	// reach: after its start, the daemon needs a moment to reach all sandboxes.
+	recoveryBound = 5 * time.Second
 )
 
 const (
@@ -28,13 +38,6 @@ type Outage struct {
 	Failed error
 	// Wait is how long the client still waits for a daemon.
 	Wait time.Duration
-}
-
-// WithOutages sets a function that is told when the daemon is gone for some tenths of a
-// second, when it cannot be started, and when it is back. tell is called by one goroutine
-// at a time, in order. Calls and streams wait for it.
-func WithOutages(tell func(Outage)) Option {
-	return func(c *Client) error { c.outages.tell = tell; return nil }
 }
 
 // outages tells of the outages of one client. Its calls and streams notice them one by one.
@@ -90,44 +93,4 @@ func (o *outages) end() {
 		o.told, o.failed, o.over = false, false, time.Now()
 		o.tell(Outage{Over: true})
 	}
-}
-
-// lost handles a failure for which the daemon is gone: it tells of it and starts a daemon
-// if one may be started. An error ends the retries.
-func (p *patience) lost(ctx context.Context, now time.Time) error {
-	// A daemon that is stopped removes its socket; one that crashes leaves it.
-	if _, err := os.Lstat(p.socket); errors.Is(err, fs.ErrNotExist) {
-		p.stopping = true
-	}
-	news := Outage{Stopped: p.stopping, Wait: p.bound - now.Sub(p.since)}
-	if p.stopping || p.restart == nil {
-		p.outages.begin(p.since, outageAfter, news)
-		return nil
-	}
-	if now.Sub(p.since) < restartAfter || now.Before(p.nextStart) {
-		return nil
-	}
-	news.Starting = true
-	p.outages.begin(p.since, restartAfter, news)
-	p.nextStart = now.Add(startAgainAfter)
-	within, cancel := context.WithTimeout(ctx, p.bound-now.Sub(p.since))
-	defer cancel()
-	err := p.restart(within)
-	var own *Error
-	switch {
-	case err == nil:
-		p.failed = nil
-		return nil
-	case errors.As(err, &own) && own.lost:
-		return nil
-	case ctx.Err() != nil:
-		return err
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil // only the bound has ended it
-	case p.failed != nil && !p.follows:
-		return err
-	}
-	p.failed = err
-	p.outages.startFailed(Outage{Failed: err, Wait: p.bound - time.Since(p.since)})
-	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,20 +16,6 @@ import (
 
 	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-)
-
-const (
-	// firstPause is the pause before the first retry. Each further pause is twice as
-	// long, up to longestPause. A daemon is back within tens of milliseconds, and dialing
-	// a Unix socket is cheap.
-	firstPause   = 5 * time.Millisecond
-	longestPause = 100 * time.Millisecond
-	// restartAfter is how long the client waits for a service manager, such as systemd,
-	// to start a crashed daemon again.
-	restartAfter = 300 * time.Millisecond
-	// recoveryBound is how long calls are retried for a sandbox that the daemon cannot
-	// reach: after its start, the daemon needs a moment to reach all sandboxes.
-	recoveryBound = 5 * time.Second
 )
 
 // repeat says whether a call whose result is unknown may be repeated.
@@ -269,4 +257,44 @@ func idAndKey(id, key string) (string, string) {
 		key = id
 	}
 	return id, key
+}
+
+// lost handles a failure for which the daemon is gone: it tells of it and starts a daemon
+// if one may be started. An error ends the retries.
+func (p *patience) lost(ctx context.Context, now time.Time) error {
+	// A daemon that is stopped removes its socket; one that crashes leaves it.
+	if _, err := os.Lstat(p.socket); errors.Is(err, fs.ErrNotExist) {
+		p.stopping = true
+	}
+	news := Outage{Stopped: p.stopping, Wait: p.bound - now.Sub(p.since)}
+	if p.stopping || p.restart == nil {
+		p.outages.begin(p.since, outageAfter, news)
+		return nil
+	}
+	if now.Sub(p.since) < restartAfter || now.Before(p.nextStart) {
+		return nil
+	}
+	news.Starting = true
+	p.outages.begin(p.since, restartAfter, news)
+	p.nextStart = now.Add(startAgainAfter)
+	within, cancel := context.WithTimeout(ctx, p.bound-now.Sub(p.since))
+	defer cancel()
+	err := p.restart(within)
+	var own *Error
+	switch {
+	case err == nil:
+		p.failed = nil
+		return nil
+	case errors.As(err, &own) && own.lost:
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil // only the bound has ended it
+	case p.failed != nil && !p.follows:
+		return err
+	}
+	p.failed = err
+	p.outages.startFailed(Outage{Failed: err, Wait: p.bound - time.Since(p.since)})
+	return nil
 }

@@ -5,48 +5,227 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
-	"slices"
+	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/workspace/edits"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
-// SyncOptions say how Sync works.
-type SyncOptions struct {
-	// Watch goes on until the context ends.
-	Watch bool
-	// Began is called once. It may be nil, and so may Told.
-	Began func(folder, target string)
-	// Told is called for each file that was brought to the other side, and once for each
-	// conflict. Both are called by one goroutine at a time.
-	Told func(SyncedFile)
-	// Agree is asked once for each version of a file that this machine would execute. What does
-	// not come for it counts and is told as a conflict. Nil agrees.
-	Agree Agree
-	// Trouble is called with a sentence if changes are noticed later than usual. It may be nil.
-	Trouble func(why string)
+const (
+	// gather is how long a round waits after a change: programs make several at once.
+	gather = 100 * time.Millisecond
+	// syncPoll is how often the sides are compared without a notice, and blindPoll how often
+	// if a side cannot be watched completely.
+	syncPoll  = 30 * time.Second
+	blindPoll = 2 * time.Second
+	// awayBound is how long a sandbox may be out of reach, as after a start of the daemon on a
+	// busy machine.
+	awayBound = time.Minute
+)
+
+// syncWatch notices changes on both sides.
+type syncWatch struct {
+	*syncing
+	// wake has a value if something may have changed.
+	wake chan struct{}
+	host *fsnotify.Watcher
+	// watched are the folders that host watches.
+	watched map[string]bool
+	// inStep is when the last round ended well, and held why a round before it could not.
+	inStep time.Time
+	held   string
+
+	mu sync.Mutex
+	// blind are the sentences about what is not watched. mu guards it.
+	blind map[string]bool
 }
 
-// SyncedFile is what became of a file.
-type SyncedFile struct {
-	// Path is relative to the folder.
-	Path string
-	// ToSandbox is false for a file that came from the sandbox.
-	ToSandbox bool
-	// Before and After are the versions of the side that has the file now. nil means none.
-	Before, After *WorkFile
-	// Target is that of a symbolic link that came from the sandbox.
-	Target string
-	// Conflict says why both sides keep their versions, as the end of a sentence. It is empty
-	// if the file was brought.
-	Conflict string
+// watch does rounds whenever something may have changed, until ctx ends.
+func (s *syncing) watch(ctx context.Context) error {
+	host, err := fsnotify.NewWatcher()
+	w := &syncWatch{syncing: s, wake: make(chan struct{}, 1), host: host, watched: make(map[string]bool), inStep: time.Now(), blind: make(map[string]bool)}
+	if err != nil {
+		w.miss(fmt.Sprintf("This machine does not watch the folder (%v).", err))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	if host != nil {
+		running.Go(func() { w.hostEvents(ctx) })
+	}
+	running.Go(func() { w.sandboxEvents(ctx) })
+	w.changed() // what happened before the watches stood
+	for {
+		took, err := w.rounds(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.rest(ctx, took); err != nil {
+			return err
+		}
+	}
+}
+
+// rounds brings both sides in step, and returns how long it took.
+func (w *syncWatch) rounds(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	w.follow(w.folders)
+	err := w.settle(ctx)
+	var own *Error
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, ctx.Err()
+	case errors.Is(err, edits.ErrBusy), errors.As(err, &own) && own.Code == codes.Unavailable && begun.Sub(w.inStep) < awayBound:
+		w.changed()
+		return time.Since(begun), nil
+	case errors.Is(err, ErrGitNotDone):
+		w.inStep, w.held = time.Now(), own.Message
+		w.miss(w.held)
+		return time.Since(begun), nil
+	case err != nil:
+		return 0, err
+	}
+	w.mu.Lock()
+	delete(w.blind, w.held)
+	w.mu.Unlock()
+	w.inStep = time.Now()
+	w.follow(w.folders)
+	return time.Since(begun), nil
+}
+
+// rest waits until something may have changed.
+func (w *syncWatch) rest(ctx context.Context, took time.Duration) error {
+	poll := time.NewTimer(w.interval())
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-poll.C:
+	case <-w.wake:
+	}
+	pause := time.NewTimer(max(gather, 2*took))
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-pause.C:
+		return nil
+	}
+}
+
+func (w *syncWatch) interval() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.blind) > 0 {
+		return blindPoll
+	}
+	return syncPoll
+}
+
+// changed wakes the rounds.
+func (w *syncWatch) changed() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// miss remembers that a side is not watched completely, and says so once.
+func (w *syncWatch) miss(why string) {
+	w.mu.Lock()
+	known := w.blind[why]
+	w.blind[why] = true
+	w.mu.Unlock()
+	if !known && w.o.Trouble != nil {
+		w.o.Trouble(why)
+	}
+}
+
+// follow watches the folders of the host.
+func (w *syncWatch) follow(folders []string) {
+	if w.host == nil {
+		return
+	}
+	now := make(map[string]bool, len(folders))
+	for _, dir := range folders {
+		now[dir] = true
+		if w.watched[dir] {
+			continue
+		}
+		if err := w.host.Add(filepath.Join(w.scanner.Folder, dir)); err != nil {
+			w.miss("Not all folders of this machine are watched: raise fs.inotify.max_user_watches for quicker notice.")
+			return
+		}
+		w.watched[dir] = true
+		w.changed() // what happened in it before
+	}
+	for dir := range w.watched {
+		if !now[dir] {
+			_ = w.host.Remove(filepath.Join(w.scanner.Folder, dir)) // it may be gone
+			delete(w.watched, dir)
+		}
+	}
+}
+
+// hostEvents wakes the rounds when the folder changes.
+func (w *syncWatch) hostEvents(ctx context.Context) {
+	defer w.host.Close() // only watched
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.host.Events:
+			if !ok {
+				return
+			}
+			if name, err := filepath.Rel(w.scanner.Folder, e.Name); err == nil && edits.Ours(name) {
+				continue
+			}
+			w.changed()
+		case _, ok := <-w.host.Errors: // too many events
+			if !ok {
+				return
+			}
+			w.changed()
+		}
+	}
+}
+
+// sandboxEvents wakes the rounds when the workspace changes.
+func (w *syncWatch) sandboxEvents(ctx context.Context) {
+	for ctx.Err() == nil {
+		for e, err := range w.c.WatchFiles(ctx, w.id, w.target, true, FileOptions{}) {
+			if err != nil {
+				break
+			}
+			if e.Lost != "" && strings.Contains(e.Lost, "not watched") {
+				w.miss(e.Lost)
+			}
+			if e.Change != nil {
+				name, _ := strings.CutPrefix(e.Change.GetPath(), w.target+"/")
+				if gitignore.Inside(name) {
+					continue
+				}
+			}
+			w.changed()
+		}
+		// The workspace was removed, or the daemon is away for long: the rounds tell.
+		pause := time.NewTimer(blindPoll)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+			w.changed()
+		}
+		pause.Stop()
+	}
 }
 
 // Sync brings what a READY sandbox has changed in its workspace to the folder that was
@@ -82,405 +261,4 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 		err = s.watch(ctx)
 	}
 	return len(s.conflicts), localError("Keeping "+cmp.Or(s.scanner.Folder, "the folder")+" in step", err)
-}
-
-// syncing is one run of Sync.
-type syncing struct {
-	c         *Client
-	id, label string
-	// data is the folder with agbox's own files about folders.
-	data string
-	// tracked means that the copy had only what git tracks.
-	tracked bool
-	o       SyncOptions
-	scanner edits.Scanner
-	target  string
-	// pushes are what was written to the sandbox, or is about to be.
-	pushes *edits.Pushes
-	// release ends the hold on the folder.
-	release func()
-	// folders are those of the last scan.
-	folders []string
-	// conflicts has why each path was told to be in conflict.
-	conflicts map[string]string
-	// moved has the files that were not what the round before had found.
-	moved map[string]bool
-	// last is set in a round after which none follows.
-	last bool
-	// asked has what Agree has said.
-	asked consent
-	// from has what the workspace was copied from.
-	from *Work
-	// waited is for how long a git was waited for that works on the folder.
-	waited time.Duration
-}
-
-// close lets other clients keep the folder in step.
-func (s *syncing) close() {
-	if s.release != nil {
-		s.release()
-	}
-}
-
-// maxRounds bounds the rounds until both sides are in step: each may find what happened
-// during the one before.
-const maxRounds = 10
-
-// settle does rounds until nothing is left to do.
-func (s *syncing) settle(ctx context.Context) error {
-	var err error
-	for n := range maxRounds {
-		var again bool
-		s.last = n == maxRounds-1
-		again, err = s.round(ctx)
-		if err != nil && !errors.Is(err, errRepeat) || err == nil && !again {
-			return err
-		}
-	}
-	return err
-}
-
-// errRepeat is the error if the daemon went away while a file was brought: the next round
-// waits for it.
-var errRepeat = errors.New("the daemon does not stay")
-
-// round compares both sides once, and brings what can be brought. again means that it has
-// changed something.
-func (s *syncing) round(ctx context.Context) (again bool, err error) {
-	tip, _ := s.c.tip(ctx, s.id, s.from) // files come without commits
-	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true, merged: true}, true)
-	if err != nil {
-		return false, err
-	}
-	defer w.Close()
-	if s.target == "" {
-		if s.release, err = edits.Hold(w.Source, s.data, "sync"); err != nil {
-			return false, err
-		}
-		if s.pushes, err = loadPushes(s.id); err != nil {
-			return false, err
-		}
-		s.target, s.scanner.Folder = w.Target, w.Source
-		if s.o.Began != nil {
-			s.o.Began(w.Source, w.Target)
-		}
-	}
-	if again, err := s.finish(ctx, w); again || err != nil {
-		return again, err
-	}
-	if err := w.notHeld(); err != nil {
-		return false, err
-	}
-	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)}, w.Changes)
-	if settled.Again || err != nil {
-		return true, err
-	}
-	scan, err := s.scanner.Scan(ctx, w.shared)
-	if err == nil && s.tracked {
-		err = scan.LeaveUntracked(ctx, w.Source, w.shared.Files)
-	}
-	if err != nil {
-		return false, err
-	}
-	if moved, err := s.headMoved(ctx, w); moved || err != nil {
-		return true, err
-	}
-	if err := s.noteMerged(ctx, w, scan); err != nil {
-		return false, err
-	}
-	s.folders = scan.Folders
-	r := &syncRound{syncing: s, Sides: edits.Part(w.shared.Files, w.Changes, scan.Changed, settled.Open), dir: w.dir.Path, clashes: make(map[string]bool)}
-	if err := r.hold(ctx); err != nil {
-		return false, err
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Clashes)) {
-		r.clash(path, r.Clashes[path])
-	}
-	for _, one := range w.Large {
-		why := "it is too large in the sandbox: copy it with `agbox cp`, then `agbox apply`"
-		if RefusedName(one.Path) {
-			why = "some file systems take its name for .git, so it is left out"
-		}
-		r.Clashes[one.Path] = why
-		r.clash(one.Path, why)
-	}
-	r.ToSandbox = slices.DeleteFunc(r.ToSandbox, func(c edits.Change) bool { return r.Clashes[c.Path] != "" })
-	for _, path := range scan.Large {
-		if r.clashes[path] {
-			continue
-		}
-		r.clash(path, "it is larger than 256 MiB in the folder: copy it with `agbox cp`")
-	}
-	if err := r.bringToFolder(ctx); err != nil {
-		return false, err
-	}
-	if err := r.bringToSandbox(ctx); err != nil {
-		return false, err
-	}
-	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) { // with all files, commits have come
-		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy()}, nil)
-	}
-	return r.brought, err
-}
-
-// longestGit is how long a Sync waits for a git that writes files of the folder, all together: one that was
-// killed has left its lock, and one that asks for a message holds it. pollGit is the time between two looks.
-const (
-	longestGit = 10 * time.Second
-	pollGit    = 50 * time.Millisecond
-)
-
-// headMoved reports whether HEAD of the folder may be another one than when w took what it has for
-// what the folder has: then its files may not be those of w. It waits until git has done its work.
-func (s *syncing) headMoved(ctx context.Context, w *Work) (bool, error) {
-	if len(w.current) == 0 || s.last {
-		return false, nil
-	}
-	now, err := within(ctx, func() (edits.MergedCommits, error) { return edits.Head(ctx, w.Source) })
-	if err != nil { // its repository is gone
-		now = edits.MergedCommits{}
-	}
-	moved := w.merged.State != now.State
-	for locked := now.Locked; locked; {
-		if s.waited >= longestGit {
-			return moved, nil
-		}
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-time.After(pollGit):
-			s.waited += pollGit
-		}
-		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(now.Lock) })
-		locked, moved = err == nil, true
-	}
-	s.waited = 0
-	return moved || w.merged.Locked, ctx.Err()
-}
-
-// noteMerged makes what both sides have by a merged branch the base, as all else that both have: a
-// checkout of another branch goes to the sandbox as a whole then.
-func (s *syncing) noteMerged(ctx context.Context, w *Work, scan edits.Scan) error {
-	changed := make(map[string]bool)
-	for _, c := range slices.Concat(w.Changes, w.Large) {
-		changed[c.Path] = true
-	}
-	for _, path := range scan.Large {
-		changed[path] = true
-	}
-	var both []edits.AdvancedFile
-	for _, path := range slices.Sorted(maps.Keys(w.branched)) {
-		file := w.shared.Files[path]
-		if _, ours := scan.Changed[path]; ours || changed[path] || file != nil && file.TooLarge {
-			continue
-		}
-		both = append(both, edits.AdvancedFile{Path: path, File: file, Content: func() ([]byte, error) {
-			_, content, err := edits.ReadFile(w.Source, path)
-			return content, err
-		}})
-	}
-	if len(both) == 0 {
-		return nil
-	}
-	return s.c.advanceBase(ctx, s.id, both)
-}
-
-// finish ends what was written to the sandbox when a client or the daemon was killed. again
-// means that there was something.
-func (s *syncing) finish(ctx context.Context, w *Work) (again bool, err error) {
-	t := syncTarget{c: s.c, id: s.id, top: s.target, folder: s.scanner.Folder, pushes: s.pushes}
-	for _, left := range w.left {
-		if left.Untouched {
-			err = s.c.RemoveFile(ctx, s.id, t.at(left.At), false, FileOptions{})
-		} else {
-			err = s.c.MoveFile(ctx, s.id, t.at(left.At), t.at(left.Path), true, FileOptions{})
-		}
-		if err = repeatable(err); ctx.Err() != nil || errors.Is(err, errRepeat) {
-			return false, err
-		}
-		if err != nil { // its place is taken: from now on it is a file like any other
-			err = s.pushes.Forget([]edits.AdvancedFile{{Path: left.Path}})
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	if len(w.left) > 0 {
-		return true, nil
-	}
-	if len(w.landed) == 0 {
-		return false, s.pushes.Keep(w.Changes)
-	}
-	return true, s.landed(ctx, edits.AdvanceAll(w.landed))
-}
-
-// landed makes what was written to the sandbox the base.
-func (s *syncing) landed(ctx context.Context, done []edits.AdvancedFile) error {
-	if err := s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id}, done); err != nil {
-		return err
-	}
-	return s.pushes.Forget(done)
-}
-
-// repeatable has errRepeat in an error of a daemon that went away.
-func repeatable(err error) error {
-	var own *Error
-	if errors.As(err, &own) && (own.lost || own.Code == codes.Unavailable) {
-		return fmt.Errorf("%w: %w", errRepeat, err)
-	}
-	return err
-}
-
-// syncRound is one round.
-type syncRound struct {
-	*syncing
-	edits.Sides
-	// dir is for temporary files.
-	dir     string
-	clashes map[string]bool
-	brought bool
-}
-
-// hold keeps back what this machine would execute, unless Agree lets it come.
-func (r *syncRound) hold(ctx context.Context) error {
-	come, left, err := r.asked.decide(ctx, r.scanner.Folder, r.ToFolder)
-	for _, one := range left {
-		r.clash(one.Path, "not brought without a yes: "+one.Who+", "+one.When)
-	}
-	r.ToFolder = come
-	return err
-}
-
-// clash tells of a conflict, once.
-func (r *syncRound) clash(path, why string) {
-	r.clashes[path] = true
-	if r.conflicts[path] == why {
-		return
-	}
-	r.conflicts[path] = why
-	r.tell(SyncedFile{Path: path, Conflict: why})
-}
-
-// advance makes files the base of a sandbox: of another one if an earlier call was killed.
-func (s *syncing) advance(ctx context.Context) func(string, []edits.AdvancedFile) error {
-	return func(of string, files []edits.AdvancedFile) error { return s.c.advanceBase(ctx, of, files) }
-}
-
-func (s *syncing) tell(one SyncedFile) {
-	if s.o.Told != nil {
-		s.o.Told(one)
-	}
-}
-
-// bringToFolder brings what the sandbox has changed.
-func (r *syncRound) bringToFolder(ctx context.Context) error {
-	if len(r.ToFolder) == 0 {
-		return nil
-	}
-	out, err := edits.Apply(ctx, r.ToFolder, edits.ApplyOptions{
-		Folder: r.scanner.Folder, Data: r.data, Sandbox: r.id, Label: r.label, Exact: true,
-		Advance: r.advance(ctx),
-	})
-	if err != nil {
-		return err
-	}
-	r.brought = r.brought || out.Changed || out.Finished || out.Again
-	for _, one := range out.Outcomes {
-		switch {
-		case one.Conflict() && one.Why == edits.WhyChanged && one.Before == nil: // the scan would have shown it
-			r.clash(one.Path, "the folder has its own, which was left out of the copy: `agbox apply` brings both together")
-		case one.Conflict():
-			r.clash(one.Path, one.Why)
-		case one.Kind != edits.Already:
-			r.tell(SyncedFile{Path: one.Path, Before: one.Before, After: one.After, Target: one.Target})
-		}
-	}
-	return nil
-}
-
-// bringToSandbox brings what the folder has changed: first what it has removed, because that
-// may make room.
-func (r *syncRound) bringToSandbox(ctx context.Context) error {
-	before := r.moved
-	r.moved = make(map[string]bool)
-	slices.SortStableFunc(r.ToSandbox, func(a, b edits.Change) int { return boolInt(a.After != nil) - boolInt(b.After != nil) })
-	if len(r.ToSandbox) == 0 {
-		return nil
-	}
-	if err := r.pushes.Note(r.ToSandbox, tempName); err != nil {
-		return err
-	}
-	var done []edits.AdvancedFile
-	var failed error
-	t := syncTarget{c: r.c, id: r.id, top: r.target, folder: r.scanner.Folder, pushes: r.pushes}
-	for _, change := range r.ToSandbox {
-		file, err := r.put(ctx, t, change)
-		var own *Error
-		err = repeatable(err)
-		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
-			if moves(own) && !before[change.Path] && !r.last {
-				r.moved[change.Path], r.brought = true, true // the next round sees who has changed it
-				continue
-			}
-			r.clash(change.Path, sandboxRefuses(own))
-			continue
-		}
-		if failed = err; err != nil {
-			break
-		}
-		if file != nil {
-			done = append(done, *file)
-			r.tell(SyncedFile{Path: change.Path, ToSandbox: true, Before: change.Before, After: file.File})
-		}
-	}
-	if len(done) > 0 {
-		r.brought = true
-		failed = errors.Join(failed, r.landed(context.WithoutCancel(ctx), done))
-	}
-	return failed
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// moves reports whether the file is not what the comparison found. It may have been this client: if
-// a daemon was killed before it could answer, a repeated write finds what the first one wrote.
-func moves(e *Error) bool {
-	switch e.Reason {
-	case "FILE_CHANGED", "FILE_EXISTS", "FILE_NOT_FOUND", "FILE_NOT_REGULAR", "IS_A_DIRECTORY", "NOT_A_DIRECTORY":
-		return true
-	}
-	return false
-}
-
-// sandboxRefuses says why the sandbox did not take a file.
-func sandboxRefuses(e *Error) string {
-	if moves(e) {
-		return "the sandbox has changed it at this moment, or something else is in its place, and both sides keep theirs"
-	}
-	return fmt.Sprintf("the sandbox does not take it: %s", e.Message)
-}
-
-// put brings one file, and returns what the base is to have. nil means that the folder has
-// changed it again.
-func (r *syncRound) put(ctx context.Context, t syncTarget, change edits.Change) (*edits.AdvancedFile, error) {
-	done := &edits.AdvancedFile{Path: change.Path}
-	if change.After == nil {
-		return done, t.remove(ctx, change)
-	}
-	file, content, err := edits.ReadFile(r.scanner.Folder, change.Path)
-	if err != nil || !edits.Same(file, change.After) {
-		return nil, nil //nolint:nilerr // the next round sees what it is now
-	}
-	kept := edits.ContentFile(r.dir, file)
-	if err := os.WriteFile(kept, content, 0o600); err != nil {
-		return nil, err
-	}
-	done.File, done.Content = file, func() ([]byte, error) { return os.ReadFile(kept) }
-	return done, t.write(ctx, change, content)
 }

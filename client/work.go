@@ -1,25 +1,21 @@
 package client
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"unicode"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/workspace/edits"
 	"github.com/agbox/agbox/workspace/gitignore"
 )
@@ -127,40 +123,6 @@ type WorkOptions struct {
 	branch bool
 }
 
-// Work returns what a sandbox, which may be stopped, has changed in its workspace since it was
-// copied in, without what was brought to the folder or to a branch. Close must be called. The error has the reason WORKSPACE_HAS_NO_BASE
-// if no workspace was copied in.
-func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work, error) {
-	w, err := c.compare(ctx, sandbox, o, false)
-	if err != nil {
-		return nil, err
-	}
-	all := len(w.Changes)
-	if err := w.leaveCopies(ctx); err != nil {
-		w.Close()
-		return nil, err
-	}
-	if all > 0 && len(w.Changes)+len(w.Large) == 0 {
-		w.brought = cmp.Or(w.brought, w.lostTip) // amended, rebased or merged as one commit: the folder has it all
-	}
-	for i := range w.Changes {
-		if one := &w.Changes[i]; one.Retracked {
-			one.Before = nil // as on the branch
-		}
-	}
-	w.Changes = edits.Renames(w.Changes)
-	if len(o.Paths) == 0 {
-		return w, nil
-	}
-	if err := c.pathsExist(ctx, sandbox, w, o.Paths, o.Here); err != nil {
-		w.Close()
-		return nil, err
-	}
-	paths := edits.PathsIn(w.Source, o.Here, o.Paths)
-	w.Changes, w.Large = edits.Select(w.Changes, paths), edits.Select(w.Large, paths)
-	return w, nil
-}
-
 // leaveCopies takes changes from w that were on a branch, and of which the folder has its own copy.
 func (w *Work) leaveCopies(ctx context.Context) error {
 	w.Changes = slices.DeleteFunc(w.Changes, func(c WorkChange) bool {
@@ -227,83 +189,6 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 }
 
-// compare is Work, with a removed and an added file for each renamed one, and with the base
-// if asked for.
-func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, base bool) (*Work, error) {
-	dir, err := filesystem.NewTempDir("work")
-	if err != nil {
-		return nil, localError(storing, err)
-	}
-	against := agboxv1.WorkBase_WORK_BASE_UNSPECIFIED
-	switch {
-	case o.FromStart:
-		against = agboxv1.WorkBase_WORK_BASE_FIRST_COPY
-	case o.folder:
-		against = agboxv1.WorkBase_WORK_BASE_FOLDER
-	}
-	from, asked := new(Work), false
-	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true, Home: o.branch, Index: o.branch}
-	var w *Work
-	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		stream, err := api.CompareWorkspace(ctx, in)
-		if err != nil {
-			return true, err
-		}
-		w = &Work{dir: dir, named: from.named, lost: from.lost, elsewhere: from.elsewhere, merged: from.merged}
-		var looking sync.WaitGroup
-		var failed error
-		err = w.receive(stream.Recv, o.NamesOnly || o.Lines, func() {
-			if asked || o.FromStart || o.folder && !o.merged {
-				return
-			}
-			looking.Go(func() { // while the daemon compares
-				if failed = w.findCommits(ctx, o); failed != nil {
-					cancel()
-				}
-			})
-		})
-		if err != nil {
-			cancel()
-		}
-		if looking.Wait(); errors.Is(failed, errOther) {
-			return false, nil
-		}
-		if err == nil {
-			err = failed
-		}
-		return true, err
-	}
-	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged.Has) > 0 {
-		from, asked = w, true
-		if in.MergedCommits = w.merged.Has; len(w.lost)+len(w.elsewhere) <= maxLost {
-			in.LostCommits, in.ElsewhereCommits = w.lost, w.elsewhere
-		} else { // nothing that went to a branch counts as brought
-			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
-		}
-		err = c.repeated(ctx, receive)
-	}
-	if err != nil {
-		dir.Remove()
-		return nil, err
-	}
-	edits.Sort(w.Changes)
-	edits.Sort(w.atHome)
-	w.split()
-	if o.FromStart {
-		return w, nil
-	}
-	// What a killed client has written to the sandbox is no work of the sandbox.
-	pushes, err := loadPushes(sandbox)
-	if err != nil {
-		w.Close()
-		return nil, err
-	}
-	w.Changes, w.landed, w.left = pushes.Sort(w.Changes)
-	return w, nil
-}
-
 // split takes what is too large to be brought, or has a name that git refuses, from the changes.
 // What may be a half of a renamed file stays with the other one.
 func (w *Work) split() {
@@ -324,20 +209,6 @@ func (w *Work) split() {
 	w.Changes = kept
 }
 
-// loadPushes returns what clients of this user have written to a sandbox while they kept a
-// folder in step, and may not have ended.
-func loadPushes(sandboxID string) (*edits.Pushes, error) {
-	install, err := paths.FromEnv()
-	if err != nil {
-		return nil, err
-	}
-	pushes, err := edits.LoadPushes(install.Pushes(sandboxID))
-	return pushes, localError("Reading what was written to the sandbox", err)
-}
-
-// storing is what fails if the disk is full.
-const storing = "Storing the sandbox's changes in a temporary folder"
-
 // baseFile adds a file of the base.
 func (w *Work) baseFile(f *agboxv1.AdvancedFile) {
 	path := string(f.GetPath())
@@ -349,70 +220,6 @@ func (w *Work) baseFile(f *agboxv1.AdvancedFile) {
 	}
 	if f.GetBranched() {
 		w.branched[path] = true
-	}
-}
-
-// receive stores what a comparison finds. It calls begun after its first message.
-func (w *Work) receive(recv func() (*agboxv1.CompareWorkspaceResponse, error), namesOnly bool, begun func()) (err error) {
-	s := &workStore{dir: w.dir}
-	defer func() {
-		if failed := s.end(); err == nil {
-			err = localError(storing, failed)
-		}
-	}()
-	for {
-		m, err := recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		switch item := m.GetItem().(type) {
-		case *agboxv1.CompareWorkspaceResponse_Base:
-			w.from(item.Base)
-			begun()
-		case *agboxv1.CompareWorkspaceResponse_BaseFile:
-			w.baseFile(item.BaseFile)
-		case *agboxv1.CompareWorkspaceResponse_BaseFiles:
-			for _, f := range item.BaseFiles.GetFiles() {
-				w.baseFile(f)
-			}
-		case *agboxv1.CompareWorkspaceResponse_Difference:
-			d := item.Difference
-			change := edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter()))
-			change.Lines = edits.Lines{Added: int(d.GetAdded()), Removed: int(d.GetRemoved()), Binary: d.GetBinary()}
-			change.Tracked, change.Retracked = d.GetTracked(), d.GetRetracked()
-			w.Changes = append(w.Changes, change)
-			if d.GetLost() {
-				w.again[change.Path] = true
-			}
-			if !namesOnly {
-				err = localError(storing, s.begin(change))
-			}
-		case *agboxv1.CompareWorkspaceResponse_Index:
-			for _, f := range item.Index.GetUnnamed() {
-				w.untracked[string(f.GetPath())] = workFile(f.GetFile())
-			}
-			for _, f := range item.Index.GetFresh() {
-				w.fresh[string(f.GetPath())] = f.GetFile() != nil
-			}
-			w.indexed = item.Index.GetComplete()
-		case *agboxv1.CompareWorkspaceResponse_Home:
-			d := item.Home
-			w.atHome = append(w.atHome, edits.NewChange(w.dir.Path, string(d.GetPath()), workFile(d.GetBefore()), workFile(d.GetAfter())))
-		case *agboxv1.CompareWorkspaceResponse_Repository:
-			w.nested = append(w.nested, item.Repository)
-		case *agboxv1.CompareWorkspaceResponse_Unshown:
-			w.Unshown = append(w.Unshown, UnshownWork{item.Unshown.GetWhat(), item.Unshown.GetAdvice()})
-		case *agboxv1.CompareWorkspaceResponse_Before:
-			err = s.add(s.before, item.Before)
-		case *agboxv1.CompareWorkspaceResponse_After:
-			err = s.add(s.after, item.After)
-		}
-		if err != nil {
-			return err
-		}
 	}
 }
 
@@ -434,81 +241,4 @@ func workFile(f *agboxv1.WorkspaceFile) *edits.File {
 	out := &edits.File{Link: f.GetLink(), Executable: f.GetExecutable(), Size: int64(f.GetSize()), TooLarge: f.GetTooLarge(), Modified: f.GetModified()}
 	copy(out.Sum[:], f.GetSha256())
 	return out
-}
-
-// workStore writes the contents of one change after the other, each content once.
-type workStore struct {
-	dir           *filesystem.TempDir
-	before, after *workContent
-}
-
-// workContent is a content that may arrive.
-type workContent struct {
-	name string
-	size int64
-	// file is there with the first piece. It is called part until it is complete: a daemon
-	// without contents_once sends the content of both sides, also if it is the same.
-	part string
-	file *os.File
-	buf  *bufio.Writer
-	got  int64
-}
-
-// begin prepares for the contents of a change.
-func (s *workStore) begin(c edits.Change) error {
-	if err := s.end(); err != nil {
-		return err
-	}
-	for _, side := range []struct {
-		f    *edits.File
-		to   **workContent
-		part string
-	}{{c.Before, &s.before, ".before.part"}, {c.After, &s.after, ".after.part"}} {
-		if side.f == nil || side.f.TooLarge {
-			continue
-		}
-		name := edits.ContentFile(s.dir.Path, side.f)
-		*side.to = &workContent{name: name, part: name + side.part, size: side.f.Size}
-		if side.f.Size == 0 {
-			if err := os.WriteFile((*side.to).name, nil, 0o600); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *workStore) add(to *workContent, data []byte) (err error) {
-	if to == nil {
-		return &Error{Code: codes.Internal, Message: "agboxd sent a content that belongs to no file."}
-	}
-	if to.file == nil {
-		if err = s.dir.Room(to.size); err == nil {
-			to.file, err = os.OpenFile(to.part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		}
-		if err != nil {
-			return localError(storing, err)
-		}
-		to.buf = bufio.NewWriter(to.file)
-	}
-	to.got += int64(len(data))
-	_, err = to.buf.Write(data)
-	return localError(storing, err)
-}
-
-// end completes the files of a change.
-func (s *workStore) end() error {
-	var failed error
-	for _, one := range []*workContent{s.before, s.after} {
-		if one == nil || one.file == nil {
-			continue
-		}
-		err := errors.Join(one.buf.Flush(), one.file.Close())
-		if err == nil && one.got == one.size {
-			err = os.Rename(one.file.Name(), one.name)
-		}
-		failed = errors.Join(failed, err)
-	}
-	s.before, s.after = nil, nil
-	return failed
 }

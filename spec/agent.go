@@ -7,33 +7,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/internal/secrets"
-	"github.com/agbox/agbox/spec/document"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// CheckAgent reports the figures of an agent that do not fit together. path begins in the
-// AgentSpec and is as for Result.Origin.
-type CheckAgent func(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any))
-
-// ResolveAgent merges the agent in the spec of a sandbox that exists with the fields of an
-// agent, which override it, and checks the result, which is the agent of Result.Spec. It
-// ignores the request of the input. What the sandbox has from before some names of variables were
-// refused is as in WithoutOwnEnvs.
-func ResolveAgent(in Input, sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSpec) *Result {
-	in.Request = new(agboxv1.CreateSandboxRequest)
-	r := &resolver{Input: in, report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{}}
-	for _, layer := range []*agboxv1.CreateSpec{{Agent: WithoutOwnEnvs(sandbox.GetAgent())}, {Agent: fields}} {
-		layer = proto.CloneOf(layer) // add makes paths absolute in it
-		r.add(layer, document.Describe(layer.ProtoReflect(), &document.Origin{}), "")
-	}
-	r.spec.Security, r.spec.Services = sandbox.GetSecurity(), sandbox.GetServices()
-	r.agent()
-	r.work()
-	r.rules()
-	return r.result()
-}
 
 // agent checks the agent.
 func (r *resolver) agent() {

@@ -231,13 +231,6 @@ func (s *composeService) gpuDevices(n *document.Node, at *document.Origin) {
 	}
 }
 
-func orNull(n *document.Node) *document.Node {
-	if n == nil {
-		return new(document.Node)
-	}
-	return n
-}
-
 // pullPolicies are the words of compose.
 var pullPolicies = map[string]agboxv1.PullPolicy{
 	"always": agboxv1.PullPolicy_PULL_POLICY_ALWAYS, "never": agboxv1.PullPolicy_PULL_POLICY_NEVER,

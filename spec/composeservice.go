@@ -28,79 +28,10 @@ type composeService struct {
 	local *document.Origin
 }
 
-// composeKeys read the supported keys of a service.
-var composeKeys = map[string]func(*composeService, *document.Node, *document.Origin){
-	"image":        composeText("image"),
-	"platform":     composeText("platform"),
-	"user":         composeText("user"),
-	"working_dir":  composeText("working_dir"),
-	"mem_limit":    composeText("memory_limit"),
-	"cpus":         composeText("cpu_limit"),
-	"shm_size":     composeText("shm_size"),
-	"hostname":     (*composeService).hostName,
-	"labels":       (*composeService).labels,
-	"pids_limit":   (*composeService).pids,
-	"command":      (*composeService).command,
-	"entrypoint":   (*composeService).entrypoint,
-	"environment":  (*composeService).environment,
-	"env_file":     (*composeService).envFile,
-	"ports":        (*composeService).ports,
-	"volumes":      (*composeService).volumes,
-	"tmpfs":        (*composeService).tmpfs,
-	"ulimits":      (*composeService).ulimits,
-	"depends_on":   (*composeService).dependsOn,
-	"healthcheck":  (*composeService).healthcheck,
-	"deploy":       (*composeService).deploy,
-	"gpus":         (*composeService).gpus,
-	"pull_policy":  (*composeService).pullPolicy,
-	"restart":      (*composeService).restart,
-	"build":        (*composeService).build,
-	"network_mode": (*composeService).networkMode,
-	"privileged":   securityFlag("privileged"),
-	"read_only":    securityFlag("read_only_root"),
-	"cap_add":      securityList("cap_add"),
-	"cap_drop":     securityList("cap_drop"),
-	"devices":      (*composeService).devices,
-	"security_opt": (*composeService).securityOpt,
-	"secrets":      (*composeService).secrets,
-	"configs":      (*composeService).configs,
-	"runtime":      refusedKey("a container of another runtime is not made"),
-	"pid":          refusedKey("a container has its own processes here"),
-	"ipc":          refusedKey("a container has its own shared memory here"),
-	"userns_mode":  refusedKey("the engine decides about user namespaces"),
-	"sysctls":      refusedKey("settings of the kernel are not changed"),
-	"volumes_from": refusedKey("name the volumes under volumes"),
-}
-
 var hostNamePattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$`)
 
 func composeText(field string) func(*composeService, *document.Node, *document.Origin) {
 	return func(s *composeService, n *document.Node, at *document.Origin) { s.text(field, n, at) }
-}
-
-func (s *composeService) key(e document.Entry, at *document.Origin) {
-	if !shaped(e.Key.Text, e.Value.Kind) {
-		s.Report.Problem(at, "Here should be a map of the parts of %s", e.Key.Text)
-		return
-	}
-	if read := composeKeys[e.Key.Text]; read != nil {
-		read(s, e.Value, at)
-		return
-	}
-	if !isQuiet(e.Key.Text) {
-		s.leftOut(at, e.Key.Text, "")
-	}
-}
-
-// shaped reports whether a value has a kind that its key accepts.
-func shaped(key string, kind document.Kind) bool {
-	switch key {
-	case "deploy", "healthcheck", "ulimits":
-		return kind == document.Map || kind == document.Null
-	case "depends_on":
-		return kind == document.Map || kind == document.List || kind == document.Null
-	}
-	return true
 }
 
 // leftOut reports that a key has no effect.
@@ -109,24 +40,6 @@ func (s *composeService) leftOut(at *document.Origin, what, why string) {
 		why = ": " + why
 	}
 	s.Report.Notice(at, "%s of service %s is not supported and was left out%s", what, s.name, why)
-}
-
-// finish reports what depends on several keys of the service.
-func (s *composeService) finish(at *document.Origin) {
-	if !s.primary && s.oneShot[s.name] {
-		s.set("one_shot", true, at)
-	}
-	s.imageOrBuild()
-	if s.primary && s.node.Get("hostname") == nil && hostNamePattern.MatchString(s.name) {
-		s.set("hostname", s.name, at) // the others find it by its name
-	}
-	if !s.primary && s.node.Get("image") == nil && s.node.Get("build") == nil {
-		s.Report.Problem(at.Under(document.Child(at.Path, "image")), "Service %s has no image: write image or build", s.name)
-	}
-	if s.local != nil && !s.reported["ports"] {
-		s.reported["ports"] = true // told once
-		s.Report.Notice(s.local, "Ports without an address are published on 127.0.0.1 only: write 0.0.0.0 before them to open them to the network")
-	}
 }
 
 // word reads a scalar.
@@ -274,13 +187,6 @@ func (s *composeService) ulimits(n *document.Node, at *document.Origin) {
 		}
 		s.add("ulimits", u, below)
 	}
-}
-
-func nodeText(n *document.Node) string {
-	if n == nil {
-		return ""
-	}
-	return n.Text
 }
 
 // conditions are the words of compose for the required state of a dependency.

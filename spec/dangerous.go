@@ -59,20 +59,6 @@ var (
 // homeFolders hold the homes of people.
 var homeFolders = []string{"/home", "/Users", "/var/home"}
 
-// Host is what the rule about sources knows of the host and of its user.
-type Host struct {
-	// Own are agbox's own folders, Binaries its programs.
-	Own, Binaries []string
-	// Home is the home that the caller names, or empty.
-	Home string
-	// Homes are the homes of the daemon's user, who is the only user of the daemon. What is
-	// in them does not belong to others, even if they are below /var.
-	Homes []string
-	// Granted are folders that the operator's policy opens, even if they are folders of the
-	// system or in a home of others.
-	Granted []string
-}
-
 // DangerousSource says why a path of the host must not leave it, as the end of a
 // sentence, or returns "". The path is absolute and clean. If possible, the caller should
 // also pass it with symbolic links resolved. The answer is the same for mounts and copies,

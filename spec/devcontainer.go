@@ -1,28 +1,210 @@
 package spec
 
 import (
-	"fmt"
 	"path"
 	"path/filepath"
-	"regexp"
-	"strings"
+	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/feature"
 )
 
-// devcontainer is a devcontainer.json being read into the primary.
-type devcontainer struct {
-	document.Reader
-	*layer
-	file *agboxv1.ConfigFile
-	// folder is the project's folder on the host, inside its path in the container.
-	folder, inside string
-	node           *document.Node
-	reported       map[string]bool
-	resolver       *resolver
+// composed reads the compose files that a devcontainer.json names. The devcontainer.json
+// overrides them.
+func (d *devcontainer) composed() {
+	n := d.node.Get("dockerComposeFile")
+	if n == nil {
+		return
+	}
+	service := nodeText(d.node.Get("service"))
+	if service == "" {
+		d.resolver.imageTold = true
+		d.Report.Problem(d.At(n, "service"), "Which service is the container? Write its name under service")
+		return
+	}
+	there, noPrimary := false, d.resolver.noPrimary
+	for i, item := range items(n) {
+		at := d.At(item, document.Item("dockerComposeFile", i))
+		file := d.named(filepath.Join(dirOf(d.file), item.Text))
+		if file == nil {
+			d.resolver.unreadable = true
+			d.Report.Problem(at, "The compose file %.200s did not come with the request: send it in files, or name one that exists", item.Text)
+			continue
+		}
+		d.resolver.order = append(d.resolver.order, file.GetPath())
+		part := &agboxv1.ConfigFile{Path: file.GetPath(), Content: file.GetContent(), Variables: file.GetVariables(), Files: d.file.GetFiles()}
+		primary := ""
+		if node := document.YAML("", file.GetContent(), new(document.Report)); node.Get("services").Get(service) != nil {
+			primary, there = service, true
+		}
+		d.resolver.compose(part, primary, d.runServices())
+	}
+	d.resolver.noPrimary = noPrimary
+	d.projectOnly()
+	if !there && !d.resolver.unreadable {
+		d.resolver.imageTold = true
+		d.Report.Problem(d.At(d.node.Get("service"), "service"), "No compose file has the service %.80q: write the name of one that is there", service)
+	}
+}
+
+// projectOnly mounts the project where a compose file mounts a folder that has it: a file
+// must not mount what is outside of its project.
+func (d *devcontainer) projectOnly() {
+	for i, m := range d.resolver.spec.GetMounts() {
+		rel, err := filepath.Rel(m.GetSource(), d.folder)
+		if err != nil || rel == "." || !filepath.IsLocal(rel) {
+			continue
+		}
+		d.Report.Notice(locate(d.resolver.origin, "mounts", i), "Only the project is mounted, at %s, and not all of %s", path.Join(m.GetTarget(), rel), m.GetSource())
+		m.Source, m.Target = d.folder, path.Join(m.GetTarget(), rel)
+	}
+}
+
+// runServices are the services that run beside the container; nil means all.
+func (d *devcontainer) runServices() []string {
+	n := d.node.Get("runServices")
+	if n == nil {
+		return nil
+	}
+	run := []string{nodeText(d.node.Get("service"))}
+	for _, item := range items(n) {
+		run = append(run, item.Text)
+	}
+	return run
+}
+
+// named returns the file with a path that came with the devcontainer.json, or nil.
+func (d *devcontainer) named(path string) *agboxv1.NamedFile { return namedFile(d.file, path) }
+
+// devFeature is a feature that a devcontainer.json, or one of its features, asks for.
+type devFeature struct {
+	feature.Node
+	file    *agboxv1.NamedFile
+	options *document.Node
+	at      *document.Origin
+}
+
+// features adds the features to the image, in the order of their installation.
+func (d *devcontainer) features() {
+	n := d.node.Get("features")
+	if n == nil || n.Kind == document.Null {
+		return
+	}
+	if n.Kind != document.Map {
+		d.Report.Problem(d.At(n, "features"), "Here should be an object from features to their options")
+		return
+	}
+	var all []devFeature
+	for _, w := range feature.In(n) {
+		all = d.feature(all, w, d.At(w.Key, document.Child("features", w.Reference)))
+	}
+	nodes := make([]feature.Node, len(all))
+	for i, f := range all {
+		nodes[i] = f.Node
+	}
+	var override []string
+	for _, item := range items(orNull(d.node.Get("overrideFeatureInstallOrder"))) {
+		override = append(override, item.Text)
+	}
+	order, err := feature.Order(nodes, override)
+	if err != nil {
+		d.Report.Problem(d.At(n, "features"), "%s: remove one from the others' dependsOn or installsAfter", document.Sentence(err))
+		return
+	}
+	if len(order) == 0 {
+		return
+	}
+	at := d.At(n, "features")
+	b := d.below("build", at)
+	if image := d.spec().GetImage(); image != "" {
+		b.set("image", image, d.layer.at.Fields["image"])
+		d.m.Clear(d.field("image"))
+		delete(d.layer.at.Fields, "image")
+	} else if below := d.resolver.spec; d.node.Get("dockerComposeFile") != nil && below.GetImage() != "" {
+		b.set("image", below.GetImage(), locate(d.resolver.origin, "image"))
+	}
+	for _, i := range order {
+		d.install(b, all[i])
+	}
+}
+
+// feature adds a feature and what it depends on, unless it is there. at is where the
+// devcontainer.json asks for it.
+func (d *devcontainer) feature(all []devFeature, w feature.Wanted, at *document.Origin) []devFeature {
+	name := feature.Name(w.Reference)
+	if slices.ContainsFunc(all, func(f devFeature) bool { return feature.Name(f.Reference) == name }) {
+		return all
+	}
+	if feature.KindOf(w.Reference) == feature.Unusable {
+		d.Report.Problem(at, "%.200q is no feature that is read here: write ./FOLDER, or REGISTRY/NAMESPACE/FEATURE:VERSION", w.Reference)
+		return all
+	}
+	i := slices.IndexFunc(d.file.GetFiles(), func(f *agboxv1.NamedFile) bool { return f.GetName() == w.Reference })
+	if i < 0 {
+		d.resolver.unreadable = true
+		d.Report.Problem(at, "The feature %.200s did not come with the request: send its %s in files, or leave it out", w.Reference, feature.FileName)
+		return all
+	}
+	file := d.file.GetFiles()[i]
+	description := document.JSONC(file.GetPath(), file.GetContent(), d.Report)
+	if description == nil {
+		d.resolver.unreadable = true
+		return all
+	}
+	all = append(all, devFeature{feature.Node{Reference: w.Reference, Description: description}, file, w.Options, at})
+	for _, needed := range feature.In(description.Get("dependsOn")) {
+		all = d.feature(all, needed, at)
+	}
+	return all
+}
+
+// install adds one feature to the build, and its wishes to the sandbox.
+func (d *devcontainer) install(b *layer, f devFeature) {
+	env, err := feature.Environment(f.Description, f.options)
+	if err != nil {
+		d.Report.Problem(f.at, "%s", document.Sentence(err))
+		env = make(map[string]string)
+	}
+	spec := &agboxv1.FeatureSpec{Source: filepath.Dir(f.file.GetPath()), Options: env}
+	if user := d.spec().GetUser(); user != "" {
+		env["_REMOTE_USER"] = user
+	}
+	if f.file.GetDigest() != "" {
+		spec.Reference = feature.Name(f.Reference) + "@" + f.file.GetDigest()
+	}
+	own := *d // the wishes have the lines of the feature's own file
+	own.Reader = document.Reader{File: f.file.GetPath(), Report: d.Report}
+	own.node = f.Description
+	for _, e := range f.Description.Entries {
+		own.featureKey(spec, e, own.At(e.Key, e.Key.Text))
+	}
+	own.commands()
+	b.add("features", spec, f.at)
+}
+
+// featureKey reads a key of the description of a feature.
+func (d *devcontainer) featureKey(spec *agboxv1.FeatureSpec, e document.Entry, at *document.Origin) {
+	switch key := e.Key.Text; key {
+	case "containerEnv":
+		spec.Envs = make(map[string]string)
+		for _, v := range e.Value.Entries {
+			spec.Envs[v.Key.Text] = v.Value.Text
+		}
+	case "entrypoint":
+		spec.Entrypoint = d.expand(e, key, "")
+	case "mounts", "capAdd", "privileged", "securityOpt":
+		d.key(e, at)
+	case "deprecated":
+		if e.Value.Text == "true" {
+			d.Report.Notice(at, "The feature is deprecated")
+		}
+	case "postAttachCommand":
+		d.leftOut(key, at)
+	default:
+		// The others are for people and editors, or were read already: id, version, name,
+		// description, options, installsAfter, dependsOn, init, legacyIds, customizations.
+	}
 }
 
 // devcontainer reads the description of a development container.
@@ -62,336 +244,4 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	d.workspace()
 	d.matchUser()
 	r.add(spec, d.at, dirOf(file))
-}
-
-// expand replaces the variables of a value. other is the result for a missing value.
-func (d *devcontainer) expand(e document.Entry, path, other string) string {
-	switch e.Value.Kind {
-	case document.String:
-	case document.Null:
-		return other
-	default:
-		d.Report.Problem(d.At(e.Value, path), "Here should be text in double quotes")
-		return other
-	}
-	return d.text(e.Value.Text, d.At(e.Value, path))
-}
-
-var devVariable = regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*))?(?::([^}]*))?\}`)
-
-// text replaces the variables of a text.
-func (d *devcontainer) text(text string, at *document.Origin) string {
-	return devVariable.ReplaceAllStringFunc(text, func(found string) string {
-		parts := devVariable.FindStringSubmatch(found)
-		switch parts[1] {
-		case "localWorkspaceFolder":
-			return d.folder
-		case "localWorkspaceFolderBasename":
-			return path.Base(d.folder)
-		case "devcontainerId":
-			return "sandbox" // volumes are private to a sandbox, so any constant will do
-		case "containerWorkspaceFolder":
-			return d.inside
-		case "containerWorkspaceFolderBasename":
-			return path.Base(d.inside)
-		case "localEnv", "env":
-			if value, ok := d.file.GetVariables()[parts[2]]; ok {
-				return value
-			}
-			if parts[3] == "" && !d.reported[parts[2]] {
-				d.reported[parts[2]] = true
-				d.Report.Notice(at, "The variable %s is not set in your environment and stands for nothing", parts[2])
-			}
-			return parts[3]
-		case "containerEnv":
-			if value, ok := d.spec().GetEnvs()[parts[2]]; ok {
-				return value
-			}
-			d.Report.Notice(at, "The environment of the container is not known before it runs: %s stands for %q here", found, parts[3])
-			return parts[3]
-		}
-		return found // a variable of the shell, as in "echo ${HOME}"
-	})
-}
-
-// imagesOwn returns a variable of the container that a text uses and that is not set
-// here, or "". An empty value in its place would often be wrong: with a PATH that lacks
-// the image's own, no command is found.
-func (d *devcontainer) imagesOwn(text string) string {
-	for _, at := range devVariable.FindAllStringSubmatchIndex(text, -1) {
-		if text[at[2]:at[3]] != "containerEnv" || at[4] < 0 || at[6] >= 0 { // another kind, or with a default
-			continue
-		}
-		name := text[at[4]:at[5]]
-		if _, set := d.spec().GetEnvs()[name]; !set {
-			return name
-		}
-	}
-	return ""
-}
-
-// devLeftOut are unsupported keys, and why.
-var devLeftOut = map[string]string{
-	"initializeCommand": "nothing of a file runs on the host; run it yourself before, if the sandbox needs what it makes",
-	"postAttachCommand": "run it with `agbox exec`",
-	"customizations":    "it is about an editor",
-	"overrideCommand":   "the command of the image runs beside the commands that you start",
-	"shutdownAction":    "stop the sandbox with `agbox stop`, or give idle_ttl",
-	"hostRequirements":  "give cpu_limit, memory_limit and gpus in the sandbox file",
-}
-
-// key reads one key that does not depend on others.
-func (d *devcontainer) key(e document.Entry, at *document.Origin) {
-	switch key := e.Key.Text; key {
-	case "$schema", "init", "updateRemoteUserUID", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "dockerComposeFile", "service", "runServices", "context", "features", "overrideFeatureInstallOrder":
-		// The supervisor does the work of init. The others are read together.
-	case "name":
-		d.entry("labels", "devcontainer.name", d.expand(e, key, ""), at)
-	case "image":
-		d.set("image", d.expand(e, key, ""), at)
-	case "remoteEnv":
-		d.environment(e.Value, at)
-	case "mounts":
-		d.mounts(e.Value, at)
-	case "forwardPorts", "appPort":
-		d.ports(e.Value, at)
-	case "remoteUser":
-		d.set("user", d.expand(e, key, ""), at)
-	case "containerUser":
-		if d.node.Get("remoteUser") == nil {
-			d.set("user", d.expand(e, key, ""), at)
-		}
-	case "capAdd":
-		for i, item := range items(e.Value) {
-			d.below("security", at).words("cap_add", []string{capability(item.Text)}, d.At(item, document.Item(at.Path, i)))
-		}
-	case "privileged":
-		if e.Value.Text == "true" {
-			d.below("security", at).set("privileged", true, at)
-		}
-	case "securityOpt":
-		for i, item := range items(e.Value) {
-			below := d.At(item, document.Item(at.Path, i))
-			if !securityOption(item.Text, d.below("security", at), below) {
-				d.Report.Notice(below, "The securityOpt %s is not supported and was left out", item.Text)
-			}
-		}
-	case "build":
-		d.build(e.Value, at)
-	case "dockerFile":
-		d.oldBuild(e.Value, at)
-	case "runArgs":
-		d.runArgs(e.Value, at)
-	default:
-		d.leftOut(key, at)
-	}
-}
-
-func (d *devcontainer) leftOut(key string, at *document.Origin) {
-	why := ""
-	if devLeftOut[key] != "" {
-		why = ": " + devLeftOut[key]
-	}
-	d.Report.Notice(at, "%s is not supported and was left out%s", key, why)
-}
-
-func (d *devcontainer) environment(n *document.Node, at *document.Origin) {
-	for _, e := range n.Entries {
-		below := d.At(e.Key, document.Child(at.Path, e.Key.Text))
-		switch e.Value.Kind {
-		case document.Null:
-			d.Report.Notice(below, "Variables cannot be taken away: %s stays as the image has it", e.Key.Text)
-		case document.List, document.Map:
-			d.Report.Problem(below, "Here should be text")
-		default:
-			if missing := d.imagesOwn(e.Value.Text); missing != "" {
-				d.Report.Notice(below, "%s was left out, because the image's own %s is not known before the container runs: set it whole", e.Key.Text, missing)
-				continue
-			}
-			d.entry("envs", e.Key.Text, d.text(e.Value.Text, below), below)
-		}
-	}
-	if n.Kind != document.Map {
-		d.Report.Problem(at, "Here should be an object of variables")
-	}
-}
-
-func (d *devcontainer) ports(n *document.Node, at *document.Origin) {
-	for i, item := range items(n) {
-		below := d.At(item, document.Item(at.Path, i))
-		text := strings.TrimPrefix(item.Text, "localhost:")
-		if strings.Trim(text, "0123456789") == "" {
-			text += ":" + text // forward to the same port
-		} else if name, _, ok := strings.Cut(text, ":"); ok && strings.Trim(name, "0123456789.[]") != "" {
-			d.Report.Notice(below, "%s is a port of a service and was left out: publish it there", text)
-			continue
-		}
-		ports, err := notation.Ports(text)
-		if err != nil {
-			d.Report.Problem(below, "%s", document.Sentence(err))
-			continue
-		}
-		for _, p := range ports {
-			d.add("ports", p, below)
-		}
-	}
-}
-
-func (d *devcontainer) mounts(n *document.Node, at *document.Origin) {
-	for i, item := range items(n) {
-		below := d.At(item, document.Item(at.Path, i))
-		m, err := d.mount(item, below)
-		if err != nil {
-			d.Report.Problem(below, "%s", document.Sentence(err))
-			continue
-		}
-		switch m["type"] {
-		case "bind":
-			d.add("mounts", &agboxv1.MountSpec{Source: m["source"], Target: m["target"], Writable: m["readonly"] == ""}, below)
-		case "tmpfs":
-			d.add("tmpfs", &agboxv1.TmpfsSpec{Target: m["target"], Size: m["tmpfs-size"], Mode: m["tmpfs-mode"]}, below)
-		case "volume":
-			name := m["source"]
-			if name == "" {
-				name = fmt.Sprintf("volume-%d", i+1)
-			}
-			d.Report.Notice(below, "Volumes last as long as the sandbox here: what is in %s goes with it", name)
-			d.add("volumes", &agboxv1.VolumeSpec{Name: name, Target: m["target"], ReadOnly: m["readonly"] != ""}, below)
-		}
-	}
-}
-
-// mountKeys map the engine's words for the parts of a mount to ours.
-var mountKeys = map[string]string{
-	"type": "type", "source": "source", "src": "source", "target": "target", "dst": "target", "destination": "target",
-	"readonly": "readonly", "ro": "readonly", "tmpfs-size": "tmpfs-size", "tmpfs-mode": "tmpfs-mode",
-}
-
-// mount reads a mount as an object or as the string of docker run --mount.
-func (d *devcontainer) mount(n *document.Node, at *document.Origin) (map[string]string, error) {
-	m := map[string]string{}
-	set := func(key, value string) {
-		name, known := mountKeys[key]
-		switch {
-		case name == "readonly" && (value == "false" || value == "0"):
-		case name == "readonly":
-			m[name] = "true"
-		case known:
-			m[name] = d.text(value, at)
-		case key != "consistency":
-			d.Report.Notice(at, "%s of a mount is not supported and was left out", key)
-		}
-	}
-	switch n.Kind {
-	case document.String:
-		for part := range strings.SplitSeq(n.Text, ",") {
-			key, value, _ := strings.Cut(part, "=")
-			set(strings.TrimSpace(key), value)
-		}
-	case document.Map:
-		for _, e := range n.Entries {
-			set(e.Key.Text, e.Value.Text)
-		}
-	}
-	if m["type"] == "" {
-		m["type"] = "volume" // the engine's default
-		if filepath.IsAbs(m["source"]) {
-			m["type"] = "bind"
-		}
-	}
-	if m["target"] == "" {
-		return nil, fmt.Errorf("the mount has no target: write for example \"source=${localWorkspaceFolder}/data,target=/data,type=bind\"")
-	}
-	if m["type"] != "bind" && m["type"] != "volume" && m["type"] != "tmpfs" {
-		return nil, fmt.Errorf("%.80q is not the type of a mount: write bind, volume or tmpfs", m["type"])
-	}
-	return m, nil
-}
-
-// commands reads the commands that run after the container was made, in the order in which
-// they run.
-func (d *devcontainer) commands() {
-	for _, key := range []string{"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand"} {
-		n := d.node.Get(key)
-		if n == nil {
-			continue
-		}
-		if key == "postStartCommand" {
-			d.Report.Notice(d.At(n, key), "postStartCommand runs when the sandbox is made, and not when it is started again: run it with `agbox exec` then")
-		}
-		if n.Kind != document.Map {
-			d.command(n, d.At(n, key))
-			continue
-		}
-		for _, e := range n.Entries {
-			d.command(e.Value, d.At(e.Key, document.Child(key, e.Key.Text)))
-		}
-	}
-}
-
-func (d *devcontainer) command(n *document.Node, at *document.Origin) {
-	switch n.Kind {
-	case document.Null:
-	case document.String:
-		d.words("post_create", []string{d.text(n.Text, at)}, at)
-	case document.List:
-		var words []string
-		for _, item := range n.Items {
-			words = append(words, d.text(item.Text, at))
-		}
-		d.words("post_create", []string{notation.ShellLine(words)}, at)
-	default:
-		d.Report.Problem(at, "A command is a string for the shell, or a list of words")
-	}
-}
-
-// matchUser lets the user write the project where it is mounted, unless
-// updateRemoteUserUID is false.
-func (d *devcontainer) matchUser() {
-	n := d.node.Get("updateRemoteUserUID")
-	if n != nil && n.Text == "false" {
-		return
-	}
-	folder, at := d.spec().GetWorkspace().GetTarget(), d.layer.at.Under("workspaceFolder")
-	if inside := d.node.Get("workspaceFolder"); inside != nil {
-		folder, at = d.inside, d.At(inside, "workspaceFolder")
-	}
-	if path.IsAbs(folder) && folder != "/" {
-		d.set("match_user", folder, at)
-	}
-}
-
-// workspace is the project, mounted as in a development container.
-func (d *devcontainer) workspace() {
-	n := d.node.Get("workspaceMount")
-	at := d.layer.at.Under("workspaceMount")
-	if n != nil {
-		at = d.At(n, "workspaceMount")
-	}
-	if inside := d.node.Get("workspaceFolder"); inside != nil {
-		d.set("working_dir", d.inside, d.At(inside, "workspaceFolder"))
-		if n == nil {
-			at = d.At(inside, "workspaceFolder")
-		}
-	}
-	if n != nil && n.Text == "" || n == nil && d.node.Get("dockerComposeFile") != nil {
-		return // no workspace, or that of the compose file
-	}
-	source, target := d.folder, d.inside
-	if n != nil {
-		m, err := d.mount(n, at)
-		if err != nil {
-			d.Report.Problem(at, "%s", document.Sentence(err))
-			return
-		}
-		if m["type"] != "bind" {
-			d.Report.Problem(at, "The workspace is a folder of the host here: write type=bind, or remove workspaceMount")
-			return
-		}
-		source, target = m["source"], m["target"]
-	}
-	w := d.below("workspace", at)
-	w.set("source", source, at)
-	w.set("target", target, at)
-	w.set("mount", true, at)
 }

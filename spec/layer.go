@@ -192,3 +192,14 @@ func (r *resolver) absolutePath(path string, at *document.Origin, dir string) st
 	}
 	return path
 }
+
+// add merges one layer. Its relative paths refer to dir.
+func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
+	r.absolute(layer, at, dir)
+	r.imageOrBuild(layer, at)
+	if at.File != "" {
+		// A missing field is reported in the last file.
+		r.origin.File, r.origin.Line, r.origin.Column = at.File, max(at.Line, 1), max(at.Column, 1)
+	}
+	document.Merge(r.spec.ProtoReflect(), r.origin, layer.ProtoReflect(), at)
+}

@@ -13,73 +13,16 @@ import (
 	"slices"
 	"time"
 
-	"buf.build/go/protovalidate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/spec/document"
 )
 
 // DefaultName is the usual name of a sandbox file, and its name in messages by default.
 const DefaultName = "agbox.yaml"
-
-// Validator checks a message against the rules in the .proto files.
-type Validator interface {
-	Validate(proto.Message, ...protovalidate.ValidationOption) error
-}
-
-// Input is the description of a sandbox by its caller.
-type Input struct {
-	// Request has the files and the fields.
-	Request *agboxv1.CreateSandboxRequest
-	Rules   Validator
-	// Host says what must not leave the host. Its Home is ignored: Request has it.
-	Host Host
-	// CheckAgent checks the figures of the agent. nil leaves that out.
-	CheckAgent CheckAgent
-}
-
-// Result is the result of Resolve.
-type Result struct {
-	// Spec is what will be stored, or nil if there are problems.
-	Spec *agboxv1.CreateSpec
-	// Problems are all problems, in the order of the files.
-	Problems []*agboxv1.SpecProblem
-	// Notices name settings that have no effect here, or another effect than in their own
-	// tool.
-	Notices []*agboxv1.SpecProblem
-	from    *resolver
-}
-
-// Origin returns where a field of the spec comes from, for problems that the caller
-// finds. path has names of fields and indexes of lists, outermost first.
-func (r *Result) Origin(path ...any) *document.Origin { return locate(r.from.origin, path...) }
-
-// Draft returns the merged spec even if it has problems, so that the caller can report
-// its own problems together with these. It is nil if too much was unreadable, or if a
-// list is far too long.
-func (r *Result) Draft() *agboxv1.CreateSpec {
-	if r.from.unreadable || r.from.overlong {
-		return nil
-	}
-	return r.from.spec
-}
-
-// Problem adds a problem that only the caller can find, for example that a folder is
-// missing. path is as for Origin. Spec is nil afterwards.
-func (r *Result) Problem(path []any, format string, args ...any) {
-	r.from.problem(path, format, args...)
-	*r = *r.from.result()
-}
-
-// Notice adds a notice. path is as for Origin.
-func (r *Result) Notice(path []any, format string, args ...any) {
-	r.from.report.Notice(r.Origin(path...), format, args...)
-	*r = *r.from.result()
-}
 
 // Resolve merges and checks. The files come first, each overriding those before it, then
 // the fields, by the rules of document.Merge.
@@ -153,116 +96,88 @@ func (r *resolver) dropRedundant() {
 	}
 }
 
-// resolver is one run of Resolve.
-type resolver struct {
-	Input
-	report *document.Report
-	spec   *agboxv1.CreateSpec
-	origin *document.Origin
-	// order are the names of the files in the order in which they override each other.
-	order []string
-	// unreadable means that a file is missing from the spec, so missing fields are not
-	// reported.
-	unreadable bool
-	// overlong means that a list has too many items to check.
-	overlong bool
-	// noPrimary means that no service of a compose file that was read is the primary.
-	noPrimary bool
-	// imageTold means that the reason for the missing image was reported.
-	imageTold bool
+// ResolveAgent merges the agent in the spec of a sandbox that exists with the fields of an
+// agent, which override it, and checks the result, which is the agent of Result.Spec. It
+// ignores the request of the input. What the sandbox has from before some names of variables were
+// refused is as in WithoutOwnEnvs.
+func ResolveAgent(in Input, sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSpec) *Result {
+	in.Request = new(agboxv1.CreateSandboxRequest)
+	r := &resolver{Input: in, report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{}}
+	for _, layer := range []*agboxv1.CreateSpec{{Agent: WithoutOwnEnvs(sandbox.GetAgent())}, {Agent: fields}} {
+		layer = proto.CloneOf(layer) // add makes paths absolute in it
+		r.add(layer, document.Describe(layer.ProtoReflect(), &document.Origin{}), "")
+	}
+	r.spec.Security, r.spec.Services = sandbox.GetSecurity(), sandbox.GetServices()
+	r.agent()
+	r.work()
+	r.rules()
+	return r.result()
 }
 
-func (r *resolver) yaml(name string, content []byte) *document.Node {
-	node := document.YAML(name, content, r.report)
-	if node != nil && node.Kind != document.Map && node.Kind != document.Null {
-		r.report.Problem(&document.Origin{File: name, Line: node.Line, Column: node.Column},
-			"Here should be a map of fields, such as 'image: debian:12', and there is something else")
-		node = nil
+// bases reads the key "base" of the sandbox file. It finds the files that the key names
+// among those of the request, and returns the entries of the key.
+func (r *resolver) bases(name string, config *document.Node) []document.BaseFile {
+	given := make([]document.BaseFile, len(r.Request.GetBaseFiles()))
+	if config == nil || config.Kind != document.Map {
+		return given
 	}
-	if node == nil {
+	named := document.TakeBases(name, config, r.report)
+	for _, b := range named {
+		file := b.File
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(r.Request.GetConfigDir(), file)
+		}
+		i := slices.IndexFunc(r.Request.GetBaseFiles(), func(f *agboxv1.ConfigFile) bool { return filepath.Clean(f.GetPath()) == filepath.Clean(file) })
+		if i < 0 {
+			r.unreadable = true
+			r.report.Problem(b.At, "The base file %s did not come with the request: send its content in base_files, or leave it out", file)
+			continue
+		}
+		given[i] = b
+	}
+	return given
+}
+
+// base reads one base file and merges it. The settings of its entry take precedence.
+func (r *resolver) base(file *agboxv1.ConfigFile, said document.BaseFile) {
+	r.order = append(r.order, file.GetPath())
+	format := said.Format
+	if format == 0 {
+		format = file.GetFormat()
+	}
+	if format == 0 {
+		format = document.FormatOf(file.GetPath())
+	}
+	primary := said.Primary
+	if primary == "" {
+		primary = file.GetPrimary()
+	}
+	whole := &document.Origin{File: file.GetPath(), Line: 1}
+	if primary != "" && format != agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE {
+		r.report.Problem(whole, "%q was named as its primary service, and the file is not a compose file: leave primary out", primary)
+	}
+	switch format {
+	case agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX:
+		r.agboxBase(file)
+	case agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER:
+		r.devcontainer(file)
+	case agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE:
+		r.compose(file, primary, nil)
+	default:
 		r.unreadable = true
+		r.report.Problem(whole, "The name of the file does not tell what it is: call it devcontainer.json or compose.yaml, or write its format")
 	}
-	return node
 }
 
-// add merges one layer. Its relative paths refer to dir.
-func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
-	r.absolute(layer, at, dir)
-	r.imageOrBuild(layer, at)
-	if at.File != "" {
-		// A missing field is reported in the last file.
-		r.origin.File, r.origin.Line, r.origin.Column = at.File, max(at.Line, 1), max(at.Column, 1)
+func (r *resolver) agboxBase(file *agboxv1.ConfigFile) {
+	node := r.yaml(file.GetPath(), file.GetContent())
+	if node == nil {
+		return
 	}
-	document.Merge(r.spec.ProtoReflect(), r.origin, layer.ProtoReflect(), at)
-}
-
-func (r *resolver) result() *Result {
-	byOrder := func(a, b *agboxv1.SpecProblem) int {
-		return cmp.Or(cmp.Compare(r.rank(a.GetFile()), r.rank(b.GetFile())), cmp.Compare(a.GetLine(), b.GetLine()), cmp.Compare(a.GetColumn(), b.GetColumn()))
+	if e := node.Take("base"); e.Key != nil {
+		reader := document.Reader{File: file.GetPath()}
+		r.report.Problem(reader.At(e.Key, "base"), "A base cannot have a base of its own: name all of them in the sandbox file")
 	}
-	slices.SortStableFunc(r.report.Problems, byOrder)
-	slices.SortStableFunc(r.report.Notices, byOrder)
-	out := &Result{Problems: r.report.Problems, Notices: r.report.Notices, from: r}
-	if len(out.Problems) == 0 {
-		out.Spec = r.spec
-	}
-	return out
-}
-
-// rank returns the position of a file in order. Later files override earlier ones.
-func (r *resolver) rank(file string) int {
-	if i := slices.Index(r.order, file); i >= 0 {
-		return i
-	}
-	if file == "" {
-		return len(r.order) + 1
-	}
-	return len(r.order)
-}
-
-// before reports whether a was written before b.
-func (r *resolver) before(a, b []any) int {
-	x, y := locate(r.origin, a...), locate(r.origin, b...)
-	return cmp.Or(cmp.Compare(r.rank(x.File), r.rank(y.File)), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
-}
-
-// locate finds where a field comes from. For an unset field it returns the origin of the
-// nearest parent.
-func locate(o *document.Origin, path ...any) *document.Origin {
-	for i, step := range path {
-		var child *document.Origin
-		switch step := step.(type) {
-		case string:
-			child = o.Fields[step]
-		case int:
-			if step < len(o.Items) {
-				child = o.Items[step]
-			}
-		}
-		if child == nil {
-			return o.Under(pathBelow(o.Path, path[i:]))
-		}
-		o = child
-	}
-	return o
-}
-
-func pathBelow(path string, steps []any) string {
-	for _, step := range steps {
-		switch step := step.(type) {
-		case string:
-			path = document.Child(path, step)
-		case int:
-			path = document.Item(path, step)
-		}
-	}
-	return path
-}
-
-// dirOf returns the folder of a base file.
-func dirOf(file *agboxv1.ConfigFile) string {
-	if dir := filepath.Dir(file.GetPath()); filepath.IsAbs(dir) {
-		return dir
-	}
-	return ""
+	layer, at := r.agboxFile(file.GetPath(), node)
+	r.add(layer, at, dirOf(file))
 }

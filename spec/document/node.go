@@ -331,3 +331,5 @@ func mergeMap(dst protoreflect.Map, before *Origin, src protoreflect.Map, at *Or
 	})
 	return out
 }
+
+const durationName = protoreflect.FullName("google.protobuf.Duration")

@@ -21,8 +21,6 @@ type Reader struct {
 	Report *Report
 }
 
-const durationName = protoreflect.FullName("google.protobuf.Duration")
-
 // filledIn are fields that only the daemon sets.
 var filledIn = []protoreflect.Name{"tool_projections", "sources_resolved", "published", "derived", "reference"}
 
@@ -369,4 +367,25 @@ func Sentence(err error) string {
 	text := err.Error()
 	first, rest := text[:1], text[1:]
 	return fmt.Sprintf("%s%s", strings.ToUpper(first), rest)
+}
+
+// unknown reports that a message has no such field, and which field may be meant.
+func (r *Reader) unknown(at *Origin, key string, d protoreflect.MessageDescriptor, path string) {
+	names := make([]string, 0, d.Fields().Len())
+	for i := range d.Fields().Len() {
+		if name := d.Fields().Get(i).Name(); !FilledIn(name) {
+			names = append(names, string(name))
+		}
+	}
+	meant := elsewhere[key]
+	if d.Fields().ByName(protoreflect.Name(meant)) == nil {
+		meant = nearest(snake(key), names)
+	}
+	if meant == "" {
+		r.Report.Problem(at, "There is no field %s here: the fields are %s", shorten(key), strings.Join(names, ", "))
+		return
+	}
+	r.Report.Problem(at, "There is no field %s here: write %s if that is meant", shorten(key), meant)
+	// Otherwise the missing field would be reported too.
+	r.Report.Spoil(at.File, Child(path, meant))
 }

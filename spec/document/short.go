@@ -81,27 +81,6 @@ var elsewhere = map[string]string{
 	"optional": "required", "hooks": "post_start_on_primary", "post_start": "post_start_on_primary", "health_check": "healthcheck",
 }
 
-// unknown reports that a message has no such field, and which field may be meant.
-func (r *Reader) unknown(at *Origin, key string, d protoreflect.MessageDescriptor, path string) {
-	names := make([]string, 0, d.Fields().Len())
-	for i := range d.Fields().Len() {
-		if name := d.Fields().Get(i).Name(); !FilledIn(name) {
-			names = append(names, string(name))
-		}
-	}
-	meant := elsewhere[key]
-	if d.Fields().ByName(protoreflect.Name(meant)) == nil {
-		meant = nearest(snake(key), names)
-	}
-	if meant == "" {
-		r.Report.Problem(at, "There is no field %s here: the fields are %s", shorten(key), strings.Join(names, ", "))
-		return
-	}
-	r.Report.Problem(at, "There is no field %s here: write %s if that is meant", shorten(key), meant)
-	// Otherwise the missing field would be reported too.
-	r.Report.Spoil(at.File, Child(path, meant))
-}
-
 // snake converts idleTtl, idle-ttl and "idle ttl" to idle_ttl.
 func snake(key string) string {
 	var b strings.Builder

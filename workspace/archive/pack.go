@@ -2,41 +2,19 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// PackOptions says how to pack.
-type PackOptions struct {
-	// Name is the name of the tree in the archive; "." packs only its content.
-	Name string
-	// Do runs everything that accesses files.
-	Do Do
-	// Filter excludes files; nil excludes nothing.
-	Filter Filter
-	// Replace returns what to pack in the place of a regular file below the tree, or nil. It
-	// may be nil.
-	Replace func(name string) (*Folder, error)
-	// Owner is the owner of all entries; nil keeps the owners.
-	Owner *Owner
-	// Changed says by the change time and size of a regular file whether to pack its content. If it
-	// is set, headers have the change time, a file without content has its size in the PAX
-	// record SizeRecord, and each name of a file is packed as a file of its own.
-	Changed func(at time.Time, size int64) bool
-	// Record is told what is packed. It may be nil.
-	Record Record
-	// Progress is called for each entry and each piece of a file, with the increments
-	// since the last call. It may be nil.
-	Progress func(files, bytes int64)
-}
 
 // Pack writes the file or tree with the given name in the directory dir to w, as a
 // complete tar archive. It does not follow symbolic links; they are packed as links. An
@@ -52,76 +30,6 @@ func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions)
 		return err
 	}
 	return p.tar.Close()
-}
-
-// Record is told what an archive has: each header, and then the content that follows it in
-// the archive. It must not keep the bytes.
-type Record interface {
-	Header(h *tar.Header)
-	Content(data []byte)
-}
-
-// recorded writes to an archive and tells a Record.
-type recorded struct {
-	*tar.Writer
-	to Record
-}
-
-// WriteHeader writes the header of the next entry.
-func (r recorded) WriteHeader(h *tar.Header) error {
-	if r.to != nil {
-		r.to.Header(h)
-	}
-	return r.Writer.WriteHeader(h)
-}
-
-// Write writes content of the last entry.
-func (r recorded) Write(data []byte) (int, error) {
-	if r.to != nil && len(data) > 0 {
-		r.to.Content(data)
-	}
-	return r.Writer.Write(data)
-}
-
-// SizeRecord is the PAX record with the size of a file that is packed without its content.
-const SizeRecord = "AGBOX.size"
-
-// UnsearchedRecord is the PAX record of a folder that was not searched to its end for repositories.
-const UnsearchedRecord = "AGBOX.unsearched"
-
-// Owner is a user id and a group id.
-type Owner struct{ UID, GID int }
-
-// Filter excludes files from a copy.
-type Filter interface {
-	// Enter is called with each directory before Skip is called for its content. name is
-	// the path below the tree, "" for the tree itself. dir is open during the call. If it
-	// returns fs.SkipDir, the directory is packed without its content.
-	Enter(name string, dir int) error
-	// Skip reports whether to exclude a file, or a directory with everything below it. An
-	// error ends the copy.
-	Skip(name string, isDir bool) (bool, error)
-}
-
-type inode struct{ dev, ino uint64 }
-
-const (
-	// maxLinks bounds the number of remembered files that have several names, and
-	// maxLinkBytes the total length of these names. Beyond that, a file is packed once
-	// for each of its names.
-	maxLinks     = 32 << 10
-	maxLinkBytes = 2 << 20
-)
-
-type packer struct {
-	ctx   context.Context
-	o     PackOptions
-	tar   recorded
-	buf   []byte
-	depth int
-	// links has the first packed name of each file with several names.
-	links     map[inode]string
-	linkBytes int
 }
 
 func (p *packer) packTop(dir int, name string) error {
@@ -140,17 +48,6 @@ func (p *packer) packTop(dir int, name string) error {
 		return failed("open", p.o.Name, err)
 	}
 	return p.directory(&e, p.o.Name)
-}
-
-// entry is a file that is being packed.
-type entry struct {
-	st unix.Stat_t
-	// fd is open for directories and for regular files whose content may be packed, otherwise -1.
-	fd     int
-	target string
-	xattrs map[string]string
-	// head is how many bytes of a regular file begin has read into the buffer.
-	head int
 }
 
 // pack packs one file, or a directory with its content.
@@ -194,208 +91,6 @@ func (p *packer) pack(dir int, base, name string) error {
 	return failed("pack", name, p.tar.WriteHeader(h))
 }
 
-// linked turns the entry into a hard link if the file was packed before under another
-// name. It returns false if it was not.
-func (p *packer) linked(e *entry, h *tar.Header) bool {
-	if e.st.Nlink < 2 || p.o.Changed != nil {
-		return false
-	}
-	id := inode{e.st.Dev, e.st.Ino}
-	if first, ok := p.links[id]; ok {
-		h.Typeflag, h.Linkname, h.Size, h.PAXRecords = tar.TypeLink, first, 0, nil
-		return true
-	}
-	if len(p.links) < maxLinks && p.linkBytes+len(h.Name) < maxLinkBytes {
-		p.links[id] = h.Name
-		p.linkBytes += len(h.Name)
-	}
-	return false
-}
-
-// below returns the path of an entry relative to the tree; the tree itself is "".
-func (p *packer) below(name string) string {
-	if p.o.Name == "." {
-		if name == "." {
-			return ""
-		}
-		return name
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(name, p.o.Name), "/")
-}
-
-func (p *packer) skip(e *entry, name string) (bool, error) {
-	isDir := e.st.Mode&unix.S_IFMT == unix.S_IFDIR
-	switch {
-	case p.depth == 0:
-		return false, nil
-	case !isDir && isGitLock(name):
-		return true, nil
-	case p.o.Filter == nil:
-		return false, nil
-	}
-	return p.o.Filter.Skip(p.below(name), isDir)
-}
-
-func (p *packer) header(e *entry, name string) *tar.Header {
-	h := e.header(name)
-	if o := p.o.Owner; o != nil {
-		h.Uid, h.Gid = o.UID, o.GID
-	}
-	if p.o.Changed != nil {
-		h.ChangeTime = e.changeTime()
-	}
-	return h
-}
-
-// open examines a file without following symbolic links, and opens a regular file or
-// directory. It also reads the first piece of a regular file, which is all of most
-// files, to save a further call of Do. changed is PackOptions.Changed.
-func (e *entry) open(dir int, base string, buf []byte, changed func(at time.Time, size int64) bool) error {
-	if err := unix.Fstatat(dir, base, &e.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-	switch e.st.Mode & unix.S_IFMT {
-	case unix.S_IFLNK:
-		var err error
-		e.target, err = readlinkat(dir, base)
-		return err
-	case unix.S_IFDIR:
-		flags |= unix.O_DIRECTORY
-	case unix.S_IFREG:
-		// The size of files of the kernel, which may be 0, is known once they are read.
-		if changed != nil && e.st.Size > 0 && !changed(e.changeTime(), e.st.Size) {
-			return nil
-		}
-	default:
-		return nil
-	}
-	fd, err := openat(dir, base, flags, 0)
-	if err != nil {
-		return err
-	}
-	// Another file may have replaced it since Fstatat.
-	kind := e.st.Mode & unix.S_IFMT
-	if err = unix.Fstat(fd, &e.st); err == nil && e.st.Mode&unix.S_IFMT != kind {
-		err = unix.EAGAIN
-	}
-	if err == nil && kind == unix.S_IFREG {
-		err = e.begin(fd, buf)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return err
-	}
-	if e.fd = fd; changed == nil {
-		e.xattrs = xattrs(fd)
-	}
-	return nil
-}
-
-func (e *entry) changeTime() time.Time { return time.Unix(e.st.Ctim.Unix()) }
-
-// errNoSize is the error for a file that is larger than its reported size of 0.
-var errNoSize = errors.New("it reports a size of 0 but holds more than 64 KiB, as files in /proc may: copy it with cat instead")
-
-// begin reads the first piece of a regular file. Files in /proc and /sys report a size
-// of 0 or of one page, whatever they hold. So if a file ends within its first piece,
-// the number of bytes read is its size.
-func (e *entry) begin(fd int, buf []byte) (err error) {
-	said := e.st.Size
-	want := min(said, small)
-	if said == 0 {
-		want = small
-	}
-	e.head, err = readFull(fd, buf[:want])
-	switch {
-	case int64(e.head) < want:
-		e.st.Size = int64(e.head)
-	case said == 0:
-		if err := unix.Fstat(fd, &e.st); err != nil {
-			return err
-		}
-		if e.st.Size == 0 {
-			return errNoSize
-		}
-		e.st.Size = want // the file was empty and grew meanwhile
-	}
-	if said == 0 && e.head == 0 {
-		return nil // pack a file of the kernel that cannot be read as empty
-	}
-	return err
-}
-
-func (e *entry) header(name string) *tar.Header {
-	h := &tar.Header{
-		Name: name, Mode: int64(e.st.Mode & 0o7777), Uid: int(e.st.Uid), Gid: int(e.st.Gid),
-		ModTime: time.Unix(e.st.Mtim.Unix()), Format: tar.FormatPAX, PAXRecords: e.xattrs,
-	}
-	switch e.st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		h.Typeflag = tar.TypeDir
-		h.Name = strings.TrimSuffix(name, "/") + "/"
-	case unix.S_IFREG:
-		h.Typeflag, h.Size = tar.TypeReg, e.st.Size
-	case unix.S_IFLNK:
-		h.Typeflag, h.Linkname = tar.TypeSymlink, e.target
-	case unix.S_IFIFO:
-		h.Typeflag = tar.TypeFifo
-	case unix.S_IFCHR, unix.S_IFBLK:
-		h.Typeflag = tar.TypeChar
-		if e.st.Mode&unix.S_IFMT == unix.S_IFBLK {
-			h.Typeflag = tar.TypeBlock
-		}
-		h.Devmajor, h.Devminor = int64(unix.Major(e.st.Rdev)), int64(unix.Minor(e.st.Rdev))
-	}
-	return h
-}
-
-func (p *packer) regular(e *entry, name string) error {
-	h := p.header(e, name)
-	if p.linked(e, h) {
-		p.o.Progress(1, 0)
-		return failed("pack", name, p.tar.WriteHeader(h))
-	}
-	if p.o.Changed != nil && !p.o.Changed(h.ChangeTime, h.Size) {
-		h.PAXRecords, h.Size = map[string]string{SizeRecord: strconv.FormatInt(h.Size, 10)}, 0
-		p.o.Progress(1, 0)
-		return failed("pack", name, p.tar.WriteHeader(h))
-	}
-	if err := p.tar.WriteHeader(h); err != nil {
-		return failed("pack", name, err)
-	}
-	if _, err := p.tar.Write(p.buf[:e.head]); err != nil {
-		return err
-	}
-	p.o.Progress(1, int64(e.head))
-	for left := e.st.Size - int64(e.head); left > 0; {
-		if err := p.ctx.Err(); err != nil {
-			return err
-		}
-		n, err := p.piece(e.fd, min(left, chunk))
-		if err != nil {
-			return failed("read", name, err)
-		}
-		if _, err := p.tar.Write(p.buf[:n]); err != nil {
-			return err
-		}
-		p.o.Progress(0, int64(n))
-		left -= int64(n)
-	}
-	return nil
-}
-
-// piece reads n bytes; beyond the end of the file it fills in zeros.
-func (p *packer) piece(fd int, n int64) (int, error) {
-	var got int
-	err := p.o.Do.run(func() (err error) {
-		got, err = readFull(fd, p.buf[:n])
-		return err
-	})
-	clear(p.buf[got:n])
-	return int(n), err
-}
-
 // directory packs a directory with its content, and closes it.
 func (p *packer) directory(e *entry, name string) error {
 	dir := os.NewFile(uintptr(e.fd), name)
@@ -413,12 +108,6 @@ func (p *packer) directory(e *entry, name string) error {
 	return p.folder(e, name, dirs)
 }
 
-// opened is a directory whose content is packed, without what the filter excludes.
-type opened struct {
-	*os.File
-	filter Filter
-}
-
 // folder packs a directory with the content of several.
 func (p *packer) folder(e *entry, name string, dirs []opened) error {
 	p.o.Progress(1, 0)
@@ -434,26 +123,6 @@ func (p *packer) folder(e *entry, name string, dirs []opened) error {
 		below = ""
 	}
 	return p.content(dirs, name, below)
-}
-
-// Folder is packed as a folder in the place of a file: what several folders have, as if they
-// were one, then Files. A later entry replaces an earlier one of the same name.
-type Folder struct {
-	Parts []Part
-	Files []Content
-}
-
-// Part is a folder whose content is packed. Pack closes Dir.
-type Part struct {
-	Dir int
-	// Skip reports whether to exclude a path below the folder.
-	Skip func(name string) bool
-}
-
-// Content is a small file that is on no disk.
-type Content struct {
-	Name string
-	Data []byte
 }
 
 // replaced packs a Folder, unless there was an error.
@@ -492,14 +161,173 @@ func (p *packer) replaced(f *Folder, name string, err error) error {
 	return nil
 }
 
-// partFilter is the Filter of a Part, whose content has a prefix in the tree.
-type partFilter struct {
-	prefix string
-	skip   func(name string) bool
+// gitReferences and then gitLast are the names that are packed after all others of a folder, in this order. Git
+// writes an object before what refers to it, and moves references to packed-refs, and loose objects to packs. So
+// what refers, and what is moved, is packed first: a copy beside a "git gc" or a commit has all that it refers to.
+// The index follows HEAD: with an older one the next commit would take back what HEAD has. Shallow says where
+// history ends, and git changes it before references and after objects.
+var (
+	gitReferences = []string{"HEAD", "refs", "packed-refs", "shallow"}
+	gitLast       = []string{"index", sharedIndex, "objects", "pack"}
+)
+
+// sharedIndex begins the names of the parts of a split index, which it names. Git makes one before it writes the index.
+const sharedIndex = "sharedindex."
+
+// gitTries is how often something of a repository is packed while git goes on to replace it.
+const gitTries = 6
+
+// ErrGitBusy is the error for a repository that git changes all the time.
+var ErrGitBusy = errors.New("git changed it while it was read")
+
+// content packs what is in directories. below is the beginning of the names.
+func (p *packer) content(dirs []opened, name, below string) error {
+	last := false
+	for _, dir := range dirs {
+		if path.Base(name) == "pack" && path.Base(path.Dir(name)) == "objects" {
+			return p.packs(dir.File, name, below)
+		}
+		err := p.list(dir.File, name, func(base string) error {
+			if slices.Contains(gitReferences, base) || slices.Contains(gitLast, base) || strings.HasPrefix(base, sharedIndex) {
+				last = true
+				return nil
+			}
+			return p.packFrom(dir, base, below)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !last {
+		return nil
+	}
+	if err := p.references(dirs, below); err != nil {
+		return err
+	}
+	return p.named(gitLast, dirs, below)
 }
 
-func (f partFilter) Enter(string, int) error { return nil }
+// references packs the references of a repository, and again if HEAD changes meanwhile: the branch that the copy
+// names may have been renamed or removed before it was packed.
+func (p *packer) references(dirs []opened, below string) error {
+	for range gitTries {
+		before := p.heads(dirs, below)
+		if err := p.named(gitReferences, dirs, below); err != nil || slices.Equal(before, p.heads(dirs, below)) {
+			return err
+		}
+	}
+	return failed("read", below+"HEAD", ErrGitBusy)
+}
 
-func (f partFilter) Skip(name string, _ bool) (bool, error) {
-	return f.skip(strings.TrimPrefix(name, f.prefix)), nil
+// heads returns the version of HEAD in each directory of a folder .git, the zero value if it names no branch.
+func (p *packer) heads(dirs []opened, below string) []unix.Stat_t {
+	all := make([]unix.Stat_t, len(dirs))
+	for i, dir := range dirs {
+		if !strings.Contains("/"+below, "/.git/") {
+			break
+		}
+		if dir.filter != nil {
+			if skip, err := dir.filter.Skip(p.below(below+"HEAD"), false); skip || err != nil {
+				continue // it is not copied: a work tree has its own
+			}
+		}
+		e := entry{fd: -1}
+		err := p.o.Do.run(func() error { return e.open(int(dir.Fd()), "HEAD", p.buf, nil) })
+		if err == nil && bytes.HasPrefix(p.buf[:e.head], []byte("ref:")) {
+			all[i], all[i].Atim = e.st, unix.Timespec{} // reading changes it
+		}
+		if e.fd >= 0 {
+			_ = unix.Close(e.fd) // only read
+		}
+	}
+	return all
+}
+
+// named packs files of directories in the order of their names, if there are any.
+func (p *packer) named(names []string, dirs []opened, below string) error {
+	for _, base := range names {
+		for _, dir := range dirs {
+			pack := p.packFrom
+			if base == sharedIndex {
+				pack = p.packAll
+			}
+			if err := pack(dir, base, below); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// packAll packs the files of a directory whose names begin with a text.
+func (p *packer) packAll(dir opened, prefix, below string) error {
+	return p.list(dir.File, below, func(base string) error {
+		if !strings.HasPrefix(base, prefix) {
+			return nil
+		}
+		return p.packFrom(dir, base, below)
+	})
+}
+
+// packFrom packs a file of a directory.
+func (p *packer) packFrom(dir opened, base, below string) error {
+	p.o.Filter = dir.filter
+	return p.pack(int(dir.Fd()), base, below+base)
+}
+
+// packIndex names the packs of its folder. Git replaces or removes it before it removes one of them.
+const packIndex = "multi-pack-index"
+
+// packs packs the packs of a repository until a list of them has no new one: git may have moved what was in
+// one to another that was not there yet. The index follows, and a list that has none that it could name.
+func (p *packer) packs(dir *os.File, name, below string) error {
+	had, indexed := make(map[string]bool), false
+	for range gitTries {
+		again := false
+		err := p.list(dir, name, func(base string) error {
+			if had[base] || base == packIndex {
+				return nil
+			}
+			had[base] = true
+			again = again || strings.HasPrefix(base, "pack-")
+			return p.pack(int(dir.Fd()), base, below+base)
+		})
+		if err != nil || indexed && !again {
+			return err
+		}
+		if indexed = !again; indexed {
+			err = p.pack(int(dir.Fd()), packIndex, below+packIndex)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return failed("list", name, ErrGitBusy)
+}
+
+// list calls do for each name in a directory. One that is removed meanwhile has no more.
+func (p *packer) list(dir *os.File, name string, do func(base string) error) error {
+	for again := false; ; again = true {
+		var names []string
+		err := p.o.Do.run(func() (err error) {
+			if !again {
+				_, err = dir.Seek(0, io.SeekStart) // it may have been listed before
+			}
+			if err == nil {
+				names, err = dir.Readdirnames(512) // in pieces, so a directory of millions needs little memory
+			}
+			return err
+		})
+		for _, base := range names {
+			if err := do(base); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, unix.ENOENT) && p.depth > 1:
+			return nil
+		case err != nil:
+			return failed("list", name, err)
+		}
+	}
 }

@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // BranchOptions say how to commit work.
@@ -50,6 +47,37 @@ type BranchOptions struct {
 	History *History
 	Read    func(name string, most int64) ([]byte, error)
 }
+
+// History is the repository in the workspace of a sandbox. Nothing of it is trusted.
+type History struct {
+	// Copied is the commit that was copied in, and Tip the one that HEAD names inside.
+	Copied, Tip string
+	// Objects writes an archive of the folder objects of its repository.
+	Objects func(w io.Writer) error
+	// Read returns the first bytes of a file of the workspace; nothing if there is none. It may be nil.
+	Read func(name string, most int64) ([]byte, error)
+	// Agree is told which files the commits bring or remove. Its error ends the call.
+	Agree func(changes []Change) error
+	// Base are the files that the workspace has, unless they are among the changes. Brought are those of
+	// which the branch has got that version, or what the sandbox has changed in it.
+	Base    map[string]*File
+	Brought map[string]bool
+	// Copy are the files that were copied in; nil if that is not known. Apart are those whose
+	// version in the workspace is neither in Base nor among the changes: new files that are
+	// ignored, large ones, and what nobody agreed to. The version of the commits stays.
+	Copy  map[string]*File
+	Apart map[string]bool
+	// Excluded reports whether the copy was to leave a path out. It may be nil.
+	Excluded func(name string) bool
+	// Home returns Base without what went to branches only; nil if that is not known.
+	Home func() (map[string]*File, error)
+}
+
+// SandboxCommit is a commit that a sandbox made. The sandbox has written all of it.
+type SandboxCommit struct{ ID, Subject string }
+
+// Link is a symbolic link that a commit has.
+type Link struct{ Path, Target string }
 
 // Committed is the result of Commit.
 type Committed struct {
@@ -90,186 +118,6 @@ type Committed struct {
 
 // Left are the changed files that are on no branch.
 func (c Committed) Left() []string { return slices.Concat(c.Outside, c.Refused, c.Unfit, c.Submodules) }
-
-// Commit merges changes into the tree of a branch and commits the result. It touches neither
-// the work tree nor the index. If there are conflicts it changes nothing. A kill leaves the
-// branch as it was or with the commit. Author and committer are the user's, as in git.
-func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, error) {
-	dir, err := filesystem.NewTempDir("branch")
-	if err != nil {
-		return Committed{}, err
-	}
-	defer dir.Remove()
-	b, err := openBranch(ctx, o, dir.Path)
-	if err != nil {
-		return Committed{}, err
-	}
-	defer b.objects.close()
-	var out Committed
-	decisions, err := b.decide(changes, o, &out)
-	if errors.As(err, new(*excess)) && !errors.As(err, new(*HistoryError)) {
-		err = &HistoryError{err}
-	}
-	if err != nil {
-		return Committed{}, err
-	}
-	out.LFS = b.leftInLFS() // with what the filter of git-lfs has stored meanwhile
-	out.Has, out.Tip = b.parent, b.tip
-	clean, news := true, false
-	out.Had = make(map[string]bool)
-	for _, d := range decisions {
-		out.Had[d.Path] = d.Kind == Already && b.made[d.Path] == nil
-		if d.Kind == Marked {
-			d.Kind, d.Why = Refused, "both have changed the same lines"
-		}
-		out.Outcomes = append(out.Outcomes, d.Outcome)
-		clean, news = clean && !d.Conflict(), news || d.Kind != Already
-	}
-	if !clean {
-		return out, b.inFolder(o.Folder, changes, out.Outcomes)
-	}
-	if out.AtHome, err = b.notOn(o.AtHome, decisions); err != nil || o.Check {
-		return out, err
-	}
-	moves := news || len(out.Commits) > 0
-	if news || b.second != "" {
-		if out.Has, err = b.commit(decisions, o); err != nil {
-			return out, err
-		}
-	}
-	note := func() error {
-		if o.Note == nil {
-			return nil
-		}
-		return o.Note(out)
-	}
-	if !moves {
-		return out, note()
-	}
-	// Objects that no reference has are none that git takes for work.
-	if err := together(note, func() error { return b.bring(out.Has, b.known...) }); err != nil {
-		return out, err
-	}
-	out.Commit = out.Has
-	return out, b.move(b.ref, b.tip, out.Commit)
-}
-
-// inFolder finds the conflicts about what is in the folder and not committed there, such as work
-// that was brought to the folder before.
-// Nothing is built on the branch afterwards.
-func (b *branch) inFolder(dir string, changes []Change, outcomes []Outcome) error {
-	head, err := b.commitOf("HEAD")
-	if head == "" || b.second != "" || err != nil { // with a second parent, the bases are those of commits
-		return err
-	}
-	if err := b.at(head); err != nil {
-		return err
-	}
-	f, err := openFolder(dir)
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	for i := range outcomes {
-		o := &outcomes[i]
-		at := slices.IndexFunc(changes, func(c Change) bool { return c.Path == o.Path })
-		if at < 0 || !o.Conflict() {
-			continue
-		}
-		name := cmp.Or(o.From, o.Path)
-		there, err := f.state(name)
-		if err != nil {
-			continue // something else is in its place
-		}
-		committed, err := b.state(name)
-		if err != nil && ignoreBlocked(err) != nil {
-			return err
-		}
-		// The change has what git stores of the version before.
-		o.InFolder = err == nil && Same(there, changes[at].Before) && !Same(committed, o.Before)
-	}
-	return b.skipped(outcomes)
-}
-
-// skipped finds the files in the folder that git does not look at: with the bit skip-worktree or
-// assume-unchanged.
-func (b *branch) skipped(outcomes []Outcome) error {
-	in := *b.refs
-	in.dir, in.env = b.top, append(slices.Clone(in.env), "GIT_WORK_TREE="+b.top)
-	args := []string{"--literal-pathspecs", "ls-files", "-v", "-z", "--"}
-	fixed := len(args)
-	for _, o := range outcomes {
-		if o.InFolder {
-			args = append(args, b.prefix+o.Path)
-		}
-	}
-	if len(args) == fixed {
-		return nil
-	}
-	args = args[:min(len(args), fixed+250)] // a message names only some
-	out, err := in.run(nil, args...)
-	bits := make(map[string]string)
-	for entry := range strings.SplitSeq(string(out), "\x00") {
-		bit, name, _ := strings.Cut(entry, " ")
-		bits[name] = bit
-	}
-	for i := range outcomes {
-		bit := bits[b.prefix+outcomes[i].Path]
-		outcomes[i].Skipped = outcomes[i].InFolder && (bit == "S" || bit != strings.ToUpper(bit))
-	}
-	return err
-}
-
-// decide takes the commits of the sandbox, and decides about its changes.
-func (b *branch) decide(changes []Change, o BranchOptions, out *Committed) ([]decision, error) {
-	if o.History != nil {
-		if err := b.adopt(o.History, out); err != nil {
-			return nil, err
-		}
-	}
-	had, err := b.untracked(o)
-	if err != nil {
-		return nil, err
-	}
-	changes, out.Submodules = b.inSubmodules(changes)
-	if changes, out.Refused, err = b.withoutRefused(changes, o.History); err != nil {
-		return nil, err
-	}
-	if changes, out.Outside, err = b.outside(changes); err != nil {
-		return nil, err
-	}
-	moves := slices.DeleteFunc(Renames(changes), func(c Change) bool { return c.From == "" })
-	if changes, err = b.convert(changes); err != nil {
-		return nil, err
-	}
-	for _, c := range moves {
-		two, differs := b.joins[c.From]
-		if b.unfit[c.Path] && b.entries[c.From].object != "" && (!differs || two.tip.object != "") {
-			b.unfit[c.From] = true // the branch keeps it where it was
-		}
-	}
-	changes, out.Unfit = leave(changes, o.History, func(name string) bool { return b.unfit[name] })
-	out.Encodings = slices.Sorted(maps.Keys(b.unknown))
-	if o, changes, err = b.modesOfGit(o, changes); err != nil {
-		return nil, err
-	}
-	if b.second != "" {
-		if changes, err = b.joining(o.History, changes); err != nil {
-			return nil, err
-		}
-	}
-	m := &merger{ctx: b.own.ctx, ours: b, dir: b.own.dir, label: o.Label}
-	decisions, err := m.plan(changes)
-	switch {
-	case err == nil && b.exact:
-		decisions, err = b.exactly(o.History, decisions)
-	case err == nil && o.Untrack && (o.History == nil || out.Rewritten):
-		err = b.untrack(o, had)
-	}
-	decisions = append(decisions, b.unsure...)
-	out.Untracked = b.loses(decisions)
-	return decisions, err
-}
 
 // branch is the tree that work is merged into.
 type branch struct {
@@ -322,8 +170,6 @@ type branch struct {
 	// attributes are the files of the whole tree that have attributes, by path in it.
 	attributes map[string]treeEntry
 }
-
-type treeEntry struct{ mode, object string }
 
 func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, error) {
 	t, err := openTarget(ctx, o.Folder, dir, o.Filters)
@@ -391,18 +237,6 @@ func (b *branch) remember(out []byte) {
 			b.entries[name] = e
 			for dir := path.Dir(name); dir != "." && !b.folders[dir]; dir = path.Dir(dir) {
 				b.folders[dir] = true
-			}
-		}
-	}
-}
-
-// treeEntries returns the entries that git ls-tree prints, by path in the tree.
-func treeEntries(out []byte) iter.Seq2[string, treeEntry] {
-	return func(yield func(string, treeEntry) bool) {
-		for entry := range strings.SplitSeq(string(out), "\x00") {
-			meta, name, ok := strings.Cut(entry, "\t")
-			if words := strings.Fields(meta); ok && len(words) == 3 && !yield(name, treeEntry{words[0], words[2]}) {
-				return
 			}
 		}
 	}

@@ -1,221 +1,17 @@
 package edits
 
 import (
-	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/agbox/agbox/workspace/gitignore"
 )
-
-// FilterError is the error for files that need filters of git which only the settings of the
-// repository itself define: whoever could write them chose the programs.
-type FilterError struct{ Filters []string }
-
-// Error says what to do.
-func (e *FilterError) Error() string {
-	return fmt.Sprintf("its files need filters of git that only its own settings define (%s), and programs run for them: agree with --yes-executable, or define them in your settings (`git config --global`)", strings.Join(e.Filters, ", "))
-}
-
-// outside splits changes: of those outside, git has no file to change, because it is ignored or
-// was never added. They were copied in, and stay out of a branch unless the sandbox has added them.
-func (b *branch) outside(changes []Change) (inside []Change, outside []string, err error) {
-	var all, unknown []Change
-	for _, c := range changes {
-		if c.From != "" && (b.lost[c.From] && b.entries[c.From].object == "" || b.stopped[c.Path]) { // no renamed file for git
-			gone, added := c.halves()
-			all = append(all, gone, added)
-		} else {
-			all = append(all, c)
-		}
-	}
-	Sort(all)
-	for _, c := range all {
-		name := c.Path
-		if c.From != "" {
-			name = c.From
-		}
-		if b.stopped[name] && c.After != nil {
-			outside = append(outside, name)
-		} else if there, err := b.entry(name); c.Before == nil || c.Retracked || !usable(name) || there.object != "" || b.joins[name] != (twoEntries{}) || c.After == nil && b.made[name] != nil || err != nil {
-			inside = append(inside, c)
-		} else {
-			unknown = append(unknown, c)
-		}
-	}
-	if len(unknown) == 0 {
-		return inside, outside, nil
-	}
-	ignored, err := b.ignored(unknown)
-	if err != nil {
-		return nil, nil, err
-	}
-	removed, err := b.removed(unknown, ignored, b.parent)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, c := range unknown {
-		name := c.Path
-		if c.From != "" {
-			name = c.From
-		}
-		switch {
-		case removed[name] && !ignored[name]:
-			inside = append(inside, c)
-		case c.From != "" && (!ignored[c.Path] || c.Tracked):
-			gone, added := c.halves()
-			inside, outside = append(inside, added), append(outside, gone.Path)
-		case c.Tracked && c.After != nil && !ignored[name] && b.parent != "":
-			c.Before = nil // for git it is new
-			inside = append(inside, c)
-		case c.From != "":
-			outside = append(outside, c.From, c.Path)
-		default:
-			outside = append(outside, c.Path)
-		}
-	}
-	if b.parent == "" && len(inside) == 0 && slices.ContainsFunc(outside, func(name string) bool { return !ignored[name] }) {
-		return nil, nil, fmt.Errorf("its repository has no commit, so that no branch can have %q as a change: make a first commit in the folder", outside[0])
-	}
-	Sort(inside)
-	slices.Sort(outside)
-	return inside, outside, nil
-}
-
-// withoutRefused splits changes: of refused, no tree can have the version of the workspace.
-func (b *branch) withoutRefused(changes []Change, h *History) (rest []Change, refused []string, err error) {
-	bad, err := b.own.refused(changes, after, strings.Repeat("1", len(b.noObject())))
-	if err != nil {
-		return nil, nil, err
-	}
-	rest, refused = leave(changes, h, func(name string) bool { return bad[name] || gitignore.Inside(name) })
-	return rest, refused, nil
-}
-
-// leave splits changes: of left, the version of the workspace comes to no branch.
-func leave(changes []Change, h *History, is func(name string) bool) (rest []Change, left []string) {
-	for _, c := range changes {
-		some := []Change{c}
-		if c.From != "" && (is(c.From) || is(c.Path)) {
-			gone, added := c.halves()
-			some = []Change{gone, added}
-		}
-		for _, c := range some {
-			if !is(c.Path) {
-				rest = append(rest, c)
-				continue
-			}
-			if left = append(left, c.Path); h != nil {
-				if h.Apart == nil {
-					h.Apart = make(map[string]bool)
-				}
-				h.Apart[c.Path] = true
-			}
-		}
-	}
-	Sort(rest)
-	slices.Sort(left)
-	return rest, left
-}
-
-// inSubmodules splits changes: of those inside submodules the branch has only a commit.
-func (b *branch) inSubmodules(changes []Change) (rest []Change, inside []string) {
-	return leave(changes, nil, func(name string) bool {
-		return slices.ContainsFunc(above(name), func(dir string) bool { return b.entries[dir].mode == "160000" })
-	})
-}
-
-// ignored returns the paths, old and new, that the target ignores.
-func (b *branch) ignored(changes []Change) (map[string]bool, error) {
-	top, err := openFolder(b.top)
-	if err != nil {
-		return nil, err
-	}
-	defer top.close()
-	var list strings.Builder
-	for _, c := range changes {
-		for _, name := range []string{c.Path, c.From} {
-			if !usable(name) {
-				continue
-			}
-			name = b.prefix + name
-			fd, err := top.at(path.Dir(name))
-			if err == nil {
-				_ = unix.Close(fd)
-			}
-			if err == nil || errors.Is(err, unix.ENOENT) { // git takes no path through a link
-				list.WriteString("./" + name + "\x00") // never magic
-			}
-		}
-	}
-	in := *b.own
-	in.dir, in.env = b.top, append(slices.Clone(in.env), "GIT_WORK_TREE="+b.top)
-	out, err := in.run(strings.NewReader(list.String()), "check-ignore", "-z", "--stdin", "--no-index")
-	if status(err) == 1 {
-		return nil, nil
-	}
-	return b.below(bytes.ReplaceAll(append([]byte{0}, out...), []byte("\x00./"), []byte{0})), err
-}
-
-// removed returns the paths that commits of the branch have removed, and that are not ignored.
-func (b *branch) removed(changes []Change, ignored map[string]bool, commits ...string) (map[string]bool, error) {
-	var list strings.Builder
-	for _, c := range changes {
-		if name := cmp.Or(c.From, c.Path); !ignored[name] {
-			list.WriteString(pathspec(b.prefix+name) + "\n")
-		}
-	}
-	if b.parent == "" || list.Len() == 0 {
-		return nil, nil
-	}
-	args := []string{"log", "--stdin", "--format=", "--name-only", "-z", "--no-renames", "--diff-filter=D"}
-	out, err := b.own.run(strings.NewReader("--\n"+list.String()), append(args, commits...)...)
-	return b.below(out), err
-}
-
-// literally makes a pattern match only what it is, with any character for those that end a line.
-var literally = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "\n", "?", "\r", "?")
-
-// pathspec names a path in one line.
-func pathspec(name string) string {
-	if strings.ContainsAny(name, "\n\r") {
-		return ":(glob)" + literally.Replace(name)
-	}
-	return ":(literal)" + name
-}
-
-// below returns the paths of a list of git, relative to the folder.
-func (b *branch) below(list []byte) map[string]bool {
-	all := make(map[string]bool)
-	for name := range strings.SplitSeq(string(list), "\x00") {
-		if name, ok := strings.CutPrefix(name, b.prefix); ok {
-			all[name] = true
-		}
-	}
-	return all
-}
-
-// side is a side of changes: the path, the version and the file with its content.
-type side func(c *Change) (name string, f *File, content string)
-
-func before(c *Change) (string, *File, string) {
-	if c.From != "" {
-		return c.From, c.Before, c.BeforeFile()
-	}
-	return c.Path, c.Before, c.BeforeFile()
-}
-
-func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() }
 
 // convert makes both sides of changes what git stores of them: with the ends of lines and
 // through the filters that the attributes of the branch name, as `git add` does. Of the sandbox,
@@ -508,4 +304,157 @@ func (b *branch) newAttributes(changes []Change) (string, error) {
 		fmt.Fprintf(&list, "100644 %s 0\t%s\x00", object, names[i])
 	}
 	return list.String(), err
+}
+
+// storedAs reports which files in a folder git stores as the objects, under the attributes of a
+// commit. It leaves out those that git does not store here as these say. settings are more variables.
+func (b *branch) storedAs(dir, commit string, objects map[string]string, settings ...string) (map[string]bool, error) {
+	same := make(map[string]bool)
+	if len(objects) == 0 {
+		return same, nil
+	}
+	with := *b.own
+	with.dir, with.env = dir, slices.Concat(with.env, []string{"GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + dir + ".index"}, settings)
+	if _, err := with.run(nil, "read-tree", commit); err != nil {
+		return nil, err
+	}
+	names := slices.Collect(maps.Keys(objects))
+	stored, err := b.stored(&with, listed(names))
+	if status(err) > 0 { // a filter cannot store one
+		if stored, _, err = b.storedApart(&with, names, err); status(err) > 0 {
+			err = &HistoryError{err}
+		}
+	}
+	var others []string
+	for name, object := range objects {
+		if is, ok := stored[name]; ok {
+			same[name] = is == object
+		}
+		if !same[name] {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 || err != nil {
+		return same, err
+	}
+	filters, err := with.filters(listed(others))
+	for name, filter := range filters {
+		if !slices.Contains([]string{"unspecified", "unset", "set"}, filter) && !b.cleans[filter] {
+			delete(same, name)
+		}
+	}
+	return same, err
+}
+
+// maxApart is how many filters and encodings are tried apart, and how many files that do not have
+// their encoding are found: each needs processes of git.
+const maxApart = 100
+
+// storedApart is stored for each filter and encoding apart. It leaves out the files of filters that
+// fail, and those that do not have the encoding of their attributes: these are unfit, with the name
+// of an encoding that git does not know. Beyond maxApart it leaves out more, and returns the error of
+// git: failed is that for all of them.
+func (b *branch) storedApart(with *git, names []string, failed error) (all, unfit map[string]string, err error) {
+	attributes, err := with.attributes(listed(names), "working-tree-encoding", "filter")
+	if err != nil {
+		return nil, nil, err
+	}
+	alike := make(map[[2]string][]string)
+	for _, name := range names {
+		key := [2]string(attributes[name])
+		alike[key] = append(alike[key], name)
+	}
+	all, unfit = make(map[string]string), make(map[string]string)
+	if len(alike) > maxApart {
+		return all, unfit, failed
+	}
+	var beyond error
+	unknown := make(map[string][]string)
+	for key, some := range alike {
+		stored, err := b.stored(with, listed(some))
+		if status(err) > 0 && key[0] != "unspecified" && !b.cleans[key[1]] { // no filter has failed
+			known, unable := b.knows(key[0])
+			if unable != nil {
+				return nil, nil, unable
+			}
+			if !known {
+				unknown[key[0]] = append(unknown[key[0]], some...)
+				continue
+			}
+			if some, err = with.fitting(some, unfit); err == nil {
+				stored, err = b.stored(with, listed(some))
+			} else if status(err) > 0 {
+				beyond = failed
+			}
+		}
+		if status(err) > 0 {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, name := range some {
+			all[name] = stored[name]
+		}
+	}
+	for encoding, some := range unknown {
+		for _, name := range some {
+			unfit[name] = encoding
+		}
+	}
+	return all, unfit, beyond
+}
+
+// fitting returns the files that git can store, and notes the others: it ends at the first one that
+// it cannot. Beyond maxApart others it returns git's error.
+func (g *git) fitting(names []string, unfit map[string]string) (fit []string, err error) {
+	for len(names) > 0 {
+		out, err := g.asUser().run(strings.NewReader(listed(names)), "update-index", "--verbose", "--add", "--replace", "-z", "--stdin")
+		if err != nil && (status(err) <= 0 || len(unfit) >= maxApart) {
+			return nil, err
+		}
+		n, said := 0, string(out)
+		for ; n < len(names); n++ {
+			rest, is := strings.CutPrefix(said, "add '"+names[n]+"'\n")
+			if !is {
+				unfit[names[n]] = ""
+				break
+			}
+			said = rest
+		}
+		fit, names = append(fit, names[:n]...), names[min(n+1, len(names)):]
+	}
+	return fit, nil
+}
+
+// knows reports whether git knows an encoding: there is a text that it stores by it.
+func (b *branch) knows(encoding string) (bool, error) {
+	dir, err := os.MkdirTemp(b.own.dir, "encoding")
+	if err != nil {
+		return false, err
+	}
+	g, err := scratchRepository(b.own.ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	info := filepath.Join(g.gitDir, "info")
+	if err := errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte("* working-tree-encoding="+encoding+"\n"), 0o600)); err != nil {
+		return false, err
+	}
+	for _, text := range []string{"a\n", "\x00\x00\x00\x00", "\xff\xfe\x00\x00"} { // of one byte, of two or four, and with their order
+		_, err := g.run(strings.NewReader(text), "hash-object", "-w", "--stdin", "--path=a")
+		if status(err) <= 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// listed lists paths for git.
+func listed(names []string) string {
+	var list strings.Builder
+	for _, name := range names {
+		list.WriteString(name + "\x00")
+	}
+	return list.String()
 }

@@ -30,13 +30,6 @@ type File struct {
 	Modified int64
 }
 
-// MaxContent is the maximum size of a file that is brought, in bytes, and MaxContents that of
-// all contents of one comparison.
-const (
-	MaxContent  = 1 << 30
-	MaxContents = 4 << 30
-)
-
 // Same reports whether two versions are equal. Both may be nil.
 func Same(a, b *File) bool {
 	if a == nil || b == nil {
@@ -44,6 +37,13 @@ func Same(a, b *File) bool {
 	}
 	return a.Link == b.Link && a.Executable == b.Executable && a.Sum == b.Sum
 }
+
+// MaxContent is the maximum size of a file that is brought, in bytes, and MaxContents that of
+// all contents of one comparison.
+const (
+	MaxContent  = 1 << 30
+	MaxContents = 4 << 30
+)
 
 // Is reports whether the version has a content.
 func (f *File) Is(content []byte) bool { return f.Sum == sha256.Sum256(content) }
@@ -263,4 +263,55 @@ func pathBelow(folder, name string) string {
 		return "."
 	}
 	return name
+}
+
+// side is a side of changes: the path, the version and the file with its content.
+type side func(c *Change) (name string, f *File, content string)
+
+func before(c *Change) (string, *File, string) {
+	if c.From != "" {
+		return c.From, c.Before, c.BeforeFile()
+	}
+	return c.Path, c.Before, c.BeforeFile()
+}
+
+func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() }
+
+// ApplyOptions say how to bring work to a folder.
+type ApplyOptions struct {
+	// Folder of the host.
+	Folder string
+	// Data is the folder with agbox's own files about folders of the host (see stage.go).
+	Data string
+	// Sandbox is the id of the sandbox that the work is of, and Label its name in markers.
+	Sandbox, Label string
+	// Check decides, and changes nothing.
+	Check bool
+	// NoMerge changes nothing unless the folder still has all changed files as they were.
+	NoMerge bool
+	// Paths limit the work and the conflicts to these files and folders.
+	Paths []string
+	// Without are the paths of changes that are not brought.
+	Without map[string]bool
+	// Abort puts the files of earlier conflicts back as they were, if they still have the
+	// markers, and brings nothing. Again brings those conflicts anew. Continue says that
+	// conflicts without markers are resolved: what the folder has stays, and nothing is brought.
+	Abort, Again, Continue bool
+	// Exact refuses changes of files that the folder has changed too, instead of merging.
+	Exact bool
+	// Advance makes files the base of a sandbox. It is called when they are in the folder.
+	Advance func(sandbox string, files []AdvancedFile) error
+	// hook is called before each change of the file system.
+	hook func(what string)
+}
+
+// AdvancedFile is a file of a sandbox for its base.
+type AdvancedFile struct {
+	Path string
+	// File is nil if the sandbox has removed it.
+	File *File
+	// Content returns the content, which may have changed since.
+	Content func() ([]byte, error)
+	// Had is set if it goes to a branch that had this version before.
+	Had bool
 }

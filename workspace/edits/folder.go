@@ -191,3 +191,10 @@ func (f *folder) filesIn(dir string, most int) ([]string, error) {
 	}
 	return all, err
 }
+
+func ignoreBlocked(err error) error {
+	if errors.As(err, new(*errBlocked)) {
+		return nil
+	}
+	return err
+}

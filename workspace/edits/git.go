@@ -288,3 +288,14 @@ func (g *git) blobs(names []string) ([]string, error) {
 	}
 	return objects, nil
 }
+
+// HistoryError is the error for commits that cannot be brought as they are.
+type HistoryError struct{ Err error }
+
+// Error says why.
+func (e *HistoryError) Error() string {
+	return fmt.Sprintf("the commits of the sandbox cannot be brought as they are (%v): --squash makes one commit of its files", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *HistoryError) Unwrap() error { return e.Err }

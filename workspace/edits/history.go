@@ -5,55 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
-
-// History is the repository in the workspace of a sandbox. Nothing of it is trusted.
-type History struct {
-	// Copied is the commit that was copied in, and Tip the one that HEAD names inside.
-	Copied, Tip string
-	// Objects writes an archive of the folder objects of its repository.
-	Objects func(w io.Writer) error
-	// Read returns the first bytes of a file of the workspace; nothing if there is none. It may be nil.
-	Read func(name string, most int64) ([]byte, error)
-	// Agree is told which files the commits bring or remove. Its error ends the call.
-	Agree func(changes []Change) error
-	// Base are the files that the workspace has, unless they are among the changes. Brought are those of
-	// which the branch has got that version, or what the sandbox has changed in it.
-	Base    map[string]*File
-	Brought map[string]bool
-	// Copy are the files that were copied in; nil if that is not known. Apart are those whose
-	// version in the workspace is neither in Base nor among the changes: new files that are
-	// ignored, large ones, and what nobody agreed to. The version of the commits stays.
-	Copy  map[string]*File
-	Apart map[string]bool
-	// Excluded reports whether the copy was to leave a path out. It may be nil.
-	Excluded func(name string) bool
-	// Home returns Base without what went to branches only; nil if that is not known.
-	Home func() (map[string]*File, error)
-}
-
-// SandboxCommit is a commit that a sandbox made. The sandbox has written all of it.
-type SandboxCommit struct{ ID, Subject string }
-
-// Link is a symbolic link that a commit has.
-type Link struct{ Path, Target string }
-
-// HistoryError is the error for commits that cannot be brought as they are.
-type HistoryError struct{ Err error }
-
-// Error says why.
-func (e *HistoryError) Error() string {
-	return fmt.Sprintf("the commits of the sandbox cannot be brought as they are (%v): --squash makes one commit of its files", e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *HistoryError) Unwrap() error { return e.Err }
 
 const (
 	// maxCommits is the maximum number of commits of a sandbox, and maxNew that of their objects.
@@ -66,52 +23,6 @@ const (
 	// listMemory is the memory of a git that lists what commits have, in bytes.
 	listMemory = 1 << 30
 )
-
-// adopt takes the commits of a sandbox: the work goes on top of them, or if the branch has others,
-// on top of both.
-func (b *branch) adopt(h *History, out *Committed) error {
-	if h.Tip == h.Copied || b.prefix != "" {
-		return nil
-	}
-	if b.tip != "" {
-		if has, err := b.isAbove(b.tip, h.Tip); has && err == nil {
-			out.HasTip = true
-			return nil
-		}
-	}
-	all, rewritten, err := b.receive(h)
-	if out.Rewritten = rewritten; len(all) == 0 || err != nil {
-		return err
-	}
-	b.own.limited, b.copied = true, h.Copied
-	b.known = append(b.known, h.Copied)
-	changes, links, blobs, err := b.touched(h)
-	if err == nil {
-		b.pointers, err = b.pointersOf(h, blobs)
-	}
-	if err == nil {
-		err = h.Agree(changes)
-	}
-	out.Commits, out.Links, out.HasTip = all, links, true
-	if err != nil {
-		return err
-	}
-	ahead := b.tip == ""
-	if !ahead {
-		if ahead, err = b.isAbove(h.Tip, b.tip); err != nil {
-			return err
-		}
-	}
-	if !ahead {
-		return b.join(h)
-	}
-	if b.exact = true; b.tip != "" {
-		if b.joins, err = b.differing(b.tip, h.Tip); err != nil {
-			return err
-		}
-	}
-	return b.at(h.Tip)
-}
 
 // isAbove reports whether a commit has another one below it, or is it.
 func (b *branch) isAbove(commit, other string) (bool, error) {
@@ -257,11 +168,6 @@ func (b *branch) check(theirs *git, h *History) error {
 	return nil
 }
 
-func exists(name string) bool {
-	_, err := os.Lstat(name)
-	return err == nil
-}
-
 // touched returns the files that commits bring or remove, compared with each parent, the links
 // among them, and a path of each object of the others.
 func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[string]string, err error) {
@@ -307,34 +213,6 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 	return changes, links, blobs, err
 }
 
-// twoEntries are what an earlier commit and the tip have of a path; without an object if there is
-// none.
-type twoEntries struct{ was, tip treeEntry }
-
-// eachChange calls do with the files that git prints with --raw -z. A merge was what its first parent has.
-func eachChange(out []byte, do func(name string, two twoEntries) error) error {
-	words := strings.Split(string(out), "\x00")
-	for i := 0; i+1 < len(words); i += 2 {
-		line := strings.TrimLeft(words[i], "\n")
-		text := strings.TrimLeft(line, ":")
-		meta, parents := strings.Fields(text), len(line)-len(text)
-		if parents == 0 || len(meta) != 2*parents+3 {
-			return &HistoryError{fmt.Errorf("git named a change as %q", words[i])}
-		}
-		var two twoEntries
-		if meta[0] != "000000" {
-			two.was = treeEntry{meta[0], meta[parents+1]}
-		}
-		if meta[parents] != "000000" {
-			two.tip = treeEntry{meta[parents], meta[2*parents+1]}
-		}
-		if err := do(words[i+1], two); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // differing returns the paths in which the tip differs from an earlier commit.
 func (b *branch) differing(from, tip string) (map[string]twoEntries, error) {
 	out, err := b.list("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", from, tip)
@@ -346,170 +224,4 @@ func (b *branch) differing(from, tip string) (map[string]twoEntries, error) {
 		all[name] = two
 		return nil
 	})
-}
-
-// exactly makes the tree of the tip what the workspace has, in the files that the commits have
-// changed: merging would bring back what a later commit has taken out.
-func (b *branch) exactly(h *History, decisions []decision) ([]decision, error) {
-	left, err := b.differing(h.Copied, h.Tip)
-	if err != nil {
-		return nil, err
-	}
-	later := make(map[string]bool)
-	for name, two := range b.joins {
-		if _, differs := left[name]; !differs && !h.neverHad(name) {
-			left[name], later[name] = two, true
-		}
-	}
-	decisions = slices.Clone(decisions)
-	known := make(map[string]bool)
-	for i := range decisions {
-		d := &decisions[i]
-		if _, differs := left[d.Path]; !differs || d.blocked {
-			continue
-		}
-		known[d.Path] = true
-		d.new, d.content, d.Why = d.After, nil, ""
-		switch {
-		case Same(d.old, d.After):
-			d.Kind = Already
-		case d.After == nil:
-			d.Kind = Removed
-		default:
-			d.Kind = Written
-		}
-	}
-	if err := b.storedAnew(h, known, left, b.joins); err != nil {
-		return nil, err
-	}
-	maps.DeleteFunc(left, func(name string, two twoEntries) bool { return known[name] || b.apart(h, name, two) })
-	back, err := b.turnedBack(h, left, later)
-	for _, name := range slices.Sorted(maps.Keys(back)) {
-		decisions = append(decisions, *back[name])
-	}
-	return decisions, err
-}
-
-// apart reports whether the workspace says nothing about a file that commits have changed. If it
-// was left out of the copy and they remove it, a new file in its place is not its next version.
-func (b *branch) apart(h *History, name string, two twoEntries) bool {
-	gone := two.was.object != "" && two.tip.object == ""
-	return (b.stopped[name] || h.Apart[name]) && !(gone && b.leftOut(h, name))
-}
-
-// neverHad reports whether the workspace never had a file: then that it has none says nothing about
-// commits from before the copy.
-func (h *History) neverHad(name string) bool {
-	return h.Base[name] == nil && h.Copy != nil && h.Copy[name] == nil
-}
-
-// leftOut reports whether the workspace never had a file, because the copy left it out. If not, the
-// folder had none, such as one that was removed there and not committed, or is not checked out.
-func (b *branch) leftOut(h *History, name string) bool {
-	if !h.neverHad(name) || !usable(name) {
-		return false
-	}
-	return h.Excluded != nil && h.Excluded(name) || HasFile(filepath.Join(b.top, b.prefix), name)
-}
-
-// turnedBack decides about files that commits have changed and that are in the workspace as they
-// were before: on the branch, or when they were copied in. Each pair begins with the latter, but
-// for those in later.
-func (b *branch) turnedBack(h *History, all map[string]twoEntries, later map[string]bool) (map[string]*decision, error) {
-	back := make(map[string]*decision)
-	var asked []checkout
-	for name, two := range all {
-		if b.anew[name] {
-			if mode := h.Base[name].Mode(); mode != two.tip.mode {
-				tip, err := b.version(two.tip)
-				if err != nil {
-					return nil, err
-				}
-				back[name] = put(name, tip, treeEntry{mode, two.tip.object})
-			}
-			continue
-		}
-		var d *decision
-		var err error
-		if last, differs := b.joins[name]; differs {
-			d, _, err = b.reverted(h, name, last, false)
-		}
-		if d == nil && err == nil {
-			var unless *checkout
-			if d, unless, err = b.reverted(h, name, two, !later[name]); unless != nil {
-				asked = append(asked, *unless)
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		if d != nil {
-			back[name] = d
-		}
-	}
-	same, untried, err := b.checksOut(asked)
-	maps.DeleteFunc(back, func(name string, _ *decision) bool { return same[name] || untried[name] })
-	for _, name := range slices.Sorted(maps.Keys(b.unread)) {
-		if back[name] != nil && err == nil {
-			err = &HistoryError{fmt.Errorf("they have %q otherwise than the workspace, which %s", name, b.unread[name])}
-		}
-	}
-	return back, err
-}
-
-// reverted decides about a file that a commit has changed and that is in the workspace as it was
-// copied in. copied means that two begins with that. The decision does not count if git writes
-// the file unless has of its entry.
-func (b *branch) reverted(h *History, name string, two twoEntries, copied bool) (d *decision, unless *checkout, err error) {
-	now, was := h.Base[name], two.was
-	if was.mode == "160000" || two.tip.mode == "160000" {
-		return nil, nil, nil
-	}
-	tip, err := b.version(two.tip)
-	if err != nil {
-		return nil, nil, err
-	}
-	if tip == nil && was.object != "" && b.leftOut(h, name) {
-		return put(name, nil, was), nil, nil // only left out of the copy: nobody has removed it
-	}
-	if Same(tip, now) || (now == nil) != (was.object == "") {
-		return nil, nil, nil
-	}
-	d = &decision{Outcome: Outcome{Change: Change{Path: name, Before: tip}, Kind: Removed}, old: tip}
-	if now == nil {
-		return d, nil, nil
-	}
-	f, err := b.objects.file(was)
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case f.Sum == now.Sum:
-	case copied && tip != nil && tip.Link == now.Link && tip.Sum == now.Sum && Same(now, h.Copy[name]):
-		was = two.tip // only the mode is as it was copied in
-	case copied && Same(now, h.Copy[name]):
-		unless = &checkout{name, two.tip, now}
-		now = f // what the copy had beside that is stored in another way, or not committed at home
-	default:
-		return nil, nil, nil // nothing has this version: that of the commit stays
-	}
-	d.Kind, d.new, d.object = Written, now, was.object
-	d.After = now
-	return d, unless, nil
-}
-
-// put decides to write a file that the repository has; nil for a submodule.
-func put(name string, old *File, e treeEntry) *decision {
-	if e.mode == "160000" {
-		return nil
-	}
-	f := &File{Link: e.mode == "120000", Executable: e.mode == "100755"}
-	return &decision{Outcome: Outcome{Change: Change{Path: name, Before: old, After: f}, Kind: Written}, old: old, new: f, object: e.object}
-}
-
-// version describes an entry of a tree; nil if there is none.
-func (b *branch) version(e treeEntry) (*File, error) {
-	if e.object == "" {
-		return nil, nil
-	}
-	return b.objects.file(e)
 }

@@ -1,7 +1,6 @@
 package edits
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -386,13 +385,6 @@ func (b *branch) stage(dir string, e treeEntry) (*File, error) {
 	}
 	f := versionOf(&File{Link: e.mode == "120000", Executable: e.mode == "100755"}, content)
 	return f, os.WriteFile(ContentFile(dir, f), content, 0o600)
-}
-
-func ignoreBlocked(err error) error {
-	if errors.As(err, new(*errBlocked)) {
-		return nil
-	}
-	return err
 }
 
 // notOn returns the files of changes that the folder has as they are there, and that the branch has not,

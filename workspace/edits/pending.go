@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/internal/paths"
@@ -144,19 +142,6 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 	return resolved, open, o.forget(done)
 }
 
-// Unresolved returns the files of a folder that have the markers of conflicts of a sandbox. data is
-// the folder with agbox's own files about folders.
-func Unresolved(dir, data, sandbox string) ([]string, error) {
-	f, err := openFolder(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	_, open, err := f.settle(ApplyOptions{Folder: dir, Data: data, Sandbox: sandbox, Check: true}, nil)
-	maps.DeleteFunc(open, func(_ string, p pending) bool { return p.bare })
-	return slices.Sorted(maps.Keys(open)), err
-}
-
 // forget ends conflicts.
 func (o ApplyOptions) forget(all []pending) error {
 	for _, p := range all {
@@ -215,93 +200,4 @@ func (p pending) unresolved() string {
 		return "an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, --again merges anew"
 	}
 	return "an earlier one that is not resolved; see the markers"
-}
-
-// putBack gives files that still are as a conflict left them their version of before.
-func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, error) {
-	var out Applied
-	var back []decision
-	var done []pending
-	for path, p := range open {
-		d := decision{
-			Outcome: Outcome{Change: Change{Path: path, Before: p.Marked, After: p.Ours}, Kind: Written},
-			old:     p.Marked, new: p.Ours, content: p.OursContent, back: true,
-		}
-		now, err := f.state(path)
-		switch {
-		case len(Select([]Change{d.Change}, o.Paths)) == 0:
-			continue
-		case err != nil && !errors.As(err, new(*errBlocked)):
-			return out, err
-		case p.bare && o.Again:
-			done = append(done, p)
-			delete(open, path)
-			continue
-		case err != nil || !Same(now, p.Marked):
-			if d.Kind, d.Why = Refused, "the folder has changed it since the conflict"; p.bare {
-				d.Why = p.unresolved()
-			}
-		default:
-			done = append(done, p)
-			delete(open, path)
-		}
-		if d.content == nil {
-			d.content = []byte{}
-		}
-		back = append(back, d)
-		out.Outcomes = append(out.Outcomes, d.Outcome)
-	}
-	if o.Check || len(done) == 0 {
-		return out, nil
-	}
-	if err := f.bring(o, back, &out); err != nil {
-		return out, err
-	}
-	return out, o.forget(done)
-}
-
-// Settled is what Settle found.
-type Settled struct {
-	// Again is set if the base has advanced, or the folder was changed: compare anew.
-	Again bool
-	// Open are the files with conflicts that the user has not resolved.
-	Open map[string]bool
-}
-
-// Settle finishes what killed calls have left in a folder, and advances the base of a sandbox
-// for the conflicts that the user has resolved. work is all that the sandbox has changed.
-func Settle(o ApplyOptions, work []Change) (Settled, error) {
-	out := Settled{Open: make(map[string]bool)}
-	f, release, err := o.enter()
-	if err != nil {
-		return out, err
-	}
-	defer release()
-	done, err := f.recover(o)
-	if done.Finished || err != nil {
-		out.Again = true
-		return out, err
-	}
-	resolved, open, err := f.settle(o, append([]Change{}, work...))
-	out.Again = len(resolved) > 0
-	for path := range open {
-		out.Open[path] = true
-	}
-	return out, err
-}
-
-// enter opens and locks the folder.
-func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
-	if o.hook == nil {
-		o.hook = func(string) {}
-	}
-	if f, err = openFolder(o.Folder); err != nil {
-		return nil, nil, err
-	}
-	release, err := f.hold(o.Data, lockName)
-	if err != nil {
-		f.close()
-		return nil, nil, err
-	}
-	return f, func() { release(); f.close() }, nil
 }
