@@ -16,18 +16,15 @@ var reading = []string{"Open", "OpenFile", "OpenInRoot", "ReadFile", "ReadDir", 
 
 // ownReads are the files that open something else than what a folder brings, and why.
 var ownReads = map[string]string{
-	"client/daemon.go":            "lock and log of the daemon, below agbox's own folder",
-	"client/startturn.go":         "a lock below agbox's own folder",
+	"client/daemon.go":            "locks and log of the daemon, below agbox's own folder",
 	"client/copy.go":              "places that the caller names, for agbox cp",
-	"client/sync.go":              "copies in a scratch folder, and what package edits has checked",
-	"client/work.go":              "writes into a scratch folder",
-	"client/apply.go":             "copies in a scratch folder",
+	"client/syncround.go":         "copies in a scratch folder, and what package edits has checked",
+	"client/compare.go":           "writes into a scratch folder",
 	"cmd/agbox/daemonlogs.go":     "logs below agbox's own folder",
 	"cmd/agbox/handover.go":       "what was agreed to, below agbox's own folder",
 	"cmd/agbox/init.go":           "writes a file that it makes itself",
 	"client/registry/registry.go": "what was fetched, below agbox's own folder",
 	"spec/docgen/main.go":         "a program of this project that reads its own documents",
-	"spec/docgen/page.go":         "a program of this project that reads its own documents",
 	"spec/trust/trust.go":         "answers, below agbox's own folder",
 }
 
