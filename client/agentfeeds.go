@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 
-	"google.golang.org/grpc"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -51,26 +49,19 @@ func (c *Client) AttachAgent(ctx context.Context, agent string, o AgentAttachOpt
 	return func(yield func(AgentItem, error) bool) {
 		r := &agentReader{at: o.Cursor, log: logPlace{Cursor: o.Cursor.Log}, yield: yield}
 		started := false
-		f := feed[agboxv1.AttachAgentResponse]{
-			open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.AttachAgentResponse], error) {
-				api, err := c.agents()
-				if err != nil {
-					return nil, err
-				}
-				in := &agboxv1.AttachAgentRequest{AgentId: agent}
-				if o.TailLines != nil && !started {
-					in.TailLines = o.TailLines
-				} else {
-					in.Cursor = r.request()
-				}
-				return api.AttachAgent(ctx, in)
-			},
-			take: func(m *agboxv1.AttachAgentResponse) (bool, error) {
-				started = true
-				return r.take(m)
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.AgentServiceClient.AttachAgent, endless, func() *agboxv1.AttachAgentRequest {
+			in := &agboxv1.AttachAgentRequest{AgentId: agent}
+			if o.TailLines != nil && !started {
+				in.TailLines = o.TailLines
+			} else {
+				in.Cursor = r.request()
+			}
+			return in
+		}, func(m *agboxv1.AttachAgentResponse) (bool, error) {
+			started = true
+			return r.take(m)
+		})
+		if err != nil {
 			yield(AgentItem{}, err)
 		}
 	}
@@ -158,23 +149,14 @@ func (c *Client) FollowJournal(ctx context.Context, agent string) iter.Seq2[*agb
 
 func (c *Client) readJournal(ctx context.Context, next *agboxv1.ReadJournalRequest) iter.Seq2[*agboxv1.ReadJournalResponse, error] {
 	return func(yield func(*agboxv1.ReadJournalResponse, error) bool) {
-		f := feed[agboxv1.ReadJournalResponse]{
-			open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.ReadJournalResponse], error) {
-				api, err := c.agents()
-				if err != nil {
-					return nil, err
-				}
-				return api.ReadJournal(ctx, next)
-			},
-			take: func(m *agboxv1.ReadJournalResponse) (bool, error) {
-				if m.GetJson() == "" {
-					return true, nil
-				}
-				next = &agboxv1.ReadJournalRequest{AgentId: next.GetAgentId(), Incarnation: m.GetIncarnation(), AfterRow: m.GetRow(), Follow: next.GetFollow()}
-				return !yield(m, nil), nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.AgentServiceClient.ReadJournal, endless, func() *agboxv1.ReadJournalRequest { return next }, func(m *agboxv1.ReadJournalResponse) (bool, error) {
+			if m.GetJson() == "" {
+				return true, nil
+			}
+			next = &agboxv1.ReadJournalRequest{AgentId: next.GetAgentId(), Incarnation: m.GetIncarnation(), AfterRow: m.GetRow(), Follow: next.GetFollow()}
+			return !yield(m, nil), nil
+		})
+		if err != nil {
 			yield(nil, err)
 		}
 	}
@@ -188,7 +170,7 @@ func (c *Client) SendMessage(ctx context.Context, agent, key, text string) (uint
 		key = NewID()
 	}
 	in := &agboxv1.SendMessageRequest{AgentId: agent, Key: key, Text: text}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.SendMessage), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.SendMessage, in, idempotent)
 	return out.GetSeq(), err
 }
 
@@ -201,7 +183,7 @@ func (c *Client) SendOnStream(ctx context.Context, stream, stack, key, text stri
 		key = NewID()
 	}
 	in := &agboxv1.SendMessageRequest{Stream: stream, Stack: stack, Key: key, Text: text}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.SendMessage), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.SendMessage, in, idempotent)
 	return out.GetRecipients(), err
 }
 
@@ -233,23 +215,14 @@ func (c *Client) Inbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.Age
 func (c *Client) FollowInbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.AgentMessage, error] {
 	return func(yield func(*agboxv1.AgentMessage, error) bool) {
 		next := &agboxv1.FollowInboxRequest{AgentId: agent}
-		f := feed[agboxv1.FollowInboxResponse]{
-			open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowInboxResponse], error) {
-				api, err := c.agents()
-				if err != nil {
-					return nil, err
-				}
-				return api.FollowInbox(ctx, next)
-			},
-			take: func(r *agboxv1.FollowInboxResponse) (bool, error) {
-				if r.GetMessage() == nil {
-					return true, nil
-				}
-				next = &agboxv1.FollowInboxRequest{AgentId: agent, After: r.GetMessage().GetSeq()}
-				return !yield(r.GetMessage(), nil), nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.AgentServiceClient.FollowInbox, endless, func() *agboxv1.FollowInboxRequest { return next }, func(r *agboxv1.FollowInboxResponse) (bool, error) {
+			if r.GetMessage() == nil {
+				return true, nil
+			}
+			next = &agboxv1.FollowInboxRequest{AgentId: agent, After: r.GetMessage().GetSeq()}
+			return !yield(r.GetMessage(), nil), nil
+		})
+		if err != nil {
 			yield(nil, err)
 		}
 	}
@@ -263,5 +236,5 @@ func (c *Client) AcknowledgeInbox(ctx context.Context, upto uint64) error {
 }
 
 func (c *Client) readInbox(ctx context.Context, in *agboxv1.ReadInboxRequest) (*agboxv1.ReadInboxResponse, error) {
-	return unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ReadInbox), in, idempotent)
+	return unary(ctx, c, agboxv1.AgentServiceClient.ReadInbox, in, idempotent)
 }

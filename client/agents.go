@@ -7,33 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// agents returns the API for agents over the connection that a call has opened.
-func (c *Client) agents() (agboxv1.AgentServiceClient, error) {
-	live := c.live.Load()
-	if live == nil {
-		return nil, status.Error(codes.FailedPrecondition, "The client is closed.")
-	}
-	return agboxv1.NewAgentServiceClient(live.grpc), nil
-}
-
-// agentMethod makes a call of AgentService over the client's connection.
-func agentMethod[Req, Resp any](c *Client, m func(agboxv1.AgentServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error)) method[Req, Resp] {
-	return func(_ agboxv1.SandboxServiceClient, ctx context.Context, in *Req, opts ...grpc.CallOption) (*Resp, error) {
-		api, err := c.agents()
-		if err != nil {
-			return nil, err
-		}
-		return m(api, ctx, in, opts...)
-	}
-}
 
 // SpawnAgent starts an agent and returns when it is accepted, in state PENDING. It sets
 // agent_id if that is empty, so repeating the call after a lost answer does not start a
@@ -42,19 +20,19 @@ func (c *Client) SpawnAgent(ctx context.Context, in *agboxv1.SpawnAgentRequest) 
 	if in.GetAgentId() == "" {
 		in.AgentId = NewID()
 	}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.SpawnAgent), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.SpawnAgent, in, idempotent)
 	return out.GetAgent(), err
 }
 
 // GetAgent returns one agent with its spec.
 func (c *Client) GetAgent(ctx context.Context, agent string) (*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.GetAgent), &agboxv1.GetAgentRequest{AgentId: agent}, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.GetAgent, &agboxv1.GetAgentRequest{AgentId: agent}, idempotent)
 	return out.GetAgent(), err
 }
 
 // ListAgents returns the agents that the request selects, oldest first.
 func (c *Client) ListAgents(ctx context.Context, in *agboxv1.ListAgentsRequest) ([]*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ListAgents), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ListAgents, in, idempotent)
 	return out.GetAgents(), err
 }
 
@@ -67,7 +45,7 @@ func (c *Client) KillAgent(ctx context.Context, agent string, mode agboxv1.KillM
 // KillAgentAs is KillAgent with all fields of the request, which say for example what becomes
 // of the children.
 func (c *Client) KillAgentAs(ctx context.Context, in *agboxv1.KillAgentRequest) (*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.KillAgent), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.KillAgent, in, idempotent)
 	return out.GetAgent(), err
 }
 
@@ -75,7 +53,7 @@ func (c *Client) KillAgentAs(ctx context.Context, in *agboxv1.KillAgentRequest) 
 // it ends. It returns when the decision is recorded.
 func (c *Client) ResolveAgent(ctx context.Context, agent string, verdict agboxv1.AgentVerdict) (*agboxv1.Agent, error) {
 	in := &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ResumeAgent), in, atMostOnce)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ResumeAgent, in, atMostOnce)
 	return out.GetAgent(), err
 }
 
@@ -83,7 +61,7 @@ func (c *Client) ResolveAgent(ctx context.Context, agent string, verdict agboxv1
 // returns when the pause is recorded.
 func (c *Client) PauseAgent(ctx context.Context, agent, message string) (*agboxv1.Agent, error) {
 	in := &agboxv1.PauseAgentRequest{AgentId: agent, Message: message}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.PauseAgent), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.PauseAgent, in, idempotent)
 	return out.GetAgent(), err
 }
 
@@ -91,7 +69,7 @@ func (c *Client) PauseAgent(ctx context.Context, agent, message string) (*agboxv
 // returns when the decision is recorded.
 func (c *Client) DecideAgent(ctx context.Context, agent string, verdict agboxv1.AgentVerdict, message string) (*agboxv1.Agent, error) {
 	in := &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict, Message: message}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ResumeAgent), in, atMostOnce)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ResumeAgent, in, atMostOnce)
 	return out.GetAgent(), err
 }
 
@@ -103,32 +81,23 @@ func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
 // ListCheckpoints returns the checkpoints of an agent that are kept, oldest first.
 func (c *Client) ListCheckpoints(ctx context.Context, agent string) ([]*agboxv1.AgentCheckpoint, error) {
 	in := &agboxv1.ListCheckpointsRequest{AgentId: agent}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ListCheckpoints), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ListCheckpoints, in, idempotent)
 	return out.GetCheckpoints(), err
 }
 
 // GetCheckpoint returns a checkpoint of an agent and its file, of at most 17 MiB. 0 means the
 // newest one that is whole.
 func (c *Client) GetCheckpoint(ctx context.Context, agent string, seq uint64) (info *agboxv1.AgentCheckpoint, file []byte, err error) {
-	f := feed[agboxv1.GetCheckpointResponse]{
-		closes: true,
-		open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.GetCheckpointResponse], error) {
-			api, err := c.agents()
-			if err != nil {
-				return nil, err
-			}
-			info, file = nil, nil
-			return api.GetCheckpoint(ctx, &agboxv1.GetCheckpointRequest{AgentId: agent, Seq: seq})
-		},
-		take: func(m *agboxv1.GetCheckpointResponse) (bool, error) {
-			if m.GetCheckpoint() != nil {
-				info = m.GetCheckpoint()
-			}
-			file = append(file, m.GetData()...)
-			return false, nil
-		},
-	}
-	err = f.run(ctx, c)
+	err = follow(ctx, c, agboxv1.AgentServiceClient.GetCheckpoint, ends, func() *agboxv1.GetCheckpointRequest {
+		info, file = nil, nil
+		return &agboxv1.GetCheckpointRequest{AgentId: agent, Seq: seq}
+	}, func(m *agboxv1.GetCheckpointResponse) (bool, error) {
+		if m.GetCheckpoint() != nil {
+			info = m.GetCheckpoint()
+		}
+		file = append(file, m.GetData()...)
+		return false, nil
+	})
 	return info, file, err
 }
 
@@ -138,23 +107,16 @@ func (c *Client) GetCheckpoint(ctx context.Context, agent string, seq uint64) (i
 // it would skip events that are no longer kept, the error is ErrOutOfRange.
 func (c *Client) WatchAgents(ctx context.Context, agent string, after uint64) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return func(yield func(*agboxv1.AgentEvent, error) bool) {
-		f := feed[agboxv1.WatchAgentsResponse]{
-			open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WatchAgentsResponse], error) {
-				api, err := c.agents()
-				if err != nil {
-					return nil, err
-				}
-				return api.WatchAgents(ctx, &agboxv1.WatchAgentsRequest{AgentId: agent, AfterPosition: after})
-			},
-			take: func(m *agboxv1.WatchAgentsResponse) (bool, error) {
-				if m.GetEvent() == nil || m.GetPosition() <= after {
-					return false, nil
-				}
-				after = m.GetPosition()
-				return !yield(m.GetEvent(), nil), nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.AgentServiceClient.WatchAgents, endless, func() *agboxv1.WatchAgentsRequest {
+			return &agboxv1.WatchAgentsRequest{AgentId: agent, AfterPosition: after}
+		}, func(m *agboxv1.WatchAgentsResponse) (bool, error) {
+			if m.GetEvent() == nil || m.GetPosition() <= after {
+				return false, nil
+			}
+			after = m.GetPosition()
+			return !yield(m.GetEvent(), nil), nil
+		})
+		if err != nil {
 			yield(nil, err)
 		}
 	}
@@ -208,7 +170,7 @@ func (c *Client) deleteAgent(ctx context.Context, agent string, cascade bool) er
 		return err
 	}
 	in := &agboxv1.DeleteAgentRequest{AgentId: a.GetAgentId(), Cascade: cascade}
-	_, err = unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DeleteAgent), in, idempotent)
+	_, err = unary(ctx, c, agboxv1.AgentServiceClient.DeleteAgent, in, idempotent)
 	if errors.Is(err, ErrNotFound) {
 		return nil // removed since; possibly by a call whose answer was lost
 	}
@@ -219,7 +181,7 @@ func (c *Client) deleteAgent(ctx context.Context, agent string, cascade bool) er
 // PAUSED until WakeAgent. It returns when the requests are recorded, with the selected
 // agents; WaitAgentHalted waits until it is done.
 func (c *Client) DrainAgents(ctx context.Context, in *agboxv1.DrainAgentsRequest) ([]*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DrainAgents), in, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.DrainAgents, in, idempotent)
 	return out.GetAgents(), err
 }
 
@@ -274,20 +236,11 @@ func (c *Client) HoldAgent(ctx context.Context, h AgentHold) iter.Seq2[*agboxv1.
 		if h.Linger > 0 {
 			in.Linger = durationpb.New(h.Linger)
 		}
-		f := feed[agboxv1.HoldAgentResponse]{
-			open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.HoldAgentResponse], error) {
-				api, err := c.agents()
-				if err != nil {
-					return nil, err
-				}
-				return api.HoldAgent(ctx, in)
-			},
-			take: func(m *agboxv1.HoldAgentResponse) (bool, error) {
-				held := slices.Contains(m.GetAgent().GetHolders(), "client:"+h.Name)
-				return !yield(m.GetAgent(), nil) || !held || m.GetAgent().GetEndedAt() != nil, nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.AgentServiceClient.HoldAgent, endless, func() *agboxv1.HoldAgentRequest { return in }, func(m *agboxv1.HoldAgentResponse) (bool, error) {
+			held := slices.Contains(m.GetAgent().GetHolders(), "client:"+h.Name)
+			return !yield(m.GetAgent(), nil) || !held || m.GetAgent().GetEndedAt() != nil, nil
+		})
+		if err != nil {
 			yield(nil, err)
 		}
 	}
@@ -296,7 +249,7 @@ func (c *Client) HoldAgent(ctx context.Context, h AgentHold) iter.Seq2[*agboxv1.
 // CloseHold ends a hold at once: if nobody else holds the agent, its work is saved and it is
 // SUSPENDED.
 func (c *Client) CloseHold(ctx context.Context, agent, hold string) (*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.CloseHold), &agboxv1.CloseHoldRequest{AgentId: agent, Hold: hold}, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.CloseHold, &agboxv1.CloseHoldRequest{AgentId: agent, Hold: hold}, idempotent)
 	return out.GetAgent(), err
 }
 
@@ -346,43 +299,32 @@ func (c *Client) WaitAgentTree(ctx context.Context, agent string, each func(*agb
 // waitAgent calls each with every agent of a wait once.
 func (c *Client) waitAgent(ctx context.Context, in *agboxv1.WaitAgentRequest, each func(*agboxv1.Agent) error) error {
 	told := make(map[string]bool) // a stream that is opened again begins anew
-	f := feed[agboxv1.WaitAgentResponse]{
-		closes: true,
-		open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WaitAgentResponse], error) {
-			api, err := c.agents()
-			if err != nil {
-				return nil, err
-			}
-			return api.WaitAgent(ctx, in)
-		},
-		take: func(m *agboxv1.WaitAgentResponse) (bool, error) {
-			id := m.GetAgent().GetAgentId()
-			if told[id] {
-				return false, nil
-			}
-			told[id] = true
-			return false, each(m.GetAgent())
-		},
-	}
-	return f.run(ctx, c)
+	return follow(ctx, c, agboxv1.AgentServiceClient.WaitAgent, ends, func() *agboxv1.WaitAgentRequest { return in }, func(m *agboxv1.WaitAgentResponse) (bool, error) {
+		id := m.GetAgent().GetAgentId()
+		if told[id] {
+			return false, nil
+		}
+		told[id] = true
+		return false, each(m.GetAgent())
+	})
 }
 
 // ReapAgents has the daemon look at all agents at once, as it does by itself every few
 // seconds, and returns what it found.
 func (c *Client) ReapAgents(ctx context.Context) (*agboxv1.ReapAgentsResponse, error) {
-	return unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ReapAgents), new(agboxv1.ReapAgentsRequest), idempotent)
+	return unary(ctx, c, agboxv1.AgentServiceClient.ReapAgents, new(agboxv1.ReapAgentsRequest), idempotent)
 }
 
 // Leases returns what an agent holds and asks for, or what all do if agent is empty, by
 // resource.
 func (c *Client) Leases(ctx context.Context, agent string) ([]*agboxv1.LeaseEntry, error) {
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ListLeases), &agboxv1.ListLeasesRequest{AgentId: agent}, idempotent)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ListLeases, &agboxv1.ListLeasesRequest{AgentId: agent}, idempotent)
 	return out.GetLeases(), err
 }
 
 // BreakLease takes a resource away from an agent, whose program is not told.
 func (c *Client) BreakLease(ctx context.Context, agent, resource string) (*agboxv1.Agent, error) {
 	in := &agboxv1.BreakLeaseRequest{AgentId: agent, Resource: resource}
-	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.BreakLease), in, atMostOnce)
+	out, err := unary(ctx, c, agboxv1.AgentServiceClient.BreakLease, in, atMostOnce)
 	return out.GetAgent(), err
 }

@@ -48,7 +48,7 @@ type Copied struct {
 func (c *Client) ReadArchive(ctx context.Context, sandbox, path, name string, w io.Writer, o CopyOptions) error {
 	in := &agboxv1.CopyOutRequest{SandboxId: sandbox, Path: path, Name: name, Follow: o.Follow, User: o.User}
 	var sink error
-	err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := api.CopyOut(ctx, in)
@@ -86,7 +86,7 @@ func (c *Client) WriteArchive(ctx context.Context, sandbox, dir, only string, r 
 	src := &counting{r: r}
 	var done Copied
 	var source error
-	err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
 		var resp *agboxv1.CopyInResponse
 		resp, source, err = sendArchive(ctx, api, open, src)
 		done = Copied{Files: int64(resp.GetFiles()), Bytes: int64(resp.GetBytes()), Skipped: int64(resp.GetSkipped())}

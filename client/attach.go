@@ -164,7 +164,7 @@ func (s *Session) attach(ready chan<- struct{}) error {
 	wait := s.client.newFollower()
 	at := logPlace{Cursor: s.opt.Cursor}
 	for {
-		api, err := s.client.open(s.ctx)
+		api, err := service[agboxv1.SandboxServiceClient](s.ctx, s.client)
 		if err != nil {
 			return s.ended(err)
 		}

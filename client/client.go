@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -68,7 +69,8 @@ type Client struct {
 // connection is the result of the first call.
 type connection struct {
 	grpc *grpc.ClientConn
-	api  agboxv1.SandboxServiceClient
+	// services are the generated clients.
+	services []any
 	// first has the socket that was opened to look for the daemon. gRPC uses it as its
 	// first transport, and dials later ones itself.
 	first chan net.Conn
@@ -161,10 +163,10 @@ func (c *Client) Close() error {
 	}
 }
 
-// open returns the API over the connection, and connects first if there is none.
-func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error) {
+// open returns the connection to the daemon, and makes it if there is none.
+func (c *Client) open(ctx context.Context) (*connection, error) {
 	if live := c.live.Load(); live != nil {
-		return live.api, nil
+		return live, nil
 	}
 	select {
 	case c.opening <- struct{}{}:
@@ -173,7 +175,7 @@ func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error)
 	}
 	defer func() { <-c.opening }()
 	if live := c.live.Load(); live != nil {
-		return live.api, nil
+		return live, nil
 	}
 	if c.closed.Load() {
 		return nil, &Error{Code: codes.FailedPrecondition, Message: "The client is closed."}
@@ -188,7 +190,17 @@ func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error)
 		return nil, err
 	}
 	c.live.Store(live)
-	return live.api, nil
+	return live, nil
+}
+
+// service returns the generated client of one of the daemon's services, connected.
+func service[API any](ctx context.Context, c *Client) (api API, err error) {
+	live, err := c.open(ctx)
+	if err != nil {
+		return api, err
+	}
+	is := func(one any) bool { _, ok := one.(API); return ok }
+	return live.services[slices.IndexFunc(live.services, is)].(API), nil
 }
 
 // find connects to the daemon. With WithAutostart it starts one if there is none.
@@ -246,7 +258,7 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	if err != nil {
 		return nil, &Error{Code: codes.Internal, Message: fmt.Sprintf("The connection to agboxd cannot be made: %v.", err)}
 	}
-	live.api = agboxv1.NewSandboxServiceClient(live.grpc)
+	live.services = []any{agboxv1.NewSandboxServiceClient(live.grpc), agboxv1.NewAgentServiceClient(live.grpc), agboxv1.NewFileServiceClient(live.grpc)}
 	return live, nil
 }
 

@@ -135,14 +135,14 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		}
 		return true, err
 	}
-	if err = c.repeated(ctx, receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged.Has) > 0 {
+	if err = repeated(ctx, c, c.newPatience(), receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged.Has) > 0 {
 		from, asked = w, true
 		if in.MergedCommits = w.merged.Has; len(w.lost)+len(w.elsewhere) <= maxLost {
 			in.LostCommits, in.ElsewhereCommits = w.lost, w.elsewhere
 		} else { // nothing that went to a branch counts as brought
 			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
 		}
-		err = c.repeated(ctx, receive)
+		err = repeated(ctx, c, c.newPatience(), receive)
 	}
 	if err != nil {
 		dir.Remove()

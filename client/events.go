@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -18,23 +17,19 @@ import (
 // sequence that is no longer kept is ErrOutOfRange.
 func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
 	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
-		f := feed[agboxv1.SandboxEvent]{
-			closes: true,
-			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.SandboxEvent], error) {
-				return api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{
-					SandboxId: sandbox, FromSequence: after, ExactTypes: true, IncludeMain: true,
-				})
-			},
-			take: func(ev *agboxv1.SandboxEvent) (bool, error) {
-				if ev.GetSequence() <= after {
-					return false, nil
-				}
-				// Use the id after the first event: the name may pass to another sandbox.
-				sandbox, after = ev.GetSandboxId(), ev.GetSequence()
-				return !yield(ev, nil), nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.SandboxServiceClient.SubscribeSandboxEvents, ends, func() *agboxv1.SubscribeSandboxEventsRequest {
+			return &agboxv1.SubscribeSandboxEventsRequest{
+				SandboxId: sandbox, FromSequence: after, ExactTypes: true, IncludeMain: true,
+			}
+		}, func(ev *agboxv1.SandboxEvent) (bool, error) {
+			if ev.GetSequence() <= after {
+				return false, nil
+			}
+			// Use the id after the first event: the name may pass to another sandbox.
+			sandbox, after = ev.GetSandboxId(), ev.GetSequence()
+			return !yield(ev, nil), nil
+		})
+		if err != nil {
 			yield(nil, err)
 		}
 	}
@@ -56,33 +51,30 @@ type WatchOptions struct {
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
 	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
 		at, stands := o.After, false
-		f := feed[agboxv1.WatchEventsResponse]{
-			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WatchEventsResponse], error) {
-				return api.WatchEvents(ctx, &agboxv1.WatchEventsRequest{
-					AfterPosition: at,
-					// Once a position is known, a new stream must not skip later events.
-					LiveOnly:      o.LiveOnly && !stands,
-					LabelSelector: o.Labels,
-				})
-			},
-			take: func(m *agboxv1.WatchEventsResponse) (bool, error) {
-				if m.GetEvent() == nil {
-					if stands {
-						// No selected event lies before this position.
-						at = max(at, m.GetPosition())
-						return false, nil
-					}
-					at, stands = m.GetPosition(), true
-					return !yield(m, nil), nil
-				}
-				if m.GetPosition() <= at {
+		err := follow(ctx, c, agboxv1.SandboxServiceClient.WatchEvents, endless, func() *agboxv1.WatchEventsRequest {
+			return &agboxv1.WatchEventsRequest{
+				AfterPosition: at,
+				// Once a position is known, a new stream must not skip later events.
+				LiveOnly:      o.LiveOnly && !stands,
+				LabelSelector: o.Labels,
+			}
+		}, func(m *agboxv1.WatchEventsResponse) (bool, error) {
+			if m.GetEvent() == nil {
+				if stands {
+					// No selected event lies before this position.
+					at = max(at, m.GetPosition())
 					return false, nil
 				}
 				at, stands = m.GetPosition(), true
 				return !yield(m, nil), nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+			}
+			if m.GetPosition() <= at {
+				return false, nil
+			}
+			at, stands = m.GetPosition(), true
+			return !yield(m, nil), nil
+		})
+		if err != nil {
 			yield(nil, err)
 		}
 	}

@@ -159,7 +159,7 @@ type ServiceStreams struct {
 // code. It is not resumed if the connection breaks: the engine runs the command, and agbox
 // keeps nothing of it. If ctx ends, the input of the command ends, and it may go on.
 func (c *Client) ExecInService(ctx context.Context, command *agboxv1.ServiceCommand, streams ServiceStreams) (exitCode int, err error) {
-	api, err := c.open(ctx)
+	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
 	if err != nil {
 		return 0, err
 	}
@@ -222,7 +222,7 @@ func sendToService(ctx context.Context, stream grpc.BidiStreamingClient[agboxv1.
 // set it returns when the service's container ends. It is not resumed if the connection
 // breaks, because the engine has no cursors.
 func (c *Client) ServiceLogs(ctx context.Context, in *agboxv1.ServiceLogsRequest, stdout, stderr io.Writer) error {
-	api, err := c.open(ctx)
+	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
 	if err != nil {
 		return err
 	}

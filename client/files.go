@@ -8,69 +8,9 @@ import (
 	"iter"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 )
-
-// files returns the file API over the connection.
-func (c *Client) files(ctx context.Context) (agboxv1.FileServiceClient, error) {
-	if _, err := c.open(ctx); err != nil {
-		return nil, err
-	}
-	live := c.live.Load()
-	if live == nil {
-		return nil, &Error{Code: codes.FailedPrecondition, Message: "The client is closed."}
-	}
-	return agboxv1.NewFileServiceClient(live.grpc), nil
-}
-
-// fileMethod is a unary method of the file API.
-type fileMethod[Req, Resp any] func(agboxv1.FileServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error)
-
-// fileCall is unary for the file API.
-func fileCall[Req, Resp any](ctx context.Context, c *Client, m fileMethod[Req, Resp], in *Req, r repeat) (out *Resp, err error) {
-	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
-		var to peer.Peer
-		out, err = m(api, ctx, in, grpc.Peer(&to))
-		// gRPC sets the peer only if the call reached a connection.
-		return r == idempotent || to.Addr == nil, err
-	})
-	return out, err
-}
-
-// repeated calls once until it succeeds. It repeats the call while the daemon is away if
-// once returns again.
-func (c *Client) repeated(ctx context.Context, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
-	return c.repeatedFor(ctx, c.newPatience(), once)
-}
-
-// repeatedFor is repeated for a call that makes progress. It resets wait after progress.
-func (c *Client) repeatedFor(ctx context.Context, wait *patience, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
-	for {
-		api, err := c.files(ctx)
-		if err != nil {
-			return err
-		}
-		again, err := once(api)
-		if err == nil {
-			c.answered.Store(true)
-			wait.reached()
-			return nil
-		}
-		var own *Error
-		if !errors.As(err, &own) {
-			own = c.decode(ctx, err)
-		}
-		if !again && own.Reason != agboxv1.ErrorReason_DAEMON_STOPPING.String() {
-			return own
-		}
-		if err := wait.again(ctx, own); err != nil {
-			return err
-		}
-	}
-}
 
 // FileOptions are the options of all file calls.
 type FileOptions struct {
@@ -82,7 +22,7 @@ type FileOptions struct {
 // StatFile describes a file of a sandbox. With follow it describes a link's target.
 func (c *Client) StatFile(ctx context.Context, sandbox, path string, follow bool, o FileOptions) (*agboxv1.FileInfo, error) {
 	in := &agboxv1.StatFileRequest{SandboxId: sandbox, Path: path, Follow: follow, User: o.User}
-	out, err := fileCall(ctx, c, agboxv1.FileServiceClient.Stat, in, idempotent)
+	out, err := unary(ctx, c, agboxv1.FileServiceClient.Stat, in, idempotent)
 	return out.GetFile(), err
 }
 
@@ -92,7 +32,7 @@ func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOpti
 	return func(yield func(*agboxv1.FileInfo, error) bool) {
 		in := &agboxv1.ListFilesRequest{SandboxId: sandbox, Path: path, User: o.User}
 		for {
-			out, err := fileCall(ctx, c, agboxv1.FileServiceClient.List, in, idempotent)
+			out, err := unary(ctx, c, agboxv1.FileServiceClient.List, in, idempotent)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -113,7 +53,7 @@ func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOpti
 // parents and accepts an existing directory.
 func (c *Client) MakeDirectory(ctx context.Context, sandbox, path string, parents bool, o FileOptions) error {
 	in := &agboxv1.MakeDirectoryRequest{SandboxId: sandbox, Path: path, Parents: parents, User: o.User}
-	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.MakeDirectory, in, repeat(parents))
+	_, err := unary(ctx, c, agboxv1.FileServiceClient.MakeDirectory, in, repeat(parents))
 	return err
 }
 
@@ -121,14 +61,14 @@ func (c *Client) MakeDirectory(ctx context.Context, sandbox, path string, parent
 // removes a directory with its content. It stops when ctx ends.
 func (c *Client) RemoveFile(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) error {
 	in := &agboxv1.RemoveFileRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.Remove, in, atMostOnce)
+	_, err := unary(ctx, c, agboxv1.FileServiceClient.Remove, in, atMostOnce)
 	return err
 }
 
 // MoveFile renames a file or directory. With noReplace it fails if the new path exists.
 func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noReplace bool, o FileOptions) error {
 	in := &agboxv1.MoveFileRequest{SandboxId: sandbox, Path: from, NewPath: to, NoReplace: noReplace, User: o.User}
-	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.Move, in, atMostOnce)
+	_, err := unary(ctx, c, agboxv1.FileServiceClient.Move, in, atMostOnce)
 	return err
 }
 
@@ -138,7 +78,7 @@ func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noRepla
 func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, length uint64, w io.Writer, o FileOptions) error {
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
 	r := &fileReading{w: w, in: in, wait: c.newPatience()}
-	err := c.repeatedFor(ctx, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
+	err := repeated(ctx, c, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		return r.sink == nil, r.once(ctx, api)
@@ -228,7 +168,7 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 	}
 	var out *agboxv1.FileInfo
 	var source error
-	err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
 		if seeker != nil {
 			if _, source = seeker.Seek(begin, io.SeekStart); source != nil {
 				return false, source
@@ -321,7 +261,7 @@ func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
 		w := &fileWatch{wait: c.newFollower(), yield: func(e FileEvent) bool { return yield(e, nil) }}
-		err := c.repeatedFor(ctx, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
+		err := repeated(ctx, c, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			return true, w.once(ctx, api, in)

@@ -41,18 +41,12 @@ func (c *Client) RemoveImage(ctx context.Context, image string, onlyUnused bool)
 // PullImage pulls an image. It reports progress to progress, which may be nil.
 func (c *Client) PullImage(ctx context.Context, in *agboxv1.PullImageRequest, progress func(*agboxv1.PullImageResponse)) (*agboxv1.Image, error) {
 	var pulled *agboxv1.Image
-	f := feed[agboxv1.PullImageResponse]{
-		open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.PullImageResponse], error) {
-			return api.PullImage(ctx, in)
-		},
-		take: func(m *agboxv1.PullImageResponse) (bool, error) {
-			if pulled = m.GetImage(); pulled == nil && progress != nil {
-				progress(m)
-			}
-			return pulled != nil, nil
-		},
-	}
-	err := f.run(ctx, c)
+	err := follow(ctx, c, agboxv1.SandboxServiceClient.PullImage, endless, func() *agboxv1.PullImageRequest { return in }, func(m *agboxv1.PullImageResponse) (bool, error) {
+		if pulled = m.GetImage(); pulled == nil && progress != nil {
+			progress(m)
+		}
+		return pulled != nil, nil
+	})
 	return pulled, err
 }
 
@@ -63,7 +57,7 @@ const buildPiece = 256 << 10
 // output, which may be nil. Files that dir's .dockerignore names are not sent. It returns
 // the image's id. A build is not repeated if the daemon goes away.
 func (c *Client) BuildImage(ctx context.Context, options *agboxv1.BuildOptions, dir string, output func(string)) (id string, err error) {
-	api, err := c.open(ctx)
+	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -257,7 +251,7 @@ func packFile(archive *tar.Writer, root int, path, name string, entry fs.DirEntr
 // sandbox. tell gets lines of output, and each image when it is complete. The call is not
 // repeated if the daemon goes away.
 func (c *Client) BuildSandboxImages(ctx context.Context, in *agboxv1.CreateSandboxRequest, tell func(*agboxv1.BuildSandboxImagesResponse)) error {
-	api, err := c.open(ctx)
+	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
 	if err != nil {
 		return err
 	}

@@ -113,46 +113,45 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 		if at == nil {
 			at = &logPlace{Cursor: p.o.Cursor}
 		}
-		f := feed[agboxv1.FollowExecLogsResponse]{
-			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
-				if create != nil {
-					return api.RunExec(ctx, create)
-				}
-				return api.FollowExecLogs(ctx, p.o.request(p.exec, at.resume(), started))
-			},
-			take: func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
-				create, started = nil, true
-				if moved := m.GetMoved(); moved != nil {
-					at.Cursor = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
-					if p.moved != nil {
-						p.moved()
-					}
-					return false, nil
-				}
-				if created := m.GetCreated(); created != nil {
-					return !yield(LogItem{Cursor: at.Cursor, Created: created}, nil), nil
-				}
-				if end := m.GetEnd(); end != nil {
-					yield(LogItem{Cursor: at.Cursor, End: end}, nil)
-					return true, nil
-				}
-				chunks := m.GetBatch().GetChunks()
-				if chunk := m.GetChunk(); chunk != nil {
-					chunks = []*agboxv1.LogChunk{chunk}
-				}
-				for _, chunk := range chunks {
-					item, err := at.take(chunk)
-					if err != nil {
-						return false, err
-					}
-					if !item.empty() && !yield(item, nil) {
-						return true, nil
-					}
+		open := func(api agboxv1.SandboxServiceClient, ctx context.Context, next *agboxv1.FollowExecLogsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
+			if create != nil {
+				return api.RunExec(ctx, create)
+			}
+			return api.FollowExecLogs(ctx, next)
+		}
+		next := func() *agboxv1.FollowExecLogsRequest { return p.o.request(p.exec, at.resume(), started) }
+		err := follow(ctx, c, open, endless, next, func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
+			create, started = nil, true
+			if moved := m.GetMoved(); moved != nil {
+				at.Cursor = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
+				if p.moved != nil {
+					p.moved()
 				}
 				return false, nil
-			},
-		}
-		if err := f.run(ctx, c); err != nil {
+			}
+			if created := m.GetCreated(); created != nil {
+				return !yield(LogItem{Cursor: at.Cursor, Created: created}, nil), nil
+			}
+			if end := m.GetEnd(); end != nil {
+				yield(LogItem{Cursor: at.Cursor, End: end}, nil)
+				return true, nil
+			}
+			chunks := m.GetBatch().GetChunks()
+			if chunk := m.GetChunk(); chunk != nil {
+				chunks = []*agboxv1.LogChunk{chunk}
+			}
+			for _, chunk := range chunks {
+				item, err := at.take(chunk)
+				if err != nil {
+					return false, err
+				}
+				if !item.empty() && !yield(item, nil) {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+		if err != nil {
 			yield(LogItem{}, err)
 		}
 	}

@@ -28,32 +28,38 @@ const (
 	atMostOnce repeat = false
 )
 
-// method is a unary method of the generated client, as a method expression.
-type method[Req, Resp any] func(agboxv1.SandboxServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error)
-
 // unary makes a call. If the daemon goes away, it repeats the call within the client's
-// bound, provided that repeating is harmless.
-func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], in *Req, r repeat) (*Resp, error) {
-	wait := c.newPatience()
-	for {
-		api, err := c.open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		// gRPC sets the peer only if the call reached a connection.
+// bound, provided that repeating is harmless. m is a method expression of a generated client.
+func unary[API, Req, Resp any](ctx context.Context, c *Client, m func(API, context.Context, *Req, ...grpc.CallOption) (*Resp, error), in *Req, r repeat) (out *Resp, err error) {
+	err = repeated(ctx, c, c.newPatience(), func(api API) (again bool, err error) {
 		var to peer.Peer
-		out, err := m(api, ctx, in, grpc.Peer(&to))
+		out, err = m(api, ctx, in, grpc.Peer(&to))
+		// gRPC sets the peer only if the call reached a connection.
+		return r == idempotent || to.Addr == nil, err
+	})
+	return out, err
+}
+
+// repeated calls once until it succeeds. It repeats the call while the daemon is away if once
+// returns again. once resets wait after progress.
+func repeated[API any](ctx context.Context, c *Client, wait *patience, once func(API) (again bool, err error)) error {
+	for {
+		api, err := service[API](ctx, c)
+		if err != nil {
+			return err
+		}
+		again, err := once(api)
 		if err == nil {
 			c.answered.Store(true)
 			wait.reached()
-			return out, nil
+			return nil
 		}
 		e := c.decode(ctx, err)
-		if to.Addr != nil && r == atMostOnce && e.Reason != agboxv1.ErrorReason_DAEMON_STOPPING.String() {
-			return nil, e
+		if !again && e.Reason != agboxv1.ErrorReason_DAEMON_STOPPING.String() {
+			return e
 		}
 		if err := wait.again(ctx, e); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -158,27 +164,37 @@ func (p *patience) exhausted(e *Error) error {
 	return &Error{Code: codes.Unavailable, Reason: e.Reason, Message: message, cause: ErrDaemonUnreachable}
 }
 
-// feed is a server stream that can be resumed where it broke.
-type feed[T any] struct {
-	// open starts the stream at the current cursor.
-	open func(context.Context, agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[T], error)
-	// take handles one message and advances the cursor. It returns done after the last
-	// message, or if the reader wants no more. An error also ends the feed.
-	take func(*T) (done bool, err error)
-	// closes means that the daemon may end the stream without an error.
-	closes bool
-}
+// ending says whether the daemon may end a stream without an error.
+type ending bool
 
-// run reads until the feed ends. It reconnects within the client's bound, which starts
-// again with every message.
-func (f feed[T]) run(ctx context.Context, c *Client) error {
+const (
+	endless ending = false
+	ends    ending = true
+)
+
+// follow reads a server stream and resumes it where it broke. m is a method expression of a
+// generated client. request returns the request for what comes next. take handles one message.
+// It returns done after the last message, or if the reader wants no more. An error also ends the
+// stream. follow reconnects within the client's bound, which starts again with every message.
+func follow[API, Req, T any](ctx context.Context, c *Client, m func(API, context.Context, *Req, ...grpc.CallOption) (grpc.ServerStreamingClient[T], error),
+	end ending, request func() *Req, take func(*T) (done bool, err error)) error {
 	wait := c.newFollower()
 	for {
-		api, err := c.open(ctx)
+		api, err := service[API](ctx, c)
 		if err != nil {
 			return err
 		}
-		got, err := f.once(ctx, api, func() { c.answered.Store(true); wait.reached() })
+		open := func(ctx context.Context) (grpc.ServerStreamingClient[T], error) {
+			stream, err := m(api, ctx, request())
+			if err == nil {
+				// gRPC opens a stream only on a connection on which a daemon has answered, and
+				// a message may take long.
+				c.answered.Store(true)
+				wait.reached()
+			}
+			return stream, err
+		}
+		got, err := readStream(ctx, open, end, take)
 		if err == nil {
 			return nil
 		}
@@ -196,22 +212,20 @@ func (f feed[T]) run(ctx context.Context, c *Client) error {
 	}
 }
 
-// once reads one stream to its end. A nil error means that the feed has ended. got
-// reports whether a message arrived. opened is called when the stream is open: gRPC opens
-// it only on a connection on which a daemon has answered, and a message may take long.
-func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient, opened func()) (got bool, err error) {
+// readStream reads one stream to its end. A nil error means that there is no more to follow.
+// got reports whether a message arrived.
+func readStream[T any](ctx context.Context, open func(context.Context) (grpc.ServerStreamingClient[T], error), end ending, take func(*T) (done bool, err error)) (got bool, err error) {
 	// Leaving the loop must also free the stream in the daemon.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := f.open(ctx, api)
+	stream, err := open(ctx)
 	if err != nil {
 		return false, err
 	}
-	opened()
 	for {
 		m, err := stream.Recv()
 		switch {
-		case errors.Is(err, io.EOF) && f.closes:
+		case errors.Is(err, io.EOF) && end == ends:
 			return got, nil
 		case errors.Is(err, io.EOF):
 			return got, &Error{Code: codes.Unavailable, Message: "agboxd ended the stream too early.", cause: ErrDaemonUnreachable, lost: true}
@@ -219,7 +233,7 @@ func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient, ope
 			return got, err
 		}
 		got = true
-		if done, err := f.take(m); done || err != nil {
+		if done, err := take(m); done || err != nil {
 			return got, err
 		}
 	}

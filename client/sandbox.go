@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 
-	"google.golang.org/grpc"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -126,14 +124,10 @@ func (c *Client) DeleteSandboxes(ctx context.Context, labels map[string]string) 
 // or, with once, after the first item.
 func (c *Client) Stats(ctx context.Context, sandboxes []string, once bool) iter.Seq2[*agboxv1.WatchStatsResponse, error] {
 	return func(yield func(*agboxv1.WatchStatsResponse, error) bool) {
-		f := feed[agboxv1.WatchStatsResponse]{
-			closes: true,
-			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WatchStatsResponse], error) {
-				return api.WatchStats(ctx, &agboxv1.WatchStatsRequest{SandboxIds: sandboxes, Once: once})
-			},
-			take: func(m *agboxv1.WatchStatsResponse) (bool, error) { return !yield(m, nil) || once, nil },
-		}
-		if err := f.run(ctx, c); err != nil {
+		err := follow(ctx, c, agboxv1.SandboxServiceClient.WatchStats, ends, func() *agboxv1.WatchStatsRequest {
+			return &agboxv1.WatchStatsRequest{SandboxIds: sandboxes, Once: once}
+		}, func(m *agboxv1.WatchStatsResponse) (bool, error) { return !yield(m, nil) || once, nil })
+		if err != nil {
 			yield(nil, err)
 		}
 	}
@@ -157,7 +151,7 @@ type Uncovered struct {
 // Uncovered returns what has no cover in a sandbox's writable mounts. The sandbox may be
 // stopped.
 func (c *Client) Uncovered(ctx context.Context, sandbox string) (Uncovered, error) {
-	out, err := fileCall(ctx, c, agboxv1.FileServiceClient.ListUncovered, &agboxv1.ListUncoveredRequest{SandboxId: sandbox}, idempotent)
+	out, err := unary(ctx, c, agboxv1.FileServiceClient.ListUncovered, &agboxv1.ListUncoveredRequest{SandboxId: sandbox}, idempotent)
 	return Uncovered{texts(out.GetPaths()), texts(out.GetNotSearched())}, err
 }
 
