@@ -49,24 +49,14 @@ func (c *Client) ReadArchive(ctx context.Context, sandbox, path, name string, w 
 	in := &agboxv1.CopyOutRequest{SandboxId: sandbox, Path: path, Name: name, Follow: o.Follow, User: o.User}
 	var sink error
 	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		stream, err := api.CopyOut(ctx, in)
-		if err != nil {
-			return true, err
+		got, err := readStream(ctx, api, agboxv1.FileServiceClient.CopyOut, in, ends, func(m *agboxv1.CopyOutResponse) (bool, error) {
+			_, sink = w.Write(m.GetData())
+			return false, sink
+		})
+		if err != nil && sink == nil {
+			err = c.decode(ctx, err).begun(!got)
 		}
-		for again = true; ; again = false {
-			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				return false, nil
-			}
-			if err != nil {
-				return again, c.decode(ctx, err).begun(again)
-			}
-			if _, sink = w.Write(m.GetData()); sink != nil {
-				return false, sink
-			}
-		}
+		return !got, err
 	})
 	if sink != nil {
 		return sink

@@ -226,24 +226,20 @@ func (c *Client) ServiceLogs(ctx context.Context, in *agboxv1.ServiceLogsRequest
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := api.ServiceLogs(ctx, in)
-	for err == nil {
-		var piece *agboxv1.ServiceLogsResponse
-		if piece, err = stream.Recv(); err != nil {
-			break
-		}
+	var sink error
+	_, err = readStream(ctx, api, agboxv1.SandboxServiceClient.ServiceLogs, in, ends, func(piece *agboxv1.ServiceLogsResponse) (bool, error) {
 		out := stdout
 		if piece.GetStream() == agboxv1.LogStream_LOG_STREAM_STDERR {
 			out = stderr
 		}
-		if _, failed := out.Write(piece.GetData()); failed != nil {
-			return failed
-		}
+		_, sink = out.Write(piece.GetData())
+		return false, sink
+	})
+	switch {
+	case sink != nil:
+		return sink
+	case err != nil:
+		return c.decode(ctx, err)
 	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return c.decode(ctx, err)
+	return nil
 }

@@ -79,9 +79,11 @@ func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, len
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
 	r := &fileReading{w: w, in: in, wait: c.newPatience()}
 	err := repeated(ctx, c, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		return r.sink == nil, r.once(ctx, api)
+		if r.done {
+			return true, nil // broke after the last requested byte
+		}
+		_, err := readStream(ctx, api, agboxv1.FileServiceClient.Read, in, ends, r.take)
+		return r.sink == nil, err
 	})
 	if r.sink != nil {
 		return r.sink // the caller's own writer
@@ -98,40 +100,25 @@ type fileReading struct {
 	done  bool
 }
 
-func (r *fileReading) once(ctx context.Context, api agboxv1.FileServiceClient) error {
-	if r.done {
-		return nil // broke after the last requested byte
+func (r *fileReading) take(m *agboxv1.ReadFileResponse) (done bool, err error) {
+	if info := m.GetFile(); info != nil {
+		if r.first != nil && (info.GetInode() != r.first.GetInode() || !proto.Equal(info.GetModified(), r.first.GetModified())) {
+			return false, &Error{Code: codes.Aborted, Message: fmt.Sprintf("The file %s changed while it was being read. Read it again.", r.in.GetPath())}
+		}
+		r.first = info
+		return false, nil
 	}
-	stream, err := api.Read(ctx, r.in)
-	if err != nil {
-		return err
+	r.wait.reset()
+	n := uint64(len(m.GetData()))
+	if _, r.sink = r.w.Write(m.GetData()); r.sink != nil {
+		return false, r.sink
 	}
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if info := m.GetFile(); info != nil {
-			if r.first != nil && (info.GetInode() != r.first.GetInode() || !proto.Equal(info.GetModified(), r.first.GetModified())) {
-				return &Error{Code: codes.Aborted, Message: fmt.Sprintf("The file %s changed while it was being read. Read it again.", r.in.GetPath())}
-			}
-			r.first = info
-			continue
-		}
-		r.wait.reset()
-		n := uint64(len(m.GetData()))
-		if _, r.sink = r.w.Write(m.GetData()); r.sink != nil {
-			return r.sink
-		}
-		r.in.Offset += n
-		if r.in.Length > 0 {
-			r.in.Length -= min(n, r.in.Length)
-			r.done = r.in.Length == 0
-		}
+	r.in.Offset += n
+	if r.in.Length > 0 {
+		r.in.Length -= min(n, r.in.Length)
+		r.done = r.in.Length == 0
 	}
+	return false, nil
 }
 
 // WriteOptions are the options of WriteFile.
@@ -262,9 +249,8 @@ func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
 		w := &fileWatch{wait: c.newFollower(), yield: func(e FileEvent) bool { return yield(e, nil) }}
 		err := repeated(ctx, c, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			return true, w.once(ctx, api, in)
+			_, err := readStream(ctx, api, agboxv1.FileServiceClient.Watch, in, ends, w.take)
+			return true, err
 		})
 		if err != nil {
 			yield(FileEvent{}, err)
@@ -278,30 +264,15 @@ type fileWatch struct {
 	watched bool
 }
 
-// once watches until the stream ends. It returns nil if the watch is over.
-func (w *fileWatch) once(ctx context.Context, api agboxv1.FileServiceClient, in *agboxv1.WatchFilesRequest) error {
-	stream, err := api.Watch(ctx, in)
-	if err != nil {
-		return err
+// take passes on a change. done means that the reader wants no more.
+func (w *fileWatch) take(m *agboxv1.WatchFilesResponse) (done bool, err error) {
+	w.wait.reset()
+	e := FileEvent{Change: m.GetChange(), Lost: m.GetOverflow()}
+	if m.GetWatching() {
+		if w.watched {
+			e.Lost = "The daemon was away, and changes may have been missed."
+		}
+		w.watched = true
 	}
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		w.wait.reset()
-		e := FileEvent{Change: m.GetChange(), Lost: m.GetOverflow()}
-		if m.GetWatching() {
-			if w.watched {
-				e.Lost = "The daemon was away, and changes may have been missed."
-			}
-			w.watched = true
-		}
-		if !w.yield(e) {
-			return nil
-		}
-	}
+	return !w.yield(e), nil
 }

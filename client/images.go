@@ -255,20 +255,12 @@ func (c *Client) BuildSandboxImages(ctx context.Context, in *agboxv1.CreateSandb
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := api.BuildSandboxImages(ctx, &agboxv1.BuildSandboxImagesRequest{Create: in})
+	_, err = readStream(ctx, api, agboxv1.SandboxServiceClient.BuildSandboxImages, &agboxv1.BuildSandboxImagesRequest{Create: in}, ends, func(m *agboxv1.BuildSandboxImagesResponse) (bool, error) {
+		tell(m)
+		return false, nil
+	})
 	if err != nil {
 		return c.decode(ctx, err)
 	}
-	for {
-		m, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return c.decode(ctx, err)
-		}
-		tell(m)
-	}
+	return nil
 }

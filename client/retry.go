@@ -184,8 +184,8 @@ func follow[API, Req, T any](ctx context.Context, c *Client, m func(API, context
 		if err != nil {
 			return err
 		}
-		open := func(ctx context.Context) (grpc.ServerStreamingClient[T], error) {
-			stream, err := m(api, ctx, request())
+		open := func(api API, ctx context.Context, in *Req, _ ...grpc.CallOption) (grpc.ServerStreamingClient[T], error) {
+			stream, err := m(api, ctx, in)
 			if err == nil {
 				// gRPC opens a stream only on a connection on which a daemon has answered, and
 				// a message may take long.
@@ -194,7 +194,7 @@ func follow[API, Req, T any](ctx context.Context, c *Client, m func(API, context
 			}
 			return stream, err
 		}
-		got, err := readStream(ctx, open, end, take)
+		got, err := readStream(ctx, api, open, request(), end, take)
 		if err == nil {
 			return nil
 		}
@@ -212,13 +212,14 @@ func follow[API, Req, T any](ctx context.Context, c *Client, m func(API, context
 	}
 }
 
-// readStream reads one stream to its end. A nil error means that there is no more to follow.
-// got reports whether a message arrived.
-func readStream[T any](ctx context.Context, open func(context.Context) (grpc.ServerStreamingClient[T], error), end ending, take func(*T) (done bool, err error)) (got bool, err error) {
+// readStream reads one stream to its end, as follow does. A nil error means that there is no more
+// to follow. got reports whether a message arrived.
+func readStream[API, Req, T any](ctx context.Context, api API, m func(API, context.Context, *Req, ...grpc.CallOption) (grpc.ServerStreamingClient[T], error),
+	in *Req, end ending, take func(*T) (done bool, err error)) (got bool, err error) {
 	// Leaving the loop must also free the stream in the daemon.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := open(ctx)
+	stream, err := m(api, ctx, in)
 	if err != nil {
 		return false, err
 	}
