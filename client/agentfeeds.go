@@ -46,10 +46,10 @@ type AgentItem struct {
 // incarnation comes after its AGENT_BEGUN, and all of it before its AGENT_INCARNATION_ENDED.
 // A name is looked up again after each loss, so use the id.
 func (c *Client) AttachAgent(ctx context.Context, agent string, o AgentAttachOptions) iter.Seq2[AgentItem, error] {
-	return func(yield func(AgentItem, error) bool) {
-		r := &agentReader{at: o.Cursor, log: logPlace{Cursor: o.Cursor.Log}, yield: yield}
+	return sequence(func(give func(AgentItem) bool) error {
+		r := &agentReader{at: o.Cursor, log: logPlace{Cursor: o.Cursor.Log}, give: give}
 		started := false
-		err := follow(ctx, c, agboxv1.AgentServiceClient.AttachAgent, endless, func() *agboxv1.AttachAgentRequest {
+		return follow(ctx, c, agboxv1.AgentServiceClient.AttachAgent, endless, func() *agboxv1.AttachAgentRequest {
 			in := &agboxv1.AttachAgentRequest{AgentId: agent}
 			if o.TailLines != nil && !started {
 				in.TailLines = o.TailLines
@@ -61,18 +61,15 @@ func (c *Client) AttachAgent(ctx context.Context, agent string, o AgentAttachOpt
 			started = true
 			return r.take(m)
 		})
-		if err != nil {
-			yield(AgentItem{}, err)
-		}
-	}
+	})
 }
 
 // agentReader is a reader's place in the stream of an agent.
 type agentReader struct {
 	at AgentCursor
 	// log is the place in the output of the incarnation of at.
-	log   logPlace
-	yield func(AgentItem, error) bool
+	log  logPlace
+	give func(AgentItem) bool
 }
 
 // request returns where a new call starts.
@@ -84,11 +81,11 @@ func (r *agentReader) request() *agboxv1.AgentCursor {
 	}
 }
 
-// give passes an item on. It returns true if the reader wants no more.
-func (r *agentReader) give(item AgentItem) bool {
+// pass passes an item on. It returns true if the reader wants no more.
+func (r *agentReader) pass(item AgentItem) bool {
 	r.at.Log = r.log.Cursor
 	item.Cursor = r.at
-	return !r.yield(item, nil)
+	return !r.give(item)
 }
 
 // take passes on what is new in a message.
@@ -103,15 +100,15 @@ func (r *agentReader) take(m *agboxv1.AttachAgentResponse) (done bool, err error
 			return false, nil
 		}
 		r.at.Sequence = to.GetSequence()
-		return r.give(AgentItem{Event: m.GetEvent()}), nil
+		return r.pass(AgentItem{Event: m.GetEvent()}), nil
 	case m.GetLogEnd() != nil:
 		if r.at.LogEnded {
 			return false, nil
 		}
 		r.at.LogEnded = true
-		return r.give(AgentItem{Output: &LogItem{Cursor: r.log.Cursor, End: m.GetLogEnd()}}), nil
+		return r.pass(AgentItem{Output: &LogItem{Cursor: r.log.Cursor, End: m.GetLogEnd()}}), nil
 	case m.GetEnd() != nil:
-		r.give(AgentItem{End: m.GetEnd()})
+		r.pass(AgentItem{End: m.GetEnd()})
 		return true, nil
 	}
 	chunks := m.GetBatch().GetChunks()
@@ -123,7 +120,7 @@ func (r *agentReader) take(m *agboxv1.AttachAgentResponse) (done bool, err error
 		if err != nil {
 			return false, err
 		}
-		if !item.empty() && r.give(AgentItem{Output: &item}) {
+		if !item.empty() && r.pass(AgentItem{Output: &item}) {
 			return true, nil
 		}
 	}
@@ -148,18 +145,15 @@ func (c *Client) FollowJournal(ctx context.Context, agent string) iter.Seq2[*agb
 }
 
 func (c *Client) readJournal(ctx context.Context, next *agboxv1.ReadJournalRequest) iter.Seq2[*agboxv1.ReadJournalResponse, error] {
-	return func(yield func(*agboxv1.ReadJournalResponse, error) bool) {
-		err := follow(ctx, c, agboxv1.AgentServiceClient.ReadJournal, endless, func() *agboxv1.ReadJournalRequest { return next }, func(m *agboxv1.ReadJournalResponse) (bool, error) {
+	return sequence(func(give func(*agboxv1.ReadJournalResponse) bool) error {
+		return follow(ctx, c, agboxv1.AgentServiceClient.ReadJournal, endless, func() *agboxv1.ReadJournalRequest { return next }, func(m *agboxv1.ReadJournalResponse) (bool, error) {
 			if m.GetJson() == "" {
 				return true, nil
 			}
 			next = &agboxv1.ReadJournalRequest{AgentId: next.GetAgentId(), Incarnation: m.GetIncarnation(), AfterRow: m.GetRow(), Follow: next.GetFollow()}
-			return !yield(m, nil), nil
+			return !give(m), nil
 		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	})
 }
 
 // SendMessage puts a text of at most 64 KiB into the inbox of an agent and returns its
@@ -190,42 +184,38 @@ func (c *Client) SendOnStream(ctx context.Context, stream, stack, key, text stri
 // Inbox returns the messages in the inbox of an agent, oldest first. It ends with an error,
 // or after those that there are.
 func (c *Client) Inbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.AgentMessage, error] {
-	return func(yield func(*agboxv1.AgentMessage, error) bool) {
+	return sequence(func(give func(*agboxv1.AgentMessage) bool) error {
 		for in := (&agboxv1.ReadInboxRequest{AgentId: agent}); ; {
 			out, err := c.readInbox(ctx, in)
 			if err != nil {
-				yield(nil, err)
-				return
+				return err
 			}
 			for _, m := range out.GetMessages() {
-				if in.After = m.GetSeq(); !yield(m, nil) {
-					return
+				if in.After = m.GetSeq(); !give(m) {
+					return nil
 				}
 			}
 			if !out.GetMore() {
-				return
+				return nil
 			}
 		}
-	}
+	})
 }
 
 // FollowInbox returns the messages in the inbox of an agent, oldest first, and then those that
 // come. It ends with an error, or when the agent was removed. If the daemon goes away, the
 // client waits for it and continues at the same place.
 func (c *Client) FollowInbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.AgentMessage, error] {
-	return func(yield func(*agboxv1.AgentMessage, error) bool) {
+	return sequence(func(give func(*agboxv1.AgentMessage) bool) error {
 		next := &agboxv1.FollowInboxRequest{AgentId: agent}
-		err := follow(ctx, c, agboxv1.AgentServiceClient.FollowInbox, endless, func() *agboxv1.FollowInboxRequest { return next }, func(r *agboxv1.FollowInboxResponse) (bool, error) {
+		return follow(ctx, c, agboxv1.AgentServiceClient.FollowInbox, endless, func() *agboxv1.FollowInboxRequest { return next }, func(r *agboxv1.FollowInboxResponse) (bool, error) {
 			if r.GetMessage() == nil {
 				return true, nil
 			}
 			next = &agboxv1.FollowInboxRequest{AgentId: agent, After: r.GetMessage().GetSeq()}
-			return !yield(r.GetMessage(), nil), nil
+			return !give(r.GetMessage()), nil
 		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	})
 }
 
 // AcknowledgeInbox removes the messages up to a number from the inbox of the operator,

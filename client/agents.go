@@ -106,20 +106,17 @@ func (c *Client) GetCheckpoint(ctx context.Context, agent string, seq uint64) (i
 // means everything that is kept. It ends with an error, or when the caller ends its loop. If
 // it would skip events that are no longer kept, the error is ErrOutOfRange.
 func (c *Client) WatchAgents(ctx context.Context, agent string, after uint64) iter.Seq2[*agboxv1.AgentEvent, error] {
-	return func(yield func(*agboxv1.AgentEvent, error) bool) {
-		err := follow(ctx, c, agboxv1.AgentServiceClient.WatchAgents, endless, func() *agboxv1.WatchAgentsRequest {
+	return sequence(func(give func(*agboxv1.AgentEvent) bool) error {
+		return follow(ctx, c, agboxv1.AgentServiceClient.WatchAgents, endless, func() *agboxv1.WatchAgentsRequest {
 			return &agboxv1.WatchAgentsRequest{AgentId: agent, AfterPosition: after}
 		}, func(m *agboxv1.WatchAgentsResponse) (bool, error) {
 			if m.GetEvent() == nil || m.GetPosition() <= after {
 				return false, nil
 			}
 			after = m.GetPosition()
-			return !yield(m.GetEvent(), nil), nil
+			return !give(m.GetEvent()), nil
 		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	})
 }
 
 // AgentTree returns an agent and its descendants, those that have ended too, each after its
@@ -231,19 +228,16 @@ type AgentHold struct {
 // daemon does not suspend it. When the reader stops, or ctx ends, the hold lingers; CloseHold
 // ends it at once.
 func (c *Client) HoldAgent(ctx context.Context, h AgentHold) iter.Seq2[*agboxv1.Agent, error] {
-	return func(yield func(*agboxv1.Agent, error) bool) {
+	return sequence(func(give func(*agboxv1.Agent) bool) error {
 		in := &agboxv1.HoldAgentRequest{AgentId: h.Agent, Hold: h.Name}
 		if h.Linger > 0 {
 			in.Linger = durationpb.New(h.Linger)
 		}
-		err := follow(ctx, c, agboxv1.AgentServiceClient.HoldAgent, endless, func() *agboxv1.HoldAgentRequest { return in }, func(m *agboxv1.HoldAgentResponse) (bool, error) {
+		return follow(ctx, c, agboxv1.AgentServiceClient.HoldAgent, endless, func() *agboxv1.HoldAgentRequest { return in }, func(m *agboxv1.HoldAgentResponse) (bool, error) {
 			held := slices.Contains(m.GetAgent().GetHolders(), "client:"+h.Name)
-			return !yield(m.GetAgent(), nil) || !held || m.GetAgent().GetEndedAt() != nil, nil
+			return !give(m.GetAgent()) || !held || m.GetAgent().GetEndedAt() != nil, nil
 		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	})
 }
 
 // CloseHold ends a hold at once: if nobody else holds the agent, its work is saved and it is

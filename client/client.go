@@ -272,8 +272,7 @@ func WithOutages(tell func(Outage)) Option {
 // decode turns an error of gRPC into an *Error. It never passes on the text of the
 // transport, which describes internals of gRPC.
 func (c *Client) decode(ctx context.Context, err error) *Error {
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
 	st := innerStatus(err)

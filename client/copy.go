@@ -188,24 +188,41 @@ func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOpt
 }
 
 func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where destination, o CopyOptions, progress func(files, bytes int64)) (Copied, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r, w := io.Pipe()
-	packed := make(chan struct{})
-	go func() { // waited for below
-		defer close(packed)
-		buf := bufio.NewWriterSize(w, pieceSize)
-		err := archive.Pack(ctx, buf, int(t.dir.Fd()), t.base, archive.PackOptions{Name: where.name, Progress: progress})
-		_ = w.CloseWithError(errors.Join(err, buf.Flush()))
-	}()
 	only := where.only()
 	if !utf8.ValidString(only) {
 		only = "" // it could not be sent, and this process makes the archive
 	}
-	done, err := c.WriteArchive(ctx, sandbox, where.dir, only, r, o)
+	pack := func(ctx context.Context, w io.Writer) error {
+		buf := bufio.NewWriterSize(w, pieceSize)
+		err := archive.Pack(ctx, buf, int(t.dir.Fd()), t.base, archive.PackOptions{Name: where.name, Progress: progress})
+		return errors.Join(err, buf.Flush())
+	}
+	return piped(ctx, pack, func(ctx context.Context, r io.Reader) (Copied, error) {
+		return c.WriteArchive(ctx, sandbox, where.dir, only, r, o)
+	})
+}
+
+// piped lets one function read what another writes.
+func piped(ctx context.Context, write func(context.Context, io.Writer) error, read func(context.Context, io.Reader) (Copied, error)) (Copied, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	written := make(chan struct{})
+	go func() { // waited for below
+		defer close(written)
+		_ = w.CloseWithError(write(ctx, w))
+	}()
+	done, err := read(ctx, r)
 	_ = r.CloseWithError(io.ErrClosedPipe)
-	<-packed
+	<-written
 	return done, err
+}
+
+// reading reads the source of a copy as an archive, in which it has the name of where.
+func (c *Client) reading(sandbox, from string, where destination, o CopyOptions) func(context.Context, io.Writer) error {
+	return func(ctx context.Context, w io.Writer) error {
+		return c.ReadArchive(ctx, sandbox, source(from), where.name, w, o)
+	}
 }
 
 // whole repeats a copy from its beginning while the daemon is away.
@@ -312,25 +329,17 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 }
 
 func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.File, where destination, o CopyOptions, unpack archive.UnpackOptions) (Copied, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	special := archive.SkipSpecial
 	if o.Special {
 		special = archive.MakeSpecial
 	}
-	r, w := io.Pipe()
-	read := make(chan struct{})
-	go func() { // waited for below
-		defer close(read)
-		_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
-	}()
 	unpack.Only, unpack.KeepOwner, unpack.Special = where.only(), !o.NoOwner && os.Geteuid() == 0, special
 	// As root, a device of the sandbox's choice would give access to the host's disks.
 	unpack.NoDevices = true
-	got, err := archive.Unpack(ctx, r, int(dir.Fd()), unpack)
-	_ = r.CloseWithError(io.ErrClosedPipe)
-	<-read
-	return Copied{Files: got.Files, Bytes: got.Bytes, Skipped: got.Skipped}, err
+	return piped(ctx, c.reading(sandbox, from, where, o), func(ctx context.Context, r io.Reader) (Copied, error) {
+		got, err := archive.Unpack(ctx, r, int(dir.Fd()), unpack)
+		return Copied{Files: got.Files, Bytes: got.Bytes, Skipped: got.Skipped}, err
+	})
 }
 
 // source returns a path of a sandbox without the suffix that says how to copy it, except
@@ -362,17 +371,9 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 	}
 	var done Copied
 	err = c.whole(ctx, o, func(progress func(files, bytes int64)) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		r, w := io.Pipe()
-		read := make(chan struct{})
-		go func() { // waited for below
-			defer close(read)
-			_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
-		}()
-		done, err = c.WriteArchive(ctx, other, where.dir, where.only(), &countingReader{r, progress}, o)
-		_ = r.CloseWithError(io.ErrClosedPipe)
-		<-read
+		done, err = piped(ctx, c.reading(sandbox, from, where, o), func(ctx context.Context, r io.Reader) (Copied, error) {
+			return c.WriteArchive(ctx, other, where.dir, where.only(), &countingReader{r, progress}, o)
+		})
 		return err
 	})
 	return done, err

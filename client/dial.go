@@ -60,8 +60,7 @@ func isDown(err error) bool {
 
 // dialError explains a failed dial to people.
 func dialError(ctx context.Context, path string, err error) *Error {
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
 	e := &Error{Code: codes.Unavailable, cause: ErrDaemonUnreachable}

@@ -194,12 +194,10 @@ func localError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
 	e := &Error{Code: codes.Unknown, Message: fmt.Sprintf("%s failed: %v.", what, err), cause: err}
-	var one *archive.Failure
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return ended(err)
@@ -213,7 +211,7 @@ func localError(what string, err error) error {
 	case errors.Is(err, fs.ErrExist):
 		e.Code = codes.AlreadyExists
 	}
-	if errors.As(err, &one) {
+	if one, ok := errors.AsType[*archive.Failure](err); ok {
 		e.Message = fmt.Sprintf("%s failed: could not %s %q: %v.", what, one.Op, one.Name, one.Err)
 	}
 	return e

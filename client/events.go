@@ -16,8 +16,8 @@ import (
 // means everything that is kept. It ends after SANDBOX_DELETED or with an error. A
 // sequence that is no longer kept is ErrOutOfRange.
 func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
-	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
-		err := follow(ctx, c, agboxv1.SandboxServiceClient.SubscribeSandboxEvents, ends, func() *agboxv1.SubscribeSandboxEventsRequest {
+	return sequence(func(give func(*agboxv1.SandboxEvent) bool) error {
+		return follow(ctx, c, agboxv1.SandboxServiceClient.SubscribeSandboxEvents, ends, func() *agboxv1.SubscribeSandboxEventsRequest {
 			return &agboxv1.SubscribeSandboxEventsRequest{
 				SandboxId: sandbox, FromSequence: after, ExactTypes: true, IncludeMain: true,
 			}
@@ -27,12 +27,9 @@ func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.
 			}
 			// Use the id after the first event: the name may pass to another sandbox.
 			sandbox, after = ev.GetSandboxId(), ev.GetSequence()
-			return !yield(ev, nil), nil
+			return !give(ev), nil
 		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	})
 }
 
 // WatchOptions selects the events of WatchEvents.
@@ -49,9 +46,9 @@ type WatchOptions struct {
 // the daemon restarts. The first item has no event: it confirms the watch and has its
 // start position. It ends with an error, or when the caller ends its loop.
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
-	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
+	return sequence(func(give func(*agboxv1.WatchEventsResponse) bool) error {
 		at, stands := o.After, false
-		err := follow(ctx, c, agboxv1.SandboxServiceClient.WatchEvents, endless, func() *agboxv1.WatchEventsRequest {
+		return follow(ctx, c, agboxv1.SandboxServiceClient.WatchEvents, endless, func() *agboxv1.WatchEventsRequest {
 			return &agboxv1.WatchEventsRequest{
 				AfterPosition: at,
 				// Once a position is known, a new stream must not skip later events.
@@ -66,18 +63,15 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agb
 					return false, nil
 				}
 				at, stands = m.GetPosition(), true
-				return !yield(m, nil), nil
+				return !give(m), nil
 			}
 			if m.GetPosition() <= at {
 				return false, nil
 			}
 			at, stands = m.GetPosition(), true
-			return !yield(m, nil), nil
+			return !give(m), nil
 		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	})
 }
 
 // PastEvents returns the events of one sandbox after a sequence number, up to the current

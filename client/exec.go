@@ -67,25 +67,24 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv
 // ListExecs yields all execs of a sandbox, running and finished, ordered by exec id. It
 // fetches page by page. An error ends it.
 func (c *Client) ListExecs(ctx context.Context, sandbox string) iter.Seq2[*agboxv1.ExecStatus, error] {
-	return func(yield func(*agboxv1.ExecStatus, error) bool) {
+	return sequence(func(give func(*agboxv1.ExecStatus) bool) error {
 		in := &agboxv1.ListExecsRequest{SandboxId: sandbox}
 		for {
 			out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListExecs, in, idempotent)
 			if err != nil {
-				yield(nil, err)
-				return
+				return err
 			}
 			for _, e := range out.GetExecs() {
-				if !yield(e, nil) {
-					return
+				if !give(e) {
+					return nil
 				}
 			}
 			in.PageToken = out.GetNextPageToken()
 			if in.PageToken == "" {
-				return
+				return nil
 			}
 		}
-	}
+	})
 }
 
 // ExitStatus describes how a command ended.

@@ -29,24 +29,23 @@ func (c *Client) StatFile(ctx context.Context, sandbox, path string, follow bool
 // ListFiles yields the entries of a directory of a sandbox, unordered. It fetches page by
 // page. An error ends it.
 func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOptions) iter.Seq2[*agboxv1.FileInfo, error] {
-	return func(yield func(*agboxv1.FileInfo, error) bool) {
+	return sequence(func(give func(*agboxv1.FileInfo) bool) error {
 		in := &agboxv1.ListFilesRequest{SandboxId: sandbox, Path: path, User: o.User}
 		for {
 			out, err := unary(ctx, c, agboxv1.FileServiceClient.List, in, idempotent)
 			if err != nil {
-				yield(nil, err)
-				return
+				return err
 			}
 			for _, f := range out.GetFiles() {
-				if !yield(f, nil) {
-					return
+				if !give(f) {
+					return nil
 				}
 			}
 			if in.PageToken = out.GetNextPageToken(); in.PageToken == "" {
-				return
+				return nil
 			}
 		}
-	}
+	})
 }
 
 // MakeDirectory makes a directory with mode 0755. With parents it also makes missing
@@ -245,22 +244,19 @@ type FileEvent struct {
 // the directory is removed or moved away. After the daemon was away it continues, with an
 // event that has Lost set.
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
-	return func(yield func(FileEvent, error) bool) {
+	return sequence(func(give func(FileEvent) bool) error {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-		w := &fileWatch{wait: c.newFollower(), yield: func(e FileEvent) bool { return yield(e, nil) }}
-		err := repeated(ctx, c, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
+		w := &fileWatch{wait: c.newFollower(), give: give}
+		return repeated(ctx, c, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			_, err := readStream(ctx, api, agboxv1.FileServiceClient.Watch, in, ends, w.take)
 			return true, err
 		})
-		if err != nil {
-			yield(FileEvent{}, err)
-		}
-	}
+	})
 }
 
 type fileWatch struct {
 	wait    *patience
-	yield   func(FileEvent) bool
+	give    func(FileEvent) bool
 	watched bool
 }
 
@@ -274,5 +270,5 @@ func (w *fileWatch) take(m *agboxv1.WatchFilesResponse) (done bool, err error) {
 		}
 		w.watched = true
 	}
-	return !w.yield(e), nil
+	return !w.give(e), nil
 }

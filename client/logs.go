@@ -108,7 +108,7 @@ type output struct {
 // items reads until the end. It repeats a create until the first message shows that the
 // exec was created. The request key makes the repetition harmless.
 func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
-	return func(yield func(LogItem, error) bool) {
+	return sequence(func(give func(LogItem) bool) error {
 		at, create, started := p.from, p.create, false
 		if at == nil {
 			at = &logPlace{Cursor: p.o.Cursor}
@@ -120,7 +120,7 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 			return api.FollowExecLogs(ctx, next)
 		}
 		next := func() *agboxv1.FollowExecLogsRequest { return p.o.request(p.exec, at.resume(), started) }
-		err := follow(ctx, c, open, endless, next, func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
+		return follow(ctx, c, open, endless, next, func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
 			create, started = nil, true
 			if moved := m.GetMoved(); moved != nil {
 				at.Cursor = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
@@ -130,10 +130,10 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 				return false, nil
 			}
 			if created := m.GetCreated(); created != nil {
-				return !yield(LogItem{Cursor: at.Cursor, Created: created}, nil), nil
+				return !give(LogItem{Cursor: at.Cursor, Created: created}), nil
 			}
 			if end := m.GetEnd(); end != nil {
-				yield(LogItem{Cursor: at.Cursor, End: end}, nil)
+				give(LogItem{Cursor: at.Cursor, End: end})
 				return true, nil
 			}
 			chunks := m.GetBatch().GetChunks()
@@ -145,16 +145,13 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 				if err != nil {
 					return false, err
 				}
-				if !item.empty() && !yield(item, nil) {
+				if !item.empty() && !give(item) {
 					return true, nil
 				}
 			}
 			return false, nil
 		})
-		if err != nil {
-			yield(LogItem{}, err)
-		}
-	}
+	})
 }
 
 func streamName(s agboxv1.LogStream) string {

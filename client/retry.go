@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"time"
 
@@ -162,6 +163,17 @@ func (p *patience) exhausted(e *Error) error {
 	}
 	message := fmt.Sprintf("agboxd at %s went away and did not come back within %v; commands in the sandboxes keep running. %s", p.socket, p.bound, remedy)
 	return &Error{Code: codes.Unavailable, Reason: e.Reason, Message: message, cause: ErrDaemonUnreachable}
+}
+
+// sequence yields what read gives, and as the last item the error of read. After give has
+// returned false, read must return nil.
+func sequence[V any](read func(give func(V) bool) error) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		if err := read(func(one V) bool { return yield(one, nil) }); err != nil {
+			var none V
+			yield(none, err)
+		}
+	}
 }
 
 // ending says whether the daemon may end a stream without an error.

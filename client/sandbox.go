@@ -123,14 +123,11 @@ func (c *Client) DeleteSandboxes(ctx context.Context, labels map[string]string) 
 // error, when the caller ends its loop, when none of the given sandboxes exists any more,
 // or, with once, after the first item.
 func (c *Client) Stats(ctx context.Context, sandboxes []string, once bool) iter.Seq2[*agboxv1.WatchStatsResponse, error] {
-	return func(yield func(*agboxv1.WatchStatsResponse, error) bool) {
-		err := follow(ctx, c, agboxv1.SandboxServiceClient.WatchStats, ends, func() *agboxv1.WatchStatsRequest {
+	return sequence(func(give func(*agboxv1.WatchStatsResponse) bool) error {
+		return follow(ctx, c, agboxv1.SandboxServiceClient.WatchStats, ends, func() *agboxv1.WatchStatsRequest {
 			return &agboxv1.WatchStatsRequest{SandboxIds: sandboxes, Once: once}
-		}, func(m *agboxv1.WatchStatsResponse) (bool, error) { return !yield(m, nil) || once, nil })
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+		}, func(m *agboxv1.WatchStatsResponse) (bool, error) { return !give(m) || once, nil })
+	})
 }
 
 // Processes lists the processes in the primary of a READY sandbox.

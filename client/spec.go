@@ -273,8 +273,7 @@ func specContent(content []byte, path string, err error) ([]byte, error) {
 
 func unreadable(path string, cause error) error {
 	why := cause
-	var in *fs.PathError
-	if errors.As(cause, &in) {
+	if in, ok := errors.AsType[*fs.PathError](cause); ok {
 		why = in.Err
 	}
 	return &Error{Code: codes.InvalidArgument, cause: cause, Message: fmt.Sprintf("The file %s cannot be read: %v. Name one that can.", path, why)}

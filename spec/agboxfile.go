@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -58,7 +56,7 @@ func (r *resolver) companions(reader *document.Reader, all document.Entry, into 
 func requiredInFile(layer *agboxv1.CreateSpec) {
 	for _, s := range layer.GetServices() {
 		if s.Required == nil {
-			s.Required = proto.Bool(true)
+			s.Required = new(true)
 		}
 	}
 }
@@ -75,14 +73,14 @@ func (r *resolver) requiredElsewhere() {
 		for _, s := range r.spec.GetServices() {
 			for _, d := range s.GetDependsOn() {
 				if on := byName[d.GetName()]; s.GetRequired() && on != nil && on.Required == nil {
-					on.Required, changed = proto.Bool(true), true
+					on.Required, changed = new(true), true
 				}
 			}
 		}
 	}
 	for _, s := range r.spec.GetServices() {
 		if s.Required == nil {
-			s.Required = proto.Bool(false)
+			s.Required = new(false)
 		}
 	}
 }

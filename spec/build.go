@@ -3,6 +3,7 @@ package spec
 import (
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -60,7 +61,7 @@ func (r *resolver) build(c built, at []any) {
 	if b == nil {
 		return
 	}
-	at = append(at[:len(at):len(at)], "build")
+	at = append(slices.Clip(at), "build")
 	if c.GetImage() != "" {
 		r.problem(at, "The image is either named or built: remove image or build")
 	}

@@ -240,7 +240,7 @@ func (r *resolver) onlyByFlag() {
 // container.
 func (r *resolver) securityByFlag(s *agboxv1.SecuritySpec, path []any) {
 	refuse := func(asked bool, flag string, steps ...any) {
-		at := append(append(path[:len(path):len(path)], "security"), steps...)
+		at := append(append(slices.Clip(path), "security"), steps...)
 		if !asked || !r.fromFile(at) {
 			return
 		}

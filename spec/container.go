@@ -69,7 +69,7 @@ func (r *resolver) container(c limited, path []any) {
 // for one.
 func (r *resolver) secrets(c limited, path []any) {
 	for i, name := range c.GetSecretEnvs() {
-		at := append(path[:len(path):len(path)], "secret_envs", i)
+		at := append(slices.Clip(path), "secret_envs", i)
 		if _, set := c.GetEnvs()[name]; !set {
 			r.problem(at, "%.80q is not a variable under envs: add it there, or remove it here", name)
 		}
@@ -79,7 +79,7 @@ func (r *resolver) secrets(c limited, path []any) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.GetEnvs())) {
 		if c.GetEnvs()[name] == secrets.Placeholder && secrets.Is(name, c.GetSecretEnvs()) {
-			r.problem(append(path[:len(path):len(path)], "envs", name), "%q is what agbox shows instead of a secret value: write the value itself", secrets.Placeholder)
+			r.problem(append(slices.Clip(path), "envs", name), "%q is what agbox shows instead of a secret value: write the value itself", secrets.Placeholder)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (r *resolver) entrypoint(c interface {
 	GetEntrypoint() []string
 	GetCommand() []string
 }, path []any) {
-	words, at := c.GetEntrypoint(), append(path[:len(path):len(path)], "entrypoint")
+	words, at := c.GetEntrypoint(), append(slices.Clip(path), "entrypoint")
 	if len(words) > 1 && words[0] == "" {
 		r.problem(append(at, 0), "The entrypoint has no name: write a program first, or \"\" alone for no entrypoint")
 	}
@@ -98,7 +98,7 @@ func (r *resolver) entrypoint(c interface {
 	}
 	for i, word := range words {
 		if strings.Contains(word, "\x00") {
-			r.problem(append(at[:len(at):len(at)], i), "The word has a NUL byte, which no command can take: remove it")
+			r.problem(append(slices.Clip(at), i), "The word has a NUL byte, which no command can take: remove it")
 		}
 	}
 }

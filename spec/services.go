@@ -48,10 +48,10 @@ func (r *resolver) oneShot(s *agboxv1.ServiceSpec, at []any) {
 		return
 	}
 	if len(s.GetPostStartOnPrimary()) > 0 {
-		r.problem(append(at[:len(at):len(at)], "post_start_on_primary"), "Service %s is ready when it has ended: write its commands into post_create, or leave one_shot out", s.GetName())
+		r.problem(append(slices.Clip(at), "post_start_on_primary"), "Service %s is ready when it has ended: write its commands into post_create, or leave one_shot out", s.GetName())
 	}
 	if test := s.GetHealthcheck().GetTest(); len(test) > 0 && test[0] != "NONE" {
-		r.problem(append(at[:len(at):len(at)], "healthcheck"), "Service %s is ready when it has ended with code 0: leave healthcheck or one_shot out", s.GetName())
+		r.problem(append(slices.Clip(at), "healthcheck"), "Service %s is ready when it has ended with code 0: leave healthcheck or one_shot out", s.GetName())
 	}
 }
 

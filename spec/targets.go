@@ -94,7 +94,7 @@ func (r *resolver) serviceTargets(s *agboxv1.ServiceSpec, at []any) {
 		}
 	}
 	if len(s.GetCopies()) > 0 && s.GetSecurity().GetReadOnlyRoot() {
-		r.problem(append(at[:len(at):len(at)], "copies"), "Nothing can be copied into a service whose root is read-only: remove read_only_root or copies")
+		r.problem(append(slices.Clip(at), "copies"), "Nothing can be copied into a service whose root is read-only: remove read_only_root or copies")
 	}
 	r.targets(all, nil)
 }

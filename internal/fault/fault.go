@@ -62,8 +62,7 @@ func (e *Error) Unwrap() []error {
 
 // Of returns the fault in err's chain, or nil.
 func Of(err error) *Error {
-	var f *Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Error](err); ok {
 		return f
 	}
 	return nil

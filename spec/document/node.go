@@ -5,6 +5,8 @@ package document
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -297,7 +299,7 @@ func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, sr
 				to.Append(from.Get(j))
 			}
 			if before != nil {
-				at = &Origin{File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Items: append(before.Items[:len(before.Items):len(before.Items)], at.Items...)}
+				at = &Origin{File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Items: append(slices.Clip(before.Items), at.Items...)}
 			}
 			dstAt.Fields[name] = at
 		case f.Kind() == protoreflect.MessageKind && f.Message().FullName() != durationName:
@@ -320,9 +322,7 @@ func mergeMap(dst protoreflect.Map, before *Origin, src protoreflect.Map, at *Or
 	out := at.Under(at.Path)
 	out.Fields = make(map[string]*Origin)
 	if before != nil {
-		for k, o := range before.Fields {
-			out.Fields[k] = o
-		}
+		maps.Copy(out.Fields, before.Fields)
 	}
 	src.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 		dst.Set(k, v)

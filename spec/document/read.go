@@ -227,7 +227,7 @@ func (r *Reader) listScalar(n *Node, f protoreflect.FieldDescriptor, at *Origin)
 	if f.Kind() != protoreflect.StringKind {
 		return r.scalar(n, f, at)
 	}
-	text, ok := r.text(n, f, at, true)
+	text, ok := r.text(n, at, true)
 	return protoreflect.ValueOfString(text), ok
 }
 
@@ -246,7 +246,7 @@ func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (pr
 	}
 	switch f.Kind() {
 	case protoreflect.StringKind:
-		text, ok := r.text(n, f, at, Numeric(f.Name()))
+		text, ok := r.text(n, at, Numeric(f.Name()))
 		return protoreflect.ValueOfString(text), ok
 	case protoreflect.BoolKind:
 		if n.Kind != Bool {
@@ -289,7 +289,7 @@ func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (pr
 
 // text reads a string. If numbers is set, a number is accepted as written. true and false
 // are never accepted, because their meaning as text is unclear.
-func (r *Reader) text(n *Node, f protoreflect.FieldDescriptor, at *Origin, numbers bool) (string, bool) {
+func (r *Reader) text(n *Node, at *Origin, numbers bool) (string, bool) {
 	switch {
 	case n.Kind == String, numbers && (n.Kind == Int || n.Kind == Float):
 		return n.Text, true

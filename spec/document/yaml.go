@@ -115,10 +115,9 @@ func seek(content []byte) (line, column int) {
 		return 1, 0
 	}
 	end := len(content)
-	for i := len(lines) - 1; i >= 0; i-- {
-		end -= len(lines[i])
+	for i, text := range slices.Backward(lines) {
+		end -= len(text)
 		if _, err := decode(content[:end]); err == nil {
-			text := lines[i]
 			return i + 1, len(text) - len(bytes.TrimLeft(text, " \t")) + 1
 		}
 	}
