@@ -254,8 +254,7 @@ func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, e
 		ended = a
 		return nil
 	})
-	var e *Error
-	if errors.As(err, &e) && e.Code == codes.Unimplemented {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == codes.Unimplemented {
 		return c.waitAgentOfOlder(ctx, agent)
 	}
 	if err == nil && ended == nil {

@@ -95,8 +95,7 @@ func destinationOf(src string, srcDir bool, dst string, at pathInfo) (destinatio
 // remote describes a path in a sandbox. It follows symbolic links.
 func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (pathInfo, error) {
 	info, err := c.StatFile(ctx, sandbox, p, true, o.FileOptions)
-	var e *Error
-	if errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_FILE_NOT_FOUND.String() {
+	if e, ok := errors.AsType[*Error](err); ok && e.Reason == agboxv1.ErrorReason_FILE_NOT_FOUND.String() {
 		return pathInfo{}, nil
 	}
 	at := pathInfo{exists: true, real: info.GetRealPath()}

@@ -43,8 +43,8 @@ func (e *Error) Unwrap() error { return e.cause }
 
 // Is matches the sentinels of this package by code.
 func (e *Error) Is(target error) bool {
-	var class *codeClass
-	return errors.As(target, &class) && class.code == e.Code
+	class, ok := errors.AsType[*codeClass](target)
+	return ok && class.code == e.Code
 }
 
 // GRPCStatus makes status.Code and status.FromError work with the error.

@@ -17,8 +17,7 @@ import (
 func (c *Client) Candidates(ctx context.Context, kind agboxv1.RefKind, text string) (*agboxv1.ResolveResponse, error) {
 	in := &agboxv1.ResolveRequest{Kind: kind, Text: text}
 	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.Resolve, in, idempotent)
-	var e *Error
-	if errors.As(err, &e) && e.Code == codes.Unimplemented {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == codes.Unimplemented {
 		return c.candidatesOfOlder(ctx, kind, text)
 	}
 	return out, err

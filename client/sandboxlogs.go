@@ -85,8 +85,8 @@ func byStart(a, b *agboxv1.ExecStatus) int {
 // endUnreadable turns the error of an unreadable log into the end of its exec, so that
 // the other execs can still be read.
 func endUnreadable(e *agboxv1.ExecStatus, at Cursor, item LogItem, err error) (LogItem, error) {
-	var told *Error
-	if !errors.As(err, &told) || told.Reason != agboxv1.ErrorReason_LOG_UNREADABLE.String() {
+	told, ok := errors.AsType[*Error](err)
+	if !ok || told.Reason != agboxv1.ErrorReason_LOG_UNREADABLE.String() {
 		return item, err
 	}
 	return LogItem{Cursor: at, End: &agboxv1.LogEnd{

@@ -288,8 +288,7 @@ func (s *syncing) landed(ctx context.Context, done []edits.AdvancedFile) error {
 
 // repeatable has errRepeat in an error of a daemon that went away.
 func repeatable(err error) error {
-	var own *Error
-	if errors.As(err, &own) && (own.lost || own.Code == codes.Unavailable) {
+	if own, ok := errors.AsType[*Error](err); ok && (own.lost || own.Code == codes.Unavailable) {
 		return fmt.Errorf("%w: %w", errRepeat, err)
 	}
 	return err

@@ -234,8 +234,7 @@ func (m *merger) lines(ours, base, theirs []byte) (merged []byte, conflicts bool
 	var out bytes.Buffer
 	g := &git{ctx: m.ctx, dir: m.dir, gitDir: filepath.Join(m.dir, "none")}
 	err = g.pipe(nil, &out, args...)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < 128 {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 && exit.ExitCode() < 128 {
 		return out.Bytes(), true, nil // the number of conflicts
 	}
 	return out.Bytes(), false, err
