@@ -115,6 +115,11 @@ type AppliedWork struct {
 // Conflicts counts the outcomes that a person must look at.
 func (a AppliedWork) Conflicts() int { return edits.Applied{Outcomes: a.Outcomes}.Conflicts() }
 
+// bringsAll reports whether all work is to be brought.
+func (o ApplyOptions) bringsAll() bool {
+	return !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0
+}
+
 // bringing is a call of ApplyWork.
 type bringing struct {
 	c         *Client
@@ -209,29 +214,6 @@ func (w *Work) there(changes []WorkChange, name string) bool {
 	return err == nil && edits.Same(file, changes[i].After)
 }
 
-// maxUntracked is how many files of a call of AdvanceBase may be untracked.
-const maxUntracked = 500
-
-// advanceBranch notes which files went to a branch, and which it loses because git does not track them
-// in the sandbox.
-func (b *bringing) advanceBranch(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile, untracked []string) error {
-	if len(files) > 0 {
-		if err := b.c.advanceTo(ctx, open, files); err != nil {
-			return err
-		}
-	}
-	for some := range slices.Chunk(untracked, maxUntracked) {
-		open.Untracked = nil
-		for _, name := range some {
-			open.Untracked = append(open.Untracked, []byte(name))
-		}
-		if err := b.c.advanceTo(ctx, open, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // agreeToCommits asks about what commits bring and this machine would execute, also if a later
 // commit takes it out again. come are the changes that nobody must ask about any more.
 func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkChange, done *AppliedWork) func([]WorkChange) error {
@@ -256,9 +238,27 @@ func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkCh
 	}
 }
 
-// bringsAll reports whether all work is to be brought.
-func (o ApplyOptions) bringsAll() bool {
-	return !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0
+// maxUntracked is how many files of a call of AdvanceBase may be untracked.
+const maxUntracked = 500
+
+// advanceBranch notes which files went to a branch, and which it loses because git does not track them
+// in the sandbox.
+func (b *bringing) advanceBranch(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile, untracked []string) error {
+	if len(files) > 0 {
+		if err := b.c.advanceTo(ctx, open, files); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(untracked, maxUntracked) {
+		open.Untracked = nil
+		for _, name := range some {
+			open.Untracked = append(open.Untracked, []byte(name))
+		}
+		if err := b.c.advanceTo(ctx, open, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // advanceBase makes files that are its own work the base of a sandbox.

@@ -112,6 +112,13 @@ func WithReconnect(d time.Duration) Option {
 	return func(c *Client) error { c.reconnect = max(d, 0); return nil }
 }
 
+// WithOutages sets a function that is told when the daemon is gone for some tenths of a
+// second, when it cannot be started, and when it is back. tell is called by one goroutine
+// at a time, in order. Calls and streams wait for it.
+func WithOutages(tell func(Outage)) Option {
+	return func(c *Client) error { c.outages.tell = tell; return nil }
+}
+
 // New makes a client. It does not connect, but Close must be called.
 func New(opts ...Option) (*Client, error) {
 	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1), users: ownUsers()}
@@ -260,13 +267,6 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	}
 	live.services = []any{agboxv1.NewSandboxServiceClient(live.grpc), agboxv1.NewAgentServiceClient(live.grpc), agboxv1.NewFileServiceClient(live.grpc)}
 	return live, nil
-}
-
-// WithOutages sets a function that is told when the daemon is gone for some tenths of a
-// second, when it cannot be started, and when it is back. tell is called by one goroutine
-// at a time, in order. Calls and streams wait for it.
-func WithOutages(tell func(Outage)) Option {
-	return func(c *Client) error { c.outages.tell = tell; return nil }
 }
 
 // decode turns an error of gRPC into an *Error. It never passes on the text of the

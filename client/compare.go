@@ -20,39 +20,6 @@ import (
 	"github.com/agbox/agbox/workspace/edits"
 )
 
-// pathsExist refuses a path that leads out of the folder, and one that neither the folder nor the
-// sandbox has, and that no change is about.
-func (c *Client) pathsExist(ctx context.Context, id string, w *Work, names []string, here string) error {
-	var all *Work
-	for i, name := range edits.PathsIn(w.Source, here, names) {
-		missing := &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", names[i], w.Source)}
-		if !filepath.IsLocal(name) {
-			return missing
-		}
-		one := []string{name}
-		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(filepath.Join(w.Source, name)) })
-		if err == nil || len(edits.Select(w.Changes, one))+len(edits.Select(w.Large, one)) > 0 {
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if all == nil { // with what is ignored, and what is as it was copied
-			if all, err = c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true}, true); err != nil {
-				return err
-			}
-			defer all.Close()
-			for path, file := range all.shared.Files {
-				all.Changes = append(all.Changes, WorkChange{Path: path, Before: file})
-			}
-		}
-		if len(edits.Select(all.Changes, one))+len(edits.Select(all.Large, one)) == 0 {
-			return missing
-		}
-	}
-	return nil
-}
-
 // Work returns what a sandbox, which may be stopped, has changed in its workspace since it was
 // copied in, without what was brought to the folder or to a branch. Close must be called. The error has the reason WORKSPACE_HAS_NO_BASE
 // if no workspace was copied in.
@@ -85,6 +52,39 @@ func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work
 	paths := edits.PathsIn(w.Source, o.Here, o.Paths)
 	w.Changes, w.Large = edits.Select(w.Changes, paths), edits.Select(w.Large, paths)
 	return w, nil
+}
+
+// pathsExist refuses a path that leads out of the folder, and one that neither the folder nor the
+// sandbox has, and that no change is about.
+func (c *Client) pathsExist(ctx context.Context, id string, w *Work, names []string, here string) error {
+	var all *Work
+	for i, name := range edits.PathsIn(w.Source, here, names) {
+		missing := &Error{Code: codes.NotFound, Message: fmt.Sprintf("There is no %s, neither in %s nor in the workspace of the sandbox.", names[i], w.Source)}
+		if !filepath.IsLocal(name) {
+			return missing
+		}
+		one := []string{name}
+		_, err := within(ctx, func() (fs.FileInfo, error) { return os.Lstat(filepath.Join(w.Source, name)) })
+		if err == nil || len(edits.Select(w.Changes, one))+len(edits.Select(w.Large, one)) > 0 {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if all == nil { // with what is ignored, and what is as it was copied
+			if all, err = c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true}, true); err != nil {
+				return err
+			}
+			defer all.Close()
+			for path, file := range all.shared.Files {
+				all.Changes = append(all.Changes, WorkChange{Path: path, Before: file})
+			}
+		}
+		if len(edits.Select(all.Changes, one))+len(edits.Select(all.Large, one)) == 0 {
+			return missing
+		}
+	}
+	return nil
 }
 
 // compare is Work, with a removed and an added file for each renamed one, and with the base

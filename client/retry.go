@@ -142,6 +142,46 @@ func (p *patience) again(ctx context.Context, e *Error) error {
 	}
 }
 
+// lost handles a failure for which the daemon is gone: it tells of it and starts a daemon
+// if one may be started. An error ends the retries.
+func (p *patience) lost(ctx context.Context, now time.Time) error {
+	// A daemon that is stopped removes its socket; one that crashes leaves it.
+	if _, err := os.Lstat(p.socket); errors.Is(err, fs.ErrNotExist) {
+		p.stopping = true
+	}
+	news := Outage{Stopped: p.stopping, Wait: p.bound - now.Sub(p.since)}
+	if p.stopping || p.restart == nil {
+		p.outages.begin(p.since, outageAfter, news)
+		return nil
+	}
+	if now.Sub(p.since) < restartAfter || now.Before(p.nextStart) {
+		return nil
+	}
+	news.Starting = true
+	p.outages.begin(p.since, restartAfter, news)
+	p.nextStart = now.Add(startAgainAfter)
+	within, cancel := context.WithTimeout(ctx, p.bound-now.Sub(p.since))
+	defer cancel()
+	err := p.restart(within)
+	var own *Error
+	switch {
+	case err == nil:
+		p.failed = nil
+		return nil
+	case errors.As(err, &own) && own.lost:
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil // only the bound has ended it
+	case p.failed != nil && !p.follows:
+		return err
+	}
+	p.failed = err
+	p.outages.startFailed(Outage{Failed: err, Wait: p.bound - time.Since(p.since)})
+	return nil
+}
+
 // boundFor returns how long to retry after e. 0 means no retry.
 func (p *patience) boundFor(e *Error) time.Duration {
 	switch {
@@ -284,44 +324,4 @@ func idAndKey(id, key string) (string, string) {
 		key = id
 	}
 	return id, key
-}
-
-// lost handles a failure for which the daemon is gone: it tells of it and starts a daemon
-// if one may be started. An error ends the retries.
-func (p *patience) lost(ctx context.Context, now time.Time) error {
-	// A daemon that is stopped removes its socket; one that crashes leaves it.
-	if _, err := os.Lstat(p.socket); errors.Is(err, fs.ErrNotExist) {
-		p.stopping = true
-	}
-	news := Outage{Stopped: p.stopping, Wait: p.bound - now.Sub(p.since)}
-	if p.stopping || p.restart == nil {
-		p.outages.begin(p.since, outageAfter, news)
-		return nil
-	}
-	if now.Sub(p.since) < restartAfter || now.Before(p.nextStart) {
-		return nil
-	}
-	news.Starting = true
-	p.outages.begin(p.since, restartAfter, news)
-	p.nextStart = now.Add(startAgainAfter)
-	within, cancel := context.WithTimeout(ctx, p.bound-now.Sub(p.since))
-	defer cancel()
-	err := p.restart(within)
-	var own *Error
-	switch {
-	case err == nil:
-		p.failed = nil
-		return nil
-	case errors.As(err, &own) && own.lost:
-		return nil
-	case ctx.Err() != nil:
-		return err
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil // only the bound has ended it
-	case p.failed != nil && !p.follows:
-		return err
-	}
-	p.failed = err
-	p.outages.startFailed(Outage{Failed: err, Wait: p.bound - time.Since(p.since)})
-	return nil
 }

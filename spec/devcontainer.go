@@ -10,6 +10,45 @@ import (
 	"github.com/agbox/agbox/spec/feature"
 )
 
+// devcontainer reads the description of a development container.
+func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
+	node := document.JSONC(file.GetPath(), file.GetContent(), r.report)
+	if node == nil {
+		r.unreadable = true
+		return
+	}
+	spec := new(agboxv1.CreateSpec)
+	d := &devcontainer{
+		Reader: document.Reader{File: file.GetPath(), Report: r.report},
+		file:   file, node: node, folder: document.ProjectOf(file.GetPath()), reported: make(map[string]bool),
+		resolver: r,
+	}
+	d.layer = newLayer(spec, d.At(node, ""))
+	if node.Kind != document.Map {
+		r.unreadable = true
+		r.report.Problem(d.At(node, "image"), "This is not a devcontainer.json: it should be an object with the key image")
+		return
+	}
+	// Other values use this variable, and so does the environment.
+	d.inside = "/workspaces/" + path.Base(d.folder)
+	if node.Get("dockerComposeFile") != nil {
+		d.inside = "/"
+	}
+	d.inside = d.expand(document.Entry{Value: orNull(node.Get("workspaceFolder"))}, "workspaceFolder", d.inside)
+	if env := node.Take("containerEnv"); env.Key != nil {
+		d.environment(env.Value, d.At(env.Key, env.Key.Text))
+	}
+	d.composed()
+	for _, e := range node.Entries {
+		d.key(e, d.At(e.Key, e.Key.Text))
+	}
+	d.features()
+	d.commands()
+	d.workspace()
+	d.matchUser()
+	r.add(spec, d.at, dirOf(file))
+}
+
 // composed reads the compose files that a devcontainer.json names. The devcontainer.json
 // overrides them.
 func (d *devcontainer) composed() {
@@ -205,43 +244,4 @@ func (d *devcontainer) featureKey(spec *agboxv1.FeatureSpec, e document.Entry, a
 		// The others are for people and editors, or were read already: id, version, name,
 		// description, options, installsAfter, dependsOn, init, legacyIds, customizations.
 	}
-}
-
-// devcontainer reads the description of a development container.
-func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
-	node := document.JSONC(file.GetPath(), file.GetContent(), r.report)
-	if node == nil {
-		r.unreadable = true
-		return
-	}
-	spec := new(agboxv1.CreateSpec)
-	d := &devcontainer{
-		Reader: document.Reader{File: file.GetPath(), Report: r.report},
-		file:   file, node: node, folder: document.ProjectOf(file.GetPath()), reported: make(map[string]bool),
-		resolver: r,
-	}
-	d.layer = newLayer(spec, d.At(node, ""))
-	if node.Kind != document.Map {
-		r.unreadable = true
-		r.report.Problem(d.At(node, "image"), "This is not a devcontainer.json: it should be an object with the key image")
-		return
-	}
-	// Other values use this variable, and so does the environment.
-	d.inside = "/workspaces/" + path.Base(d.folder)
-	if node.Get("dockerComposeFile") != nil {
-		d.inside = "/"
-	}
-	d.inside = d.expand(document.Entry{Value: orNull(node.Get("workspaceFolder"))}, "workspaceFolder", d.inside)
-	if env := node.Take("containerEnv"); env.Key != nil {
-		d.environment(env.Value, d.At(env.Key, env.Key.Text))
-	}
-	d.composed()
-	for _, e := range node.Entries {
-		d.key(e, d.At(e.Key, e.Key.Text))
-	}
-	d.features()
-	d.commands()
-	d.workspace()
-	d.matchUser()
-	r.add(spec, d.at, dirOf(file))
 }

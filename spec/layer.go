@@ -93,6 +93,17 @@ func (l *layer) spec() *agboxv1.CreateSpec {
 	return s
 }
 
+// add merges one layer. Its relative paths refer to dir.
+func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
+	r.absolute(layer, at, dir)
+	r.imageOrBuild(layer, at)
+	if at.File != "" {
+		// A missing field is reported in the last file.
+		r.origin.File, r.origin.Line, r.origin.Column = at.File, max(at.Line, 1), max(at.Column, 1)
+	}
+	document.Merge(r.spec.ProtoReflect(), r.origin, layer.ProtoReflect(), at)
+}
+
 // override removes from the merged files what the caller itself names, in lists whose items
 // are otherwise put one after the other. So a flag can replace an item of a file, or vouch
 // for one that a file must not ask for.
@@ -191,15 +202,4 @@ func (r *resolver) absolutePath(path string, at *document.Origin, dir string) st
 		r.report.Problem(at, "%.80q is relative, and the request does not say to which folder: give config_dir, or write an absolute path", path)
 	}
 	return path
-}
-
-// add merges one layer. Its relative paths refer to dir.
-func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
-	r.absolute(layer, at, dir)
-	r.imageOrBuild(layer, at)
-	if at.File != "" {
-		// A missing field is reported in the last file.
-		r.origin.File, r.origin.Line, r.origin.Column = at.File, max(at.Line, 1), max(at.Column, 1)
-	}
-	document.Merge(r.spec.ProtoReflect(), r.origin, layer.ProtoReflect(), at)
 }

@@ -29,6 +29,24 @@ type Input struct {
 	CheckAgent CheckAgent
 }
 
+// Host is what the rule about sources knows of the host and of its user.
+type Host struct {
+	// Own are agbox's own folders, Binaries its programs.
+	Own, Binaries []string
+	// Home is the home that the caller names, or empty.
+	Home string
+	// Homes are the homes of the daemon's user, who is the only user of the daemon. What is
+	// in them does not belong to others, even if they are below /var.
+	Homes []string
+	// Granted are folders that the operator's policy opens, even if they are folders of the
+	// system or in a home of others.
+	Granted []string
+}
+
+// CheckAgent reports the figures of an agent that do not fit together. path begins in the
+// AgentSpec and is as for Result.Origin.
+type CheckAgent func(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any))
+
 // Result is the result of Resolve.
 type Result struct {
 	// Spec is what will be stored, or nil if there are problems.
@@ -100,6 +118,26 @@ func (r *resolver) yaml(name string, content []byte) *document.Node {
 	return node
 }
 
+// problem reports the field at a path of the merged spec.
+func (r *resolver) problem(path []any, format string, args ...any) {
+	r.report.Problem(locate(r.origin, path...), format, args...)
+}
+
+// whereIs names a path of the spec for a sentence.
+func (r *resolver) whereIs(path []any) string {
+	at := locate(r.origin, path...)
+	switch {
+	case at.File == "":
+		return at.Path
+	case at.Line == 0:
+		return at.File
+	}
+	return at.File + ":" + strconv.Itoa(at.Line)
+}
+
+// fromFile reports whether a field comes from a file and not from the caller.
+func (r *resolver) fromFile(path []any) bool { return locate(r.origin, path...).File != "" }
+
 func (r *resolver) result() *Result {
 	byOrder := func(a, b *agboxv1.SpecProblem) int {
 		return cmp.Or(cmp.Compare(r.rank(a.GetFile()), r.rank(b.GetFile())), cmp.Compare(a.GetLine(), b.GetLine()), cmp.Compare(a.GetColumn(), b.GetColumn()))
@@ -170,41 +208,3 @@ func dirOf(file *agboxv1.ConfigFile) string {
 	}
 	return ""
 }
-
-// Host is what the rule about sources knows of the host and of its user.
-type Host struct {
-	// Own are agbox's own folders, Binaries its programs.
-	Own, Binaries []string
-	// Home is the home that the caller names, or empty.
-	Home string
-	// Homes are the homes of the daemon's user, who is the only user of the daemon. What is
-	// in them does not belong to others, even if they are below /var.
-	Homes []string
-	// Granted are folders that the operator's policy opens, even if they are folders of the
-	// system or in a home of others.
-	Granted []string
-}
-
-// CheckAgent reports the figures of an agent that do not fit together. path begins in the
-// AgentSpec and is as for Result.Origin.
-type CheckAgent func(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any))
-
-// whereIs names a path of the spec for a sentence.
-func (r *resolver) whereIs(path []any) string {
-	at := locate(r.origin, path...)
-	switch {
-	case at.File == "":
-		return at.Path
-	case at.Line == 0:
-		return at.File
-	}
-	return at.File + ":" + strconv.Itoa(at.Line)
-}
-
-// problem reports the field at a path of the merged spec.
-func (r *resolver) problem(path []any, format string, args ...any) {
-	r.report.Problem(locate(r.origin, path...), format, args...)
-}
-
-// fromFile reports whether a field comes from a file and not from the caller.
-func (r *resolver) fromFile(path []any) bool { return locate(r.origin, path...).File != "" }

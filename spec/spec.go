@@ -57,45 +57,6 @@ func Resolve(in Input) *Result {
 	return r.result()
 }
 
-// filledIn refuses fields that only the daemon sets, because their content is not
-// checked.
-func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
-	m := fields.ProtoReflect()
-	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if document.FilledIn(f.Name()) {
-			r.report.Problem(&document.Origin{Path: string(f.Name())}, "The daemon fills %s in: leave it out", f.Name())
-			m.Clear(f)
-		}
-		return true
-	})
-}
-
-// removedAfter is the default idle_ttl of a sandbox with the idle_action remove. It is
-// long enough to reconnect after a lost connection.
-const removedAfter = time.Minute
-
-// dropRedundant removes values that only had to override another one: a false that is the
-// default anyway. It also sets defaults that depend on other fields.
-func (r *resolver) dropRedundant() {
-	if r.spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE && r.spec.GetIdleTtl() == nil {
-		r.spec.IdleTtl = durationpb.New(removedAfter)
-	}
-	r.requiredElsewhere()
-	drop := func(m protoreflect.Message) {
-		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			if f.Kind() == protoreflect.BoolKind && !v.Bool() {
-				m.Clear(f)
-			}
-			return true
-		})
-	}
-	drop(r.spec.GetWorkspace().ProtoReflect())
-	drop(r.spec.GetSecurity().ProtoReflect())
-	for _, s := range r.spec.GetServices() {
-		drop(s.GetSecurity().ProtoReflect())
-	}
-}
-
 // ResolveAgent merges the agent in the spec of a sandbox that exists with the fields of an
 // agent, which override it, and checks the result, which is the agent of Result.Spec. It
 // ignores the request of the input. What the sandbox has from before some names of variables were
@@ -180,4 +141,43 @@ func (r *resolver) agboxBase(file *agboxv1.ConfigFile) {
 	}
 	layer, at := r.agboxFile(file.GetPath(), node)
 	r.add(layer, at, dirOf(file))
+}
+
+// filledIn refuses fields that only the daemon sets, because their content is not
+// checked.
+func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
+	m := fields.ProtoReflect()
+	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if document.FilledIn(f.Name()) {
+			r.report.Problem(&document.Origin{Path: string(f.Name())}, "The daemon fills %s in: leave it out", f.Name())
+			m.Clear(f)
+		}
+		return true
+	})
+}
+
+// removedAfter is the default idle_ttl of a sandbox with the idle_action remove. It is
+// long enough to reconnect after a lost connection.
+const removedAfter = time.Minute
+
+// dropRedundant removes values that only had to override another one: a false that is the
+// default anyway. It also sets defaults that depend on other fields.
+func (r *resolver) dropRedundant() {
+	if r.spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE && r.spec.GetIdleTtl() == nil {
+		r.spec.IdleTtl = durationpb.New(removedAfter)
+	}
+	r.requiredElsewhere()
+	drop := func(m protoreflect.Message) {
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			if f.Kind() == protoreflect.BoolKind && !v.Bool() {
+				m.Clear(f)
+			}
+			return true
+		})
+	}
+	drop(r.spec.GetWorkspace().ProtoReflect())
+	drop(r.spec.GetSecurity().ProtoReflect())
+	for _, s := range r.spec.GetServices() {
+		drop(s.GetSecurity().ProtoReflect())
+	}
 }

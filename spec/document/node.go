@@ -233,6 +233,8 @@ func Line(p *agboxv1.SpecProblem) string {
 	return b.String() + p.GetMessage()
 }
 
+const durationName = protoreflect.FullName("google.protobuf.Duration")
+
 // Describe makes the origin of a message that comes as a whole from one place in a file,
 // or from no file.
 func Describe(m protoreflect.Message, at *Origin) *Origin {
@@ -331,5 +333,3 @@ func mergeMap(dst protoreflect.Map, before *Origin, src protoreflect.Map, at *Or
 	})
 	return out
 }
-
-const durationName = protoreflect.FullName("google.protobuf.Duration")

@@ -263,6 +263,103 @@ func (u *unpacker) directory(h *tar.Header, dir []string, base string) error {
 	return nil
 }
 
+// regular creates a file. The file is new, so nothing else has it open or under another
+// name, and writing to it cannot change an existing file. An existing file with the
+// same name is replaced when the new one is complete.
+func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
+	sparse := isSparse(h)
+	if h.Size < 0 || sparse && h.Size > maxSparse {
+		return refuse(h.Name, "claims a size of %d bytes", h.Size)
+	}
+	// Read the first bytes before Do, which must not wait for the sender.
+	n, err := io.ReadFull(u.tar, u.buf[:min(h.Size, small)])
+	if err != nil && !errors.Is(err, io.EOF) {
+		return u.damaged(err)
+	}
+	f := &file{base: base, fd: -1, sparse: sparse}
+	whole := int64(n) == h.Size
+	err = u.do(func() error {
+		at, err := u.dirs.enter(dir, h.Name)
+		if err != nil {
+			return err
+		}
+		f.at = at
+		if err := f.create(); err != nil {
+			return err
+		}
+		if err := f.write(u.buf[:n]); err != nil || !whole {
+			return err
+		}
+		return u.finish(h, f)
+	})
+	if err == nil && !whole {
+		u.o.Progress(0, int64(n))
+		u.done.Bytes += int64(n)
+		n = 0
+		err = u.large(h, f)
+	}
+	if err != nil {
+		_ = u.o.Do.run(f.discard)
+		return err
+	}
+	return u.count(1, int64(n), u.o.Do.run(f.close))
+}
+
+func isSparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+// large writes the rest of a file that is larger than the first piece.
+func (u *unpacker) large(h *tar.Header, f *file) error {
+	for f.size < h.Size {
+		piece := u.buf[:min(h.Size-f.size, chunk)]
+		if _, err := io.ReadFull(u.tar, piece); err != nil {
+			return u.damaged(io.ErrUnexpectedEOF)
+		}
+		if err := u.do(func() error { return f.write(piece) }); err != nil {
+			return err
+		}
+		u.o.Progress(0, int64(len(piece)))
+		u.done.Bytes += int64(len(piece))
+	}
+	return u.o.Do.run(func() error { return u.finish(h, f) })
+}
+
+// finish sets the metadata of a written file and gives it its final name. The owner is
+// set first, because changing it clears mode bits and capabilities.
+func (u *unpacker) finish(h *tar.Header, f *file) error {
+	if f.holes {
+		if err := unix.Ftruncate(f.fd, f.size); err != nil {
+			return err
+		}
+	}
+	if uid, gid := u.owner(h); uid >= 0 {
+		if err := unix.Fchown(f.fd, uid, gid); err != nil {
+			return err
+		}
+	}
+	if err := unix.Fchmod(f.fd, u.mode(h)); err != nil {
+		return err
+	}
+	setXattrs(f.fd, h.PAXRecords, u.o.KeepPrivileges)
+	t := timesOf(h.ModTime)
+	if err := unix.UtimesNanoAt(f.at, f.name(), t[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if err := u.o.Wanted(); err != nil {
+		return err
+	}
+	return f.publish()
+}
+
 // removeName removes the file with a name. It fails if that is a directory.
 func removeName(at int, base string) error {
 	var st unix.Stat_t
@@ -382,101 +479,4 @@ func chmodNoFollow(at int, base string, mode uint32) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), mode, 0)
-}
-
-// regular creates a file. The file is new, so nothing else has it open or under another
-// name, and writing to it cannot change an existing file. An existing file with the
-// same name is replaced when the new one is complete.
-func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
-	sparse := isSparse(h)
-	if h.Size < 0 || sparse && h.Size > maxSparse {
-		return refuse(h.Name, "claims a size of %d bytes", h.Size)
-	}
-	// Read the first bytes before Do, which must not wait for the sender.
-	n, err := io.ReadFull(u.tar, u.buf[:min(h.Size, small)])
-	if err != nil && !errors.Is(err, io.EOF) {
-		return u.damaged(err)
-	}
-	f := &file{base: base, fd: -1, sparse: sparse}
-	whole := int64(n) == h.Size
-	err = u.do(func() error {
-		at, err := u.dirs.enter(dir, h.Name)
-		if err != nil {
-			return err
-		}
-		f.at = at
-		if err := f.create(); err != nil {
-			return err
-		}
-		if err := f.write(u.buf[:n]); err != nil || !whole {
-			return err
-		}
-		return u.finish(h, f)
-	})
-	if err == nil && !whole {
-		u.o.Progress(0, int64(n))
-		u.done.Bytes += int64(n)
-		n = 0
-		err = u.large(h, f)
-	}
-	if err != nil {
-		_ = u.o.Do.run(f.discard)
-		return err
-	}
-	return u.count(1, int64(n), u.o.Do.run(f.close))
-}
-
-func isSparse(h *tar.Header) bool {
-	if h.Typeflag == tar.TypeGNUSparse {
-		return true
-	}
-	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") {
-			return true
-		}
-	}
-	return false
-}
-
-// large writes the rest of a file that is larger than the first piece.
-func (u *unpacker) large(h *tar.Header, f *file) error {
-	for f.size < h.Size {
-		piece := u.buf[:min(h.Size-f.size, chunk)]
-		if _, err := io.ReadFull(u.tar, piece); err != nil {
-			return u.damaged(io.ErrUnexpectedEOF)
-		}
-		if err := u.do(func() error { return f.write(piece) }); err != nil {
-			return err
-		}
-		u.o.Progress(0, int64(len(piece)))
-		u.done.Bytes += int64(len(piece))
-	}
-	return u.o.Do.run(func() error { return u.finish(h, f) })
-}
-
-// finish sets the metadata of a written file and gives it its final name. The owner is
-// set first, because changing it clears mode bits and capabilities.
-func (u *unpacker) finish(h *tar.Header, f *file) error {
-	if f.holes {
-		if err := unix.Ftruncate(f.fd, f.size); err != nil {
-			return err
-		}
-	}
-	if uid, gid := u.owner(h); uid >= 0 {
-		if err := unix.Fchown(f.fd, uid, gid); err != nil {
-			return err
-		}
-	}
-	if err := unix.Fchmod(f.fd, u.mode(h)); err != nil {
-		return err
-	}
-	setXattrs(f.fd, h.PAXRecords, u.o.KeepPrivileges)
-	t := timesOf(h.ModTime)
-	if err := unix.UtimesNanoAt(f.at, f.name(), t[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	if err := u.o.Wanted(); err != nil {
-		return err
-	}
-	return f.publish()
 }

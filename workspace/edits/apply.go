@@ -107,6 +107,22 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	return out, f.bring(o, decisions, &out)
 }
 
+// enter opens and locks the folder.
+func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
+	if o.hook == nil {
+		o.hook = func(string) {}
+	}
+	if f, err = openFolder(o.Folder); err != nil {
+		return nil, nil, err
+	}
+	release, err := f.hold(o.Data, lockName)
+	if err != nil {
+		f.close()
+		return nil, nil, err
+	}
+	return f, func() { release(); f.close() }, nil
+}
+
 // conclude keeps the conflicts of which there are no markers, as if the folder had the
 // sandbox's version: Continue.
 func (a *Applied) conclude(all []decision, open map[string]pending) (conflicts []decision) {
@@ -397,20 +413,4 @@ func Settle(o ApplyOptions, work []Change) (Settled, error) {
 		out.Open[path] = true
 	}
 	return out, err
-}
-
-// enter opens and locks the folder.
-func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
-	if o.hook == nil {
-		o.hook = func(string) {}
-	}
-	if f, err = openFolder(o.Folder); err != nil {
-		return nil, nil, err
-	}
-	release, err := f.hold(o.Data, lockName)
-	if err != nil {
-		f.close()
-		return nil, nil, err
-	}
-	return f, func() { release(); f.close() }, nil
 }

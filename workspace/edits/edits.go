@@ -104,6 +104,18 @@ func ContentFile(dir string, f *File) string {
 	return filepath.Join(dir, hex.EncodeToString(f.Sum[:]))
 }
 
+// side is a side of changes: the path, the version and the file with its content.
+type side func(c *Change) (name string, f *File, content string)
+
+func before(c *Change) (string, *File, string) {
+	if c.From != "" {
+		return c.From, c.Before, c.BeforeFile()
+	}
+	return c.Path, c.Before, c.BeforeFile()
+}
+
+func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() }
+
 // linkTarget returns the target of After if that is a symbolic link, else "".
 func (c Change) linkTarget() (string, error) {
 	if c.After == nil || !c.After.Link {
@@ -264,18 +276,6 @@ func pathBelow(folder, name string) string {
 	}
 	return name
 }
-
-// side is a side of changes: the path, the version and the file with its content.
-type side func(c *Change) (name string, f *File, content string)
-
-func before(c *Change) (string, *File, string) {
-	if c.From != "" {
-		return c.From, c.Before, c.BeforeFile()
-	}
-	return c.Path, c.Before, c.BeforeFile()
-}
-
-func after(c *Change) (string, *File, string) { return c.Path, c.After, c.AfterFile() }
 
 // ApplyOptions say how to bring work to a folder.
 type ApplyOptions struct {

@@ -29,6 +29,42 @@ type treeEntry struct{ mode, object string }
 // none.
 type twoEntries struct{ was, tip treeEntry }
 
+// treeEntries returns the entries that git ls-tree prints, by path in the tree.
+func treeEntries(out []byte) iter.Seq2[string, treeEntry] {
+	return func(yield func(string, treeEntry) bool) {
+		for entry := range strings.SplitSeq(string(out), "\x00") {
+			meta, name, ok := strings.Cut(entry, "\t")
+			if words := strings.Fields(meta); ok && len(words) == 3 && !yield(name, treeEntry{words[0], words[2]}) {
+				return
+			}
+		}
+	}
+}
+
+// eachChange calls do with the files that git prints with --raw -z. A merge was what its first parent has.
+func eachChange(out []byte, do func(name string, two twoEntries) error) error {
+	words := strings.Split(string(out), "\x00")
+	for i := 0; i+1 < len(words); i += 2 {
+		line := strings.TrimLeft(words[i], "\n")
+		text := strings.TrimLeft(line, ":")
+		meta, parents := strings.Fields(text), len(line)-len(text)
+		if parents == 0 || len(meta) != 2*parents+3 {
+			return &HistoryError{fmt.Errorf("git named a change as %q", words[i])}
+		}
+		var two twoEntries
+		if meta[0] != "000000" {
+			two.was = treeEntry{meta[0], meta[parents+1]}
+		}
+		if meta[parents] != "000000" {
+			two.tip = treeEntry{meta[parents], meta[2*parents+1]}
+		}
+		if err := do(words[i+1], two); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // objects reads objects of a repository, all by one process of git. It is for one goroutine.
 type objects struct {
 	git *git
@@ -242,43 +278,7 @@ func store(name string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// treeEntries returns the entries that git ls-tree prints, by path in the tree.
-func treeEntries(out []byte) iter.Seq2[string, treeEntry] {
-	return func(yield func(string, treeEntry) bool) {
-		for entry := range strings.SplitSeq(string(out), "\x00") {
-			meta, name, ok := strings.Cut(entry, "\t")
-			if words := strings.Fields(meta); ok && len(words) == 3 && !yield(name, treeEntry{words[0], words[2]}) {
-				return
-			}
-		}
-	}
-}
-
 func exists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
-}
-
-// eachChange calls do with the files that git prints with --raw -z. A merge was what its first parent has.
-func eachChange(out []byte, do func(name string, two twoEntries) error) error {
-	words := strings.Split(string(out), "\x00")
-	for i := 0; i+1 < len(words); i += 2 {
-		line := strings.TrimLeft(words[i], "\n")
-		text := strings.TrimLeft(line, ":")
-		meta, parents := strings.Fields(text), len(line)-len(text)
-		if parents == 0 || len(meta) != 2*parents+3 {
-			return &HistoryError{fmt.Errorf("git named a change as %q", words[i])}
-		}
-		var two twoEntries
-		if meta[0] != "000000" {
-			two.was = treeEntry{meta[0], meta[parents+1]}
-		}
-		if meta[parents] != "000000" {
-			two.tip = treeEntry{meta[parents], meta[2*parents+1]}
-		}
-		if err := do(words[i+1], two); err != nil {
-			return err
-		}
-	}
-	return nil
 }
