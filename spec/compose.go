@@ -87,7 +87,7 @@ func (c *composeFile) networks() {
 			continue
 		}
 		for _, name := range networksOf(e.Value) {
-			if n := all.Get(name); nodeText(n.Get("internal")) == "true" {
+			if n := all.Get(name); n.Get("internal").Word() == "true" {
 				internal, inner = n, name
 			} else {
 				open = true
@@ -174,7 +174,7 @@ func (c *composeFile) findOneShot(services *document.Node) {
 			continue
 		}
 		for _, d := range e.Value.Get("depends_on").Entries {
-			if nodeText(d.Value.Get("condition")) == completed {
+			if d.Value.Get("condition").Word() == completed {
 				c.oneShot[d.Key.Text] = true
 			}
 		}

@@ -164,7 +164,7 @@ func (c *composeFile) extended(service, services *document.Node, file, path stri
 	at := c.At(n, document.Child(path, "extends"))
 	name, other := n.Text, ""
 	if n.Kind == document.Map {
-		name, other = nodeText(n.Get("service")), nodeText(n.Get("file"))
+		name, other = n.Get("service").Word(), n.Get("file").Word()
 	}
 	if depth == maxExtends {
 		c.Report.Problem(at, "More than %d services extend each other: write what they say into one", maxExtends)
@@ -297,13 +297,6 @@ func asMap(n *document.Node) *document.Node {
 		out.Entries = append(out.Entries, document.Entry{Key: &key, Value: &of})
 	}
 	return &out
-}
-
-func nodeText(n *document.Node) string {
-	if n == nil {
-		return ""
-	}
-	return n.Text
 }
 
 func orNull(n *document.Node) *document.Node {

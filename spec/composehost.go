@@ -37,8 +37,8 @@ func (s *composeService) ports(n *document.Node, at *document.Origin) {
 
 // longPort converts the long form of a port to the short one.
 func (s *composeService) longPort(n *document.Node, at *document.Origin) (string, bool) {
-	text := nodeText(n.Get("target"))
-	ip, published := nodeText(n.Get("host_ip")), nodeText(n.Get("published"))
+	text := n.Get("target").Word()
+	ip, published := n.Get("host_ip").Word(), n.Get("published").Word()
 	if published != "" {
 		text = published + ":" + text
 		if ip != "" {
@@ -47,7 +47,7 @@ func (s *composeService) longPort(n *document.Node, at *document.Origin) (string
 	} else if ip != "" {
 		text = "[" + ip + "]:" + text
 	}
-	if p := nodeText(n.Get("protocol")); p != "" {
+	if p := n.Get("protocol").Word(); p != "" {
 		text += "/" + p
 	}
 	for _, e := range n.Entries {
@@ -96,7 +96,7 @@ func (s *composeService) volumes(n *document.Node, at *document.Origin) {
 }
 
 func (s *composeService) longVolume(n *document.Node, at *document.Origin) {
-	source, target, readOnly := nodeText(n.Get("source")), nodeText(n.Get("target")), nodeText(n.Get("read_only")) == "true"
+	source, target, readOnly := n.Get("source").Word(), n.Get("target").Word(), n.Get("read_only").Word() == "true"
 	for _, e := range n.Entries {
 		switch e.Key.Text {
 		case "type", "source", "target", "read_only":
@@ -110,9 +110,9 @@ func (s *composeService) longVolume(n *document.Node, at *document.Origin) {
 			s.leftOut(s.At(e.Key, document.Child(at.Path, e.Key.Text)), e.Key.Text+" of a volume", "")
 		}
 	}
-	switch kind := nodeText(n.Get("type")); kind {
+	switch kind := n.Get("type").Word(); kind {
 	case "tmpfs":
-		t := &agboxv1.TmpfsSpec{Target: target, Size: nodeText(n.Get("tmpfs").Get("size")), Mode: nodeText(n.Get("tmpfs").Get("mode"))}
+		t := &agboxv1.TmpfsSpec{Target: target, Size: n.Get("tmpfs").Get("size").Word(), Mode: n.Get("tmpfs").Get("mode").Word()}
 		s.add("tmpfs", t, at)
 	case "bind":
 		s.bind(source, target, readOnly, at)
@@ -218,7 +218,7 @@ func (s *composeService) gpuDevices(n *document.Node, at *document.Origin) {
 		for _, id := range items(orNull(d.Get("device_ids"))) {
 			ids = append(ids, id.Text)
 		}
-		switch count := nodeText(d.Get("count")); {
+		switch count := d.Get("count").Word(); {
 		case !gpu:
 			s.leftOut(below, "A device request that is not for GPUs", "")
 		case len(ids) > 0:
@@ -356,10 +356,10 @@ func (s *composeService) given(kind, dir string, n *document.Node, at *document.
 		below := s.At(item, document.Item(at.Path, i))
 		name, target, owner := item.Text, "", ""
 		if item.Kind == document.Map {
-			name, target = nodeText(item.Get("source")), nodeText(item.Get("target"))
-			if uid := nodeText(item.Get("uid")); uid != "" {
+			name, target = item.Get("source").Word(), item.Get("target").Word()
+			if uid := item.Get("uid").Word(); uid != "" {
 				owner = uid
-				if gid := nodeText(item.Get("gid")); gid != "" {
+				if gid := item.Get("gid").Word(); gid != "" {
 					owner += ":" + gid
 				}
 			}

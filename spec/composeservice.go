@@ -178,7 +178,7 @@ func (s *composeService) ulimits(n *document.Node, at *document.Origin) {
 		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
 		soft, hard := e.Value.Text, e.Value.Text
 		if e.Value.Kind == document.Map {
-			soft, hard = nodeText(e.Value.Get("soft")), nodeText(e.Value.Get("hard"))
+			soft, hard = e.Value.Get("soft").Word(), e.Value.Get("hard").Word()
 		}
 		u, err := notation.Ulimit(fmt.Sprintf("%s=%s:%s", e.Key.Text, soft, hard))
 		if err != nil {
@@ -226,7 +226,7 @@ func (s *composeService) dependsOn(n *document.Node, at *document.Origin) {
 				s.leftOut(s.At(option.Key, document.Child(below.Path, key)), key+" of the dependency on "+e.Key.Text, "")
 			}
 		}
-		depend(e.Key.Text, nodeText(e.Value.Get("condition")), below)
+		depend(e.Key.Text, e.Value.Get("condition").Word(), below)
 	}
 }
 
@@ -289,7 +289,7 @@ func (s *composeService) build(n *document.Node, at *document.Origin) {
 		s.Report.Problem(at, "Here should be the folder of the Dockerfile, or a map with the key context")
 		return
 	}
-	context := nodeText(n.Get("context"))
+	context := n.Get("context").Word()
 	if context == "" && n.Get("dockerfile_inline") == nil {
 		s.context(b, ".", at)
 	}
@@ -353,7 +353,7 @@ func (s *composeService) envFile(n *document.Node, at *document.Origin) {
 		below := s.At(item, document.Item(at.Path, i))
 		name, required := item.Text, true
 		if item.Kind == document.Map {
-			name, required = nodeText(item.Get("path")), nodeText(item.Get("required")) != "false"
+			name, required = item.Get("path").Word(), item.Get("required").Word() != "false"
 		}
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(below.File), name)

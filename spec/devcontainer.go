@@ -56,7 +56,7 @@ func (d *devcontainer) composed() {
 	if n == nil {
 		return
 	}
-	service := nodeText(d.node.Get("service"))
+	service := d.node.Get("service").Word()
 	if service == "" {
 		d.resolver.imageTold = true
 		d.Report.Problem(d.At(n, "service"), "Which service is the container? Write its name under service")
@@ -106,7 +106,7 @@ func (d *devcontainer) runServices() []string {
 	if n == nil {
 		return nil
 	}
-	run := []string{nodeText(d.node.Get("service"))}
+	run := []string{d.node.Get("service").Word()}
 	for _, item := range items(n) {
 		run = append(run, item.Text)
 	}

@@ -181,14 +181,14 @@ func DockerfilesIn(format agboxv1.ConfigFormat, content []byte) []string {
 		}
 		context := build.Text // the short form
 		if build.Kind == Map {
-			context = nodeText(build.Get("context"))
+			context = build.Get("context").Word()
 		}
-		all = append(all, filepath.Join(cmp.Or(context, "."), cmp.Or(nodeText(build.Get("dockerfile")), "Dockerfile")))
+		all = append(all, filepath.Join(cmp.Or(context, "."), cmp.Or(build.Get("dockerfile").Word(), "Dockerfile")))
 	}
 	switch format {
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER: // relative to the file, not to the context
 		node := JSONC("", content, new(Report))
-		if name := cmp.Or(nodeText(node.Get("build").Get("dockerfile")), nodeText(node.Get("dockerFile"))); name != "" {
+		if name := cmp.Or(node.Get("build").Get("dockerfile").Word(), node.Get("dockerFile").Word()); name != "" {
 			all = append(all, name)
 		}
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE:
@@ -205,11 +205,4 @@ func DockerfilesIn(format agboxv1.ConfigFormat, content []byte) []string {
 		}
 	}
 	return all
-}
-
-func nodeText(n *Node) string {
-	if n == nil {
-		return ""
-	}
-	return n.Text
 }

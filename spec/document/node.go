@@ -89,6 +89,14 @@ func (n *Node) what() string {
 	return shorten(n.Text)
 }
 
+// Word returns the text of a scalar; empty for another node, and for none.
+func (n *Node) Word() string {
+	if n == nil {
+		return ""
+	}
+	return n.Text
+}
+
 // scalar reports whether a node is neither a list nor a map.
 func (n *Node) scalar() bool { return n.Kind != List && n.Kind != Map }
 
