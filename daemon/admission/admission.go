@@ -5,16 +5,21 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
+	"time"
 
 	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/types/known/durationpb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/proto/agbox/caller"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 )
@@ -132,4 +137,116 @@ func (c *Controller) merge(req *agboxv1.CreateSandboxRequest) *spec.Result {
 		Request: req, Rules: c.rules,
 		Host: c.host.Host, CheckAgent: checkAgent,
 	})
+}
+
+// AgentIn returns the spec of an agent that is to run in a sandbox that exists: the fields
+// of the request over the agent of the sandbox's spec. The error has all problems.
+func (c *Controller) AgentIn(sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) {
+	resolved, err := accepted(spec.ResolveAgent(spec.Input{Rules: c.rules, Host: c.host.Host, CheckAgent: checkAgent}, sandbox, fields))
+	return resolved.GetAgent(), err
+}
+
+// ChildIn checks the spec of an agent that another one in the sandbox spawns. The sandbox's
+// own agent adds nothing to it. The error has all problems.
+func (c *Controller) ChildIn(sandbox *agboxv1.CreateSpec, child *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) {
+	return c.AgentIn(&agboxv1.CreateSpec{Security: sandbox.GetSecurity(), Services: sandbox.GetServices()}, child)
+}
+
+// AgentOf returns the spec of the agent that a request for its own sandbox describes. It
+// looks neither at the engine nor at the host, so for the same request it is the same.
+func (c *Controller) AgentOf(req *agboxv1.CreateSandboxRequest) *agboxv1.AgentSpec {
+	return c.merge(req).Draft().GetAgent()
+}
+
+// Work reads the work of an agent, by the rules of copies. sandbox is the spec of its
+// sandbox. It is nil if the agent has none. The error is as that of AgentIn.
+func (c *Controller) Work(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) ([]byte, error) {
+	if a.GetWork() == "" {
+		return nil, nil
+	}
+	check := c.host
+	// A path from a file that the caller does not vouch for has no links any more.
+	check.Resolved = sandbox.GetSourcesResolved() && a.GetWork() == sandbox.GetAgent().GetWork()
+	work, err := check.Work(a.GetWork(), sandbox.GetSecurity().GetAllowDangerousMounts())
+	if f := fault.Of(err); f != nil {
+		return nil, wrongSpec([]*agboxv1.SpecProblem{{Field: "agent.work", Message: f.Message}})
+	}
+	return work, err
+}
+
+// checkAgent is agent.Check for package spec.
+func checkAgent(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any)) {
+	agents.Check(s, problem)
+}
+
+// Derived checks the spec of a sandbox that was derived from that of another one, which was
+// admitted. The sources may lead elsewhere by now, and the operator's policy may be another one.
+// It does not ask the engine: that has made a sandbox that needs at least as much.
+func (c *Controller) Derived(derived *agboxv1.CreateSpec) error {
+	var problems []*agboxv1.SpecProblem
+	check, bound := c.host, c.host.Bound()
+	check.Resolved, check.Thorough = derived.GetSourcesResolved(), true
+	for _, p := range check.Spec(derived) {
+		// The program may not learn what the paths of the host are by now.
+		c.log.Warn("a program has asked for a sandbox with a mount that is refused", "field", fieldName(p.Path), "error", p.Err)
+		problems = append(problems, &agboxv1.SpecProblem{
+			Field: fieldName(p.Path), Message: "This is refused by now: leave it out, or see the log of the daemon.",
+		})
+	}
+	for _, field := range bound.Forbidden(derived.GetSecurity(), derived.GetGpus()) {
+		problems = append(problems, &agboxv1.SpecProblem{
+			Field: strings.Join(field, "."), Message: "The operator's policy " + bound.File + " forbids this by now: ask for a sandbox without it, or ask the operator of this machine.",
+		})
+	}
+	if len(problems) > 0 {
+		return wrongSpec(problems)
+	}
+	return nil
+}
+
+// fieldName writes the path of a field, as mounts[0].source.
+func fieldName(path []any) string {
+	var name strings.Builder
+	for _, step := range path {
+		if i, isIndex := step.(int); isIndex {
+			fmt.Fprintf(&name, "[%d]", i)
+			continue
+		}
+		if name.Len() > 0 {
+			name.WriteByte('.')
+		}
+		fmt.Fprint(&name, step)
+	}
+	return name.String()
+}
+
+// The published defaults, for sandboxes of clients of the published contract.
+const (
+	publishedIdleTTL    = 10 * time.Minute
+	publishedCleanupTTL = 360 * time.Hour
+)
+
+// Lifetimes are the operator's lifetimes of sandboxes that do not set their own. 0 means
+// never. nil means the published default for clients of the published contract, and never for
+// clients of ours.
+type Lifetimes struct {
+	// Idle is how long a READY sandbox may be idle before it is stopped.
+	Idle *time.Duration
+	// Cleanup is how long a sandbox is STOPPED before it is deleted.
+	Cleanup *time.Duration
+}
+
+// fill sets the lifetimes that a spec leaves out.
+func (l Lifetimes) fill(s *agboxv1.CreateSpec) {
+	set := func(field **durationpb.Duration, setting *time.Duration, published time.Duration) {
+		switch {
+		case *field != nil:
+		case setting != nil:
+			*field = durationpb.New(*setting)
+		case s.GetPublished():
+			*field = durationpb.New(published)
+		}
+	}
+	set(&s.IdleTtl, l.Idle, publishedIdleTTL)
+	set(&s.CleanupTtl, l.Cleanup, publishedCleanupTTL)
 }

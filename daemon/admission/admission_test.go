@@ -3,15 +3,22 @@ package admission
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"buf.build/go/protovalidate"
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/policy"
 )
 
 // bare is a Controller without an engine.
@@ -98,5 +105,71 @@ func TestAListThatIsFarTooLongIsNotLookedForOnTheHost(t *testing.T) {
 	})
 	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].GetMessage(), "more than 256 items") {
 		t.Errorf("got %.300v", result.Problems)
+	}
+}
+
+// TestADerivedSandboxIsAdmittedByThePresentRules: a program has put a link into the path of a
+// mount, and the operator has a policy by now.
+func TestADerivedSandboxIsAdmittedByThePresentRules(t *testing.T) {
+	root := t.TempDir()
+	mounted := filepath.Join(root, "project", "data")
+	other := filepath.Join(root, "other")
+	for _, dir := range []string{mounted, filepath.Join(other, "data")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	derived := &agboxv1.CreateSpec{
+		Image: "x", SourcesResolved: true, Derived: &agboxv1.DerivedSpec{Parent: "x"},
+		Mounts: []*agboxv1.MountSpec{{Source: mounted, Target: "/data"}}, Security: &agboxv1.SecuritySpec{AllowHost: proto.Bool(true)},
+	}
+	c := &Controller{log: slog.New(slog.DiscardHandler), host: hostfiles.Checker{Host: spec.Host{Home: root}}}
+	if err := c.Derived(derived); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(root, "project"), filepath.Join(root, "was")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, filepath.Join(root, "project")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Derived(derived); err == nil || !strings.Contains(err.Error(), "mounts[0].source") || strings.Contains(err.Error(), root) {
+		t.Errorf("through a link, of which the program may not learn: %v", err)
+	}
+	bound := policy.None()
+	bound.HostAccess = false
+	c = &Controller{host: hostfiles.Checker{Policy: bound}}
+	if err := c.Derived(&agboxv1.CreateSpec{Security: derived.GetSecurity()}); err == nil || !strings.Contains(err.Error(), "security.allow_host") {
+		t.Errorf("what the operator forbids by now: %v", err)
+	}
+}
+
+func TestLifetimesThatASpecLeavesOutAreFilledIn(t *testing.T) {
+	hour, never := time.Hour, time.Duration(0)
+	set := Lifetimes{Idle: &hour, Cleanup: &never}
+	own := &agboxv1.CreateSpec{IdleTtl: durationpb.New(0), CleanupTtl: durationpb.New(time.Second)}
+	for name, tc := range map[string]struct {
+		operator      Lifetimes
+		published     bool
+		own           bool
+		idle, cleanup *durationpb.Duration
+	}{
+		"of a client of ours":            {},
+		"of a published client":          {published: true, idle: durationpb.New(10 * time.Minute), cleanup: durationpb.New(360 * time.Hour)},
+		"by the operator":                {operator: set, idle: durationpb.New(hour), cleanup: durationpb.New(0)},
+		"of a published client, by them": {operator: set, published: true, idle: durationpb.New(hour), cleanup: durationpb.New(0)},
+		"set by the spec":                {operator: set, published: true, own: true, idle: own.GetIdleTtl(), cleanup: own.GetCleanupTtl()},
+	} {
+		s := &agboxv1.CreateSpec{Published: tc.published}
+		if tc.own {
+			s.IdleTtl, s.CleanupTtl = own.GetIdleTtl(), own.GetCleanupTtl()
+		}
+		tc.operator.fill(s)
+		same := func(a, b *durationpb.Duration) bool {
+			return (a == nil) == (b == nil) && a.AsDuration() == b.AsDuration()
+		}
+		if !same(s.GetIdleTtl(), tc.idle) || !same(s.GetCleanupTtl(), tc.cleanup) {
+			t.Errorf("%s: idle_ttl %v and cleanup_ttl %v, want %v and %v", name, s.GetIdleTtl(), s.GetCleanupTtl(), tc.idle, tc.cleanup)
+		}
 	}
 }

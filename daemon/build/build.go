@@ -6,14 +6,15 @@ package build
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -155,4 +156,148 @@ func (t *tail) text() string {
 		text = "..." + text[cut:]
 	}
 	return strings.ToValidUTF8(text, "?")
+}
+
+// shared has the builds in progress. Callers with the same key share one.
+type shared struct {
+	mu      sync.Mutex // guards running and the fields of its entries that say so; not held during I/O
+	running map[string]*job
+	work    sync.WaitGroup // the builds
+}
+
+// job is one build in progress.
+type job struct {
+	cancel context.CancelFunc
+	// waiters is the number of callers that wait; the last one to leave cancels the build.
+	// line is the newest line of output. changed is closed and replaced when line changes.
+	// All three are guarded by shared.mu.
+	waiters int
+	line    string
+	changed chan struct{}
+	// done is closed when the build has ended; err is final then.
+	done chan struct{}
+	err  error
+}
+
+// do waits for the build with the key and starts it if there is none; started is false if
+// there was one, and build is not called then. If ctx ends, only this caller stops waiting.
+// The last one cancels the build and waits for its end. do calls progress in the caller's
+// goroutine; progress may be nil.
+func (s *shared) do(ctx context.Context, key string, build func(context.Context, func(line string)) error, progress func(string)) (started bool, err error) {
+	j, started := s.join(ctx, key, build)
+	defer s.leave(key, j) // also if progress panics
+	told := ""
+	tell := func() (changed <-chan struct{}) {
+		s.mu.Lock()
+		line, changed := j.line, j.changed
+		s.mu.Unlock()
+		if line != told && progress != nil {
+			progress(line)
+			told = line
+		}
+		return changed
+	}
+	for {
+		select {
+		case <-tell():
+		case <-j.done:
+			tell() // the last line
+			return started, j.err
+		case <-ctx.Done():
+			return started, ctx.Err()
+		}
+	}
+}
+
+func (s *shared) join(ctx context.Context, key string, build func(context.Context, func(string)) error) (j *job, started bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there := s.running[key]; there != nil {
+		there.waiters++
+		return there, false
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	j = &job{cancel: cancel, waiters: 1, changed: make(chan struct{}), done: make(chan struct{})}
+	if s.running == nil {
+		s.running = make(map[string]*job)
+	}
+	s.running[key] = j
+	s.work.Go(func() {
+		defer cancel()
+		err := build(life, func(line string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			j.line = line
+			close(j.changed)
+			j.changed = make(chan struct{})
+		})
+		s.mu.Lock()
+		if s.running[key] == j {
+			delete(s.running, key)
+		}
+		s.mu.Unlock()
+		j.err = err
+		close(j.done)
+	})
+	return j, true
+}
+
+// leave stops waiting. The last one to leave cancels the build and waits for its end, and the
+// next caller starts a new one.
+func (s *shared) leave(key string, left *job) {
+	s.mu.Lock()
+	left.waiters--
+	last := left.waiters == 0
+	if last && s.running[key] == left {
+		delete(s.running, key)
+	}
+	s.mu.Unlock()
+	if last {
+		left.cancel()
+		<-left.done
+	}
+}
+
+// PresetPrefix begins the names of the images of presets, which clients build.
+const PresetPrefix = "agbox/preset-"
+
+// Listed is an image of the engine.
+type Listed struct {
+	runtime.ListedImage
+	// Built is set if all its names are those of images that agbox makes.
+	Built bool
+	// Needed is set if a container uses it, or if an image is based on it that is needed or that
+	// agbox has not made.
+	Needed bool
+}
+
+// List says of the images of the engine what they are to agbox. It leaves out those between the
+// steps of a build.
+func List(all []runtime.ListedImage) []Listed {
+	parents, based, needed := make(map[string]string, len(all)), make(map[string]bool), make(map[string]bool)
+	for _, i := range all {
+		parents[i.ID] = i.Parent
+		based[i.Parent] = true
+	}
+	var list []Listed
+	for _, i := range all {
+		built := len(i.Names) > 0 && !slices.ContainsFunc(i.Names, func(name string) bool {
+			return !strings.HasPrefix(name, Repository+":") && !strings.HasPrefix(name, PresetPrefix)
+		})
+		if i.Used {
+			needed[i.ID] = true
+		}
+		if i.Used || len(i.Names) > 0 && !built {
+			for id := parents[i.ID]; id != "" && !needed[id]; id = parents[id] {
+				needed[id] = true
+			}
+		}
+		if len(i.Names) > 0 || !based[i.ID] {
+			list = append(list, Listed{ListedImage: i, Built: built})
+		}
+	}
+	for i := range list {
+		list[i].Needed = needed[list[i].ID]
+	}
+	return list
 }

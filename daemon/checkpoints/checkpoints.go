@@ -4,22 +4,26 @@ package checkpoints
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents/checkpoint"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // ErrDamaged means that the file of a checkpoint is missing, or is not the one that was
@@ -203,3 +207,66 @@ func (s *Store) Adopt(agentID, from string, c *agboxv1.AgentCheckpoint) error {
 
 // Remove removes everything that is kept of an agent.
 func (s *Store) Remove(agentID string) error { return os.RemoveAll(s.paths.Agent(agentID)) }
+
+// Found is a checkpoint whose record is lost.
+type Found struct {
+	*journal.Mark
+	// Format is the version of its file.
+	Format uint32
+}
+
+// Found returns the checkpoints of an agent whose record is lost, oldest first. They were
+// compared with their records when they were copied. A file that is none is left out.
+func (s *Store) Found(agentID string) []Found {
+	entries, _ := os.ReadDir(s.paths.AgentCheckpoints(agentID)) // without the folder there are none
+	var all []Found
+	for _, e := range entries {
+		name, isFile := strings.CutSuffix(e.Name(), ".json")
+		seq, err := strconv.ParseUint(name, 10, 64)
+		if !isFile || err != nil || seq == 0 || !e.Type().IsRegular() {
+			continue
+		}
+		if found, err := found(s.name(agentID, seq)); err == nil {
+			found.Seq = seq // a copy from another agent has another number inside
+			all = append(all, found)
+		}
+	}
+	slices.SortFunc(all, func(a, b Found) int { return cmp.Compare(a.Seq, b.Seq) })
+	return all
+}
+
+func found(name string) (Found, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return Found{}, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, checkpoint.MaxFile+1))
+	if err != nil {
+		return Found{}, err
+	}
+	written := struct{ Version uint32 }{1} // which had no such field
+	if err := json.Unmarshal(raw, &written); err != nil {
+		return Found{}, err
+	}
+	parsed, err := checkpoint.Parse(raw)
+	return Found{parsed.Mark(crc32.ChecksumIEEE(raw), int64(len(raw))), written.Version}, err
+}
+
+// Newest opens the newest checkpoint that is whole, like Current. kept are those that are
+// recorded, oldest first. damaged has the numbers of newer ones that are not whole. If none
+// is whole, the error is ErrDamaged. If none is recorded, there is neither a file nor an
+// error. An error that is not ErrDamaged may pass.
+func (s *Store) Newest(agentID string, kept []*agboxv1.AgentCheckpoint) (c *agboxv1.AgentCheckpoint, file io.ReadCloser, damaged []uint64, err error) {
+	for i := len(kept) - 1; i >= 0; i-- {
+		file, err = s.Current(agentID, kept[i])
+		if err == nil {
+			return kept[i], file, damaged, nil
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return nil, nil, damaged, err
+		}
+		damaged = append(damaged, kept[i].GetSeq())
+	}
+	return nil, nil, damaged, err
+}

@@ -11,9 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/ledger"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/store"
 )
@@ -249,4 +248,98 @@ func counted(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+// agentAdoption is one agent that gets a new record.
+type agentAdoption struct {
+	ledger.AdoptedAgent
+	finding *agboxv1.DoctorFinding
+}
+
+// adoptAgents adds the agents to the planned sandboxes and returns what it found.
+func (o Offline) adoptAgents(plan []adoption) []*agboxv1.DoctorFinding {
+	var list []*agboxv1.DoctorFinding
+	names := make(map[string]bool)
+	for _, a := range o.Agents() {
+		f := &agboxv1.DoctorFinding{Action: leave, Kind: agentRecord, Name: a.Name, Id: a.ID, SandboxId: a.SandboxID}
+		list = append(list, f)
+		at := slices.IndexFunc(plan, func(p adoption) bool { return p.ID == a.SandboxID })
+		if at < 0 {
+			f.Why = "The container of its sandbox is gone, so the agent is not adopted. Spawn it anew."
+			continue
+		}
+		f.Action = adopt
+		f.Why = fmt.Sprintf("It is adopted with its incarnation %d; its earlier history is lost.", a.Incarnation)
+		if a.Incarnation == 0 {
+			f.Why = "It is adopted; it had not begun."
+		}
+		if names[a.Name] && a.Name != "" {
+			f.Why += fmt.Sprintf(" Another agent has the name %q; this one gets none.", a.Name)
+			a.Name = ""
+		}
+		names[a.Name] = true
+		plan[at].agents = append(plan[at].agents, agentAdoption{a, f})
+	}
+	return list
+}
+
+// adoptExecs adds the execs to the planned sandboxes. Their status files were written in
+// the containers, so a file that cannot be used never keeps its sandbox from being adopted.
+func (o Offline) adoptExecs(ctx context.Context, plan []adoption) error {
+	claims := make(map[string]int)
+	found := make([]ledger.AdoptedExecs, len(plan))
+	for i, a := range plan {
+		folder := o.Paths.SandboxLogs(a.ID)
+		if _, err := os.Lstat(folder); err == nil {
+			a.finding.Why += fmt.Sprintf(" The logs of its commands stay in %s.", folder)
+		}
+		var err error
+		found[i], err = o.Execs(ctx, a.ID, a.Running)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			o.Log.Warn("the commands of a sandbox cannot be adopted", "sandbox_id", a.ID, "error", err)
+			a.finding.Why += fmt.Sprintf(" Its commands are not adopted: %v.", err)
+		}
+		for _, e := range found[i].Execs {
+			claims[e.Request.GetExecId()]++
+		}
+	}
+	for i := range plan {
+		// Exec ids are unique in an install, so all but one of these claims are false.
+		// Nobody can tell which.
+		all := len(found[i].Execs)
+		found[i].Execs = slices.DeleteFunc(found[i].Execs, func(e ledger.AdoptedExec) bool { return claims[e.Request.GetExecId()] > 1 })
+		plan[i].Execs = found[i].Execs
+		plan[i].finding.Why += toldExecs(found[i], all-len(found[i].Execs))
+	}
+	return nil
+}
+
+// toldExecs says which commands of a sandbox are adopted, and which are not.
+func toldExecs(found ledger.AdoptedExecs, claimedTwice int) string {
+	running := 0
+	for _, e := range found.Execs {
+		if e.End == nil {
+			running++
+		}
+	}
+	var said string
+	if n := len(found.Execs); n > 0 {
+		said += fmt.Sprintf(" %s adopted, %d of them running.", counted(n, "command is", "commands are"), running)
+	}
+	if found.Refused > 0 {
+		said += fmt.Sprintf(" %s not valid; their commands are not adopted.", counted(found.Refused, "status file is", "status files are"))
+	}
+	if claimedTwice > 0 {
+		said += fmt.Sprintf(" %s not adopted, because another sandbox claims the same id.", counted(claimedTwice, "command is", "commands are"))
+	}
+	if found.Omitted > 0 {
+		said += fmt.Sprintf(" %s not adopted, because there are too many.", counted(found.Omitted, "older command is", "older commands are"))
+	}
+	if found.More {
+		said += " Its log folder has too many files; some were not read."
+	}
+	return said
 }

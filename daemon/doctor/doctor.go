@@ -9,15 +9,16 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
+	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -206,4 +207,68 @@ func (x *examination) database() {
 		Action: leave, Kind: database, Name: x.paths.Database(),
 		Why: databaseSentence(len(x.now), len(x.past)-len(x.ledger.Unreadable()), len(x.ledger.Unreadable())),
 	})
+}
+
+// host reports what the host gives sandboxes and refuses the daemon. Nothing has to be done
+// about it for sandboxes to work.
+func (x *examination) host() {
+	if x.info.Remapped() {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: host, Name: "user namespaces",
+			Why: fmt.Sprintf("The engine gives containers user namespaces: root in a sandbox is user %d on the host, which is the better wall. "+
+				"Mounted files of other users belong to nobody in there: copy them instead if a command must change them.", x.info.RootUID),
+		})
+	}
+	if err := x.polling(); err != nil {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: host, Name: "inotify",
+			Why: fmt.Sprintf("The kernel has no inotify instance or watch left for this user (%v), so output is polled and arrives up to 0.1 s later. "+
+				"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err),
+		})
+	}
+	if err := x.loop.Unguarded(); err != nil {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: host, Name: "host addresses",
+			Why: err.Error() + " Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.",
+		})
+	}
+}
+
+// ownEngine shows which engine has the containers.
+func (x *examination) ownEngine() {
+	if x.address != "" {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: engineItself, Name: x.address,
+			Why: fmt.Sprintf("It is the engine of this install. Its address is %s.", x.addressFrom),
+		})
+	}
+}
+
+// agents reports the agents that do not get on by themselves.
+func (x *examination) agents() {
+	for _, a := range x.ledger.Living() {
+		f := &agboxv1.DoctorFinding{Action: leave, Kind: agentRecord, Name: a.Name, Id: a.ID, SandboxId: a.SandboxID}
+		trouble := x.loop.AgentTrouble(a.ID)
+		switch {
+		case a.Unasked() && agents.RulesOf(a.Spec).Revival == agents.Ask:
+			f.NeedsPerson = true
+			f.Why = fmt.Sprintf("It is ORPHANED and waits for a decision: \"agbox agent resolve --revive %s\", or --reap.", a.ID)
+		case a.Unasked() && a.Pause.Stranded && x.gone(a):
+			f.NeedsPerson = true
+			f.Why = fmt.Sprintf("It is ORPHANED, and the container of its sandbox is gone: \"agbox agent resolve --reap %s\" gives the agent up, and --revive tries once to start the sandbox.", a.ID)
+		case a.Unasked():
+			f.Why = fmt.Sprintf("It is ORPHANED, and agbox tries to start its sandbox again, less and less often, at last once an hour: \"agbox agent resolve --revive %s\" tries it now, and --reap gives the agent up.", a.ID)
+		case trouble != "":
+			f.Why = "It does not get on: " + trouble
+		default:
+			continue
+		}
+		x.add(f)
+	}
+}
+
+// gone reports whether agbox does not try to start the sandbox of an agent, which others own.
+func (x *examination) gone(a ledger.Agent) bool {
+	sb, exists := x.ledger.Sandbox(a.SandboxID)
+	return exists && sb.Missing() && !a.Owned
 }

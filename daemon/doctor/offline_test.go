@@ -14,14 +14,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/incarnations"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -312,4 +311,21 @@ func TestAnAdoptionNeverReplacesADatabase(t *testing.T) {
 		t.Error("a database that is there was replaced")
 	}
 	wantSameFiles(t, files(t, install), before)
+}
+
+func TestTheMainCommandOfAContainerIsFoundAgain(t *testing.T) {
+	for _, c := range []struct{ runs, imageEntrypoint, imageCommand, entrypoint, command string }{
+		{"/entry serve", "/entry", "serve", "", ""},
+		{"/entry mine", "/entry", "serve", "", "mine"},
+		{"mine", "", "serve", "", "mine"},
+		{"mine too", "/entry", "serve", "mine too", ""},
+		{"/entry", "/entry", "serve", "/entry", ""},
+		{"", "", "sh", "", ""},
+	} {
+		spec := new(agboxv1.CreateSpec)
+		rebuildCommand(spec, strings.Fields(c.runs), runtime.Image{Entrypoint: strings.Fields(c.imageEntrypoint), Cmd: strings.Fields(c.imageCommand)})
+		if got := strings.Join(spec.GetEntrypoint(), " ") + "|" + strings.Join(spec.GetCommand(), " "); got != c.entrypoint+"|"+c.command {
+			t.Errorf("%+v: the spec has %q", c, got)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package hostfiles
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,15 +12,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/workspace/archive"
 )
@@ -265,4 +268,60 @@ func (one Copy) Failed(err error) error {
 		return fault.New(f.Class, f.Reason, "%s%s", what, f.Message).With("field", one.Field).Because(err)
 	}
 	return fmt.Errorf("%s%w", what, err)
+}
+
+// PackFiltered writes the content of a folder to w as a tar archive, without what the
+// filter excludes, and tells record of it. All of it belongs to root. Errors of the host's files
+// are fault.Errors.
+func (t *Tree) PackFiltered(ctx context.Context, w io.Writer, filter archive.Filter, record archive.Record) error {
+	return t.pack(ctx, w, archive.PackOptions{Name: ".", Owner: &archive.Owner{}, Filter: filter, Record: record})
+}
+
+// PackBelow is PackFiltered of a whole folder, below a name in the archive.
+func (t *Tree) PackBelow(ctx context.Context, w io.Writer, name string, record archive.Record) error {
+	return t.pack(ctx, w, archive.PackOptions{Name: name, Owner: &archive.Owner{}, Record: record})
+}
+
+// Numbers returns the owner that the copy names, root if it names none. The error is a
+// fault INVALID_REQUEST.
+func (one Copy) Numbers() (archive.Owner, error) {
+	uid, gid, both := strings.Cut(one.Owner, ":")
+	if !both {
+		gid = uid
+	}
+	var owner archive.Owner
+	for _, id := range []struct {
+		text string
+		to   *int
+	}{{uid, &owner.UID}, {gid, &owner.GID}} {
+		n, err := strconv.ParseUint(cmp.Or(id.text, "0"), 10, 32)
+		if err != nil {
+			return owner, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"The owner %q is not uid or uid:gid: write numbers, for example 1000:1000.", one.Owner)
+		}
+		*id.to = int(n)
+	}
+	return owner, nil
+}
+
+// MaxUserFile bounds the files of users and groups of an image, in bytes.
+const MaxUserFile = 1 << 20
+
+// InHome reports whether a target is the home of the user of execs or below it: "~", or
+// "~/" and more.
+func InHome(target string) bool { return target == "~" || strings.HasPrefix(target, "~/") }
+
+// LookUpUser finds a user, uid, user:group or uid:gid in the files of a container. The
+// Home is absolute; it is "/" without an entry in passwd. The error is a fault
+// USER_NOT_FOUND.
+func LookUpUser(name string, passwd, group []byte) (*user.ExecUser, error) {
+	who, err := user.GetExecUser(name, &user.ExecUser{Home: "/"}, bytes.NewReader(passwd), bytes.NewReader(group))
+	if err != nil {
+		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_USER_NOT_FOUND,
+			"The user %s is not in the image: choose another one by user, or give it as a number.", name).Because(err)
+	}
+	if !strings.HasPrefix(who.Home, "/") {
+		who.Home = "/"
+	}
+	return who, nil
 }

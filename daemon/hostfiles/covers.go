@@ -199,3 +199,145 @@ func (g *gitWalk) list(folder string) []string {
 	slices.Sort(names)
 	return names
 }
+
+// maxFolders bounds the folders of a mount in which repositories are looked for. Those near
+// the top are looked at first.
+const maxFolders = 50_000
+
+// inGit are the folders of a folder of git in which no repositories are, or in which
+// gitWalk finds them.
+var inGit = []string{"objects", "refs", "logs", "modules", "worktrees"}
+
+// nestedWalk finds the repositories of git in a folder, besides its own: a folder with
+// .git, as a folder or a file, or a folder that is itself one of git. It follows no
+// symbolic link.
+type nestedWalk struct {
+	held *Source
+	// most is how many folders are looked at.
+	most int
+	// repositories are folders of git, and files are .git files, relative to the folder.
+	repositories, files []string
+	// unread means that a folder could not be read, so that it may have more.
+	unread bool
+}
+
+// look looks at all folders, those near the top first. It passes over the folder's own
+// folder of git, which has the name own, or is the folder itself. It returns false if there
+// are more folders or repositories than it looks at.
+func (n *nestedWalk) look(own string) bool {
+	next := []string{"."}
+	for i := 0; i < len(next); i++ {
+		if i == n.most || len(n.repositories)+len(n.files) > maxGitFolders {
+			return false
+		}
+		dir := next[i]
+		entries := n.list(dir)
+		if dir != "." && bare(entries) {
+			n.repositories = append(n.repositories, dir)
+			continue
+		}
+		for _, e := range entries {
+			at := path.Join(dir, e.Name())
+			switch {
+			case at == ".git" || own == "." && slices.Contains(inGit, at):
+			case e.IsDir() && covers.Same(e.Name(), ".git"):
+				n.repositories = append(n.repositories, at)
+			case covers.Same(e.Name(), ".git"):
+				n.files = append(n.files, at)
+			case e.IsDir():
+				next = append(next, at)
+			}
+		}
+		next[i] = "" // a large tree keeps no names of what was looked at
+	}
+	return true
+}
+
+// bare reports whether a folder with these entries is one of git.
+func bare(entries []os.DirEntry) bool {
+	return covers.Repository(func(name string) bool {
+		return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return covers.Same(e.Name(), name) })
+	})
+}
+
+// isGone reports whether an error means that a folder does not exist, or has been replaced by
+// something that is none. Whoever can write in a mount could otherwise hide a repository from
+// the search by its mode.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// list returns the entries of a folder by name; none if it cannot be read or has been
+// replaced by a link.
+func (n *nestedWalk) list(dir string) []os.DirEntry {
+	fd, err := unix.Openat2(int(n.held.file.Fd()), dir, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		n.unread = n.unread || !isGone(err)
+		return nil
+	}
+	file := os.NewFile(uintptr(fd), dir)
+	defer file.Close() // only read
+	entries, err := file.ReadDir(-1)
+	n.unread = n.unread || err != nil && !isGone(err)
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries
+}
+
+// Uncovered returns what Covers would make read-only if a sandbox were made now, and that
+// is not among covered: the absolute paths of the read-only covers that a sandbox has. Of a
+// repository of git without covers it returns only the folder of git. all is false if not
+// everything could be searched.
+func (c Checker) Uncovered(held *Source, covered map[string]bool) (found []string, all bool, err error) {
+	w, err := c.walk(held)
+	if err != nil || w.inside {
+		return nil, true, err
+	}
+	told := make(map[string]bool)
+	tell := func(name string) {
+		if folder, _, inGit := strings.Cut(name, ".git/"); inGit && !protectsSome(covered, filepath.Join(held.Path, folder, ".git")) {
+			name = folder + ".git"
+		}
+		for _, folder := range w.bare {
+			if strings.HasPrefix(name, folder+"/") && !protectsSome(covered, filepath.Join(held.Path, folder)) {
+				name = folder
+			}
+		}
+		at := filepath.Join(held.Path, name)
+		if !covered[at] && !told[at] {
+			told[at] = true
+			found = append(found, at)
+		}
+	}
+	for _, folder := range w.bare {
+		if !protectsSome(covered, filepath.Join(held.Path, folder)) {
+			tell(folder) // git takes it for a repository, also without settings
+		}
+	}
+	for _, one := range w.all {
+		if one.ReadOnly {
+			tell(one.Name)
+		}
+	}
+	for _, link := range w.links {
+		tell(link)
+	}
+	return found, w.searched, nil
+}
+
+// protectsSome reports whether something below a folder is covered.
+func protectsSome(covered map[string]bool, folder string) bool {
+	for at := range covered {
+		if strings.HasPrefix(at, folder+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// Searched reports whether all folders of a source were searched for repositories of git.
+func (c Checker) Searched(held *Source) bool {
+	w, err := c.walk(held)
+	return err != nil || w.searched
+}

@@ -2,6 +2,7 @@ package hostfiles
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec"
 )
 
@@ -180,4 +182,65 @@ func endless(path, name string) error {
 		}
 	}
 	return nil
+}
+
+// Again opens the source of an existing container's mount, by the path that Hold had
+// found. The path must lead to itself: the engine would follow a link that is there now.
+func Again(path string) (*Source, error) {
+	held, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	if held.Path != path {
+		held.Close()
+		return nil, refusal("%s leads to %s by a symbolic link that was not there when the sandbox was made: put back the folder or file, or remove the sandbox and create it again.", path, held.Path)
+	}
+	return held, nil
+}
+
+// Identity returns which file it is.
+func (s *Source) Identity() (filesystem.FileID, error) {
+	id, err := filesystem.IDOf(s.file.Fd())
+	if err != nil {
+		return filesystem.FileID{}, unusable(s.Path, err)
+	}
+	return id, nil
+}
+
+// Bounded returns why the operator's policy refuses the mount of a source; nil if it
+// allows it. byTool says that a built-in tool brings it in.
+func (c Checker) Bounded(held *Source, use Use, byTool bool) error {
+	if why := c.Bound().Refuses(held.Path, use == Writable, byTool); why != "" {
+		return refusal("%s %s is refused, because %s: name something else, or ask the operator of this machine.", use.doing(), held.Path, why)
+	}
+	return nil
+}
+
+// MaxWork is the maximum size of the work of an agent in bytes.
+const MaxWork = 64 << 10
+
+// Work reads the file with the work of an agent. allowDangerous is as for Hold. Errors are
+// fault.Errors.
+func (c Checker) Work(source string, allowDangerous bool) ([]byte, error) {
+	held, err := c.Hold(source, Copied, allowDangerous)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	if !held.info.Mode().IsRegular() {
+		return nil, refusal("%s is no file, and the work of an agent is one: name the file that says what to do.", source)
+	}
+	f, err := os.Open(held.again())
+	if err != nil {
+		return nil, unusable(source, err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	content, err := io.ReadAll(io.LimitReader(f, MaxWork+1))
+	if err != nil {
+		return nil, unusable(source, err)
+	}
+	if len(content) > MaxWork {
+		return nil, refusal("%s is larger than the 64 KiB that the work of an agent may have: name a smaller file, and give the rest as a copy or a mount.", source)
+	}
+	return content, nil
 }

@@ -8,12 +8,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/logs"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // reports is what the program of an incarnation has reported, and was not consumed yet.
@@ -231,4 +231,56 @@ func (r reports) lifecycle() agboxv1.AgentLifecycle {
 		return agboxv1.AgentLifecycle_AGENT_LIFECYCLE_UNSPECIFIED
 	}
 	return lifecycles[r.at.Sum.Lifecycle]
+}
+
+// contexts has the words for a context by their names in a journal.
+var contexts = map[string]agboxv1.AgentContext{
+	gate.Healthy:  agboxv1.AgentContext_AGENT_CONTEXT_HEALTHY,
+	gate.Aging:    agboxv1.AgentContext_AGENT_CONTEXT_AGING,
+	gate.Dying:    agboxv1.AgentContext_AGENT_CONTEXT_DYING,
+	gate.Draining: agboxv1.AgentContext_AGENT_CONTEXT_DRAINING,
+	gate.Dead:     agboxv1.AgentContext_AGENT_CONTEXT_DEAD,
+}
+
+// contextEvent records the word for the context, which a row has changed.
+func contextEvent(sum journal.Summary) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_CONTEXT,
+		Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Context: contexts[sum.Context], ContextPercent: sum.Percent}},
+	}
+}
+
+// succeeded reports whether an exec has ended because its context is used up, so that the
+// next incarnation goes on. That one began to die and was then reaped, or ended by itself
+// before: after its final calls a program has nothing left to do.
+func succeeded(exec *agboxv1.ExecStatus, sum journal.Summary) bool {
+	switch sum.Context {
+	case gate.Dead:
+		return !exec.GetOomKilled()
+	case gate.Draining:
+		return exec.GetExitCode() == 0 && exec.GetSignal() == 0
+	}
+	return false
+}
+
+// Journal calls each with the rows of the journal of an incarnation after a place and a row,
+// and with their numbers, until each fails. It returns the place after them, and the error of
+// each. Rows that no supervisor can have written are left out. A journal that does not exist
+// has none.
+func (r *Runner) Journal(sandboxID, execID string, from journal.Tail, after uint64, each func(number uint64, row []byte) error) (journal.Tail, error) {
+	var failed error
+	at, err := readJournalWhile(r.paths.SandboxLogs(sandboxID), execID, from, func(row journal.Row, sum journal.Summary) bool {
+		if sum.Rows <= after {
+			return true
+		}
+		var line []byte
+		if line, failed = journal.Encode(row); failed == nil {
+			failed = each(sum.Rows, line[:len(line)-1])
+		}
+		return failed == nil
+	})
+	if failed != nil {
+		return at, failed
+	}
+	return at, err
 }

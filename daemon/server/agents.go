@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,18 +9,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/internal/ids"
-	"github.com/agbox/agbox/spec/document"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // agentCalls is AgentService.
@@ -35,104 +30,6 @@ type agentCalls struct {
 	// output follows the logs of incarnations.
 	output      *execCalls
 	checkpoints *checkpoints.Store
-}
-
-// SpawnAgent accepts an agent.
-func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequest) (*agboxv1.SpawnAgentResponse, error) {
-	n := ledger.NewAgent{ID: req.GetAgentId(), Reach: req.GetReach()}
-	if n.ID == "" {
-		n.ID = ids.New()
-	}
-	if err := s.place(ctx, req, &n); err != nil {
-		return nil, err
-	}
-	if len(n.Spec.GetCommand()) == 0 {
-		return nil, invalid("An agent needs a command: give the program that it runs, or write it into the sandbox file, as command in the block agent.")
-	}
-	n.Name = n.Spec.GetName()
-	if req.GetHold() != "" {
-		n.Holder, n.Linger = agents.ClientHolder(req.GetHold()), agents.HoldLinger
-	}
-	inherited, err := s.inherit(req, &n)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.ledger.SpawnAgent(ctx, n)
-	if err != nil {
-		if _, exists := s.ledger.Agent(n.ID); inherited && !exists {
-			err = errors.Join(err, s.checkpoints.Remove(n.ID))
-		}
-		return nil, err
-	}
-	if n.Own != nil {
-		s.loop.Enqueue(n.SandboxID)
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return &agboxv1.SpawnAgentResponse{Agent: s.view(a)}, nil
-}
-
-// place decides in which sandbox the agent runs, and sets its spec: the fields of the
-// request over the block "agent" of the sandbox.
-func (s *agentCalls) place(ctx context.Context, req *agboxv1.SpawnAgentRequest, n *ledger.NewAgent) error {
-	switch {
-	case req.GetSandboxId() != "" && req.GetSandbox() != nil:
-		return invalid("sandbox_id and sandbox exclude each other: give one of them.")
-	case req.GetSandbox() != nil:
-		return s.placeInOwn(ctx, req, n)
-	case req.GetSandboxId() == "":
-		return invalid("Give sandbox_id, the sandbox in which the agent runs, or sandbox, from which one is made for it.")
-	}
-	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
-	if err != nil {
-		return err
-	}
-	n.SandboxID = sb.ID
-	if n.Spec, err = s.admission.AgentIn(sb.Spec, req.GetSpec()); err != nil {
-		return err
-	}
-	if _, again := s.ledger.Agent(n.ID); !again {
-		n.Work, err = s.admission.Work(sb.Spec, n.Spec)
-	}
-	return err
-}
-
-// placeInOwn resolves and admits the agent's own sandbox as in CreateSandbox. The agent is
-// a part of the sandbox's spec, so both are merged and checked together.
-func (s *agentCalls) placeInOwn(ctx context.Context, req *agboxv1.SpawnAgentRequest, n *ledger.NewAgent) error {
-	if req.GetSandbox().GetSandboxId() != "" || req.GetSandbox().GetRequestKey() != "" {
-		return invalid("The sandbox of an agent gets its id from the agent: leave out sandbox_id and request_key.")
-	}
-	n.SandboxID = "agent-" + n.ID
-	own := proto.CloneOf(req.GetSandbox())
-	own.SandboxId = n.SandboxID
-	if own.CreateSpec == nil {
-		own.CreateSpec = new(agboxv1.CreateSpec)
-	}
-	own.CreateSpec.Agent = over(own.GetCreateSpec().GetAgent(), req.GetSpec())
-	if known, again := s.ledger.Agent(n.ID); again {
-		n.Own = own.GetCreateSpec() // accepted before; only that there is one is compared
-		n.Spec, n.SandboxID = s.admission.AgentOf(own), known.SandboxID
-		if n.Spec.GetWork() != "" && known.Spec.GetWork() != "" {
-			n.Spec.Work = known.Spec.GetWork() // stored without symbolic links, which may lead elsewhere by now
-		}
-		return nil
-	}
-	var err error
-	if n.Own, err = s.admission.Admit(ctx, n.SandboxID, own); err != nil {
-		return err
-	}
-	n.Spec = n.Own.GetAgent()
-	n.Work, err = s.admission.Work(n.Own, n.Spec)
-	return err
-}
-
-// over merges the fields of an agent over those of another one.
-func over(under, fields *agboxv1.AgentSpec) *agboxv1.AgentSpec {
-	if under == nil {
-		return fields
-	}
-	document.Merge(under.ProtoReflect(), &document.Origin{}, fields.ProtoReflect(), document.Describe(fields.ProtoReflect(), &document.Origin{}))
-	return under
 }
 
 // GetAgent returns one agent.
@@ -200,44 +97,6 @@ func (s *agentCalls) candidates(req *agboxv1.ListAgentsRequest, in string) []led
 		return s.ledger.LivingIn(in)
 	}
 	return s.ledger.Living()
-}
-
-// KillAgent records the wish to end an agent.
-func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	mode := req.GetMode()
-	if mode == agboxv1.KillMode_KILL_MODE_UNSPECIFIED {
-		mode = agboxv1.KillMode_KILL_MODE_TERMINATE
-	}
-	if a, err = s.ledger.RequestKill(ctx, a.ID, &agboxv1.AgentKill{Mode: mode, By: "a user", Cascade: req.GetCascade()}); err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
-}
-
-// ResumeAgent wakes an agent, or records the decision about an orphaned one.
-func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	switch verdict := req.GetVerdict(); verdict {
-	case agboxv1.AgentVerdict_AGENT_VERDICT_RESUME:
-		a, err = s.ledger.WakeAgent(ctx, a.ID)
-	case agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE, agboxv1.AgentVerdict_AGENT_VERDICT_DENY:
-		a, err = s.ledger.ApproveAgent(ctx, a.ID, approvals[verdict], req.GetMessage())
-	default:
-		a, err = s.ledger.ResolveAgent(ctx, a.ID, verdict)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
 }
 
 // WatchAgents replays and follows the events of all agents.
@@ -342,4 +201,31 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		view.EndedAt = timestamppb.New(a.EndedAt)
 	}
 	return view
+}
+
+// WaitAgent waits until an agent has ended, or it and all below it.
+func (s *agentCalls) WaitAgent(req *agboxv1.WaitAgentRequest, stream grpc.ServerStreamingServer[agboxv1.WaitAgentResponse]) error {
+	id := req.GetAgentId()
+	if id == agents.Init {
+		return invalid("Agent %s never ends: name an agent below it.", agents.Init)
+	}
+	if _, err := s.ledger.FindAgent(id); err != nil && (!req.GetTree() || !s.ledger.Spawner(id)) {
+		return err // a client that lost its stream waits on for the tree of a removed agent
+	}
+	wait := s.ledger.WaitForEnd(id, req.GetTree())
+	defer wait.Close()
+	for {
+		ended, more := wait.Take()
+		for _, a := range ended {
+			if err := stream.Send(&agboxv1.WaitAgentResponse{Agent: s.answer(a).GetAgent()}); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+		if err := s.life.wait(stream.Context(), wait.Changed); err != nil {
+			return err
+		}
+	}
 }

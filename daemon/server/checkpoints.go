@@ -7,13 +7,11 @@ import (
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // checkpointPiece is the size of a message with a part of a checkpoint.
@@ -85,37 +83,4 @@ func (s *agentCalls) checkpoint(a ledger.Agent, seq uint64) (*agboxv1.AgentCheck
 
 func invalidCheckpoint(class error, a ledger.Agent, format string, args ...any) error {
 	return fault.New(class, agboxv1.ErrorReason_CHECKPOINT_INVALID, format, args...).With("agent_id", a.ID)
-}
-
-// inherit gives a new agent a copy of the checkpoint with which it begins. It returns false
-// if the agent exists already.
-func (s *agentCalls) inherit(req *agboxv1.SpawnAgentRequest, n *ledger.NewAgent) (bool, error) {
-	if req.GetFromAgent() == "" {
-		if req.GetFromCheckpoint() != 0 {
-			return false, invalid("from_checkpoint is a checkpoint of from_agent: give both.")
-		}
-		return false, nil
-	}
-	if known, again := s.ledger.Agent(n.ID); again {
-		n.FromAgent, n.FromCheckpoint = known.FromAgent, known.FromCheckpoint // compared by their names only
-	}
-	from, err := s.ledger.FindAgent(req.GetFromAgent())
-	if err != nil {
-		return false, err
-	}
-	if n.FromAgent == from.ID && (req.GetFromCheckpoint() == 0 || req.GetFromCheckpoint() == n.FromCheckpoint) {
-		return false, nil
-	}
-	c, file, err := s.checkpoint(from, req.GetFromCheckpoint())
-	if err != nil {
-		return false, err
-	}
-	_ = file.Close()
-	n.FromAgent, n.FromCheckpoint = from.ID, c.GetSeq()
-	n.Checkpoint = proto.CloneOf(c)
-	n.Checkpoint.Seq = 1
-	if _, again := s.ledger.Agent(n.ID); again {
-		return false, nil // refused, because it was spawned with another checkpoint
-	}
-	return true, s.checkpoints.Adopt(n.ID, from.ID, c)
 }

@@ -12,15 +12,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/logs/notify"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // execCalls implements the calls about execs, their output and their input.
@@ -247,4 +246,21 @@ func fitting(list []*agboxv1.ExecStatus, max int) int {
 		}
 	}
 	return len(list)
+}
+
+// ListProcesses lists the processes in the primary of a sandbox.
+func (s *execCalls) ListProcesses(ctx context.Context, req *agboxv1.ListProcessesRequest) (*agboxv1.ListProcessesResponse, error) {
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.execs.Processes(ctx, sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	sb, _ = s.ledger.Sandbox(sb.ID) // with the execs that were accepted meanwhile
+	for _, p := range list.GetProcesses() {
+		p.ExecName = sb.Execs[p.GetExecId()].Name
+	}
+	return list, nil
 }

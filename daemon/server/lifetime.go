@@ -3,12 +3,13 @@ package server
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	rpcstats "google.golang.org/grpc/stats"
 
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // lifetime tells calls about the daemon's stop, and waits for their goroutines.
@@ -68,4 +69,104 @@ func (l *lifetime) wait(ctx context.Context, changed <-chan struct{}) error {
 
 func errStopping() error {
 	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
+}
+
+const (
+	// lookEvery is the pause between two looks at the calls and connections of a server
+	// that stops.
+	lookEvery = 10 * time.Millisecond
+	// quietLooks is how many looks in a row must find no unary call and no peer that may
+	// send one. So connections get 0.25 s to send the last answers, or longer on a machine
+	// that gives this process no time. A client that does not read its streams, such as
+	// one behind a pager, would keep its connection forever. It continues later with its
+	// cursor.
+	quietLooks = 25
+)
+
+// inFlight counts the running unary calls, from before their request was received until
+// after their answer was queued. It is a stats.Handler of the server.
+type inFlight struct {
+	// mu guards what follows.
+	mu      sync.Mutex
+	running int
+	// begun counts all calls so far.
+	begun uint64
+}
+
+// count returns the number of running calls, and of calls so far.
+func (f *inFlight) count() (running int, begun uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.running, f.begun
+}
+
+// rpcKey is the key of an *rpc in the context of a call.
+type rpcKey struct{}
+
+type rpc struct{ unary bool }
+
+// TagRPC implements stats.Handler.
+func (f *inFlight) TagRPC(ctx context.Context, _ *rpcstats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, rpcKey{}, new(rpc))
+}
+
+// HandleRPC implements stats.Handler.
+func (f *inFlight) HandleRPC(ctx context.Context, event rpcstats.RPCStats) {
+	switch event := event.(type) {
+	case *rpcstats.Begin:
+		if event.IsClientStream || event.IsServerStream {
+			return
+		}
+		if call, ok := ctx.Value(rpcKey{}).(*rpc); ok {
+			call.unary = true
+			f.add(1, 1)
+		}
+	case *rpcstats.End:
+		if call, ok := ctx.Value(rpcKey{}).(*rpc); ok && call.unary {
+			f.add(-1, 0)
+		}
+	}
+}
+
+func (f *inFlight) add(running int, begun uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running += running
+	f.begun += begun
+}
+
+// TagConn implements stats.Handler.
+func (f *inFlight) TagConn(ctx context.Context, _ *rpcstats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (f *inFlight) HandleConn(context.Context, rpcstats.ConnStats) {}
+
+// peers are the connections of a server that stops.
+type peers interface {
+	// closeSilent closes the connections over which nothing came yet.
+	closeSilent()
+	// mayCall reports whether a peer may still send a call.
+	mayCall() bool
+}
+
+// await returns when done is closed, or earlier if no more answers can be expected: no
+// peer may send a call and no unary call has run for a while, or ctx ended.
+func (f *inFlight) await(ctx context.Context, peers peers, done <-chan struct{}) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for quiet, known := 0, uint64(0); quiet < quietLooks; {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		peers.closeSilent()
+		mayCall := peers.mayCall() // before the calls: a peer's last call comes before its acknowledgement
+		running, begun := f.count()
+		if quiet++; mayCall || running > 0 || begun != known {
+			quiet, known = 0, begun
+		}
+	}
 }
