@@ -3,14 +3,72 @@ package daemon
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/agbox/agbox/daemon/admission"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/spec/policy"
 )
+
+// Config has the settings of an operator.
+type Config struct {
+	Paths paths.Install
+	// Policy is the operator's upper bound for all sandboxes; nil means none.
+	Policy *policy.Policy
+	// EngineHost is the engine's address, for example unix:///run/docker.sock. Empty
+	// means DOCKER_HOST, or else the engine's default. EngineFrom says in words where it
+	// comes from.
+	EngineHost, EngineFrom string
+	// SubnetRanges are the address ranges for the networks of sandboxes. Empty means the
+	// adapter's default.
+	SubnetRanges []netip.Prefix
+	// Revival is the policy for sandboxes whose spec has none. Unspecified means fail.
+	Revival agboxv1.RevivalPolicy
+	// PendingRecovery is the policy for sandboxes that a daemon was making when it
+	// crashed or was stopped.
+	PendingRecovery machine.PendingRecovery
+	// ChildLifetime is the lifetime of agents that an agent spawns without one. Unspecified
+	// means held.
+	ChildLifetime agboxv1.AgentLifetime
+	// Resync is the maximum pause between two full looks at the engine. 0 means 10 s.
+	Resync time.Duration
+	// Retention says what is kept for how long. A field that is 0 has its default: 24 h
+	// each, 1000 execs and 10000 events.
+	Retention machine.Retention
+	// Lifetimes are those of sandboxes that do not set their own.
+	Lifetimes admission.Lifetimes
+	// OrphanGrace is how long an orphan in the engine is left alone. 0 means 10 min.
+	OrphanGrace time.Duration
+	// MaxExecLog and MaxSandboxLog limit the bytes of output that new sandboxes keep, per
+	// stream of an exec and for all execs together. 0 means no limit.
+	MaxExecLog    uint64
+	MaxSandboxLog uint64
+	// MaxSandboxFiles limits the files that a new sandbox has in its folders on the host,
+	// besides those of its commands. 0 means no limit.
+	MaxSandboxFiles int
+	// SandboxMemory limits the memory of new containers whose spec does not.
+	SandboxMemory reconcile.MemoryDefault
+	// HostFence says which sandboxes are kept from the addresses of the host.
+	HostFence reconcile.FenceMode
+	// CheckDatabase makes the command that checks a database in a separate process after
+	// an unclean stop.
+	CheckDatabase func(path string) *exec.Cmd
+	// Arguments are the daemon's own arguments. After an upgrade the new binary gets the
+	// same.
+	Arguments []string
+	Log       *slog.Logger
+}
 
 // maxAddress bounds the stored address, in bytes.
 const maxAddress = 4096

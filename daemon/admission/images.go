@@ -12,16 +12,6 @@ import (
 	"github.com/agbox/agbox/spec/feature"
 )
 
-// pullKind is the kind of a request for an image of a registry.
-const pullKind = "pull"
-
-// pullable is a container whose image a registry may have.
-type pullable interface {
-	GetImage() string
-	GetPlatform() string
-	GetPullPolicy() agboxv1.PullPolicy
-}
-
 // pulled returns a function that reports whether the engine would ask a registry for the
 // image of a container. Its error means that the engine does not answer.
 func (c *Controller) pulled(ctx context.Context) func(pullable) (bool, error) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
@@ -44,26 +43,45 @@ func New(engine Engine, spool string) *Builder { return &Builder{engine: engine,
 // Wait returns when no build runs any more. Nobody may call Ensure meanwhile.
 func (b *Builder) Wait() { b.builds.work.Wait() }
 
-// Request is one image to make.
-type Request struct {
-	Build *agboxv1.BuildSpec
-	// Platform of the image; empty means the engine's own.
-	Platform string
-	// Policy says whether to build although the image is there: PullAlways also looks for
-	// newer versions of the base images.
-	Policy runtime.PullPolicy
-	// Host decides whether the context may leave the host. Force lifts the rule about
-	// dangerous sources.
-	Host  hostfiles.Checker
-	Force bool
-}
-
 // Ensure returns the image of a request, and builds it if there is none. progress gets
 // lines of the build's output, in the caller's goroutine; it may skip some. Faults:
 // HOST_PATH_UNUSABLE, IMAGE_BUILD_FAILED with the last output of the build.
 func (b *Builder) Ensure(ctx context.Context, r Request, progress func(line string)) (runtime.Image, error) {
 	if len(r.Build.GetFeatures()) > 0 || r.Build.GetImage() != "" {
 		return b.withFeatures(ctx, r, progress)
+	}
+	return b.ensure(ctx, r, progress)
+}
+
+// withFeatures returns the image with features on top of another image.
+func (b *Builder) withFeatures(ctx context.Context, r Request, progress func(line string)) (runtime.Image, error) {
+	base, err := b.base(ctx, r, progress)
+	if err != nil || len(r.Build.GetFeatures()) == 0 {
+		return base, err
+	}
+	if strings.ContainsFunc(base.User, func(c rune) bool { return c <= ' ' || strings.ContainsRune("\"'\\$", c) }) {
+		return runtime.Image{}, refused("The user %q of the image has characters that no user has: name another image.", base.User)
+	}
+	r.Build = &agboxv1.BuildSpec{Features: r.Build.GetFeatures(), DockerfileInline: featuresDockerfile(base, r.Build.GetFeatures())}
+	if r.Policy == runtime.PullAlways {
+		r.Policy = runtime.PullIfMissing // the base is new already, and is named by its id
+	}
+	return b.ensure(ctx, r, progress)
+}
+
+// base returns the image that features are added to.
+func (b *Builder) base(ctx context.Context, r Request, progress func(line string)) (runtime.Image, error) {
+	if name := r.Build.GetImage(); name != "" {
+		want := runtime.ImageRequest{Ref: name, Platform: r.Platform, Policy: r.Policy}
+		return b.engine.EnsureImage(ctx, want, func(p runtime.PullProgress) {
+			if progress != nil {
+				progress("pulling " + name)
+			}
+		})
+	}
+	r.Build = &agboxv1.BuildSpec{
+		Context: r.Build.GetContext(), Dockerfile: r.Build.GetDockerfile(), DockerfileInline: r.Build.GetDockerfileInline(),
+		Args: r.Build.GetArgs(), Target: r.Build.GetTarget(),
 	}
 	return b.ensure(ctx, r, progress)
 }

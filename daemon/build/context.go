@@ -17,7 +17,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/patternmatcher"
@@ -28,8 +30,24 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec/feature"
 	"github.com/agbox/agbox/workspace/archive"
 )
+
+// Request is one image to make.
+type Request struct {
+	Build *agboxv1.BuildSpec
+	// Platform of the image; empty means the engine's own.
+	Platform string
+	// Policy says whether to build although the image is there: PullAlways also looks for
+	// newer versions of the base images.
+	Policy runtime.PullPolicy
+	// Host decides whether the context may leave the host. Force lifts the rule about
+	// dangerous sources.
+	Host  hostfiles.Checker
+	Force bool
+}
 
 // inlineName is the name of an inline Dockerfile in the archive. A file of the context
 // with this name is left out.
@@ -297,4 +315,62 @@ func (i *ignoring) Skip(name string, isDir bool) (bool, error) {
 		return false, refused("The .dockerignore of %s cannot be used (%v): mend it.", i.root, err)
 	}
 	return out && !(isDir && i.patterns.Exclusions()), nil
+}
+
+// writeFeatures writes the folders of features to an archive, each below its number.
+func writeFeatures(ctx context.Context, w io.Writer, r Request) error {
+	for i, f := range r.Build.GetFeatures() {
+		tree, err := r.Host.Open(hostfiles.Copy{Source: f.GetSource(), Force: r.Force})
+		if err != nil {
+			return err
+		}
+		if !tree.IsDir() {
+			tree.Close()
+			return refused("The feature %s is a file: name the folder that has %s.", f.GetSource(), feature.Script)
+		}
+		err = bounded(ctx, "The feature "+f.GetSource(), "take out what it does not need", func(ctx context.Context, sizes archive.Record) error {
+			return tree.PackBelow(ctx, &withoutEnd{w: w}, strconv.Itoa(i), sizes)
+		})
+		tree.Close()
+		if err != nil {
+			return err
+		}
+		out := tar.NewWriter(w)
+		if err := writeText(out, path.Join(strconv.Itoa(i), optionsName), options(f)); err != nil {
+			return spoolFailed(err)
+		}
+		if err := out.Flush(); err != nil {
+			return spoolFailed(err)
+		}
+	}
+	return nil
+}
+
+// withoutEnd passes on an archive without its end, so that another one can follow.
+type withoutEnd struct {
+	w    io.Writer
+	kept []byte
+}
+
+func (e *withoutEnd) Write(p []byte) (int, error) {
+	const end = 1024 // bytes: two empty blocks
+	e.kept = append(e.kept, p...)
+	if n := len(e.kept) - end; n > 0 {
+		if _, err := e.w.Write(e.kept[:n]); err != nil {
+			return 0, err
+		}
+		e.kept = append(e.kept[:0], e.kept[n:]...)
+	}
+	return len(p), nil
+}
+
+// writeText writes a small file to an archive.
+func writeText(out *tar.Writer, name, text string) error {
+	err := out.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+	})
+	if err == nil {
+		_, err = io.WriteString(out, text)
+	}
+	return err
 }

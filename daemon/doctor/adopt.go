@@ -243,13 +243,6 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // agentAdoption is one agent that gets a new record.
 type agentAdoption struct {
 	ledger.AdoptedAgent

@@ -11,12 +11,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
-	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
@@ -129,59 +130,6 @@ type examination struct {
 	findings []*agboxv1.DoctorFinding
 }
 
-// Examine examines everything and, with fix set, performs the actions. It fails if engine
-// or store cannot be read. The error of an action is part of its finding.
-func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
-	x := &examination{Doctor: d, fix: fix, before: make(map[string]ledger.Sandbox)}
-	// List folders before records, and objects before records. So whatever is made in
-	// between has a record when it is looked up.
-	logs, guests := listFolders(d.paths.Logs()), listFolders(d.paths.Guests())
-	for _, sb := range d.ledger.Sandboxes() {
-		x.before[sb.ID] = sb
-	}
-	others, err := x.look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.loop.Probe(ctx); fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED {
-		// What that engine has or has not says nothing about the records.
-		x.add(&agboxv1.DoctorFinding{Action: leave, Kind: engineItself, Name: d.address, NeedsPerson: true, Why: err.Error()})
-		return &agboxv1.DoctorResponse{Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.installID}, nil
-	}
-	x.now = d.ledger.Sandboxes()
-	if x.past, err = d.ledger.PastIDs(ctx); err != nil {
-		return nil, err
-	}
-	x.reachSupervisors(ctx)
-
-	x.database()
-	x.ownEngine()
-	x.host()
-	for _, sb := range x.now {
-		x.sandbox(ctx, sb)
-	}
-	x.agents()
-	x.unreadable()
-	x.orphans(ctx)
-	x.logFolders(ctx, logs)
-	x.guestFolders(guests)
-	return &agboxv1.DoctorResponse{
-		Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.installID,
-	}, nil
-}
-
-func (x *examination) look(ctx context.Context) (others int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	if x.info, err = x.engine.Info(ctx); err != nil {
-		return 0, err
-	}
-	if x.inv, err = x.engine.Inventory(ctx, x.installID); err != nil {
-		return 0, err
-	}
-	return x.engine.OtherInstalls(ctx, x.installID)
-}
-
 // add stores a finding and returns it for completion.
 func (x *examination) add(f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
 	x.findings = append(x.findings, f)
@@ -200,13 +148,6 @@ func (x *examination) do(f *agboxv1.DoctorFinding, deed func() error) {
 	}
 	f.Done = true
 	x.log.Info("doctor did what it found to be done", "sandbox_id", f.GetSandboxId(), "action", f.GetAction().String(), "kind", f.GetKind().String(), "name", f.GetName())
-}
-
-func (x *examination) database() {
-	x.add(&agboxv1.DoctorFinding{
-		Action: leave, Kind: database, Name: x.paths.Database(),
-		Why: databaseSentence(len(x.now), len(x.past)-len(x.ledger.Unreadable()), len(x.ledger.Unreadable())),
-	})
 }
 
 // host reports what the host gives sandboxes and refuses the daemon. Nothing has to be done
@@ -271,4 +212,26 @@ func (x *examination) agents() {
 func (x *examination) gone(a ledger.Agent) bool {
 	sb, exists := x.ledger.Sandbox(a.SandboxID)
 	return exists && sb.Missing() && !a.Owned
+}
+
+// listFolders returns the names in a folder that are sandbox ids. It ignores other names.
+func listFolders(root string) []string {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil // not made yet, or not readable
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && ids.Valid(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

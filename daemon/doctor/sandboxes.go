@@ -18,7 +18,6 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -436,28 +435,4 @@ func (x *examination) guestFolders(names []string) {
 			return os.RemoveAll(x.paths.Guest(id))
 		})
 	}
-}
-
-// listFolders returns the names in a folder that are sandbox ids. It ignores other names.
-func listFolders(root string) []string {
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return nil // not made yet, or not readable
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && ids.Valid(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
-	return names
-}
-
-func databaseSentence(living, deleted, unreadable int) string {
-	holds := counted(living, "living sandbox", "living sandboxes")
-	history := "the history of " + counted(deleted, "deleted one", "deleted ones")
-	if unreadable > 0 {
-		return fmt.Sprintf("It is open; it holds %s, %s, and %d that cannot be read.", holds, history, unreadable)
-	}
-	return fmt.Sprintf("It is open and sound; it holds %s and %s.", holds, history)
 }

@@ -12,25 +12,6 @@ import (
 	"github.com/agbox/agbox/workspace/gitignore"
 )
 
-// filter returns what a copy leaves out, or counts; nil if it is nothing.
-func (t *Tree) filter(ctx context.Context) (archive.Filter, error) {
-	one := t.copied
-	counts := one.Base && one.Ignored != nil && !one.Gitignore && !one.Tracked
-	if len(one.Excludes) == 0 && !one.Gitignore && !one.Tracked && !counts {
-		return nil, nil
-	}
-	f, err := newFilter(one)
-	switch {
-	case err != nil:
-		return nil, err
-	case one.Tracked:
-		return f.onlyTracked(ctx, one)
-	case counts:
-		return one.Ignored.counting(f), nil
-	}
-	return f, nil
-}
-
 // filter excludes what patterns name while a tree is packed.
 type filter struct {
 	*gitignore.Tree
@@ -108,21 +89,6 @@ func (t *tracked) Skip(name string, isDir bool) (bool, error) {
 // maxIgnored is how many names of ignored files are kept, of those that look like secrets and
 // of the others.
 const maxIgnored = 5
-
-// Ignored is what a copy has although a .gitignore of its source names it.
-type Ignored struct {
-	// Files is the number of files, with those in folders that are named.
-	Files uint64
-	// secrets and others are the first paths that are named. Those of folders end in "/".
-	secrets, others []string
-}
-
-// Names returns some of the paths that are named, those that look like secrets first.
-func (i *Ignored) Names() []string {
-	slices.Sort(i.secrets)
-	slices.Sort(i.others)
-	return slices.Concat(i.secrets, i.others)
-}
 
 // counting returns a filter that leaves out what f does, and counts what is ignored of the
 // rest.

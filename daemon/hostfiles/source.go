@@ -14,43 +14,6 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// Use is what is done with a source.
-type Use int
-
-// The uses.
-const (
-	Copied Use = iota
-	ReadOnly
-	Writable
-)
-
-// MountUse is the use of a mount.
-func MountUse(writable bool) Use {
-	if writable {
-		return Writable
-	}
-	return ReadOnly
-}
-
-// doing begins a sentence about a use.
-func (u Use) doing() string {
-	if u == Copied {
-		return "Copying"
-	}
-	return "Mounting"
-}
-
-// Of names a use of a source.
-func (u Use) Of(source string) string {
-	switch u {
-	case ReadOnly:
-		return "mount of " + source + ", read-only"
-	case Writable:
-		return "mount of " + source + ", writable"
-	}
-	return "copy of " + source
-}
-
 // Source is a source that was opened and then checked. It stays the same file, whatever
 // becomes of its name.
 type Source struct {
@@ -243,4 +206,51 @@ func (c Checker) Work(source string, allowDangerous bool) ([]byte, error) {
 		return nil, refusal("%s is larger than the 64 KiB that the work of an agent may have: name a smaller file, and give the rest as a copy or a mount.", source)
 	}
 	return content, nil
+}
+
+// Danger says why a source must not be mounted unless it is forced, as the end of a
+// sentence; "" if nothing is known against it, or it is not there.
+func (c Checker) Danger(source string, use Use) string {
+	clean := filepath.Clean(source)
+	if why := c.known(clean, use); why != "" {
+		return why
+	}
+	held, err := open(clean)
+	if err != nil {
+		return ""
+	}
+	defer held.Close()
+	return c.danger(held, use)
+}
+
+// danger says why an open source must not leave the host, under any of its names; "" if
+// nothing is known against it.
+func (c Checker) danger(held *Source, use Use) string {
+	if why := c.known(held.Path, use); why != "" {
+		return why
+	}
+	if held.info.Mode()&os.ModeSocket != 0 && c.isEngine(held.info) {
+		return "it is the engine's socket, and who may write to that is root on the host"
+	}
+	if held.info.IsDir() {
+		for _, name := range spec.CredentialBelow(held.Path) {
+			if _, err := os.Lstat(filepath.Join(held.Path, name)); err == nil {
+				return "programs keep credentials in it, in " + name
+			}
+		}
+	}
+	mounts := mountTable()
+	for _, alias := range mounts.aliases(held.Path) {
+		if why := c.known(alias, use); why != "" {
+			return fmt.Sprintf("it is another name of %s, and %s", alias, why)
+		}
+	}
+	for _, below := range mounts.below(held.Path) {
+		for _, alias := range mounts.aliases(below) {
+			if why := c.known(alias, use); why != "" {
+				return fmt.Sprintf("%s is mounted in it at %s, and %s", alias, below, why)
+			}
+		}
+	}
+	return ""
 }

@@ -7,43 +7,12 @@ import (
 	"slices"
 
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/agents/checkpoint"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// One transaction records no more of a journal than this, so that others write in between:
-// all updates wait for the one transaction. A row is not divided.
-const (
-	// maxPiece is the number of events and of copies of messages. The database takes about
-	// 10 us for each.
-	maxPiece = 1000
-	// maxPieceBytes is the size of the copies of messages.
-	maxPieceBytes = 1 << 20
-)
-
-// piece is how much has been read of a journal.
-type piece struct{ copies, bytes int }
-
-// addMessage counts the copies of a message.
-func (p *piece) addMessage(row journal.Row, copies int) {
-	p.copies += copies
-	p.bytes += copies * (len(row.Text) + len(row.Key))
-}
-
-// full reports whether a piece, from which that many events follow, is large enough.
-func (p piece) full(events int) bool { return p.copies+events >= maxPiece || p.bytes >= maxPieceBytes }
-
-// copies is how many inboxes a message goes to: one, or those of all who have its stream open.
-func (r *Runner) copies(stream string) int {
-	if stream == "" {
-		return 1
-	}
-	return max(1, r.ledger.Subscribers(stream))
-}
 
 // Consume records what the agent's incarnation, which runs, has reported since the last
 // time. Each row counts once, however often Consume is called: the events have their row
@@ -84,33 +53,6 @@ func (r *Runner) record(ctx context.Context, a ledger.Agent, found reports) (aft
 	}
 	r.advance(execID, found.at)
 	return a, nil
-}
-
-// kinds has the kinds of checkpoints by their names in a journal.
-var kinds = map[string]agboxv1.CheckpointKind{
-	journal.TurnCheckpoint:  agboxv1.CheckpointKind_CHECKPOINT_KIND_TURN,
-	journal.StepCheckpoint:  agboxv1.CheckpointKind_CHECKPOINT_KIND_STEP,
-	journal.PauseCheckpoint: agboxv1.CheckpointKind_CHECKPOINT_KIND_PAUSE,
-}
-
-// saved returns the event of a checkpoint.
-func saved(m *journal.Mark) *agboxv1.AgentEvent {
-	return &agboxv1.AgentEvent{
-		Type: agboxv1.AgentEventType_AGENT_CHECKPOINT,
-		Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{
-			Seq: m.Seq, CheckpointId: m.ID, Kind: kinds[m.Kind], Crc32: m.CRC32, Bytes: m.Bytes,
-			Turn: m.Turn, Step: m.Step, ResumePoint: m.ResumePoint, Format: checkpoint.Version,
-		}},
-	}
-}
-
-// keepCheckpoint adds the event of a checkpoint. Only the newest ones are kept: there are no
-// files of the others.
-func (r *reports) keepCheckpoint(ev *agboxv1.AgentEvent) {
-	r.checkpoints = append(r.checkpoints, ev)
-	if len(r.checkpoints) > agents.KeptCheckpoints {
-		r.checkpoints = slices.Delete(r.checkpoints, 0, 1)
-	}
 }
 
 // ordered returns all events in the order of their rows, after the totals of all rows.
@@ -183,4 +125,11 @@ func removeSources(dir, execID string) error {
 	defer func() { _ = d.Close() }()
 	_, err = d.RemoveBeat(execID)
 	return errors.Join(err, d.RemoveCheckpoints(execID))
+}
+
+// advance remembers how far a journal was read.
+func (r *Runner) advance(execID string, at place) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	r.desk.read[execID] = at
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -14,26 +13,6 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// holds has which clients are connected that hold an agent. Who holds which agent is in the
-// ledger; a daemon that starts waits for all clients anew.
-type holds struct {
-	// since is when the daemon began to wait.
-	since time.Time
-
-	// mu guards the fields below. It is never held across I/O.
-	mu sync.Mutex
-	// connected counts the connections of a client that holds an agent. lost has when the last
-	// one ended, until the hold ends.
-	connected map[heldBy]int
-	lost      map[heldBy]time.Time
-}
-
-type heldBy struct{ agentID, holder string }
-
-func newHolds(now time.Time) *holds {
-	return &holds{since: now, connected: make(map[heldBy]int), lost: make(map[heldBy]time.Time)}
-}
 
 // Hold says that a client is connected that holds an agent. release must be called at the
 // end of the connection: the hold then lingers.

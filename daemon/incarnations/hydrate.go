@@ -12,21 +12,13 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/runtime/guest"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
-
-// Files moves files into sandboxes.
-type Files interface {
-	// Transfer starts a transfer. done must be called at its end.
-	Transfer(ctx context.Context, sandboxID string, req *guestv1.TransferRequest) (t *guest.Transfer, done func(), err error)
-}
 
 const (
 	// readTries is how often the files of checkpoints are read if they cannot be, and
@@ -187,4 +179,16 @@ func unhydrated(a ledger.Agent, why errHydration) *agboxv1.AgentEvent {
 			ErrorMessage: string(why), LifecycleAtEnd: agboxv1.AgentLifecycle_AGENT_LIFECYCLE_HYDRATING,
 		}},
 	}
+}
+
+// placeObservation gives an incarnation that begins after a pause the observation as a file.
+func (r *Runner) placeObservation(ctx context.Context, a ledger.Agent, env map[string]string) error {
+	if a.PendingObservation() == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(r.observe(ctx, a))
+	if err == nil {
+		env["AGBOX_OBSERVATION"], err = r.place(ctx, a, "observation.json", bytes.NewReader(raw))
+	}
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"strconv"
 	"time"
@@ -15,70 +14,11 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// Execs runs commands in sandboxes.
-type Execs interface {
-	// Create accepts an exec. started is closed once it was started or failed to start.
-	Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error)
-	// Cancel ends a running exec, with SIGKILL after grace.
-	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
-	// Reap is Cancel, and the end of the exec says that it was this.
-	Reap(ctx context.Context, sandboxID, execID string, grace time.Duration) error
-	// Drain lets a running exec of an agent save its work. It is errdefs.ErrNotImplemented
-	// for a supervisor that is too old.
-	Drain(ctx context.Context, sandboxID string, req *guestv1.DrainRequest) error
-	// Look says how files in a sandbox and its limits are now, as a user may know it. An empty
-	// user is the default one.
-	Look(ctx context.Context, sandboxID, user string, paths []string) (journal.Seen, error)
-	// Pause tells a running exec of an agent that the agent is paused, or is not any more. It is
-	// errdefs.ErrNotImplemented for a supervisor that is too old.
-	Pause(ctx context.Context, sandboxID string, req *guestv1.PauseRequest) error
-	// Allot tells a running exec of an agent what the children of the agent have of its budget.
-	// It is errdefs.ErrNotImplemented for a supervisor that is too old.
-	Allot(ctx context.Context, sandboxID string, req *guestv1.AllotRequest) error
-	// Answer answers a request of a running exec of an agent.
-	Answer(ctx context.Context, sandboxID string, req *guestv1.AnswerRequest) error
-}
-
-// Runner runs incarnations. It has no goroutines: news come in those of the links, and all
-// else is called by the rounds of agents, of which each agent has one at a time.
-type Runner struct {
-	execs   Execs
-	ledger  *ledger.Ledger
-	paths   paths.Install
-	enqueue func(agentID string)
-	now     func() time.Time
-	files   Files
-	log     *slog.Logger
-	desk    *desk
-	holds   *holds
-	// checkpoints are those of all agents.
-	checkpoints *checkpoints.Store
-	// admit checks the spec of a child, see AdmitChildren.
-	admit Admit
-	// sandboxes is what SandboxesOfChildren sets.
-	sandboxes ChildSandboxes
-	// childLifetime is what LifetimeOfChildren sets.
-	childLifetime agboxv1.AgentLifetime
-}
-
-// New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there
-// are news; it must not block.
-func New(execs Execs, files Files, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
-	return &Runner{
-		execs: execs, files: files, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(), holds: newHolds(now()),
-		checkpoints: checkpoints.New(install),
-	}
-}
 
 // Start starts the exec of the agent's incarnation. Its id is derived from the agent and
 // the number of the incarnation, so it runs at most once, however often Start is called. If

@@ -1,56 +1,17 @@
 package incarnations
 
 import (
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest"
 )
-
-// desk has what is known about running incarnations besides the ledger. Nothing of it is
-// stored: the supervisors tell it again over each new link, and the journals are files.
-type desk struct {
-	// mu guards the fields below. It is never held across I/O.
-	mu sync.Mutex
-	// heard has the newest news, by exec id.
-	heard map[string]heard
-	// read has how far the journals were read, by exec id.
-	read map[string]place
-	// open has the open requests, by exec id.
-	open map[string]openRequests
-	// paused has of which pauses they were told, by exec id.
-	paused map[string]toldPause
-	// children has what they were told of the budget of children, by exec id.
-	children map[string]toldChildren
-	// pictures has what was seen before the newest pause, by agent id.
-	pictures map[string]pictured
-}
-
-// heard is what a supervisor has told.
-type heard struct {
-	// link is the link over which it came.
-	link *links.Link
-	news *guestv1.IncarnationNews
-	at   time.Time
-}
-
-// place is a place in a journal.
-type place struct {
-	journal.Tail
-	// tried is the number of rows that the supervisor had told of when the journal was read
-	// last. The file may have fewer, because root in the sandbox can change it.
-	tried uint64
-}
-
-func newDesk() *desk {
-	return &desk{heard: make(map[string]heard), read: make(map[string]place), open: make(map[string]openRequests), paused: make(map[string]toldPause), children: make(map[string]toldChildren), pictures: make(map[string]pictured)}
-}
 
 // Told receives what a supervisor knows about an incarnation. A supervisor is believed only
 // about incarnations in its sandbox.
@@ -146,26 +107,6 @@ func (r *Runner) See(a ledger.Agent, seen *agents.Seen) {
 	seen.Silent, seen.Armed, seen.Hung = silence(h.news), h.news.GetArmed(), h.news.GetHung()
 }
 
-// placeOf returns how far the journal of an incarnation was read, and the number of rows of
-// which the supervisor has told.
-func (r *Runner) placeOf(a ledger.Agent) (at place, rows uint64) {
-	r.desk.mu.Lock()
-	defer r.desk.mu.Unlock()
-	at, known := r.desk.read[a.Incarnation.ExecID]
-	if !known {
-		at = place{Tail: journal.Beginning()}
-		at.Sum.Phase = agents.RulesOf(a.Spec).FirstPhase()
-	}
-	return at, r.desk.heard[a.Incarnation.ExecID].news.GetRows()
-}
-
-// advance remembers how far a journal was read.
-func (r *Runner) advance(execID string, at place) {
-	r.desk.mu.Lock()
-	defer r.desk.mu.Unlock()
-	r.desk.read[execID] = at
-}
-
 // Forget drops what is known about an incarnation, and the files that it left, if its end is
 // recorded in the agent.
 func (r *Runner) Forget(a ledger.Agent, ended *agents.Incarnation) {
@@ -192,4 +133,27 @@ func (r *Runner) Ready(execID string) *bool {
 		return h.news.Ready
 	}
 	return nil
+}
+
+// askedLocked takes over the requests of news, and forgets those that are not open any more.
+// It reports whether there are new ones.
+func (d *desk) askedLocked(lk *links.Link, news *guestv1.IncarnationNews) bool {
+	open := d.open[news.GetExecId()]
+	if open.link != lk {
+		open = openRequests{lk, make(map[uint64]request)}
+	}
+	maps.DeleteFunc(open.byNumber, func(number uint64, _ request) bool { return !slices.Contains(news.GetOpenRequests(), number) })
+	asked := false
+	for _, q := range news.GetRequests() {
+		if len(open.byNumber) < guest.MaxRequests && slices.Contains(news.GetOpenRequests(), q.GetNumber()) {
+			open.byNumber[q.GetNumber()] = request{q.GetNumber(), q.GetOp(), q.GetJson()}
+			asked = true
+		}
+	}
+	if len(open.byNumber) == 0 {
+		delete(d.open, news.GetExecId())
+	} else {
+		d.open[news.GetExecId()] = open
+	}
+	return asked
 }

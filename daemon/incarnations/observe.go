@@ -1,7 +1,6 @@
 package incarnations
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -9,12 +8,11 @@ import (
 	"strings"
 	"time"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // observation is what an agent must know about a pause before it goes on. It is computed when
@@ -115,18 +113,6 @@ func left(b agents.Budget, used gate.Amount) map[string]uint64 {
 	return is
 }
 
-// placeObservation gives an incarnation that begins after a pause the observation as a file.
-func (r *Runner) placeObservation(ctx context.Context, a ledger.Agent, env map[string]string) error {
-	if a.PendingObservation() == 0 {
-		return nil
-	}
-	raw, err := json.Marshal(r.observe(ctx, a))
-	if err == nil {
-		env["AGBOX_OBSERVATION"], err = r.place(ctx, a, "observation.json", bytes.NewReader(raw))
-	}
-	return err
-}
-
 // look adds files and limits to two pictures: as the newest journal has them from before the
 // pause, and as they are now.
 func (r *Runner) look(ctx context.Context, a ledger.Agent, before, after *agents.Picture) error {
@@ -158,12 +144,6 @@ const maxBack = 3
 
 // maxLooked is how many files a supervisor looks at.
 const maxLooked = 128
-
-// pictured is what journals show of the time before a pause, which began with that event.
-type pictured struct {
-	awayAt uint64
-	seen   *journal.Seen // nil if they show nothing
-}
 
 // seenBefore returns the newest picture that a journal of the agent has from before its pause;
 // nil if there is none. The journals are read once for each pause: a program can ask many times

@@ -9,19 +9,12 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
-
-// toldPause is the pause of which an incarnation was told, over which link.
-type toldPause struct {
-	link *links.Link
-	mark uint64
-}
 
 // maxRefusal is the size of an observation that fits into the refusal of a call, in bytes. A
 // larger one must be asked for.
@@ -99,11 +92,6 @@ func (r *Runner) pause(ctx context.Context, a ledger.Agent, q request) (any, boo
 		return nil, true, nil
 	}
 	return r.observe(ctx, a), false, nil
-}
-
-// of identifies a request of the agent's incarnation.
-func (q request) of(a ledger.Agent) ledger.Asked {
-	return ledger.Asked{Incarnation: a.Incarnation.N, Number: q.number}
 }
 
 // resumed lets the agent go on.

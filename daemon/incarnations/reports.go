@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/checkpoint"
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -283,4 +285,74 @@ func (r *Runner) Journal(sandboxID, execID string, from journal.Tail, after uint
 		return at, failed
 	}
 	return at, err
+}
+
+// placeOf returns how far the journal of an incarnation was read, and the number of rows of
+// which the supervisor has told.
+func (r *Runner) placeOf(a ledger.Agent) (at place, rows uint64) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	at, known := r.desk.read[a.Incarnation.ExecID]
+	if !known {
+		at = place{Tail: journal.Beginning()}
+		at.Sum.Phase = agents.RulesOf(a.Spec).FirstPhase()
+	}
+	return at, r.desk.heard[a.Incarnation.ExecID].news.GetRows()
+}
+
+// One transaction records no more of a journal than this, so that others write in between:
+// all updates wait for the one transaction. A row is not divided.
+const (
+	// maxPiece is the number of events and of copies of messages. The database takes about
+	// 10 us for each.
+	maxPiece = 1000
+	// maxPieceBytes is the size of the copies of messages.
+	maxPieceBytes = 1 << 20
+)
+
+// piece is how much has been read of a journal.
+type piece struct{ copies, bytes int }
+
+// addMessage counts the copies of a message.
+func (p *piece) addMessage(row journal.Row, copies int) {
+	p.copies += copies
+	p.bytes += copies * (len(row.Text) + len(row.Key))
+}
+
+// full reports whether a piece, from which that many events follow, is large enough.
+func (p piece) full(events int) bool { return p.copies+events >= maxPiece || p.bytes >= maxPieceBytes }
+
+// copies is how many inboxes a message goes to: one, or those of all who have its stream open.
+func (r *Runner) copies(stream string) int {
+	if stream == "" {
+		return 1
+	}
+	return max(1, r.ledger.Subscribers(stream))
+}
+
+// kinds has the kinds of checkpoints by their names in a journal.
+var kinds = map[string]agboxv1.CheckpointKind{
+	journal.TurnCheckpoint:  agboxv1.CheckpointKind_CHECKPOINT_KIND_TURN,
+	journal.StepCheckpoint:  agboxv1.CheckpointKind_CHECKPOINT_KIND_STEP,
+	journal.PauseCheckpoint: agboxv1.CheckpointKind_CHECKPOINT_KIND_PAUSE,
+}
+
+// saved returns the event of a checkpoint.
+func saved(m *journal.Mark) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_CHECKPOINT,
+		Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{
+			Seq: m.Seq, CheckpointId: m.ID, Kind: kinds[m.Kind], Crc32: m.CRC32, Bytes: m.Bytes,
+			Turn: m.Turn, Step: m.Step, ResumePoint: m.ResumePoint, Format: checkpoint.Version,
+		}},
+	}
+}
+
+// keepCheckpoint adds the event of a checkpoint. Only the newest ones are kept: there are no
+// files of the others.
+func (r *reports) keepCheckpoint(ev *agboxv1.AgentEvent) {
+	r.checkpoints = append(r.checkpoints, ev)
+	if len(r.checkpoints) > agents.KeptCheckpoints {
+		r.checkpoints = slices.Delete(r.checkpoints, 0, 1)
+	}
 }

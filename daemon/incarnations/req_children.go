@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/agents/gate"
-	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -34,16 +33,6 @@ func childOf(a ledger.Agent) child {
 		c.Message = cut(a.Pause.Message)
 	}
 	return c
-}
-
-// maxText bounds the texts about a child, in bytes.
-const maxText = 1 << 10
-
-func cut(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "..."
 }
 
 // maxEnded bounds the children in an answer that have ended. An answer with more would fit into
@@ -183,16 +172,6 @@ func (r *Runner) kill(ctx context.Context, a ledger.Agent, q request) (any, bool
 	r.enqueue(target.ID)
 	return childOf(target), false, nil
 }
-
-// toldChildren is what an incarnation was told of the budget of children, over which link.
-type toldChildren struct {
-	link *links.Link
-	childrenBudget
-}
-
-// childrenBudget is what the children of an agent have of its budget, and the part of that
-// which is spent.
-type childrenBudget struct{ have, spent gate.Amount }
 
 func (r *Runner) childrenBudget(a ledger.Agent) childrenBudget {
 	return childrenBudget{have: r.ledger.ChildrenBudget(a), spent: r.ledger.SpentByChildren(a)}

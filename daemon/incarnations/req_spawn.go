@@ -23,34 +23,11 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// Admit checks the spec of an agent that is to run in a sandbox. The error has all problems.
-type Admit func(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error)
-
-// AdmitChildren sets the check of the specs of children. It must be called before the first
-// request.
-func (r *Runner) AdmitChildren(admit Admit) { r.admit = admit }
-
-// LifetimeOfChildren sets the lifetime of children for which neither the request nor their
-// stack says one. It must be called before the first request.
-func (r *Runner) LifetimeOfChildren(lifetime agboxv1.AgentLifetime) { r.childLifetime = lifetime }
-
 // maxWork bounds the work that a parent gives, in bytes. maxKey bounds the key of a request.
 const (
 	maxWork = 64 << 10
 	maxKey  = 256
 )
-
-// ChildSandboxes accepts the sandboxes of children that have one of their own.
-type ChildSandboxes struct {
-	// Admit checks the spec of a sandbox that was derived from another one, by the rules for
-	// sources and the operator's policy as they are now. The error has all problems.
-	Admit func(derived *agboxv1.CreateSpec) error
-	// Enqueue schedules a round of a sandbox. It must not block.
-	Enqueue func(sandboxID string)
-}
-
-// SandboxesOfChildren sets what accepts them. It must be called before the first request.
-func (r *Runner) SandboxesOfChildren(s ChildSandboxes) { r.sandboxes = s }
 
 // spawnFields is what a parent may say about a child. It runs in the sandbox of its parent, or
 // in one with at most what that has. What is not here is as for the parent, or as in a new agent.
@@ -242,11 +219,6 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 var lifetimes = map[string]agboxv1.AgentLifetime{
 	"detached": agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED,
 	"held":     agboxv1.AgentLifetime_AGENT_LIFETIME_HELD,
-}
-
-// invalid refuses a request.
-func (q request) invalid(format string, args ...any) error {
-	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
 }
 
 // notAllowed refuses a child, and says what is allowed.

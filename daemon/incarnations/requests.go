@@ -10,32 +10,12 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
-	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/runtime/guest"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
-
-// request is what the program of an incarnation asks. Its supervisor tells it again over each
-// new link until it is answered.
-type request struct {
-	// number counts the requests of the incarnation from 1.
-	number uint64
-	op     string
-	body   []byte
-}
-
-// decode reads the fields of a request. Those that it does not have are ignored.
-func (q request) decode(into any) error {
-	if err := json.Unmarshal(q.body, into); err != nil {
-		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The fields of the op %s cannot be read: %v.", q.op, err)
-	}
-	return nil
-}
 
 // handler decides about a request of an agent. result is made JSON of. pending means that it
 // cannot decide yet: it is called again when the agent is enqueued. An error that is a
@@ -59,35 +39,6 @@ var handlers = map[string]handler{
 	"release":  (*Runner).release,
 	"open":     (*Runner).open,
 	"close":    (*Runner).close,
-}
-
-// openRequests are the requests that a supervisor has told of and that were not answered.
-type openRequests struct {
-	link     *links.Link
-	byNumber map[uint64]request
-}
-
-// askedLocked takes over the requests of news, and forgets those that are not open any more.
-// It reports whether there are new ones.
-func (d *desk) askedLocked(lk *links.Link, news *guestv1.IncarnationNews) bool {
-	open := d.open[news.GetExecId()]
-	if open.link != lk {
-		open = openRequests{lk, make(map[uint64]request)}
-	}
-	maps.DeleteFunc(open.byNumber, func(number uint64, _ request) bool { return !slices.Contains(news.GetOpenRequests(), number) })
-	asked := false
-	for _, q := range news.GetRequests() {
-		if len(open.byNumber) < guest.MaxRequests && slices.Contains(news.GetOpenRequests(), q.GetNumber()) {
-			open.byNumber[q.GetNumber()] = request{q.GetNumber(), q.GetOp(), q.GetJson()}
-			asked = true
-		}
-	}
-	if len(open.byNumber) == 0 {
-		delete(d.open, news.GetExecId())
-	} else {
-		d.open[news.GetExecId()] = open
-	}
-	return asked
 }
 
 // Answer decides about the open requests of the agent's incarnation, in the order in which
@@ -148,17 +99,6 @@ func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {
 		}
 	}
 	return r.send(ctx, a, answer)
-}
-
-// mayAct refuses what the state of the agent does not allow. Its supervisor refuses it, too,
-// once it knows the state.
-func mayAct(a ledger.Agent, op string) error {
-	if a.Acts(op) {
-		return nil
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-		"Agent %s is %s, so its program may not do this (%s) now. A paused one takes the observation once it is woken, and says how it goes on with resumed; one that plans reports the phase EXECUTING first.",
-		a.Called(), a.Word(), op).With("agent_id", a.ID)
 }
 
 // send sends an answer, and forgets the request.

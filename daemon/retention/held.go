@@ -18,10 +18,6 @@ import (
 // open. Not found are files that are mapped but not open, and descriptors on their way
 // through a socket. A daemon without root cannot see the descriptors of root's processes.
 
-// heldAfter is how much of the disk must be gone since the last look at descriptors for the
-// next one, in bytes. An idle machine is never looked at.
-const heldAfter = fillingBytes / 2
-
 // held returns how many bytes the processes of a sandbox's container hold in its folders, in
 // files without names. What cannot be seen counts as nothing. init is the file in which the
 // link to the supervisor has noted the container's first process.

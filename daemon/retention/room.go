@@ -378,3 +378,7 @@ func (k *Room) free() (sum freeSpace) {
 	}
 	return sum
 }
+
+// heldAfter is how much of the disk must be gone since the last look at descriptors for the
+// next one, in bytes. An idle machine is never looked at.
+const heldAfter = fillingBytes / 2

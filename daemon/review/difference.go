@@ -318,3 +318,8 @@ func fileOf(f *storev1.BaseFile) *agboxv1.AdvancedFile {
 	}
 	return all
 }
+
+// retracked reports whether git tracks a file that a branch lost because git did not track it.
+func (c *comparison) retracked(path string) bool {
+	return c.inIndex[path] && c.base.File(path).GetUntracked()
+}

@@ -9,24 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/workspace/edits"
 )
-
-// maxRef is the maximum size of a file with one reference of git that is read, and maxReferences
-// that of all references of a workspace, in bytes. What has more counts as work.
-const (
-	maxRef        = 4 << 10
-	maxReferences = 16 << 20
-)
-
-// errUnbrought ends a comparison at the first work that it finds.
-var errUnbrought = errors.New("there is work that was not brought home")
 
 // Unbrought says which work a sandbox has in its workspace that went neither to the folder nor to
 // a branch, and in sentences how it comes home; empty is none, also if no workspace was copied in.
@@ -117,31 +103,6 @@ func (r *Review) unbrought(ctx context.Context, sandboxID string, base *Base, op
 		return refs.work, refs.advice, nil
 	}
 	return "", "", err
-}
-
-// readAll returns a file or folder of a sandbox as an archive; nil if there is none.
-func (r *Review) readAll(ctx context.Context, sandboxID, path string, open Archive) (in io.Reader, done func(), err error) {
-	if open != nil {
-		out, err := open(ctx, path)
-		if errdefs.IsNotFound(err) {
-			return nil, nil, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		return out, func() { _ = out.Close() }, nil // only read
-	}
-	t, done, err := r.files.Transfer(ctx, sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
-		Out: &guestv1.OutTransfer{Path: []byte(path), Name: []byte(path[strings.LastIndexByte(path, '/')+1:])},
-	}})
-	switch fault.ReasonOf(err) {
-	case agboxv1.ErrorReason_FILE_NOT_FOUND, agboxv1.ErrorReason_NOT_A_DIRECTORY:
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return &stream{t: t}, done, nil
 }
 
 // Advanced tells one base of a sandbox, with the conflicts that are pending, from the next, which it

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +11,44 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
+
+// KillAgent records the wish to end an agent.
+func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentRequest) (*agboxv1.GetAgentResponse, error) {
+	a, err := s.ledger.FindAgent(req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	mode := req.GetMode()
+	if mode == agboxv1.KillMode_KILL_MODE_UNSPECIFIED {
+		mode = agboxv1.KillMode_KILL_MODE_TERMINATE
+	}
+	if a, err = s.ledger.RequestKill(ctx, a.ID, &agboxv1.AgentKill{Mode: mode, By: "a user", Cascade: req.GetCascade()}); err != nil {
+		return nil, err
+	}
+	s.loop.EnqueueAgent(a.ID)
+	return s.answer(a), nil
+}
+
+// ResumeAgent wakes an agent, or records the decision about an orphaned one.
+func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRequest) (*agboxv1.GetAgentResponse, error) {
+	a, err := s.ledger.FindAgent(req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	switch verdict := req.GetVerdict(); verdict {
+	case agboxv1.AgentVerdict_AGENT_VERDICT_RESUME:
+		a, err = s.ledger.WakeAgent(ctx, a.ID)
+	case agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE, agboxv1.AgentVerdict_AGENT_VERDICT_DENY:
+		a, err = s.ledger.ApproveAgent(ctx, a.ID, approvals[verdict], req.GetMessage())
+	default:
+		a, err = s.ledger.ResolveAgent(ctx, a.ID, verdict)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.loop.EnqueueAgent(a.ID)
+	return s.answer(a), nil
+}
 
 // approvals has the decisions by the verdicts of requests.
 var approvals = map[agboxv1.AgentVerdict]agboxv1.AgentApproval{
@@ -109,16 +146,6 @@ func (s *agentCalls) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRe
 	return s.answer(removed[0]), nil
 }
 
-// names lists agents by their names, or by their ids if they have none.
-func (s *agentCalls) names(ids []string) string {
-	var names []string
-	for _, id := range ids {
-		a, _ := s.ledger.Agent(id)
-		names = append(names, cmp.Or(a.Name, id))
-	}
-	return strings.Join(names, ", ")
-}
-
 // ReapAgents looks at all agents at once.
 func (s *agentCalls) ReapAgents(context.Context, *agboxv1.ReapAgentsRequest) (*agboxv1.ReapAgentsResponse, error) {
 	count, files := s.loop.ReapAgents()
@@ -205,42 +232,4 @@ func (s *agentCalls) BreakLease(ctx context.Context, req *agboxv1.BreakLeaseRequ
 		return nil, err
 	}
 	return &agboxv1.GetAgentResponse{Agent: s.view(a)}, nil
-}
-
-// KillAgent records the wish to end an agent.
-func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	mode := req.GetMode()
-	if mode == agboxv1.KillMode_KILL_MODE_UNSPECIFIED {
-		mode = agboxv1.KillMode_KILL_MODE_TERMINATE
-	}
-	if a, err = s.ledger.RequestKill(ctx, a.ID, &agboxv1.AgentKill{Mode: mode, By: "a user", Cascade: req.GetCascade()}); err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
-}
-
-// ResumeAgent wakes an agent, or records the decision about an orphaned one.
-func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	switch verdict := req.GetVerdict(); verdict {
-	case agboxv1.AgentVerdict_AGENT_VERDICT_RESUME:
-		a, err = s.ledger.WakeAgent(ctx, a.ID)
-	case agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE, agboxv1.AgentVerdict_AGENT_VERDICT_DENY:
-		a, err = s.ledger.ApproveAgent(ctx, a.ID, approvals[verdict], req.GetMessage())
-	default:
-		a, err = s.ledger.ResolveAgent(ctx, a.ID, verdict)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -228,4 +229,14 @@ func (s *agentCalls) WaitAgent(req *agboxv1.WaitAgentRequest, stream grpc.Server
 			return err
 		}
 	}
+}
+
+// names lists agents by their names, or by their ids if they have none.
+func (s *agentCalls) names(ids []string) string {
+	var names []string
+	for _, id := range ids {
+		a, _ := s.ledger.Agent(id)
+		names = append(names, cmp.Or(a.Name, id))
+	}
+	return strings.Join(names, ", ")
 }

@@ -8,12 +8,9 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
-	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // code is the only place that maps classes of errors to gRPC codes.
@@ -51,42 +48,6 @@ func code(err error) codes.Code {
 	return codes.Internal
 }
 
-// status makes the error of a call: code, sentence and ErrorInfo. An error without a
-// published reason is an internal error and is logged here.
-func (g *guard) status(method string, err error) error {
-	if err == nil {
-		return nil
-	}
-	f := fault.Of(err)
-	if f == nil {
-		if st, ok := status.FromError(err); ok {
-			return withReason(st)
-		}
-	}
-	c, reason := code(err), fault.ReasonOf(err)
-	if f == nil && c == codes.Internal {
-		g.log.Error("a call failed", "method", method, "error", err)
-	} else if f != nil && f.Cause != nil {
-		g.log.Warn("a call failed", "method", method, "error", err, "cause", f.Cause)
-	}
-	info := &errdetails.ErrorInfo{Domain: fault.Domain, Reason: reason.String()}
-	if f != nil {
-		info.Metadata = f.Metadata
-	}
-	if f == nil && (c == codes.Canceled || c == codes.DeadlineExceeded) {
-		info.Reason = agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String()
-	}
-	details := []protoadapt.MessageV1{info}
-	if bad := new(admission.SpecError); errors.As(err, &bad) {
-		details = append(details, &agboxv1.ResolveSpecResponse{Problems: bad.Problems})
-	}
-	st := status.New(c, err.Error())
-	if with, detailErr := st.WithDetails(details...); detailErr == nil {
-		st = with
-	}
-	return st.Err()
-}
-
 // withReason adds the reason to a status that gRPC or generated code has made.
 func withReason(st *status.Status) error {
 	if len(st.Details()) > 0 {
@@ -103,4 +64,8 @@ func withReason(st *status.Status) error {
 		st = with
 	}
 	return st.Err()
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
 }

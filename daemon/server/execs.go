@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -55,19 +54,6 @@ func (s *execCalls) CreateExec(ctx context.Context, req *agboxv1.CreateExecReque
 func (s *execCalls) created(req *agboxv1.CreateExecRequest) *agboxv1.CreateExecResponse {
 	stdout, stderr := s.logPaths(req.GetSandboxId(), req.GetExecId())
 	return &agboxv1.CreateExecResponse{ExecId: req.GetExecId(), StdoutLogPath: stdout, StderrLogPath: stderr}
-}
-
-// RunExec accepts a command and follows its output while it is being started.
-func (s *execCalls) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
-	resolved, _, err := s.createExec(stream.Context(), req)
-	if err != nil {
-		return err
-	}
-	err = stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Created{Created: s.created(resolved)}})
-	if err != nil {
-		return err
-	}
-	return s.follow(stream, resolved.GetSandboxId(), resolved.GetExecId(), logs.Cursor{}, true)
 }
 
 // createExec commits a command and starts sending it to its supervisor. It returns the

@@ -9,11 +9,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/review"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/process"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -382,3 +386,60 @@ func inBytes(paths []string) (all [][]byte) {
 	}
 	return all
 }
+
+// orAtRest returns err, or one after which clients try again if it means that a sandbox has ended
+// under its comparison: the next one reads the archive of the engine.
+func (f fileCalls) orAtRest(ctx context.Context, sandboxID string, err error) error {
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_NOT_READY {
+		return err
+	}
+	if sb, living := f.ledger.Sandbox(sandboxID); !living || !atRest(sb) {
+		return err
+	}
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "The sandbox has ended while its workspace was compared; try again.").Because(err)
+}
+
+// atRest reports whether a sandbox does not run.
+func atRest(sb ledger.Sandbox) bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+}
+
+// copyOutStopped streams a part of a repository in the workspace of a sandbox that does not run.
+// done is false for all else.
+func (f fileCalls) copyOutStopped(req *agboxv1.CopyOutRequest, stream grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) (done bool, err error) {
+	ctx, cancel := f.life.context(stream.Context())
+	defer cancel()
+	sb, err := f.ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil || !atRest(sb) {
+		return false, err
+	}
+	r := review.New(f.files, f.paths)
+	base, err := r.Open(sb.ID, nil, agboxv1.WorkBase_WORK_BASE_FOLDER, review.Commits{})
+	if err != nil {
+		return false, nil //nolint:nilerr // nothing was copied in
+	}
+	defer base.Close()
+	below, is := strings.CutPrefix(req.GetPath()+"/", base.GetTarget()+"/")
+	if !is || !strings.Contains("/"+below, "/.git/") {
+		return false, nil
+	}
+	ctx, enough := context.WithTimeout(ctx, archiveTimeout)
+	defer enough()
+	return true, orStopped(ctx, review.Archived(ctx, req.GetPath(), req.GetName(), func(ctx context.Context, path string) (io.ReadCloser, error) {
+		return f.loop.Archive(ctx, sb, path)
+	}, func(data []byte) error { return stream.Send(&agboxv1.CopyOutResponse{Data: data}) }))
+}
+
+// copiedFrom says from where the workspace of a child's sandbox was copied. The parent may have
+// another sandbox by now.
+func (f fileCalls) copiedFrom(sb ledger.Sandbox) *agboxv1.DerivedSpec {
+	from := proto.CloneOf(sb.Spec.GetDerived())
+	if parent, known := f.ledger.Agent(from.GetParent()); known {
+		from.ParentSandbox = parent.SandboxID
+	}
+	return from
+}
+
+// archiveTimeout bounds the comparison of a sandbox that does not run: the engine holds its
+// container as long as somebody reads.
+const archiveTimeout = 10 * time.Minute

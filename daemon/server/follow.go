@@ -3,82 +3,76 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
-	"github.com/agbox/agbox/logs/notify"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-const (
-	// chunkSize is the maximum data in one message of a log stream, in bytes. With its
-	// envelope, a message has 256 KiB.
-	chunkSize = 256<<10 - 256
-	// batchLength is the maximum number of chunks in one message.
-	batchLength = 256
-	// slowReader is how long a client may read nothing while data is waiting for it.
-	// Ending its stream then discards at most one message.
-	slowReader = 10 * time.Second
-	// restAfter is how long a follower of a quiet log keeps its files open.
-	restAfter = time.Second
-	// movedEvery is how many skipped bytes it takes until the client is informed about
-	// the new position.
-	movedEvery = 16 << 20
-)
-
-// chunks pools the buffers of followers. A follower of a quiet log holds none.
-var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
-
-// follower is one log stream. It is owned by the handler's goroutine, except during
-// deliver: then by the goroutine that reads and sends.
-type follower struct {
-	s                 *execCalls
-	to                outputSender
-	sandboxID, execID string
-	// done is closed when the exec has ended.
-	done <-chan struct{}
-	// other is closed when the owner has something else to do: deliver and wait then return
-	// early. It is nil if there is nothing else.
-	other <-chan struct{}
-	// at is the position of the stream as the client knows it.
-	at logs.Cursor
-	// batches means that the client accepts several chunks in one message. held are
-	// chunks that are not sent yet.
-	batches bool
-	held    []*agboxv1.LogChunk
-	// part is the part to send, if selective is set.
-	part      logs.Part
-	selective bool
-
-	reader *logs.Reader
-	watch  *notify.Watch
-	// sends is odd while a message is being sent, and counts the messages.
-	sends atomic.Int64
-	// left means that the client read nothing. The goroutine that was sending then closes
-	// everything.
-	left bool
+// FollowExecLogs streams output from a cursor on, or a part of it.
+func (s *execCalls) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+	ctx := stream.Context()
+	if req.TailLines != nil && req.GetCursor() != nil {
+		return invalid("Give either cursor or tail_lines: both say where to start.")
+	}
+	execID := req.GetExecId()
+	sandboxID, err := s.ledger.FindExec(ctx, execID)
+	if err != nil {
+		return err
+	}
+	at := logs.Cursor{Stdout: req.GetCursor().GetStdoutOffset(), Stderr: req.GetCursor().GetStderrOffset()}
+	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
+	f.batches = req.GetBatch()
+	f.part, f.selective = partOf(req)
+	defer f.close()
+	return f.run(ctx, req.GetFollow())
 }
 
-func (f *follower) close() {
-	if !f.left {
-		f.release()
+// partOf returns the part that a request selects. some means that it is not everything.
+func partOf(req *agboxv1.FollowExecLogsRequest) (part logs.Part, some bool) {
+	part = logs.Part{Tail: req.TailLines != nil, Lines: req.GetTailLines()}
+	if req.GetSince() != nil {
+		part.Since = req.GetSince().AsTime()
 	}
+	if req.GetUntil() != nil {
+		part.Until = req.GetUntil().AsTime()
+	}
+	for _, stream := range req.GetStreams() {
+		part.Streams = append(part.Streams, logs.Stream(stream))
+	}
+	return part, part.Tail || req.GetSince() != nil || req.GetUntil() != nil || len(part.Streams) > 0
 }
 
-func (f *follower) release() {
-	if f.watch != nil {
-		f.watch.Close()
+// RunExec accepts a command and follows its output while it is being started.
+func (s *execCalls) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+	resolved, _, err := s.createExec(stream.Context(), req)
+	if err != nil {
+		return err
 	}
-	if f.reader != nil {
-		_ = f.reader.Close()
+	err = stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Created{Created: s.created(resolved)}})
+	if err != nil {
+		return err
+	}
+	return s.follow(stream, resolved.GetSandboxId(), resolved.GetExecId(), logs.Cursor{}, true)
+}
+
+// follow sends the output of an exec and, at its end, the status.
+func (s *execCalls) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
+	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
+	f.batches = true
+	defer f.close()
+	return f.run(stream.Context(), follow)
+}
+
+// newFollower makes the follower of one exec's output. Its close must be called.
+func (s *execCalls) newFollower(to outputSender, sandboxID, execID string, at logs.Cursor) *follower {
+	return &follower{
+		s: s, to: to, sandboxID: sandboxID, execID: execID,
+		done: s.ledger.ExecDone(execID), at: at,
 	}
 }
 
@@ -103,18 +97,6 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 	}
 }
 
-func (f *follower) ended() bool {
-	select {
-	case <-f.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// expired reports whether the part excludes everything that is written from now on.
-func (f *follower) expired() bool { return !f.part.Until.IsZero() && !time.Now().Before(f.part.Until) }
-
 // subscribe makes every later write wake the follower. It must come before the first
 // read, so that no write is missed.
 func (f *follower) subscribe(follow bool) (err error) {
@@ -129,16 +111,6 @@ func (f *follower) subscribe(follow bool) (err error) {
 		return unreadable(f.execID, err)
 	}
 	return err
-}
-
-// interrupted reports whether the owner has something else to do.
-func (f *follower) interrupted() bool {
-	select {
-	case <-f.other:
-		return true
-	default:
-		return false
-	}
 }
 
 // deliver sends everything that is there. It abandons a client that reads nothing for a
@@ -239,68 +211,12 @@ func written(status *agboxv1.ExecStatus) logs.Cursor {
 	return logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()}
 }
 
-// FollowExecLogs streams output from a cursor on, or a part of it.
-func (s *execCalls) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
-	ctx := stream.Context()
-	if req.TailLines != nil && req.GetCursor() != nil {
-		return invalid("Give either cursor or tail_lines: both say where to start.")
+// giveUnindexed sends output that no record of the index covers. Its time is unknown, so
+// since and until do not exclude it. But if a record beyond until was found, everything
+// after that is excluded.
+func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus) error {
+	if f.reader == nil || f.reader.Over() || !f.stopWaiting(status) {
+		return nil
 	}
-	execID := req.GetExecId()
-	sandboxID, err := s.ledger.FindExec(ctx, execID)
-	if err != nil {
-		return err
-	}
-	at := logs.Cursor{Stdout: req.GetCursor().GetStdoutOffset(), Stderr: req.GetCursor().GetStderrOffset()}
-	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
-	f.batches = req.GetBatch()
-	f.part, f.selective = partOf(req)
-	defer f.close()
-	return f.run(ctx, req.GetFollow())
-}
-
-// partOf returns the part that a request selects. some means that it is not everything.
-func partOf(req *agboxv1.FollowExecLogsRequest) (part logs.Part, some bool) {
-	part = logs.Part{Tail: req.TailLines != nil, Lines: req.GetTailLines()}
-	if req.GetSince() != nil {
-		part.Since = req.GetSince().AsTime()
-	}
-	if req.GetUntil() != nil {
-		part.Until = req.GetUntil().AsTime()
-	}
-	for _, stream := range req.GetStreams() {
-		part.Streams = append(part.Streams, logs.Stream(stream))
-	}
-	return part, part.Tail || req.GetSince() != nil || req.GetUntil() != nil || len(part.Streams) > 0
-}
-
-// follow sends the output of an exec and, at its end, the status.
-func (s *execCalls) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
-	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
-	f.batches = true
-	defer f.close()
-	return f.run(stream.Context(), follow)
-}
-
-// newFollower makes the follower of one exec's output. Its close must be called.
-func (s *execCalls) newFollower(to outputSender, sandboxID, execID string, at logs.Cursor) *follower {
-	return &follower{
-		s: s, to: to, sandboxID: sandboxID, execID: execID,
-		done: s.ledger.ExecDone(execID), at: at,
-	}
-}
-
-func unreadable(execID string, cause error) error {
-	if errors.Is(cause, unix.EMFILE) || errors.Is(cause, unix.ENFILE) {
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The daemon may open no further file for the log of exec %s; end some followers, or raise its limit (ulimit -n, LimitNOFILE=).", execID).
-			With("exec_id", execID).Because(cause)
-	}
-	return fault.New(errdefs.ErrDataLoss, agboxv1.ErrorReason_LOG_UNREADABLE,
-		"The log of exec %s cannot be read: %s", execID, cause).With("exec_id", execID).Because(cause)
-}
-
-// errSlow ends the stream of a client that has read nothing for a while.
-func errSlow(execID string, after time.Duration) error {
-	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-		"The output of exec %s was not read for %v; go on from the cursor you have got to.", execID, after).With("exec_id", execID)
+	return f.deliver(ctx, true)
 }

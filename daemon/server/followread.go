@@ -8,10 +8,9 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // read does the work of deliver.
@@ -160,16 +159,6 @@ func (f *follower) choose(ctx context.Context) error {
 	}
 	// A client that resumes needs the position, even before it has received a byte.
 	return f.moveTo(f.reader.Cursor())
-}
-
-// giveUnindexed sends output that no record of the index covers. Its time is unknown, so
-// since and until do not exclude it. But if a record beyond until was found, everything
-// after that is excluded.
-func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus) error {
-	if f.reader == nil || f.reader.Over() || !f.stopWaiting(status) {
-		return nil
-	}
-	return f.deliver(ctx, true)
 }
 
 // stopWaiting stops waiting for index records that will never cover existing output. A

@@ -13,18 +13,27 @@ import (
 
 	"buf.build/go/protovalidate"
 	"github.com/containerd/errdefs"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/proto/agbox/caller"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
+
+// MaxMessage is the maximum size of one message of the API in bytes. A log chunk or a
+// page of events is much smaller. Answers to clients of ours may have caller.MaxAnswer.
+const MaxMessage = 4 << 20
 
 // guard wraps every call: it checks requests and converts errors into statuses.
 type guard struct {
@@ -58,61 +67,48 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	return handle(srv, checked)
 }
 
-// checkedStream is a call whose messages keep the rules.
-type checkedStream struct {
-	grpc.ServerStream
-	check    func(any) error
-	stopping <-chan struct{}
-	// one is true if the client may send one request only.
-	one bool
-	// begun is true once a request has arrived.
-	begun bool
-}
-
-// Context returns the context of the call, with who makes it.
-func (c *checkedStream) Context() context.Context { return identified(c.ServerStream.Context(), nil) }
-
-// SendMsg fails when the daemon stops. A stream that always has something to send would
-// not notice otherwise.
-func (c *checkedStream) SendMsg(m any) error {
-	select {
-	case <-c.stopping:
-		return errStopping()
-	default:
-	}
-	if err := c.fits(m); err != nil {
-		return err
-	}
-	return c.ServerStream.SendMsg(m)
-}
-
-func (c *checkedStream) RecvMsg(m any) error {
-	if !c.one {
-		err := c.receive(m)
-		if errors.Is(err, io.EOF) && !c.begun {
-			return invalid("The call ended before its first message, which says what to do.")
-		}
-		if err != nil {
-			return err
-		}
-		c.begun = true
-		return c.check(m)
-	}
-	if err := c.only(m); err != nil {
-		return err
-	}
-	if err := c.last(); err != nil {
-		return err
-	}
-	return c.check(m)
-}
-
 // panicked turns a panic into an error of one call: the daemon owns other work and must
 // continue.
 func (g *guard) panicked(method string, r any) error {
 	g.log.Error("a handler panicked", "method", method, "panic", r, "stack", string(debug.Stack()))
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 		"The daemon made a mistake; its log has the details, please report it.")
+}
+
+// status makes the error of a call: code, sentence and ErrorInfo. An error without a
+// published reason is an internal error and is logged here.
+func (g *guard) status(method string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := fault.Of(err)
+	if f == nil {
+		if st, ok := status.FromError(err); ok {
+			return withReason(st)
+		}
+	}
+	c, reason := code(err), fault.ReasonOf(err)
+	if f == nil && c == codes.Internal {
+		g.log.Error("a call failed", "method", method, "error", err)
+	} else if f != nil && f.Cause != nil {
+		g.log.Warn("a call failed", "method", method, "error", err, "cause", f.Cause)
+	}
+	info := &errdetails.ErrorInfo{Domain: fault.Domain, Reason: reason.String()}
+	if f != nil {
+		info.Metadata = f.Metadata
+	}
+	if f == nil && (c == codes.Canceled || c == codes.DeadlineExceeded) {
+		info.Reason = agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String()
+	}
+	details := []protoadapt.MessageV1{info}
+	if bad := new(admission.SpecError); errors.As(err, &bad) {
+		details = append(details, &agboxv1.ResolveSpecResponse{Problems: bad.Problems})
+	}
+	st := status.New(c, err.Error())
+	if with, detailErr := st.WithDetails(details...); detailErr == nil {
+		st = with
+	}
+	return st.Err()
 }
 
 // check checks the request against the rules in the .proto files.
@@ -192,8 +188,93 @@ func refersToExec(f protoreflect.FieldDescriptor) bool {
 	return f.Name() == "exec_id" && f.ContainingMessage() != (*agboxv1.CreateExecRequest)(nil).ProtoReflect().Descriptor()
 }
 
-func invalid(format string, args ...any) error {
-	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
+// askFor says what to give for an empty field, by the field's name.
+var askFor = map[string]string{
+	"sandbox_id":     "the id of a sandbox",
+	"exec_id":        "the id of an exec",
+	"kind":           "the kind of what is meant: a sandbox, an exec or an agent",
+	"command":        "a command",
+	"label_selector": "at least one label",
+	"image":          "an image",
+	"name":           "a name",
+	"service":        "the name of a service",
+	"path":           "an absolute path",
+	"new_path":       "an absolute path to move to",
+	"signal":         "a signal from 1 to 64",
+	"item":           "what the message is: its fields are all unset",
+}
+
+// missing returns the sentence for a required field that is empty, or "" for any other
+// violation.
+func missing(v *protovalidate.Violation) string {
+	switch v.Proto.GetRuleId() {
+	case "string.pattern", "string.min_len":
+		if text, ok := v.FieldValue.Interface().(string); !ok || text != "" || v.FieldDescriptor != nil && v.FieldDescriptor.IsMap() {
+			return ""
+		}
+	case "int32.gte_lte":
+		if v.FieldValue.Int() != 0 {
+			return ""
+		}
+	case "repeated.min_items", "map.min_pairs", "required":
+	default:
+		return ""
+	}
+	elements := v.Proto.GetField().GetElements()
+	last := elements[len(elements)-1]
+	if what := askFor[last.GetFieldName()]; what != "" && !last.HasIndex() {
+		return fmt.Sprintf("Give %s.", what)
+	}
+	return fmt.Sprintf("Give %s a value.", protovalidate.FieldPathString(v.Proto.GetField()))
+}
+
+// checkedStream is a call whose messages keep the rules.
+type checkedStream struct {
+	grpc.ServerStream
+	check    func(any) error
+	stopping <-chan struct{}
+	// one is true if the client may send one request only.
+	one bool
+	// begun is true once a request has arrived.
+	begun bool
+}
+
+// Context returns the context of the call, with who makes it.
+func (c *checkedStream) Context() context.Context { return identified(c.ServerStream.Context(), nil) }
+
+// SendMsg fails when the daemon stops. A stream that always has something to send would
+// not notice otherwise.
+func (c *checkedStream) SendMsg(m any) error {
+	select {
+	case <-c.stopping:
+		return errStopping()
+	default:
+	}
+	if err := c.fits(m); err != nil {
+		return err
+	}
+	return c.ServerStream.SendMsg(m)
+}
+
+func (c *checkedStream) RecvMsg(m any) error {
+	if !c.one {
+		err := c.receive(m)
+		if errors.Is(err, io.EOF) && !c.begun {
+			return invalid("The call ended before its first message, which says what to do.")
+		}
+		if err != nil {
+			return err
+		}
+		c.begun = true
+		return c.check(m)
+	}
+	if err := c.only(m); err != nil {
+		return err
+	}
+	if err := c.last(); err != nil {
+		return err
+	}
+	return c.check(m)
 }
 
 // messageHeader is how many bytes gRPC sends before each message: whether it is compressed,
@@ -337,44 +418,4 @@ func unknown(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	return fault.New(errdefs.ErrNotImplemented, agboxv1.ErrorReason_INVALID_REQUEST,
 		"This agboxd does not know the call %.200q. If it is older than the program that made it, restart it with `agbox daemon stop` and `agbox daemon start`.", method)
-}
-
-// askFor says what to give for an empty field, by the field's name.
-var askFor = map[string]string{
-	"sandbox_id":     "the id of a sandbox",
-	"exec_id":        "the id of an exec",
-	"kind":           "the kind of what is meant: a sandbox, an exec or an agent",
-	"command":        "a command",
-	"label_selector": "at least one label",
-	"image":          "an image",
-	"name":           "a name",
-	"service":        "the name of a service",
-	"path":           "an absolute path",
-	"new_path":       "an absolute path to move to",
-	"signal":         "a signal from 1 to 64",
-	"item":           "what the message is: its fields are all unset",
-}
-
-// missing returns the sentence for a required field that is empty, or "" for any other
-// violation.
-func missing(v *protovalidate.Violation) string {
-	switch v.Proto.GetRuleId() {
-	case "string.pattern", "string.min_len":
-		if text, ok := v.FieldValue.Interface().(string); !ok || text != "" || v.FieldDescriptor != nil && v.FieldDescriptor.IsMap() {
-			return ""
-		}
-	case "int32.gte_lte":
-		if v.FieldValue.Int() != 0 {
-			return ""
-		}
-	case "repeated.min_items", "map.min_pairs", "required":
-	default:
-		return ""
-	}
-	elements := v.Proto.GetField().GetElements()
-	last := elements[len(elements)-1]
-	if what := askFor[last.GetFieldName()]; what != "" && !last.HasIndex() {
-		return fmt.Sprintf("Give %s.", what)
-	}
-	return fmt.Sprintf("Give %s a value.", protovalidate.FieldPathString(v.Proto.GetField()))
 }

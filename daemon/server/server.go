@@ -33,10 +33,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// MaxMessage is the maximum size of one message of the API in bytes. A log chunk or a
-// page of events is much smaller. Answers to clients of ours may have caller.MaxAnswer.
-const MaxMessage = 4 << 20
-
 // messageSizes are the sizes of the message buffers, as powers of two. By default gRPC
 // uses 1 MiB for everything longer than 32 KiB, and holds two or three of these for each
 // client that does not read.

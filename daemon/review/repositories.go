@@ -2,18 +2,132 @@ package review
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/workspace/gitignore"
 )
+
+// maxRef is the maximum size of a file with one reference of git that is read, and maxReferences
+// that of all references of a workspace, in bytes. What has more counts as work.
+const (
+	maxRef        = 4 << 10
+	maxReferences = 16 << 20
+)
+
+// errUnbrought ends a comparison at the first work that it finds.
+var errUnbrought = errors.New("there is work that was not brought home")
+
+// maxRepositories is how many nested repositories a comparison sends. One more than a client reads:
+// so it knows that there are more.
+const maxRepositories = 257
+
+// repository sends a folder that has a .git, once. What is ignored counts only if files of it were
+// copied, or for a removal.
+func (c *comparison) repository(dir string, h *tar.Header, ignored bool) error {
+	if !Valid(dir) || c.foreign(dir) || c.repositories[dir] || len(c.repositories) == maxRepositories || ignored && !c.o.Removal && !c.hasFolder(dir) {
+		return nil
+	}
+	if c.repositories == nil {
+		c.repositories = make(map[string]bool)
+	}
+	c.repositories[dir] = true
+	if ignored && h.Typeflag != tar.TypeDir && c.o.Removal {
+		c.ignoredTrees = append(c.ignoredTrees, dir)
+	}
+	return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Repository{
+		Repository: &agboxv1.WorkspaceRepository{Path: []byte(dir), File: h.Typeflag != tar.TypeDir},
+	}})
+}
+
+// workTrees says which work trees of git in ignored folders may have what is not committed: those
+// whose index git has written since the copy. What is committed there is in the references of the
+// workspace, and the rest is in ignored files only. open is nil if the sandbox runs.
+func (c *comparison) workTrees(ctx context.Context, open Archive) error {
+	var used []string
+	for _, dir := range c.ignoredTrees {
+		is, err := c.usedTree(ctx, dir, open)
+		if err != nil {
+			return err
+		}
+		if is {
+			used = append(used, dir)
+		}
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("what may not be committed in the ignored work tree %q", used[0])
+	if len(used) > 1 {
+		what += fmt.Sprintf(" and %d more", len(used)-1)
+	}
+	return c.unshown(what, fmt.Sprintf("`agbox exec %[1]s -- git -C %[2]s status` shows it, and `agbox exec %[1]s -- git worktree remove %[2]s` ends a work tree that has nothing.", c.sandboxID, shellWord(used[0])))
+}
+
+// usedTree reports whether a folder is a work tree of another repository, in which git has worked
+// since the copy. It is, too, if that cannot be told.
+func (c *comparison) usedTree(ctx context.Context, dir string, open Archive) (used bool, err error) {
+	s := &references{review: c.review, sandboxID: c.sandboxID, open: open, left: maxReferences}
+	own, common, err := s.folders(ctx, path.Join(c.base.GetTarget(), dir))
+	if err == nil && own != common {
+		copied := time.Unix(0, c.base.GetCopiedAt()).Truncate(time.Second) // the engine's archives have whole seconds
+		_, used, err = s.text(ctx, own+"/HEAD", maxRef)
+		if used && err == nil {
+			err = s.first(ctx, own+"/index", func(h *tar.Header, _ io.Reader) error {
+				used = !h.ModTime.Before(copied)
+				return nil
+			})
+		}
+	}
+	if errors.Is(err, errUnbrought) {
+		return true, nil
+	}
+	return used, err
+}
+
+// unsearched says, once, that a folder was not searched to its end for repositories.
+func (c *comparison) unsearched(dir string) error {
+	if c.foreign(dir) || c.unsearchedSaid {
+		return nil
+	}
+	c.unsearchedSaid = true
+	return c.unshown(
+		fmt.Sprintf("any repositories of git in or behind %q, where agbox did not look: the workspace has more than %d files, or folders that are too deep or cannot be read", cmp.Or(dir, "."), maxSearched),
+		fmt.Sprintf("`agbox exec %s -- find . -name .git` in the workspace finds them.", c.sandboxID))
+}
+
+// unshown sends work that no difference shows.
+func (c *comparison) unshown(what, advice string) error {
+	return c.send(&agboxv1.CompareWorkspaceResponse{Item: &agboxv1.CompareWorkspaceResponse_Unshown{
+		Unshown: &agboxv1.UnshownWork{What: what, Advice: advice},
+	}})
+}
+
+// hasFolder reports whether the base has files below a folder.
+func (c *comparison) hasFolder(dir string) bool {
+	if c.copied == nil {
+		c.copied = make(map[string]bool)
+		for _, f := range c.base.GetFiles() {
+			for up := path.Dir(string(f.GetPath())); up != "." && !c.copied[up]; up = path.Dir(up) {
+				c.copied[up] = true
+			}
+		}
+	}
+	return c.copied[dir]
+}
 
 // references looks for work in the references of git in a sandbox, which are hostile.
 type references struct {
@@ -250,84 +364,43 @@ func (s *references) unread() error {
 	return errUnbrought
 }
 
-// refs reads references of git while a workspace is packed.
-type refs struct {
-	// files are those of the repository at the top that head needs.
-	files map[string]*strings.Builder
-	// current is the file whose content arrives, and name its name; nil if it has no reference.
-	current *strings.Builder
-	name    string
-	// named is what references of all repositories name.
-	named map[string]bool
-}
-
-// maxRefs is the maximum size of a file with references, in bytes. A larger one is cut. maxNamed is
-// how many commits and tags of references are kept.
-const (
-	maxRefs  = 16 << 20
-	maxNamed = 100_000
-)
-
-// beginAdvance begins a file.
-func (r *refs) begin(name string) {
-	r.finish()
-	dir, base := path.Split(name)
-	if !strings.Contains("/"+dir, "/.git/") || base != "HEAD" && base != "packed-refs" && !strings.Contains(dir, "/refs/") {
-		return
-	}
-	r.current, r.name = new(strings.Builder), name
-	if name, ok := strings.CutPrefix(name, ".git/"); ok && (name == "HEAD" || name == "packed-refs" || strings.HasPrefix(name, "refs/heads/")) {
-		if r.files == nil {
-			r.files = make(map[string]*strings.Builder)
+// readAll returns a file or folder of a sandbox as an archive; nil if there is none.
+func (r *Review) readAll(ctx context.Context, sandboxID, path string, open Archive) (in io.Reader, done func(), err error) {
+	if open != nil {
+		out, err := open(ctx, path)
+		if errdefs.IsNotFound(err) {
+			return nil, nil, nil
 		}
-		r.files[name] = r.current
-	}
-}
-
-func (r *refs) add(data []byte) {
-	if r.current != nil && r.current.Len()+len(data) <= maxRefs {
-		r.current.Write(data)
-	}
-}
-
-// finish ends a file.
-func (r *refs) finish() {
-	if r.current == nil {
-		return
-	}
-	text := r.current.String()
-	r.current = nil
-	if path.Base(r.name) != "packed-refs" {
-		r.note(strings.TrimSpace(text))
-		return
-	}
-	for _, commit := range gitignore.Packed(text) {
-		r.note(commit)
-	}
-}
-
-func (r *refs) note(commit string) {
-	if r.named == nil {
-		r.named = make(map[string]bool)
-	}
-	if gitignore.IsCommit(commit) && len(r.named) < maxNamed {
-		r.named[commit] = true
-	}
-}
-
-// all returns what references name, sorted.
-func (r *refs) all() []string {
-	r.finish()
-	return slices.Sorted(maps.Keys(r.named))
-}
-
-// head returns the commit that HEAD names, or "".
-func (r *refs) head() string {
-	commit, _ := gitignore.HeadCommit(func(name string) (string, error) { // without one, commits do not come home
-		if f := r.files[name]; f != nil {
-			return strings.TrimSpace(f.String()), nil
+		if err != nil {
+			return nil, nil, err
 		}
-		return "", nil
-	})
-	return commit
+		return out, func() { _ = out.Close() }, nil // only read
+	}
+	t, done, err := r.files.Transfer(ctx, sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
+		Out: &guestv1.OutTransfer{Path: []byte(path), Name: []byte(path[strings.LastIndexByte(path, '/')+1:])},
+	}})
+	switch fault.ReasonOf(err) {
+	case agboxv1.ErrorReason_FILE_NOT_FOUND, agboxv1.ErrorReason_NOT_A_DIRECTORY:
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &stream{t: t}, done, nil
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./=:,+@%-]+$`).MatchString
+
+// shellWord quotes a word of the sandbox for the shell into which a person copies a command.
+func shellWord(word string) string {
+	if plainWord(word) {
+		return word
+	}
+	word = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, word)
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
