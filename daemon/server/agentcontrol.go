@@ -12,61 +12,48 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// KillAgent records the wish to end an agent.
-func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
+// request records a request of the user and enqueues the agent.
+func (s *agentCalls) request(ref string, record func(id string) (ledger.Agent, error)) (*agboxv1.GetAgentResponse, error) {
+	a, err := s.ledger.FindAgent(ref)
 	if err != nil {
 		return nil, err
 	}
-	mode := req.GetMode()
-	if mode == agboxv1.KillMode_KILL_MODE_UNSPECIFIED {
-		mode = agboxv1.KillMode_KILL_MODE_TERMINATE
-	}
-	if a, err = s.ledger.RequestKill(ctx, a.ID, &agboxv1.AgentKill{Mode: mode, By: "a user", Cascade: req.GetCascade()}); err != nil {
+	if a, err = record(a.ID); err != nil {
 		return nil, err
 	}
 	s.loop.EnqueueAgent(a.ID)
 	return s.answer(a), nil
+}
+
+// KillAgent records the wish to end an agent.
+func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentRequest) (*agboxv1.GetAgentResponse, error) {
+	mode := cmp.Or(req.GetMode(), agboxv1.KillMode_KILL_MODE_TERMINATE)
+	return s.request(req.GetAgentId(), func(id string) (ledger.Agent, error) {
+		return s.ledger.RequestKill(ctx, id, &agboxv1.AgentKill{Mode: mode, By: "a user", Cascade: req.GetCascade()})
+	})
 }
 
 // ResumeAgent wakes an agent, or records the decision about an orphaned one.
 func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	switch verdict := req.GetVerdict(); verdict {
-	case agboxv1.AgentVerdict_AGENT_VERDICT_RESUME:
-		a, err = s.ledger.WakeAgent(ctx, a.ID)
-	case agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE, agboxv1.AgentVerdict_AGENT_VERDICT_DENY:
-		a, err = s.ledger.ApproveAgent(ctx, a.ID, approvals[verdict], req.GetMessage())
-	default:
-		a, err = s.ledger.ResolveAgent(ctx, a.ID, verdict)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
-}
-
-// approvals has the decisions by the verdicts of requests.
-var approvals = map[agboxv1.AgentVerdict]agboxv1.AgentApproval{
-	agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE: agboxv1.AgentApproval_AGENT_APPROVAL_APPROVED,
-	agboxv1.AgentVerdict_AGENT_VERDICT_DENY:    agboxv1.AgentApproval_AGENT_APPROVAL_DENIED,
+	return s.request(req.GetAgentId(), func(id string) (ledger.Agent, error) {
+		switch verdict := req.GetVerdict(); verdict {
+		case agboxv1.AgentVerdict_AGENT_VERDICT_RESUME:
+			return s.ledger.WakeAgent(ctx, id)
+		case agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE:
+			return s.ledger.ApproveAgent(ctx, id, agboxv1.AgentApproval_AGENT_APPROVAL_APPROVED, req.GetMessage())
+		case agboxv1.AgentVerdict_AGENT_VERDICT_DENY:
+			return s.ledger.ApproveAgent(ctx, id, agboxv1.AgentApproval_AGENT_APPROVAL_DENIED, req.GetMessage())
+		default:
+			return s.ledger.ResolveAgent(ctx, id, verdict)
+		}
+	})
 }
 
 // PauseAgent pauses an agent until somebody approves or denies.
 func (s *agentCalls) PauseAgent(ctx context.Context, req *agboxv1.PauseAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	if a, err = s.ledger.PauseAgent(ctx, a.ID, cmp.Or(req.GetMessage(), "A user paused it.")); err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
+	return s.request(req.GetAgentId(), func(id string) (ledger.Agent, error) {
+		return s.ledger.PauseAgent(ctx, id, cmp.Or(req.GetMessage(), "A user paused it."))
+	})
 }
 
 // DrainAgents records the wish that agents save their work and wait.
@@ -198,15 +185,9 @@ func (s *agentCalls) HoldAgent(req *agboxv1.HoldAgentRequest, stream grpc.Server
 
 // CloseHold ends a hold.
 func (s *agentCalls) CloseHold(ctx context.Context, req *agboxv1.CloseHoldRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	if a, err = s.ledger.CloseHold(ctx, a.ID, agents.ClientHolder(req.GetHold()), "the client closed it"); err != nil {
-		return nil, err
-	}
-	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
+	return s.request(req.GetAgentId(), func(id string) (ledger.Agent, error) {
+		return s.ledger.CloseHold(ctx, id, agents.ClientHolder(req.GetHold()), "the client closed it")
+	})
 }
 
 // ListLeases returns what agents hold and ask for.

@@ -14,7 +14,7 @@ import (
 )
 
 // AttachExec connects a client with an exec: the handler follows the log, and a second
-// goroutine receives what the client sends (attachinput.go). It receives the next message
+// goroutine receives what the client sends. It receives the next message
 // only after it forwarded the one before. So the flow control of the stream slows down a
 // client that sends faster than the process reads.
 func (s *execCalls) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {

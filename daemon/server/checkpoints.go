@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
@@ -64,15 +65,11 @@ func (s *agentCalls) checkpoint(a ledger.Agent, seq uint64) (*agboxv1.AgentCheck
 	}
 	wanted := a.Checkpoints
 	if seq != 0 {
-		wanted = nil
-		for _, c := range a.Checkpoints {
-			if c.GetSeq() == seq {
-				wanted = append(wanted, c)
-			}
-		}
-		if len(wanted) == 0 {
+		i := slices.IndexFunc(a.Checkpoints, func(c *agboxv1.AgentCheckpoint) bool { return c.GetSeq() == seq })
+		if i < 0 {
 			return nil, nil, invalidCheckpoint(errdefs.ErrNotFound, a, "Checkpoint %d of agent %s is not kept; \"agbox agent checkpoints %s\" lists those that are.", seq, a.Called(), a.Called())
 		}
+		wanted = wanted[i : i+1]
 	}
 	c, file, _, err := s.checkpoints.Newest(a.ID, wanted)
 	if errors.Is(err, checkpoints.ErrDamaged) {

@@ -276,23 +276,36 @@ func sendChanges(stream grpc.ServerStreamingServer[agboxv1.WatchFilesResponse], 
 	return stream.Send(&agboxv1.WatchFilesResponse{Item: &agboxv1.WatchFilesResponse_Overflow{Overflow: text([]byte(p.GetOverflow()))}})
 }
 
+// upload is a message of a call that sends a file or a tree; only the first one has an open.
+type upload[Open any] interface {
+	GetOpen() *Open
+	GetData() []byte
+}
+
 // push sends everything that a client sends to a transfer, and finishes it when the
 // client has closed its side. If the client breaks off, the transfer stays unfinished.
-func push(t *guest.Transfer, recv func() ([]byte, error)) (*guestv1.TransferEnd, error) {
+func push[Open any, Message upload[Open]](ctx context.Context, f fileCalls, sandbox string, req *guestv1.TransferRequest, recv func() (Message, error)) (*guestv1.TransferEnd, error) {
+	t, done, err := f.transfer(ctx, sandbox, req)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	moved := new(process.BulkMeter)
 	defer moved.Close()
 	for {
-		data, err := recv()
-		if errors.Is(err, io.EOF) {
+		m, err := recv()
+		switch {
+		case m.GetOpen() != nil:
+			return nil, invalid("open: only the first message has it.")
+		case errors.Is(err, io.EOF):
 			return t.Finish()
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
-		if err := t.Push(data); err != nil {
+		if err := t.Push(m.GetData()); err != nil {
 			return nil, err
 		}
-		moved.Add(len(data))
+		moved.Add(len(m.GetData()))
 	}
 }
 
@@ -306,25 +319,13 @@ func (f fileCalls) Write(stream grpc.ClientStreamingServer[agboxv1.WriteFileRequ
 	if open == nil {
 		return invalid("open: the first message says what to write.")
 	}
-	ctx := stream.Context()
-	t, done, err := f.transfer(ctx, open.GetSandboxId(), &guestv1.TransferRequest{
+	reply, err := push(stream.Context(), f, open.GetSandboxId(), &guestv1.TransferRequest{
 		User: open.GetUser(),
 		Kind: &guestv1.TransferRequest_Write{Write: &guestv1.WriteTransfer{
 			Path: []byte(open.GetPath()), Mode: open.Mode, Uid: open.Uid, Gid: open.Gid,
 			CreateOnly: open.GetCreateOnly(), Parents: open.GetParents(), ExpectedSha256: open.GetExpectedSha256(),
 		}},
-	})
-	if err != nil {
-		return err
-	}
-	defer done()
-	reply, err := push(t, func() ([]byte, error) {
-		m, err := stream.Recv()
-		if m.GetOpen() != nil {
-			return nil, invalid("open: only the first message has it.")
-		}
-		return m.GetData(), err
-	})
+	}, stream.Recv)
 	if err != nil {
 		return err
 	}
@@ -341,25 +342,13 @@ func (f fileCalls) CopyIn(stream grpc.ClientStreamingServer[agboxv1.CopyInReques
 	if open == nil {
 		return invalid("open: the first message says where to unpack.")
 	}
-	ctx := stream.Context()
-	t, done, err := f.transfer(ctx, open.GetSandboxId(), &guestv1.TransferRequest{
+	reply, err := push(stream.Context(), f, open.GetSandboxId(), &guestv1.TransferRequest{
 		User: open.GetUser(),
 		Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{
 			Path: []byte(open.GetPath()), Only: []byte(open.GetOnly()), NoOwner: open.GetNoOwner(),
 			Special: guestv1.Special(open.GetSpecial()),
 		}},
-	})
-	if err != nil {
-		return err
-	}
-	defer done()
-	reply, err := push(t, func() ([]byte, error) {
-		m, err := stream.Recv()
-		if m.GetOpen() != nil {
-			return nil, invalid("open: only the first message has it.")
-		}
-		return m.GetData(), err
-	})
+	}, stream.Recv)
 	if err != nil {
 		return err
 	}
@@ -389,7 +378,7 @@ func inBytes(paths []string) (all [][]byte) {
 
 // orAtRest returns err, or one after which clients try again if it means that a sandbox has ended
 // under its comparison: the next one reads the archive of the engine.
-func (f fileCalls) orAtRest(ctx context.Context, sandboxID string, err error) error {
+func (f fileCalls) orAtRest(sandboxID string, err error) error {
 	if fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_NOT_READY {
 		return err
 	}

@@ -111,10 +111,7 @@ func (s *imageCalls) BuildSandboxImages(req *agboxv1.BuildSandboxImagesRequest, 
 			return stream.Send(&agboxv1.BuildSandboxImagesResponse{Service: service, Output: strings.ToValidUTF8(line, "?"), ImageId: id})
 		})
 	}
-	if err != nil {
-		return orStopped(ctx, err)
-	}
-	return nil
+	return orStopped(ctx, err)
 }
 
 // receiveContext writes the build context that a client sends. It ends at the end of the

@@ -53,7 +53,7 @@ func (f fileCalls) CompareWorkspace(req *agboxv1.CompareWorkspaceRequest, stream
 		return err
 	}
 	if !atRest(sb) {
-		return f.orAtRest(ctx, sb.ID, orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send)))
+		return f.orAtRest(sb.ID, orStopped(ctx, r.Compare(ctx, sb.ID, base, o, stream.Send)))
 	}
 	ctx, enough := context.WithTimeout(ctx, archiveTimeout)
 	defer enough()

@@ -35,9 +35,19 @@ func (s *sandboxCalls) ExecInService(stream serviceStream) error {
 	sizes := make(chan runtime.TerminalSize, 1)
 	input, typed := io.Pipe()
 	defer input.Close() // later input is received, and dropped
-	replies := &serviceReplies{stream: stream}
+	// sending is for Send.
+	// Held across I/O: a stream takes one message at a time.
+	var sending sync.Mutex
+	send := func(m *agboxv1.ExecInServiceResponse) error {
+		sending.Lock()
+		defer sending.Unlock()
+		return stream.Send(m)
+	}
+	output := func(kind agboxv1.LogStream) io.Writer {
+		return serviceOutput(func(data []byte) error { return send(&agboxv1.ExecInServiceResponse{Stream: kind, Data: data}) })
+	}
 	streams := runtime.ContainerStreams{
-		Stdout: commandOutput{replies, agboxv1.LogStream_LOG_STREAM_STDOUT}, Stderr: commandOutput{replies, agboxv1.LogStream_LOG_STREAM_STDERR}, Sizes: sizes,
+		Stdout: output(agboxv1.LogStream_LOG_STREAM_STDOUT), Stderr: output(agboxv1.LogStream_LOG_STREAM_STDERR), Sizes: sizes,
 	}
 	if open.GetStdin() {
 		streams.Stdin = input
@@ -54,7 +64,7 @@ func (s *sandboxCalls) ExecInService(stream serviceStream) error {
 		return err
 	}
 	exit := int32(code)
-	return replies.send(&agboxv1.ExecInServiceResponse{ExitCode: &exit})
+	return send(&agboxv1.ExecInServiceResponse{ExitCode: &exit})
 }
 
 func containerCommand(open *agboxv1.ServiceCommand) runtime.ContainerCommand {
@@ -91,37 +101,6 @@ func receiveForService(stream serviceStream, typed *io.PipeWriter, sizes chan ru
 	}
 }
 
-// serviceReplies is the daemon's side of ExecInService.
-type serviceReplies struct {
-	stream serviceStream
-	// sending is for Send.
-	// Held across I/O: a stream takes one message at a time.
-	sending sync.Mutex
-}
-
-func (r *serviceReplies) send(m *agboxv1.ExecInServiceResponse) error {
-	r.sending.Lock()
-	defer r.sending.Unlock()
-	return r.stream.Send(m)
-}
-
-// commandOutput sends what is written to it as one stream of a command.
-type commandOutput struct {
-	to   *serviceReplies
-	kind agboxv1.LogStream
-}
-
-func (o commandOutput) Write(p []byte) (n int, err error) {
-	for len(p[n:]) > 0 {
-		end := min(n+serviceChunk, len(p))
-		if err := o.to.send(&agboxv1.ExecInServiceResponse{Stream: o.kind, Data: p[n:end]}); err != nil {
-			return n, err
-		}
-		n = end
-	}
-	return n, nil
-}
-
 // ServiceLogs streams the output of a service.
 func (s *sandboxCalls) ServiceLogs(req *agboxv1.ServiceLogsRequest, stream grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]) error {
 	ctx, cancel := s.life.context(stream.Context())
@@ -130,29 +109,30 @@ func (s *sandboxCalls) ServiceLogs(req *agboxv1.ServiceLogsRequest, stream grpc.
 	if err != nil {
 		return err
 	}
+	// Its two writers are used by one goroutine, so they never run concurrently.
+	output := func(kind agboxv1.LogStream) io.Writer {
+		return serviceOutput(func(data []byte) error { return stream.Send(&agboxv1.ServiceLogsResponse{Stream: kind, Data: data}) })
+	}
 	err = s.loop.ServiceLogs(ctx, sb, req.GetService(), runtime.LogOptions{Tail: int(req.GetTailLines()), Follow: req.GetFollow()},
-		serviceOutput{stream, agboxv1.LogStream_LOG_STREAM_STDOUT}, serviceOutput{stream, agboxv1.LogStream_LOG_STREAM_STDERR})
+		output(agboxv1.LogStream_LOG_STREAM_STDOUT), output(agboxv1.LogStream_LOG_STREAM_STDERR))
 	if cause := stopped(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// serviceOutput sends what is written to it as one stream of a service. Its two writers
-// are used by one goroutine, so they never run concurrently.
-type serviceOutput struct {
-	stream grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]
-	kind   agboxv1.LogStream
-}
-
 // serviceChunk bounds one message.
 const serviceChunk = 64 << 10
 
-func (o serviceOutput) Write(p []byte) (int, error) {
+// serviceOutput sends what is written to it in messages.
+type serviceOutput func(data []byte) error
+
+func (send serviceOutput) Write(p []byte) (n int, err error) {
 	for chunk := range slices.Chunk(p, serviceChunk) {
-		if err := o.stream.Send(&agboxv1.ServiceLogsResponse{Stream: o.kind, Data: slices.Clone(chunk)}); err != nil {
-			return 0, err
+		if err := send(slices.Clone(chunk)); err != nil {
+			return n, err
 		}
+		n += len(chunk)
 	}
-	return len(p), nil
+	return n, nil
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -42,9 +42,11 @@ type statsCalls struct {
 func (s *statsCalls) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchStatsResponse]) error {
 	ctx, done := s.life.context(stream.Context())
 	defer done()
-	wanted, err := s.statsOf(ctx, req.GetSandboxIds())
-	if err != nil {
-		return err
+	wanted := req.GetSandboxIds() // none means all
+	for _, id := range wanted {
+		if _, err := s.ledger.FindSandbox(ctx, id); err != nil {
+			return err
+		}
 	}
 	m := &meter{calls: s, before: make(map[string]runtime.Usage)}
 	if _, err := m.round(ctx, wanted); err != nil {
@@ -67,16 +69,6 @@ func (s *statsCalls) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.Serv
 		}
 		pause = max(statsEvery-time.Since(begun), statsEvery/4)
 	}
-}
-
-// statsOf returns the ids of the requested sandboxes; nil means all.
-func (s *statsCalls) statsOf(ctx context.Context, ids []string) ([]string, error) {
-	for _, id := range ids {
-		if _, err := s.ledger.FindSandbox(ctx, id); err != nil {
-			return nil, err
-		}
-	}
-	return ids, nil
 }
 
 // meter samples the usage of containers.
@@ -141,20 +133,15 @@ func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStats
 
 // measure queries all containers, some concurrently.
 func (m *meter) measure(ctx context.Context, all []*measured) {
-	next := make(chan *measured)
-	var workers sync.WaitGroup
-	for range min(statsAtOnce, len(all)) {
-		workers.Go(func() {
-			for one := range next {
-				one.usage, one.err = m.ask(ctx, one.container.ID)
-			}
+	var queries errgroup.Group
+	queries.SetLimit(statsAtOnce)
+	for _, one := range all {
+		queries.Go(func() error {
+			one.usage, one.err = m.ask(ctx, one.container.ID)
+			return nil
 		})
 	}
-	for _, one := range all {
-		next <- one
-	}
-	close(next)
-	workers.Wait()
+	_ = queries.Wait() // each has its own error
 }
 
 // ask measures one container. One that does not answer must not block the others.
