@@ -112,7 +112,7 @@ func (c *Controller) Work(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) ([]
 	return work, err
 }
 
-// checkAgent is agent.Check for package spec.
+// checkAgent is agents.Check for package spec.
 func checkAgent(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any)) {
 	agents.Check(s, problem)
 }

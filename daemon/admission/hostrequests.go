@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -93,40 +94,14 @@ func requestsChanged(r *agboxv1.HostRequest, how string) error {
 // were checked, if files that the caller does not vouch for name some of them. Whoever can
 // write to the folder could let one lead elsewhere before it is used.
 func (l *requestList) resolveSources(s *agboxv1.CreateSpec) {
-	if !l.req.GetUntrustedFiles() || len(s.GetMounts())+len(s.GetCopies()) == 0 && s.GetWorkspace() == nil && s.GetAgent().GetWork() == "" && len(builds(s)) == 0 && !copiesIntoServices(s) {
+	sources := hostfiles.Sources(s)
+	if !l.req.GetUntrustedFiles() || len(sources)+len(builds(s)) == 0 {
 		return
 	}
-	for _, service := range s.GetServices() {
-		for _, c := range service.GetCopies() {
-			c.Source = l.resolved(c.GetSource())
-		}
-	}
-	for _, c := range contexts(s) {
-		c.build.Context = l.resolved(c.build.GetContext())
-	}
-	for _, b := range builds(s) {
-		for _, f := range b.build.GetFeatures() {
-			f.Source = l.resolved(f.GetSource())
-		}
-	}
-	for _, m := range s.GetMounts() {
-		m.Source = l.resolved(m.GetSource())
-	}
-	for _, c := range s.GetCopies() {
-		c.Source = l.resolved(c.GetSource())
-	}
-	if w := s.GetWorkspace(); w != nil {
-		w.Source = l.resolved(w.GetSource())
-	}
-	if a := s.GetAgent(); a.GetWork() != "" {
-		a.Work = l.resolved(a.GetWork())
+	for _, f := range sources {
+		*f.Source = l.resolved(*f.Source)
 	}
 	s.SourcesResolved = true
-}
-
-// copiesIntoServices reports whether a service gets a copy.
-func copiesIntoServices(s *agboxv1.CreateSpec) bool {
-	return slices.ContainsFunc(s.GetServices(), func(service *agboxv1.ServiceSpec) bool { return len(service.GetCopies()) > 0 })
 }
 
 // folders adds mounts, copies, the work of the agent and the workspace. Copying the folder that the file came

@@ -29,29 +29,13 @@ func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 // dangerous now, one may have been when the sandbox was made, so the force is said.
 func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	var lines []string
-	look := func(source string, use hostfiles.Use) {
-		if why := check.Danger(source, use); why != "" {
-			lines = append(lines, fmt.Sprintf("primary: dangerous %s: %s", use.Of(source), why))
+	for _, f := range hostfiles.Sources(spec) {
+		if f.OfBuild {
+			continue
 		}
-	}
-	for _, m := range spec.GetMounts() {
-		look(m.GetSource(), hostfiles.MountUse(m.GetWritable()))
-	}
-	for _, c := range spec.GetCopies() {
-		look(c.GetSource(), hostfiles.Copied)
-	}
-	for _, service := range spec.GetServices() {
-		for _, c := range service.GetCopies() {
-			look(c.GetSource(), hostfiles.Copied)
+		if why := check.Danger(*f.Source, f.Use); why != "" {
+			lines = append(lines, fmt.Sprintf("primary: dangerous %s: %s", f.Use.Of(*f.Source), why))
 		}
-	}
-	if work := spec.GetAgent().GetWork(); work != "" {
-		look(work, hostfiles.Copied)
-	}
-	if w := spec.GetWorkspace(); w.GetMount() {
-		look(w.GetSource(), hostfiles.Writable)
-	} else if w != nil {
-		look(w.GetSource(), hostfiles.Copied)
 	}
 	if len(lines) == 0 {
 		return []string{"primary: dangerous mounts are allowed"}

@@ -7,6 +7,8 @@
 package hostfiles
 
 import (
+	"slices"
+
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -18,58 +20,83 @@ type Problem struct {
 	Err  *fault.Error
 }
 
-// Spec checks all sources of a spec and returns all problems.
-func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
-	var all []Problem
-	tell := func(err error, path ...any) {
-		if f := fault.Of(err); f != nil {
-			all = append(all, Problem{path, f})
+// Field is a field of a spec that names a path of the host.
+type Field struct {
+	// Path is the path of the field in the spec, as in Problem.
+	Path   []any
+	Source *string
+	Use    Use
+	// OfBuild is set if only the build of an image reads the source.
+	OfBuild bool
+}
+
+// Sources returns all fields of a spec that name a path of the host.
+func Sources(s *agboxv1.CreateSpec) []Field {
+	var all []Field
+	add := func(source *string, use Use, path ...any) {
+		all = append(all, Field{Path: path, Source: source, Use: use})
+	}
+	copies := func(list []*agboxv1.CopySpec, path ...any) {
+		for i, c := range list {
+			add(&c.Source, Copied, slices.Concat(path, []any{"copies", i, "source"})...)
 		}
-	}
-	look := func(source string, use Use, path ...any) {
-		held, err := c.Hold(source, use, s.GetSecurity().GetAllowDangerousMounts())
-		tell(c.coverable(s, held, err, use), path...)
-	}
-	for i, m := range s.GetMounts() {
-		look(m.GetSource(), MountUse(m.GetWritable()), "mounts", i, "source")
-	}
-	for i, copied := range s.GetCopies() {
-		look(copied.GetSource(), Copied, "copies", i, "source")
 	}
 	build := func(b *agboxv1.BuildSpec, path ...any) {
 		if b.GetContext() != "" {
-			look(b.GetContext(), Copied, append(path, "context")...)
+			all = append(all, Field{Path: slices.Concat(path, []any{"build", "context"}), Source: &b.Context, Use: Copied, OfBuild: true})
 		}
 		for i, f := range b.GetFeatures() {
-			look(f.GetSource(), Copied, append(path[:len(path):len(path)], "features", i, "source")...)
+			all = append(all, Field{Path: slices.Concat(path, []any{"build", "features", i, "source"}), Source: &f.Source, Use: Copied, OfBuild: true})
 		}
 	}
-	build(s.GetBuild(), "build")
+	for i, m := range s.GetMounts() {
+		add(&m.Source, MountUse(m.GetWritable()), "mounts", i, "source")
+	}
+	copies(s.GetCopies())
+	build(s.GetBuild())
 	for i, service := range s.GetServices() {
-		build(service.GetBuild(), "services", i, "build")
-		for j, copied := range service.GetCopies() {
-			look(copied.GetSource(), Copied, "services", i, "copies", j, "source")
-		}
+		build(service.GetBuild(), "services", i)
+		copies(service.GetCopies(), "services", i)
 	}
-	if work := s.GetAgent().GetWork(); work != "" {
-		_, err := c.Work(work, s.GetSecurity().GetAllowDangerousMounts())
-		tell(err, "agent", "work")
+	if a := s.GetAgent(); a.GetWork() != "" {
+		add(&a.Work, Copied, "agent", "work")
 	}
 	if w := s.GetWorkspace(); w != nil {
-		held, err := c.Workspace(w, s.GetSecurity().GetAllowDangerousMounts())
-		tell(c.coverable(s, held, err, MountUse(w.GetMount())), "workspace", "source")
+		add(&w.Source, workspaceUse(w), "workspace", "source")
 	}
 	return all
 }
 
-// coverable closes a source and returns why it cannot be used: err, or that it cannot be
-// covered.
-func (c Checker) coverable(s *agboxv1.CreateSpec, held *Source, err error, use Use) error {
+// Spec checks all sources of a spec and returns all problems.
+func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
+	var all []Problem
+	for _, field := range Sources(s) {
+		if f := fault.Of(c.usable(s, field)); f != nil {
+			all = append(all, Problem{field.Path, f})
+		}
+	}
+	return all
+}
+
+// usable returns why a source cannot be used.
+func (c Checker) usable(s *agboxv1.CreateSpec, field Field) error {
+	force := s.GetSecurity().GetAllowDangerousMounts()
+	var held *Source
+	var err error
+	switch field.Path[0] {
+	case "agent":
+		_, err = c.Work(*field.Source, force)
+		return err
+	case "workspace":
+		held, err = c.Workspace(s.GetWorkspace(), force)
+	default:
+		held, err = c.Hold(*field.Source, field.Use, force)
+	}
 	if err != nil {
 		return err
 	}
 	defer held.Close()
-	if use == Writable && !s.GetSecurity().GetWritableConfig() {
+	if field.Use == Writable && !s.GetSecurity().GetWritableConfig() {
 		_, err = c.Covers(held)
 	}
 	return err
@@ -77,14 +104,17 @@ func (c Checker) coverable(s *agboxv1.CreateSpec, held *Source, err error, use U
 
 // Workspace holds the source of a workspace, which must be a folder.
 func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) (*Source, error) {
-	use := Copied
-	if w.GetMount() {
-		use = Writable
-	}
-	held, err := c.Hold(w.GetSource(), use, force)
+	held, err := c.Hold(w.GetSource(), workspaceUse(w), force)
 	if err == nil && !held.info.IsDir() {
 		held.Close()
 		return nil, refusal("The workspace %s is a file: name the folder of the project.", w.GetSource())
 	}
 	return held, err
+}
+
+func workspaceUse(w *agboxv1.WorkspaceSpec) Use {
+	if w.GetMount() {
+		return Writable
+	}
+	return Copied
 }

@@ -132,11 +132,9 @@ func (r *Runner) newest(ctx context.Context, a ledger.Agent) (*agboxv1.AgentChec
 		case try == readTries:
 			return nil, nil, errHydration(fmt.Sprintf("The checkpoints of job %s cannot be read: %v", a.ID, err))
 		}
-		timer := time.NewTimer(readPause)
 		select {
-		case <-timer.C:
+		case <-time.After(readPause):
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, nil, ctx.Err()
 		}
 	}

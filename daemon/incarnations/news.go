@@ -64,26 +64,10 @@ func (r *Runner) Show(a ledger.Agent, view *agboxv1.Agent) {
 func (r *Runner) Silent(lk *links.Link) {
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	for id, h := range r.desk.heard {
-		if h.link == lk {
-			delete(r.desk.heard, id)
-		}
-	}
-	for id, open := range r.desk.open {
-		if open.link == lk {
-			delete(r.desk.open, id)
-		}
-	}
-	for id, told := range r.desk.paused {
-		if told.link == lk {
-			delete(r.desk.paused, id)
-		}
-	}
-	for id, told := range r.desk.children {
-		if told.link == lk {
-			delete(r.desk.children, id)
-		}
-	}
+	maps.DeleteFunc(r.desk.heard, func(_ string, h heard) bool { return h.link == lk })
+	maps.DeleteFunc(r.desk.open, func(_ string, open openRequests) bool { return open.link == lk })
+	maps.DeleteFunc(r.desk.paused, func(_ string, told toldPause) bool { return told.link == lk })
+	maps.DeleteFunc(r.desk.children, func(_ string, told toldChildren) bool { return told.link == lk })
 }
 
 // See adds to an observation what the supervisor has told about the incarnation of an

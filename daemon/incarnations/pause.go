@@ -73,8 +73,7 @@ func (r *Runner) pause(ctx context.Context, a ledger.Agent, q request) (any, boo
 	}
 	why, known := ownPauses[fields.Reason]
 	if !known {
-		return nil, false, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"The reason of a pause is approval or idle, not %.32q.", fields.Reason)
+		return nil, false, invalid("The reason of a pause is approval or idle, not %.32q.", fields.Reason)
 	}
 	if fields.Message != "" {
 		why.message = cut(strings.ToValidUTF8(fields.Message, ""))
@@ -104,8 +103,7 @@ func (r *Runner) resumed(ctx context.Context, a ledger.Agent, q request) (any, b
 		return nil, false, err
 	}
 	if fields.How != "ok" && fields.How != "replan" {
-		return nil, false, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"An agent goes on with how: ok, or replan if what it had assumed does not hold any more; not with %.32q.", fields.How)
+		return nil, false, invalid("An agent goes on with how: ok, or replan if what it had assumed does not hold any more; not with %.32q.", fields.How)
 	}
 	a, err := r.ledger.ResumeOnRequest(ctx, a.ID, q.of(a), fields.Observation, fields.How == "replan")
 	if err != nil {

@@ -9,8 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/containerd/errdefs"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
@@ -139,12 +137,12 @@ func claimsOf(holds []lease.Hold) []claim {
 // manifestOf checks a manifest.
 func manifestOf(list []claim) ([]lease.Claim, error) {
 	if len(list) == 0 || len(list) > agents.MaxLeases {
-		return nil, badManifest("A manifest has 1 to %d resources, and this one has %d.", agents.MaxLeases, len(list))
+		return nil, invalid("A manifest has 1 to %d resources, and this one has %d.", agents.MaxLeases, len(list))
 	}
 	var manifest []lease.Claim
 	for _, c := range list {
 		if why := badResource(c.Resource); why != "" {
-			return nil, badManifest("%.80q is no resource: %s", c.Resource, why)
+			return nil, invalid("%.80q is no resource: %s", c.Resource, why)
 		}
 		mode := lease.Exclusive
 		switch c.Mode {
@@ -152,15 +150,11 @@ func manifestOf(list []claim) ([]lease.Claim, error) {
 		case "shared":
 			mode = lease.Shared
 		default:
-			return nil, badManifest("The mode of %s is %.80q, but must be exclusive or shared.", c.Resource, c.Mode)
+			return nil, invalid("The mode of %s is %.80q, but must be exclusive or shared.", c.Resource, c.Mode)
 		}
 		manifest = append(manifest, lease.Claim{Resource: c.Resource, Mode: mode})
 	}
 	return manifest, nil
-}
-
-func badManifest(format string, args ...any) error {
-	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
 }
 
 // serviceName is that of a service of a sandbox.

@@ -86,7 +86,7 @@ func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, 
 		return nil, false, err
 	}
 	if len(f.Agents) > maxNamed {
-		return nil, false, q.invalid("A request may name %d agents, and this one names %d: ask for some after the others.", maxNamed, len(f.Agents))
+		return nil, false, invalid("A request may name %d agents, and this one names %d: ask for some after the others.", maxNamed, len(f.Agents))
 	}
 	waited := r.childrenOf(a)
 	if len(f.Agents) > 0 {
@@ -156,7 +156,7 @@ func (r *Runner) kill(ctx context.Context, a ledger.Agent, q request) (any, bool
 	}
 	mode, known := agboxv1.KillMode_value["KILL_MODE_"+strings.ToUpper(cmp.Or(f.Mode, "terminate"))]
 	if !known || mode == 0 {
-		return nil, false, q.invalid("There is no mode %.32q: leave it out, or give graceful or now.", f.Mode)
+		return nil, false, invalid("There is no mode %.32q: leave it out, or give graceful or now.", f.Mode)
 	}
 	if err := mayAct(a, q.op); err != nil {
 		return nil, false, err

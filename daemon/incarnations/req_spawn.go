@@ -185,33 +185,33 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 	in := json.NewDecoder(bytes.NewReader(q.body))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&f); err != nil {
-		return f, q.invalid("The fields cannot be read: %v.", err)
+		return f, invalid("The fields cannot be read: %v.", err)
 	}
 	switch {
 	case len(f.Command) == 0:
-		return f, q.invalid("An agent needs a command: give the program that it runs, as a list of words.")
+		return f, invalid("An agent needs a command: give the program that it runs, as a list of words.")
 	case len(f.After) > maxNamed:
-		return f, q.invalid("after has %d agents and may have %d: follow those that end last.", len(f.After), maxNamed)
+		return f, invalid("after has %d agents and may have %d: follow those that end last.", len(f.After), maxNamed)
 	case len(f.Key) > maxKey:
-		return f, q.invalid("The key has %d bytes and may have %d: use a shorter one.", len(f.Key), maxKey)
+		return f, invalid("The key has %d bytes and may have %d: use a shorter one.", len(f.Key), maxKey)
 	case f.Work != nil && len(*f.Work) > maxWork:
-		return f, q.invalid("The work has %d bytes and may have %d: write it into a file, and give its name.", len(*f.Work), maxWork)
+		return f, invalid("The work has %d bytes and may have %d: write it into a file, and give its name.", len(*f.Work), maxWork)
 	case f.Ready != "" && f.Ready != "start" && f.Ready != "report":
-		return f, q.invalid("ready is start or report, not %.32q.", f.Ready)
+		return f, invalid("ready is start or report, not %.32q.", f.Ready)
 	case f.Lifetime != "" && lifetimes[f.Lifetime] == 0:
-		return f, q.invalid("lifetime is detached or held, not %.32q.", f.Lifetime)
+		return f, invalid("lifetime is detached or held, not %.32q.", f.Lifetime)
 	case f.Sandbox != "" && f.Sandbox != ownSandbox && f.Sandbox != sharedSandbox:
-		return f, q.invalid("sandbox is new or shared, not %.32q.", f.Sandbox)
+		return f, invalid("sandbox is new or shared, not %.32q.", f.Sandbox)
 	case !f.own() && !f.unset():
-		return f, q.invalid("workspace, limits, share_mounts, share_tools and allow_host are of a sandbox of the child's own: give the sandbox \"new\", or leave them out.")
+		return f, invalid("workspace, limits, share_mounts, share_tools and allow_host are of a sandbox of the child's own: give the sandbox \"new\", or leave them out.")
 	case !slices.Contains([]string{"", workspaceCopy, workspaceBranch, workspaceShared, workspaceNone}, f.Workspace):
-		return f, q.invalid("workspace is copy, branch, shared or none, not %.32q.", f.Workspace)
+		return f, invalid("workspace is copy, branch, shared or none, not %.32q.", f.Workspace)
 	case f.Workspace == workspaceBranch && badBranch(f.Name):
-		return f, q.invalid("The name %.64q is no name for a branch of git: use one without \"..\" that does not end in a point or in .lock.", f.Name)
+		return f, invalid("The name %.64q is no name for a branch of git: use one without \"..\" that does not end in a point or in .lock.", f.Name)
 	case len(f.Mounts)+len(f.Tools) > maxNamed:
-		return f, q.invalid("share_mounts and share_tools name %d things and may name %d: leave some out.", len(f.Mounts)+len(f.Tools), maxNamed)
+		return f, invalid("share_mounts and share_tools name %d things and may name %d: leave some out.", len(f.Mounts)+len(f.Tools), maxNamed)
 	case f.Stack != nil && f.Stack.ChildLifetime != "" && lifetimes[f.Stack.ChildLifetime] == 0:
-		return f, q.invalid("child_lifetime is detached or held, not %.32q.", f.Stack.ChildLifetime)
+		return f, invalid("child_lifetime is detached or held, not %.32q.", f.Stack.ChildLifetime)
 	}
 	return f, nil
 }

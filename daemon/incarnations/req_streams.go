@@ -23,8 +23,7 @@ func streamOf(q request) (string, error) {
 		return "", err
 	}
 	if _, held := heldStream(want.Stream); !held && !journal.ValidStream(want.Stream) {
-		return "", fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, or is agent:NAME, and not %.80q.", want.Stream)
+		return "", invalid("A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, or is agent:NAME, and not %.80q.", want.Stream)
 	}
 	return want.Stream, nil
 }

@@ -23,7 +23,7 @@ type request struct {
 // decode reads the fields of a request. Those that it does not have are ignored.
 func (q request) decode(into any) error {
 	if err := json.Unmarshal(q.body, into); err != nil {
-		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The fields of the op %s cannot be read: %v.", q.op, err)
+		return invalid("The fields of the op %s cannot be read: %v.", q.op, err)
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func mayAct(a ledger.Agent, op string) error {
 }
 
 // invalid refuses a request.
-func (q request) invalid(format string, args ...any) error {
+func invalid(format string, args ...any) error {
 	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
 }
 

@@ -128,17 +128,9 @@ const removeWithin = time.Minute
 
 // RemoveExec removes the log files of one exec.
 func (f Files) RemoveExec(ctx context.Context, sandboxID, execID string) error {
-	dir, err := logs.OpenDir(f.Paths.SandboxLogs(sandboxID))
-	if errors.Is(err, logs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, removeWithin)
 	defer cancel()
-	return dir.Remove(ctx, execID)
+	return withinLogs(f.Paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error { return dir.Remove(ctx, execID) })
 }
 
 // mostSlimmed bounds the execs that SlimSandbox looks at. A container can make any number of files.
@@ -147,23 +139,17 @@ const mostSlimmed = 1 << 16
 // SlimSandbox removes the files of the execs of a deleted sandbox but those with output, and
 // but those of execs that keep names.
 func (f Files) SlimSandbox(ctx context.Context, sandboxID string, keep func(execID string) bool) error {
-	dir, err := logs.OpenDir(f.Paths.SandboxLogs(sandboxID))
-	if errors.Is(err, logs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, removeWithin)
 	defer cancel()
-	ids, _, err := dir.ExecIDs(ctx, mostSlimmed)
-	for _, id := range ids {
-		if !keep(id) {
-			err = errors.Join(err, dir.Slim(ctx, id))
+	return withinLogs(f.Paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error {
+		ids, _, err := dir.ExecIDs(ctx, mostSlimmed)
+		for _, id := range ids {
+			if !keep(id) {
+				err = errors.Join(err, dir.Slim(ctx, id))
+			}
 		}
-	}
-	return err
+		return err
+	})
 }
 
 // RemoveSandbox removes the log directory of a sandbox with everything in it.
