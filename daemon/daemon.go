@@ -203,10 +203,6 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	if err := runs.RemoveStrays(ctx); err != nil {
 		cfg.Log.Warn("copies of checkpoints for agents that were never accepted cannot be removed; the next start retries", "error", err)
 	}
-	resync := cfg.Resync
-	if resync == 0 {
-		resync = defaultResync
-	}
 	host := hostfiles.New(cfg.Paths, engine.Address(), cfg.Policy)
 	r.room = retention.NewRoom(retention.RoomOptions{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
@@ -226,7 +222,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 			now, err := installSupervisor(cfg.Paths, supervisor)
 			return now.Copy, err
 		},
-		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
+		Resync: cmp.Or(cfg.Resync, defaultResync), Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
 		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MaxFolderFiles: uint64(cfg.MaxSandboxFiles), MemoryDefault: cfg.SandboxMemory,
 		Fence: fence.New(db.InstallID(), engine.Resolvers), FenceMode: cfg.HostFence, Now: time.Now, Log: cfg.Log,

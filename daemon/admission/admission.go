@@ -22,7 +22,7 @@ func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequ
 	c.feasible(ctx, result)
 	c.hostSide(newRequestList(req, result))
 	if result.Spec != nil {
-		c.lifetimes.fill(result.Spec)
+		c.o.Lifetimes.fill(result.Spec)
 	}
 	return result
 }
@@ -47,7 +47,7 @@ func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandbox
 	}
 	c.hostSide(asked)
 	if len(result.Problems) == 0 {
-		if err := c.probe(ctx); err != nil {
+		if err := c.o.Probe(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +64,7 @@ func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandbox
 	}
 	asked.resolveSources(resolved)
 	resolved.Published = asked.published
-	c.lifetimes.fill(resolved)
+	c.o.Lifetimes.fill(resolved)
 	return resolved, bounded(resolved)
 }
 
@@ -72,15 +72,15 @@ func (c *Controller) AdmitBuilds(ctx context.Context, req *agboxv1.CreateSandbox
 // engine and the host.
 func (c *Controller) merge(req *agboxv1.CreateSandboxRequest) *spec.Result {
 	return spec.Resolve(spec.Input{
-		Request: req, Rules: c.rules,
-		Host: c.host.Host, CheckAgent: checkAgent,
+		Request: req, Rules: c.o.Rules,
+		Host: c.o.Host.Host, CheckAgent: checkAgent,
 	})
 }
 
 // AgentIn returns the spec of an agent that is to run in a sandbox that exists: the fields
 // of the request over the agent of the sandbox's spec. The error has all problems.
 func (c *Controller) AgentIn(sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) {
-	resolved, err := accepted(spec.ResolveAgent(spec.Input{Rules: c.rules, Host: c.host.Host, CheckAgent: checkAgent}, sandbox, fields))
+	resolved, err := accepted(spec.ResolveAgent(spec.Input{Rules: c.o.Rules, Host: c.o.Host.Host, CheckAgent: checkAgent}, sandbox, fields))
 	return resolved.GetAgent(), err
 }
 
@@ -102,7 +102,7 @@ func (c *Controller) Work(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) ([]
 	if a.GetWork() == "" {
 		return nil, nil
 	}
-	check := c.host
+	check := c.o.Host
 	// A path from a file that the caller does not vouch for has no links any more.
 	check.Resolved = sandbox.GetSourcesResolved() && a.GetWork() == sandbox.GetAgent().GetWork()
 	work, err := check.Work(a.GetWork(), sandbox.GetSecurity().GetAllowDangerousMounts())
@@ -122,11 +122,11 @@ func checkAgent(s *agboxv1.AgentSpec, problem func(path []any, format string, ar
 // It does not ask the engine: that has made a sandbox that needs at least as much.
 func (c *Controller) Derived(derived *agboxv1.CreateSpec) error {
 	var problems []*agboxv1.SpecProblem
-	check, bound := c.host, c.host.Bound()
+	check, bound := c.o.Host, c.o.Host.Bound()
 	check.Resolved, check.Thorough = derived.GetSourcesResolved(), true
 	for _, p := range check.Spec(derived) {
 		// The program may not learn what the paths of the host are by now.
-		c.log.Warn("a program has asked for a sandbox with a mount that is refused", "field", fieldName(p.Path), "error", p.Err)
+		c.o.Log.Warn("a program has asked for a sandbox with a mount that is refused", "field", fieldName(p.Path), "error", p.Err)
 		problems = append(problems, &agboxv1.SpecProblem{
 			Field: fieldName(p.Path), Message: "This is refused by now: leave it out, or see the log of the daemon.",
 		})

@@ -123,7 +123,7 @@ func TestADerivedSandboxIsAdmittedByThePresentRules(t *testing.T) {
 		Image: "x", SourcesResolved: true, Derived: &agboxv1.DerivedSpec{Parent: "x"},
 		Mounts: []*agboxv1.MountSpec{{Source: mounted, Target: "/data"}}, Security: &agboxv1.SecuritySpec{AllowHost: proto.Bool(true)},
 	}
-	c := &Controller{log: slog.New(slog.DiscardHandler), host: hostfiles.Checker{Host: spec.Host{Home: root}}}
+	c := New(Options{Log: slog.New(slog.DiscardHandler), Host: hostfiles.Checker{Host: spec.Host{Home: root}}})
 	if err := c.Derived(derived); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestADerivedSandboxIsAdmittedByThePresentRules(t *testing.T) {
 	}
 	bound := policy.None()
 	bound.HostAccess = false
-	c = &Controller{host: hostfiles.Checker{Policy: bound}}
+	c = New(Options{Host: hostfiles.Checker{Policy: bound}})
 	if err := c.Derived(&agboxv1.CreateSpec{Security: derived.GetSecurity()}); err == nil || !strings.Contains(err.Error(), "security.allow_host") {
 		t.Errorf("what the operator forbids by now: %v", err)
 	}

@@ -49,24 +49,10 @@ type Options struct {
 }
 
 // Controller admits or refuses sandboxes.
-type Controller struct {
-	engine    Engine
-	sandboxes Sandboxes
-	probe     func(ctx context.Context) error
-	local     func(ctx context.Context, want runtime.ImageRequest) (bool, error)
-	host      hostfiles.Checker
-	paths     paths.Install
-	rules     protovalidate.Validator
-	lifetimes Lifetimes
-	log       *slog.Logger
-}
+type Controller struct{ o Options }
 
 // New makes a Controller.
-func New(o Options) *Controller {
-	return &Controller{
-		engine: o.Engine, sandboxes: o.Sandboxes, probe: o.Probe, local: o.Local, host: o.Host, paths: o.Paths, rules: o.Rules, lifetimes: o.Lifetimes, log: o.Log,
-	}
-}
+func New(o Options) *Controller { return &Controller{o} }
 
 // Lifetimes are the operator's lifetimes of sandboxes that do not set their own. 0 means
 // never. nil means the published default for clients of the published contract, and never for

@@ -36,9 +36,9 @@ func (c *Controller) feasible(ctx context.Context, result *spec.Result) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, abilitiesWithin)
 	defer cancel()
-	engine, err := c.engine.Abilities(ctx)
+	engine, err := c.o.Engine.Abilities(ctx)
 	if err != nil {
-		c.log.Debug("the engine does not say what it can do", "error", err)
+		c.o.Log.Debug("the engine does not say what it can do", "error", err)
 		return
 	}
 	fits(result, engine, resolved, nil)
@@ -113,7 +113,7 @@ func keepsIDs(result *spec.Result, resolved *agboxv1.CreateSpec) {
 
 // forbidden adds to a resolved spec what the operator's policy lets nobody ask for.
 func (c *Controller) forbidden(result *spec.Result, resolved *agboxv1.CreateSpec) {
-	bound := c.host.Bound()
+	bound := c.o.Host.Bound()
 	look := func(s *agboxv1.SecuritySpec, gpus string, path ...any) {
 		for _, field := range bound.Forbidden(s, gpus) {
 			whole := append([]any(nil), path...)

@@ -24,7 +24,7 @@ import (
 // operator trusts their folder.
 func (c *Controller) HostRequests(ctx context.Context, req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
 	out := HostRequests(req, result, c.pulled(ctx))
-	out.TrustedByPolicy = req.GetConfigDir() != "" && c.host.Bound().Trusts(req.GetConfigDir())
+	out.TrustedByPolicy = req.GetConfigDir() != "" && c.o.Host.Bound().Trusts(req.GetConfigDir())
 	return out
 }
 

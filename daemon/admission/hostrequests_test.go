@@ -360,7 +360,7 @@ func TestANoticeSaysWhyGitWillNotWork(t *testing.T) {
 func TestAnImageThatTheEngineFetchesIsARequestOfItsFile(t *testing.T) {
 	here := map[string]bool{"here": true}
 	c := bare(t)
-	c.local = func(_ context.Context, want runtime.ImageRequest) (bool, error) { return here[want.Ref], nil }
+	c.o.Local = func(_ context.Context, want runtime.ImageRequest) (bool, error) { return here[want.Ref], nil }
 	ask := func(yaml string, flags *agboxv1.CreateSpec) (*agboxv1.CreateSandboxRequest, string) {
 		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte(yaml), ConfigDir: folder(t), CreateSpec: flags}
 		var lines []string
@@ -402,7 +402,7 @@ func TestAnImageThatTheEngineFetchesIsARequestOfItsFile(t *testing.T) {
 		t.Errorf("an image that was removed meanwhile: %v", err)
 	}
 	silent := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "The engine does not answer.")
-	c.local = func(context.Context, runtime.ImageRequest) (bool, error) { return false, silent }
+	c.o.Local = func(context.Context, runtime.ImageRequest) (bool, error) { return false, silent }
 	if err := still(); fault.ReasonOf(err) != agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
 		t.Errorf("an engine that does not say whether it has an image: %v", err)
 	}

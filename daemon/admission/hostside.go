@@ -20,7 +20,7 @@ func (c *Controller) hostSide(asked *requestList) {
 	if resolved == nil {
 		return
 	}
-	check := c.host
+	check := c.o.Host
 	check.Home = req.GetHomeDir()
 	for _, p := range check.Spec(resolved) {
 		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
@@ -31,7 +31,7 @@ func (c *Controller) hostSide(asked *requestList) {
 	objectsOfOthers(result, resolved)
 	keepsIDs(result, resolved)
 	c.forbidden(result, resolved)
-	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
+	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.o.Paths.ToolCaches()}
 	var seen []string
 	for i, name := range resolved.GetBuiltinTools() {
 		tool := projections.Find(name)
@@ -55,7 +55,7 @@ func (c *Controller) ownFolderOnly(l *requestList, resolved *agboxv1.CreateSpec)
 		if l.origin(path) == nil {
 			return
 		}
-		if _, inside := l.source(source, path...); !inside && !c.host.Bound().Opens(l.resolved(source)) {
+		if _, inside := l.source(source, path...); !inside && !c.o.Host.Bound().Opens(l.resolved(source)) {
 			l.result.Problem(path, "A file may mount only its own folder writable, because anybody may have written it: mount %.200s read-only, or give the flag %s if you want it", source, flag)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // pulled returns a function that reports whether the engine would ask a registry for the
 // image of a container. Its error means that the engine does not answer.
 func (c *Controller) pulled(ctx context.Context) func(pullable) (bool, error) {
-	if c.local == nil {
+	if c.o.Local == nil {
 		return nil
 	}
 	return func(of pullable) (bool, error) {
@@ -27,7 +27,7 @@ func (c *Controller) pulled(ctx context.Context) func(pullable) (bool, error) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, abilitiesWithin)
 		defer cancel()
-		here, err := c.local(ctx, runtime.ImageRequest{Ref: of.GetImage(), Platform: of.GetPlatform(), Policy: runtime.PullNever})
+		here, err := c.o.Local(ctx, runtime.ImageRequest{Ref: of.GetImage(), Platform: of.GetPlatform(), Policy: runtime.PullNever})
 		return !here, err
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Loosened lists the safe defaults that do not apply to a sandbox, by container.
-func (c *Controller) Loosened(spec *agboxv1.CreateSpec) []string { return loosened(spec, c.host) }
+func (c *Controller) Loosened(spec *agboxv1.CreateSpec) []string { return loosened(spec, c.o.Host) }
 
 // loosened is Loosened. check says what is dangerous about a mount.
 func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {

@@ -27,10 +27,10 @@ func (c *Controller) checkPorts(ctx context.Context, id string, spec *agboxv1.Cr
 	if len(ports) == 0 {
 		return nil
 	}
-	if _, err := c.sandboxes.FindSandbox(ctx, id); err == nil {
+	if _, err := c.o.Sandboxes.FindSandbox(ctx, id); err == nil {
 		return nil // a repeated request: the ports are its own
 	}
-	engine, err := c.engine.Abilities(ctx)
+	engine, err := c.o.Engine.Abilities(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func chosenPorts(spec *agboxv1.CreateSpec) []*agboxv1.PortMapping {
 
 // oursHas looks for the port among sandboxes that run or will run.
 func (c *Controller) oursHas(wanted *agboxv1.PortMapping) error {
-	for _, sb := range c.sandboxes.Sandboxes() {
+	for _, sb := range c.o.Sandboxes.Sandboxes() {
 		if sb.State != machine.Pending && sb.State != machine.Ready {
 			continue
 		}

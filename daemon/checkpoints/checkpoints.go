@@ -21,6 +21,7 @@ import (
 
 	"github.com/agbox/agbox/agents/checkpoint"
 	"github.com/agbox/agbox/agents/journal"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -100,7 +101,7 @@ func makeFolder(top, dir string) error {
 		}
 		return err
 	}
-	return syncFolder(filepath.Dir(dir))
+	return filesystem.SyncDir(filepath.Dir(dir))
 }
 
 // replace writes a file under another name, and renames it when it is on disk.
@@ -120,15 +121,7 @@ func replace(name string, fill func(*os.File) error) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
-	return syncFolder(filepath.Dir(name))
-}
-
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return filesystem.SyncDir(filepath.Dir(name))
 }
 
 // Mark is the mark of a recorded checkpoint.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/store"
@@ -194,7 +195,7 @@ func (o Offline) carryOut(ctx context.Context, plan []adoption) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
 		return errors.Join(fmt.Errorf("the new database cannot get its name %s: %w", path, err), clear())
 	}
-	return errors.Join(removeAll(temp+".clean"), syncDir(filepath.Dir(path)))
+	return errors.Join(removeAll(temp+".clean"), filesystem.SyncDir(filepath.Dir(path)))
 }
 
 func (o Offline) build(ctx context.Context, path string, plan []adoption) (err error) {
@@ -232,15 +233,6 @@ func removeAll(files ...string) error {
 		}
 	}
 	return failed
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // agentAdoption is one agent that gets a new record.

@@ -90,28 +90,10 @@ type Options struct {
 }
 
 // Doctor examines the install of a running daemon.
-type Doctor struct {
-	engine    Engine
-	loop      *reconcile.Loop
-	links     Links
-	greet     func(ctx context.Context, sandboxID string) error
-	polling   func() error
-	ledger    *ledger.Ledger
-	paths     paths.Install
-	installID string
-
-	address, addressFrom string
-
-	log *slog.Logger
-}
+type Doctor struct{ o Options }
 
 // New makes a Doctor. It needs no Close.
-func New(o Options) *Doctor {
-	return &Doctor{
-		engine: o.Engine, loop: o.Loop, links: o.Links, greet: o.Greet,
-		polling: o.Polling, ledger: o.Ledger, paths: o.Paths, installID: o.InstallID, address: o.Address, addressFrom: o.AddressFrom, log: o.Log,
-	}
-}
+func New(o Options) *Doctor { return &Doctor{o} }
 
 // examination is one examination of an install.
 type examination struct {
@@ -143,11 +125,11 @@ func (x *examination) do(f *agboxv1.DoctorFinding, deed func() error) {
 	}
 	if err := deed(); err != nil {
 		f.Error = err.Error()
-		x.log.Warn("doctor could not do what it found to be done", "sandbox_id", f.GetSandboxId(), "kind", f.GetKind().String(), "name", f.GetName(), "error", err)
+		x.o.Log.Warn("doctor could not do what it found to be done", "sandbox_id", f.GetSandboxId(), "kind", f.GetKind().String(), "name", f.GetName(), "error", err)
 		return
 	}
 	f.Done = true
-	x.log.Info("doctor did what it found to be done", "sandbox_id", f.GetSandboxId(), "action", f.GetAction().String(), "kind", f.GetKind().String(), "name", f.GetName())
+	x.o.Log.Info("doctor did what it found to be done", "sandbox_id", f.GetSandboxId(), "action", f.GetAction().String(), "kind", f.GetKind().String(), "name", f.GetName())
 }
 
 // host reports what the host gives sandboxes and refuses the daemon. Nothing has to be done
@@ -160,14 +142,14 @@ func (x *examination) host() {
 				"Mounted files of other users belong to nobody in there: copy them instead if a command must change them.", x.info.RootUID),
 		})
 	}
-	if err := x.polling(); err != nil {
+	if err := x.o.Polling(); err != nil {
 		x.add(&agboxv1.DoctorFinding{
 			Action: leave, Kind: host, Name: "inotify",
 			Why: fmt.Sprintf("The kernel has no inotify instance or watch left for this user (%v), so output is polled and arrives up to 0.1 s later. "+
 				"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err),
 		})
 	}
-	if err := x.loop.Unguarded(); err != nil {
+	if err := x.o.Loop.Unguarded(); err != nil {
 		x.add(&agboxv1.DoctorFinding{
 			Action: leave, Kind: host, Name: "host addresses",
 			Why: err.Error() + " Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.",
@@ -177,19 +159,19 @@ func (x *examination) host() {
 
 // ownEngine shows which engine has the containers.
 func (x *examination) ownEngine() {
-	if x.address != "" {
+	if x.o.Address != "" {
 		x.add(&agboxv1.DoctorFinding{
-			Action: leave, Kind: engineItself, Name: x.address,
-			Why: fmt.Sprintf("It is the engine of this install. Its address is %s.", x.addressFrom),
+			Action: leave, Kind: engineItself, Name: x.o.Address,
+			Why: fmt.Sprintf("It is the engine of this install. Its address is %s.", x.o.AddressFrom),
 		})
 	}
 }
 
 // agents reports the agents that do not get on by themselves.
 func (x *examination) agents() {
-	for _, a := range x.ledger.Living() {
+	for _, a := range x.o.Ledger.Living() {
 		f := &agboxv1.DoctorFinding{Action: leave, Kind: agentRecord, Name: a.Name, Id: a.ID, SandboxId: a.SandboxID}
-		trouble := x.loop.AgentTrouble(a.ID)
+		trouble := x.o.Loop.AgentTrouble(a.ID)
 		switch {
 		case a.Unasked() && agents.RulesOf(a.Spec).Revival == agents.Ask:
 			f.NeedsPerson = true
@@ -210,7 +192,7 @@ func (x *examination) agents() {
 
 // gone reports whether agbox does not try to start the sandbox of an agent, which others own.
 func (x *examination) gone(a ledger.Agent) bool {
-	sb, exists := x.ledger.Sandbox(a.SandboxID)
+	sb, exists := x.o.Ledger.Sandbox(a.SandboxID)
 	return exists && sb.Missing() && !a.Owned
 }
 

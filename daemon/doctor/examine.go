@@ -21,21 +21,21 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	x := &examination{Doctor: d, fix: fix, before: make(map[string]ledger.Sandbox)}
 	// List folders before records, and objects before records. So whatever is made in
 	// between has a record when it is looked up.
-	logs, guests := listFolders(d.paths.Logs()), listFolders(d.paths.Guests())
-	for _, sb := range d.ledger.Sandboxes() {
+	logs, guests := listFolders(d.o.Paths.Logs()), listFolders(d.o.Paths.Guests())
+	for _, sb := range d.o.Ledger.Sandboxes() {
 		x.before[sb.ID] = sb
 	}
 	others, err := x.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.loop.Probe(ctx); fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED {
+	if err := d.o.Loop.Probe(ctx); fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED {
 		// What that engine has or has not says nothing about the records.
-		x.add(&agboxv1.DoctorFinding{Action: leave, Kind: engineItself, Name: d.address, NeedsPerson: true, Why: err.Error()})
-		return &agboxv1.DoctorResponse{Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.installID}, nil
+		x.add(&agboxv1.DoctorFinding{Action: leave, Kind: engineItself, Name: d.o.Address, NeedsPerson: true, Why: err.Error()})
+		return &agboxv1.DoctorResponse{Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.o.InstallID}, nil
 	}
-	x.now = d.ledger.Sandboxes()
-	if x.past, err = d.ledger.PastIDs(ctx); err != nil {
+	x.now = d.o.Ledger.Sandboxes()
+	if x.past, err = d.o.Ledger.PastIDs(ctx); err != nil {
 		return nil, err
 	}
 	x.reachSupervisors(ctx)
@@ -52,26 +52,26 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	x.logFolders(ctx, logs)
 	x.guestFolders(guests)
 	return &agboxv1.DoctorResponse{
-		Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.installID,
+		Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.o.InstallID,
 	}, nil
 }
 
 func (x *examination) look(ctx context.Context) (others int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	if x.info, err = x.engine.Info(ctx); err != nil {
+	if x.info, err = x.o.Engine.Info(ctx); err != nil {
 		return 0, err
 	}
-	if x.inv, err = x.engine.Inventory(ctx, x.installID); err != nil {
+	if x.inv, err = x.o.Engine.Inventory(ctx, x.o.InstallID); err != nil {
 		return 0, err
 	}
-	return x.engine.OtherInstalls(ctx, x.installID)
+	return x.o.Engine.OtherInstalls(ctx, x.o.InstallID)
 }
 
 func (x *examination) database() {
 	x.add(&agboxv1.DoctorFinding{
-		Action: leave, Kind: database, Name: x.paths.Database(),
-		Why: databaseSentence(len(x.now), len(x.past)-len(x.ledger.Unreadable()), len(x.ledger.Unreadable())),
+		Action: leave, Kind: database, Name: x.o.Paths.Database(),
+		Why: databaseSentence(len(x.now), len(x.past)-len(x.o.Ledger.Unreadable()), len(x.o.Ledger.Unreadable())),
 	})
 }
 

@@ -86,7 +86,7 @@ func (x *examination) unchanged(sb ledger.Sandbox) bool {
 
 // judge sets the action for a sandbox and the reason.
 func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, inv runtime.Inventory) {
-	trouble := x.loop.Condition(sb).Degraded
+	trouble := x.o.Loop.Condition(sb).Degraded
 	switch {
 	case !x.unchanged(sb):
 		f.Why = "It changed while it was looked at; the daemon is at it."
@@ -104,7 +104,7 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 		}
 		return
 	}
-	step, err := x.loop.Foresee(ctx, sb, inv)
+	step, err := x.o.Loop.Foresee(ctx, sb, inv)
 	switch {
 	case err != nil:
 		f.Error, f.NeedsPerson = err.Error(), true
@@ -165,15 +165,15 @@ func (x *examination) fenced(ctx context.Context, sb ledger.Sandbox) bool {
 
 // over reports whether the next step for a sandbox is another than the one that is meant.
 func (x *examination) over(ctx context.Context, sb ledger.Sandbox, meant func(machine.Step) bool) bool {
-	after, living := x.ledger.Sandbox(sb.ID)
+	after, living := x.o.Ledger.Sandbox(sb.ID)
 	if !living {
 		return true
 	}
-	inv, err := x.engine.Inventory(ctx, x.installID)
+	inv, err := x.o.Engine.Inventory(ctx, x.o.InstallID)
 	if err != nil {
 		return false
 	}
-	step, err := x.loop.Foresee(ctx, after, of(inv, after))
+	step, err := x.o.Loop.Foresee(ctx, after, of(inv, after))
 	return err == nil && !meant(step)
 }
 
@@ -196,7 +196,7 @@ func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb led
 	}
 	x.do(f, func() error {
 		return x.repaired(ctx, sb, func() bool {
-			after, living := x.ledger.Sandbox(sb.ID)
+			after, living := x.o.Ledger.Sandbox(sb.ID)
 			return !living || after.State != sb.State || after.PendingSequence != sb.PendingSequence
 		})
 	})
@@ -210,9 +210,9 @@ func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows fun
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond) // not every result is an event
 	defer again.Stop()
-	x.loop.Enqueue(sb.ID)
+	x.o.Loop.Enqueue(sb.ID)
 	for {
-		changed := x.ledger.Changed(sb.ID)
+		changed := x.o.Ledger.Changed(sb.ID)
 		if shows() {
 			return nil
 		}
@@ -227,7 +227,7 @@ func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows fun
 
 // removed reports whether the engine has no object of the sandbox any more.
 func (x *examination) removed(ctx context.Context, sb ledger.Sandbox) bool {
-	inv, err := x.engine.Inventory(ctx, x.installID)
+	inv, err := x.o.Engine.Inventory(ctx, x.o.InstallID)
 	left := of(inv, sb)
 	return err == nil && left.Empty()
 }
@@ -266,7 +266,7 @@ func (x *examination) readySentence(ctx context.Context, sb ledger.Sandbox, c *r
 	if trouble := machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec)); trouble != "" {
 		return "Its container runs and its supervisor answers. " + trouble, true
 	}
-	if _, err := x.ledger.Reveal(ctx, sb); err != nil {
+	if _, err := x.o.Ledger.Reveal(ctx, sb); err != nil {
 		return "Its container runs and its supervisor answers. " + err.Error(), true
 	}
 	return "It is ready, its container runs and its supervisor answers.", false
@@ -301,20 +301,20 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 // supervisorTrouble says why a supervisor cannot be reached, now or by the next daemon,
 // or cannot run commands.
 func (x *examination) supervisorTrouble(ctx context.Context, sandboxID string) error {
-	if err := socketTampered(x.paths.GuestLink(sandboxID)); err != nil {
+	if err := socketTampered(x.o.Paths.GuestLink(sandboxID)); err != nil {
 		return err
 	}
-	if !x.links.Connected(sandboxID) {
-		if err := x.greet(ctx, sandboxID); err != nil {
+	if !x.o.Links.Connected(sandboxID) {
+		if err := x.o.Greet(ctx, sandboxID); err != nil {
 			return err
 		}
 	}
-	return cmp.Or(x.links.CheckLogs(sandboxID), x.missingFile(sandboxID))
+	return cmp.Or(x.o.Links.CheckLogs(sandboxID), x.missingFile(sandboxID))
 }
 
 // missingFile names a file without which the daemon cannot reach a supervisor anew.
 func (x *examination) missingFile(sandboxID string) error {
-	for _, file := range []string{filepath.Join(x.paths.GuestLink(sandboxID), paths.LinkSocket), x.paths.GuestBoot(sandboxID)} {
+	for _, file := range []string{filepath.Join(x.o.Paths.GuestLink(sandboxID), paths.LinkSocket), x.o.Paths.GuestBoot(sandboxID)} {
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
 				"The file %s was removed, so the sandbox cannot be reached after the next start of the daemon: "+
@@ -336,7 +336,7 @@ func socketTampered(linkDir string) error {
 
 // unreadable lists the records that prevent a sandbox from being served.
 func (x *examination) unreadable() {
-	bad := x.ledger.Unreadable()
+	bad := x.o.Ledger.Unreadable()
 	for _, id := range x.past {
 		err := bad[id]
 		if err == nil {
@@ -352,7 +352,7 @@ func (x *examination) unreadable() {
 
 // known reports whether a record, readable or not, has the id.
 func (x *examination) known(sandboxID string) bool {
-	_, living := x.ledger.Sandbox(sandboxID)
+	_, living := x.o.Ledger.Sandbox(sandboxID)
 	return living || slices.Contains(x.past, sandboxID)
 }
 
@@ -364,19 +364,19 @@ func (x *examination) orphans(ctx context.Context) {
 	for _, c := range x.inv.Containers {
 		f := x.orphan(ctx, c.Identity, &agboxv1.DoctorFinding{Kind: container, Name: c.Name, Id: c.ID})
 		if f.GetAction() == remove {
-			x.do(f, func() error { return x.loop.RemoveOrphanedContainer(ctx, c) })
+			x.do(f, func() error { return x.o.Loop.RemoveOrphanedContainer(ctx, c) })
 		}
 	}
 	for _, n := range x.inv.Networks {
 		f := x.orphan(ctx, n.Identity, &agboxv1.DoctorFinding{Kind: network, Name: n.Name, Id: n.ID})
 		if f.GetAction() == remove {
-			x.do(f, func() error { return x.loop.RemoveOrphanedNetwork(ctx, n) })
+			x.do(f, func() error { return x.o.Loop.RemoveOrphanedNetwork(ctx, n) })
 		}
 	}
 	for _, v := range x.inv.Volumes {
 		f := x.orphan(ctx, v.Identity, &agboxv1.DoctorFinding{Kind: volume, Name: v.Name, Id: v.Name})
 		if f.GetAction() == remove {
-			x.do(f, func() error { return x.loop.RemoveOrphanedVolume(ctx, v) })
+			x.do(f, func() error { return x.o.Loop.RemoveOrphanedVolume(ctx, v) })
 		}
 	}
 }
@@ -385,11 +385,11 @@ func (x *examination) orphans(ctx context.Context) {
 // living sandbox, which has its own finding.
 func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
 	f.SandboxId = id.SandboxID
-	if x.ledger.Unreadable()[id.SandboxID] != nil {
+	if x.o.Ledger.Unreadable()[id.SandboxID] != nil {
 		f.Action, f.Why = leave, "The record of its sandbox cannot be read; it is left alone until that is mended."
 		return x.add(f)
 	}
-	why, orphaned := x.loop.Orphaned(ctx, id)
+	why, orphaned := x.o.Loop.Orphaned(ctx, id)
 	if !orphaned {
 		return nil
 	}
@@ -405,14 +405,14 @@ func (x *examination) logFolders(ctx context.Context, names []string) {
 			continue
 		}
 		f := x.add(&agboxv1.DoctorFinding{
-			Action: remove, Kind: logFolder, Name: x.paths.SandboxLogs(id), SandboxId: id,
+			Action: remove, Kind: logFolder, Name: x.o.Paths.SandboxLogs(id), SandboxId: id,
 			Why: "No record speaks of these logs any more. Only --fix removes them; move them away first if you need them.",
 		})
 		x.do(f, func() error {
-			if _, living := x.ledger.Sandbox(id); living {
+			if _, living := x.o.Ledger.Sandbox(id); living {
 				return fmt.Errorf("it belongs to sandbox %s by now", id)
 			}
-			return logs.RemoveAll(ctx, x.paths.Logs(), id)
+			return logs.RemoveAll(ctx, x.o.Paths.Logs(), id)
 		})
 	}
 }
@@ -421,18 +421,18 @@ func (x *examination) logFolders(ctx context.Context, names []string) {
 // user data.
 func (x *examination) guestFolders(names []string) {
 	for _, id := range names {
-		if _, living := x.ledger.Sandbox(id); living || x.ledger.Unreadable()[id] != nil {
+		if _, living := x.o.Ledger.Sandbox(id); living || x.o.Ledger.Unreadable()[id] != nil {
 			continue
 		}
 		f := x.add(&agboxv1.DoctorFinding{
-			Action: remove, Kind: guestFolder, Name: x.paths.Guest(id), SandboxId: id,
+			Action: remove, Kind: guestFolder, Name: x.o.Paths.Guest(id), SandboxId: id,
 			Why: "The sandbox whose supervisor had this folder does not exist any more; --fix removes it.",
 		})
 		x.do(f, func() error {
-			if _, living := x.ledger.Sandbox(id); living {
+			if _, living := x.o.Ledger.Sandbox(id); living {
 				return fmt.Errorf("it belongs to sandbox %s by now", id)
 			}
-			return os.RemoveAll(x.paths.Guest(id))
+			return os.RemoveAll(x.o.Paths.Guest(id))
 		})
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
@@ -447,16 +448,7 @@ func writeBase(dir string, base *storev1.WorkspaceBase, files []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // only read
-	return d.Sync()
+	return filesystem.SyncDir(dir)
 }
 
 // lock takes the lock of a base, which closing the file gives back. The kernel's own wait would

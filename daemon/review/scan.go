@@ -122,30 +122,43 @@ func (c *comparison) readLater(ctx context.Context) error {
 
 // read compares a file, which is read apart.
 func (c *comparison) read(ctx context.Context, path string) error {
-	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
-		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + path), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: maxFile}},
-	}})
-	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
+	there, err := c.readOne(ctx, path, maxFile, func(h *tar.Header, content io.Reader) error {
+		switch h.Typeflag {
+		case tar.TypeSymlink:
+			return c.link(path, h.Linkname)
+		case tar.TypeReg:
+			return c.file(path, h, content)
+		}
+		return c.gone(path)
+	})
+	if err == nil && !there {
 		return c.gone(path)
 	}
+	return err
+}
+
+// readOne calls f with a file of a running sandbox. there is false if there is none.
+func (c *comparison) readOne(ctx context.Context, path string, most uint64, f func(h *tar.Header, content io.Reader) error) (there bool, err error) {
+	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
+		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + path), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: most}},
+	}})
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
+		return false, nil
+	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer done()
 	in := &stream{t: t}
 	files := tar.NewReader(in)
 	h, err := files.Next()
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return in.explain(err)
-	case err != nil:
-		return c.gone(path)
-	case h.Typeflag == tar.TypeSymlink:
-		return c.link(path, h.Linkname)
-	case h.Typeflag == tar.TypeReg:
-		return in.explain(c.file(path, h, files))
+	if errors.Is(err, io.EOF) {
+		return false, nil
 	}
-	return c.gone(path)
+	if err == nil {
+		err = f(h, files)
+	}
+	return true, in.explain(err)
 }
 
 // missing compares the files of the base that the first scan has not shown: they are
@@ -211,28 +224,16 @@ var errLargeIndex = fmt.Errorf("it is no file of at most %d MiB", maxIndex>>20)
 
 // tracked returns what git tracks in the workspace of a running sandbox.
 func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
-	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
-		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + index), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: maxIndex}},
-	}})
-	switch fault.ReasonOf(err) {
-	case agboxv1.ErrorReason_FILE_NOT_FOUND, agboxv1.ErrorReason_NOT_A_DIRECTORY, agboxv1.ErrorReason_FILE_FAILED:
-		return nil, nil // .git may be a file, or a link in a loop
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	in := &stream{t: t}
-	files := tar.NewReader(in)
-	h, err := files.Next()
-	if errors.Is(err, io.EOF) {
-		return nil, nil
-	}
 	var all map[string]bool
-	if err == nil {
-		all, err = c.indexed(h, files)
+	there, err := c.readOne(ctx, index, maxIndex, func(h *tar.Header, content io.Reader) error {
+		var err error
+		all, err = c.indexed(h, content)
+		return err
+	})
+	if !there && fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_FAILED {
+		return nil, nil // .git may be a link in a loop
 	}
-	return all, in.explain(err)
+	return all, err
 }
 
 // indexed returns the paths that an index names and the base does not have, and notes the others.
