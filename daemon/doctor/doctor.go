@@ -118,6 +118,11 @@ func (x *examination) add(f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
 	return f
 }
 
+// note stores a finding about which nothing has to be done.
+func (x *examination) note(kind agboxv1.DoctorKind, name, why string) {
+	x.add(&agboxv1.DoctorFinding{Action: leave, Kind: kind, Name: name, Why: why})
+}
+
 // do performs the action of a finding if fix is set.
 func (x *examination) do(f *agboxv1.DoctorFinding, deed func() error) {
 	if !x.fix {
@@ -136,34 +141,22 @@ func (x *examination) do(f *agboxv1.DoctorFinding, deed func() error) {
 // about it for sandboxes to work.
 func (x *examination) host() {
 	if x.info.Remapped() {
-		x.add(&agboxv1.DoctorFinding{
-			Action: leave, Kind: host, Name: "user namespaces",
-			Why: fmt.Sprintf("The engine gives containers user namespaces: root in a sandbox is user %d on the host, which is the better wall. "+
-				"Mounted files of other users belong to nobody in there: copy them instead if a command must change them.", x.info.RootUID),
-		})
+		x.note(host, "user namespaces", fmt.Sprintf("The engine gives containers user namespaces: root in a sandbox is user %d on the host, which is the better wall. "+
+			"Mounted files of other users belong to nobody in there: copy them instead if a command must change them.", x.info.RootUID))
 	}
 	if err := x.o.Polling(); err != nil {
-		x.add(&agboxv1.DoctorFinding{
-			Action: leave, Kind: host, Name: "inotify",
-			Why: fmt.Sprintf("The kernel has no inotify instance or watch left for this user (%v), so output is polled and arrives up to 0.1 s later. "+
-				"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err),
-		})
+		x.note(host, "inotify", fmt.Sprintf("The kernel has no inotify instance or watch left for this user (%v), so output is polled and arrives up to 0.1 s later. "+
+			"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err))
 	}
 	if err := x.o.Loop.Unguarded(); err != nil {
-		x.add(&agboxv1.DoctorFinding{
-			Action: leave, Kind: host, Name: "host addresses",
-			Why: err.Error() + " Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.",
-		})
+		x.note(host, "host addresses", err.Error()+" Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.")
 	}
 }
 
 // ownEngine shows which engine has the containers.
 func (x *examination) ownEngine() {
 	if x.o.Address != "" {
-		x.add(&agboxv1.DoctorFinding{
-			Action: leave, Kind: engineItself, Name: x.o.Address,
-			Why: fmt.Sprintf("It is the engine of this install. Its address is %s.", x.o.AddressFrom),
-		})
+		x.note(engineItself, x.o.Address, fmt.Sprintf("It is the engine of this install. Its address is %s.", x.o.AddressFrom))
 	}
 }
 

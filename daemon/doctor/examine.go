@@ -69,10 +69,7 @@ func (x *examination) look(ctx context.Context) (others int, err error) {
 }
 
 func (x *examination) database() {
-	x.add(&agboxv1.DoctorFinding{
-		Action: leave, Kind: database, Name: x.o.Paths.Database(),
-		Why: databaseSentence(len(x.now), len(x.past)-len(x.o.Ledger.Unreadable()), len(x.o.Ledger.Unreadable())),
-	})
+	x.note(database, x.o.Paths.Database(), databaseSentence(len(x.now), len(x.past)-len(x.o.Ledger.Unreadable()), len(x.o.Ledger.Unreadable())))
 }
 
 // Examine reports what prevents the daemon from starting. With fix set it adopts the

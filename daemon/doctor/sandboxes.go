@@ -362,39 +362,27 @@ var errTampered = errdefs.ErrFailedPrecondition
 // orphans judges the engine's objects that belong to no living sandbox.
 func (x *examination) orphans(ctx context.Context) {
 	for _, c := range x.inv.Containers {
-		f := x.orphan(ctx, c.Identity, &agboxv1.DoctorFinding{Kind: container, Name: c.Name, Id: c.ID})
-		if f.GetAction() == remove {
-			x.do(f, func() error { return x.o.Loop.RemoveOrphanedContainer(ctx, c) })
-		}
+		x.orphan(ctx, c.Identity, &agboxv1.DoctorFinding{Kind: container, Name: c.Name, Id: c.ID}, func() error { return x.o.Loop.RemoveOrphanedContainer(ctx, c) })
 	}
 	for _, n := range x.inv.Networks {
-		f := x.orphan(ctx, n.Identity, &agboxv1.DoctorFinding{Kind: network, Name: n.Name, Id: n.ID})
-		if f.GetAction() == remove {
-			x.do(f, func() error { return x.o.Loop.RemoveOrphanedNetwork(ctx, n) })
-		}
+		x.orphan(ctx, n.Identity, &agboxv1.DoctorFinding{Kind: network, Name: n.Name, Id: n.ID}, func() error { return x.o.Loop.RemoveOrphanedNetwork(ctx, n) })
 	}
 	for _, v := range x.inv.Volumes {
-		f := x.orphan(ctx, v.Identity, &agboxv1.DoctorFinding{Kind: volume, Name: v.Name, Id: v.Name})
-		if f.GetAction() == remove {
-			x.do(f, func() error { return x.o.Loop.RemoveOrphanedVolume(ctx, v) })
-		}
+		x.orphan(ctx, v.Identity, &agboxv1.DoctorFinding{Kind: volume, Name: v.Name, Id: v.Name}, func() error { return x.o.Loop.RemoveOrphanedVolume(ctx, v) })
 	}
 }
 
-// orphan completes the finding about an object. It returns nil if the object belongs to a
-// living sandbox, which has its own finding.
-func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
+// orphan reports an object and removes it, unless it belongs to a living sandbox, which has its
+// own finding.
+func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv1.DoctorFinding, removal func() error) {
 	f.SandboxId = id.SandboxID
 	if x.o.Ledger.Unreadable()[id.SandboxID] != nil {
 		f.Action, f.Why = leave, "The record of its sandbox cannot be read; it is left alone until that is mended."
-		return x.add(f)
+		x.add(f)
+	} else if why, orphaned := x.o.Loop.Orphaned(ctx, id); orphaned {
+		f.Action, f.Why = remove, why+" The daemon removes it after its grace period, and --fix now."
+		x.do(x.add(f), removal)
 	}
-	why, orphaned := x.o.Loop.Orphaned(ctx, id)
-	if !orphaned {
-		return nil
-	}
-	f.Action, f.Why = remove, why+" The daemon removes it after its grace period, and --fix now."
-	return x.add(f)
 }
 
 // logFolders judges the log folders without a record. The daemon never removes one

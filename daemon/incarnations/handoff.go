@@ -130,7 +130,7 @@ func (r *Runner) handed(a ledger.Agent, n uint32) (h *handoff, saved, reported b
 	h = &handoff{
 		MadeBy: "agbox", Agent: a.ID, Title: a.Spec.GetTitle(), Incarnation: n, Context: sum.Context, ContextPercent: sum.Percent,
 		Phase: sum.Phase, State: sum.Lifecycle, Steps: sum.Steps, Turns: sum.Turns, Used: sum.Used,
-		Calls: rows.lastCalls(), Tools: rows.tools, Said: rows.said, Sent: rows.sent, Error: sum.Error,
+		Calls: rows.all[max(0, len(rows.all)-handoffCalls):], Tools: rows.tools, Said: rows.said, Sent: rows.sent, Error: sum.Error,
 	}
 	if mark.Seq > 0 {
 		h.Checkpoint = &mark
@@ -214,10 +214,6 @@ func (h *handedRows) call(row journal.Row, at time.Time) {
 	if c.ResultBytes = row.ResultBytes; c.ResultBytes != nil {
 		c.Result = text(row.Result)
 	}
-}
-
-func (h *handedRows) lastCalls() []handedCall {
-	return h.all[max(0, len(h.all)-handoffCalls):]
 }
 
 // last appends to a list of at most n, whose oldest goes.

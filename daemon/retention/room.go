@@ -175,9 +175,7 @@ func (k *Room) before(sandboxID string) Use {
 	return k.known[sandboxID]
 }
 
-// shrunk reports whether so much of the disk is gone that descriptors must be looked at.
-func (k *Room) shrunk() bool { return k.shrunkTo(k.free()) }
-
+// shrunkTo reports whether so much of the disk is gone that descriptors must be looked at.
 func (k *Room) shrunkTo(free freeSpace) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -252,7 +250,7 @@ func (k *Room) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 // Pass counts every sandbox that may run, and stops those that have more than they may.
 func (k *Room) Pass(ctx context.Context) {
 	known := make(map[string]Use)
-	look := k.shrunk()
+	look := k.shrunkTo(k.free())
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
