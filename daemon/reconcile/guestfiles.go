@@ -8,20 +8,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/secrets"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
 )
@@ -141,4 +143,172 @@ func saveBoot(file string, boot *guestv1.BootConfig) error {
 		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
 	}
 	return os.Rename(temp, file)
+}
+
+// emit appends an event. A sandbox that becomes READY gets the record of its own command
+// in the same transaction, so whoever sees it READY finds the command.
+func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
+	if ev.GetEventType() == agboxv1.EventType_SANDBOX_READY {
+		return l.recordMain(ctx, sb, ev)
+	}
+	_, err := l.ledger.Emit(ctx, sb.Record, ev)
+	return err
+}
+
+// recordMain records the sandbox's own command, if it is due, together with an event,
+// which may be nil.
+func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
+	main := l.execs.Main(sb.ID)
+	switch {
+	case main == nil && ev == nil:
+		return nil
+	case main == nil:
+		_, err := l.ledger.Emit(ctx, sb.Record, ev)
+		return err
+	}
+	known, taken, err := l.ledger.AcceptMain(ctx, sb.Record, ev, main)
+	if err == nil && (known || taken) {
+		l.execs.MainRecorded(main, known)
+	}
+	return err
+}
+
+// numberMain writes to the boot configuration which run of the sandbox's own command the
+// next start makes. The supervisor counts its status files, but retention or a person may
+// have removed them, and an exec id is never used twice.
+func (l *Loop) numberMain(ctx context.Context, sb ledger.Sandbox) error {
+	run, err := l.ledger.NextMainRun(ctx, sb.ID)
+	if err != nil {
+		return err
+	}
+	file := l.paths.GuestBoot(sb.ID)
+	boot, err := readBoot(file)
+	if err != nil {
+		return l.unwritable(err)
+	}
+	if run == max(1, boot.GetMainRun()) {
+		return nil
+	}
+	boot.MainRun = run
+	if err := saveBoot(file, boot); err != nil {
+		return l.unwritable(err)
+	}
+	return nil
+}
+
+// In an engine that gives containers user namespaces, root in a sandbox is an ordinary
+// user of the host, who could neither read the boot configuration nor write the logs. The
+// daemon's user has no id in there, so the supervisor cannot give it what it writes.
+//
+// A daemon of root gives the files to that user. Another daemon may not. It gives the user
+// rights on them, and itself rights on what the supervisor will make in the folders. The
+// folders are in one that only the daemon's user can enter.
+
+// share makes the files that the supervisor uses accessible to root in the sandbox.
+func (l *Loop) share(ctx context.Context, sandboxID string) error {
+	info, err := l.engineInfo(ctx)
+	if err != nil || !info.Remapped() {
+		return err
+	}
+	boot, folders := l.paths.GuestBoot(sandboxID), []string{l.paths.GuestLink(sandboxID), l.paths.SandboxLogs(sandboxID)}
+	if l.unprivileged {
+		err = grant(info.RootUID, boot, folders)
+	} else {
+		err = give(info, append(folders, boot))
+	}
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+			"The engine gives containers user namespaces, but the file system of %s has no access control lists, by which this user could give files to root in the sandbox: move the data directory to ext4, xfs or btrfs, or run the daemon as root.", l.paths.Data).Because(err)
+	case err != nil:
+		return l.unwritable(err)
+	}
+	return nil
+}
+
+// give changes the owner of files.
+func give(info runtime.EngineInfo, files []string) error {
+	for _, path := range files {
+		if err := os.Lchown(path, info.RootUID, info.RootGID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grant gives a user rights on files, and this process' user rights on what will be made
+// in the folders.
+func grant(uid int, boot string, folders []string) error {
+	if err := filesystem.Grant(boot, uid, filesystem.MayRead); err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		if err := filesystem.Grant(folder, uid, filesystem.MayRead|filesystem.MayWrite|filesystem.MayUse); err != nil {
+			return err
+		}
+		if err := filesystem.GrantNew(folder, os.Geteuid(), filesystem.MayRead|filesystem.MayWrite|filesystem.MayUse); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setOwner says in a boot configuration to whom the supervisor gives what it writes. In a
+// user namespace it keeps the files.
+func (l *Loop) setOwner(boot *guestv1.BootConfig, info runtime.EngineInfo) {
+	if info.Remapped() {
+		boot.GroupAccess = l.unprivileged
+		return
+	}
+	boot.OwnerUid, boot.OwnerGid = uint32(os.Getuid()), uint32(os.Getgid())
+}
+
+// startPrimary starts the container of a primary. If that fails because somebody has
+// removed the binary of its supervisor, it makes the file again and repeats the start.
+func (l *Loop) startPrimary(ctx context.Context, id string) error {
+	start := func(ctx context.Context) error { return l.engine.StartContainer(ctx, id) }
+	failed := l.verb(ctx, verbTimeout, start)
+	if failed == nil || ctx.Err() != nil {
+		return failed
+	}
+	var made runtime.Description
+	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
+		made, err = l.engine.DescribeContainer(ctx, id)
+		return err
+	})
+	at := slices.IndexFunc(made.Mounts, func(m runtime.Mount) bool { return m.Target == paths.InContainerInit })
+	if err != nil || at < 0 {
+		return failed
+	}
+	restored, err := l.restoreSupervisor(made.Mounts[at].Source)
+	switch {
+	case err != nil:
+		return err
+	case !restored:
+		return failed
+	}
+	return l.verb(ctx, verbTimeout, start)
+}
+
+// restoreSupervisor makes a supervisor's binary again if somebody has removed it, and
+// reports whether it has. The engine makes and starts no container if the source of a
+// mount is missing.
+func (l *Loop) restoreSupervisor(file string) (restored bool, err error) {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	made, err := l.installSupervisor()
+	switch {
+	case err != nil:
+		return false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+			"The supervisor %s was removed and cannot be made again (%v): repair that, and try again.", file, err).Because(err)
+	case made == file:
+		l.log.Warn("the supervisor's binary was removed and is made again", "file", file)
+		return true, nil
+	case file == l.supervisor:
+		return false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+			"The supervisor %s was removed, and another version is installed now: run \"agbox daemon upgrade\", and try again.", file)
+	}
+	return false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+		"The supervisor %s of the sandbox was removed, and this agboxd has another version: put the file back from a backup, or remove the sandbox and create it again.", file)
 }

@@ -2,18 +2,24 @@ package reconcile
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec/notation"
 )
 
 func (l *Loop) identity(sb ledger.Sandbox, role runtime.Role) runtime.Identity {
@@ -171,4 +177,189 @@ func onlyFlags(args []string) bool {
 func pullSentence(p runtime.PullProgress) string {
 	const mib = 1 << 20
 	return fmt.Sprintf("%d of %d layers, %d of %d MiB", p.LayersDone, p.LayersTotal, p.BytesDone/mib, p.BytesTotal/mib)
+}
+
+// contained has the fields that the primary and a service have in common.
+type contained interface {
+	GetVolumes() []*agboxv1.VolumeSpec
+	GetTmpfs() []*agboxv1.TmpfsSpec
+	GetPorts() []*agboxv1.PortMapping
+	GetCpuLimit() string
+	GetMemoryLimit() string
+	GetDiskLimit() string
+	GetShmSize() string
+	GetPidsLimit() uint32
+	GetUlimits() []*agboxv1.UlimitSpec
+	GetGpus() string
+	GetSecurity() *agboxv1.SecuritySpec
+}
+
+// imageRequest returns the image that a container needs.
+func imageRequest(spec imaged) runtime.ImageRequest {
+	want := runtime.ImageRequest{Ref: spec.GetImage(), Platform: spec.GetPlatform()}
+	switch spec.GetPullPolicy() {
+	case agboxv1.PullPolicy_PULL_POLICY_ALWAYS:
+		want.Policy = runtime.PullAlways
+	case agboxv1.PullPolicy_PULL_POLICY_NEVER:
+		want.Policy = runtime.PullNever
+	}
+	return want
+}
+
+// describe sets the fields that the primary and a service have in common. A spec is
+// checked before it is accepted, so an invalid value was stored by another version.
+func describe(c *runtime.ContainerSpec, sb ledger.Sandbox, spec contained) error {
+	var failed error
+	size := func(text string) int64 { return read(&failed, text, notation.Bytes) }
+	for _, v := range spec.GetVolumes() {
+		c.Volumes = append(c.Volumes, runtime.VolumeMount{
+			Volume: runtime.VolumeName(sb.ID, v.GetName()), Target: v.GetTarget(), ReadOnly: v.GetReadOnly(),
+		})
+	}
+	for _, t := range spec.GetTmpfs() {
+		mode := read(&failed, t.GetMode(), func(text string) (uint64, error) { return strconv.ParseUint(text, 8, 16) })
+		c.Tmpfs = append(c.Tmpfs, runtime.Tmpfs{Target: t.GetTarget(), Size: size(t.GetSize()), Mode: uint32(mode)})
+	}
+	for _, p := range spec.GetPorts() {
+		c.Ports = append(c.Ports, runtime.Port{
+			Container: uint16(p.GetContainerPort()), Host: uint16(p.GetHostPort()), HostIP: p.GetHostIp(), Protocol: protocol(p.GetProtocol()),
+		})
+	}
+	c.Limits = runtime.Limits{
+		NanoCPUs: read(&failed, spec.GetCpuLimit(), notation.CPUs), Memory: read(&failed, spec.GetMemoryLimit(), notation.Memory),
+		Disk: size(spec.GetDiskLimit()), Shm: size(spec.GetShmSize()),
+		PIDs: int64(spec.GetPidsLimit()), GPUs: spec.GetGpus(),
+	}
+	for _, u := range spec.GetUlimits() {
+		limit := runtime.Ulimit{Name: u.GetName(), Soft: u.GetSoft(), Hard: u.GetSoft()}
+		if u.Hard != nil {
+			limit.Hard = u.GetHard()
+		}
+		c.Limits.Ulimits = append(c.Limits.Ulimits, limit)
+	}
+	c.Security = security(spec.GetSecurity())
+	if failed != nil {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"What the sandbox was described by cannot be read: %v. Create it again.", failed).Because(failed)
+	}
+	return nil
+}
+
+// read parses a number. An empty text means 0.
+func read[T int64 | uint64](failed *error, text string, parse func(string) (T, error)) T {
+	if text == "" {
+		return 0
+	}
+	value, err := parse(text)
+	if err != nil {
+		*failed = errors.Join(*failed, fmt.Errorf("%q: %w", text, err))
+	}
+	return value
+}
+
+func protocol(p agboxv1.PortProtocol) string {
+	switch p {
+	case agboxv1.PortProtocol_PORT_PROTOCOL_UDP:
+		return "udp"
+	case agboxv1.PortProtocol_PORT_PROTOCOL_SCTP:
+		return "sctp"
+	}
+	return "tcp"
+}
+
+func security(s *agboxv1.SecuritySpec) runtime.Security {
+	return runtime.Security{
+		CapAdd: s.GetCapAdd(), CapDrop: s.GetCapDrop(), Devices: s.GetDevices(),
+		NewPrivileges: s.GetAllowNewPrivileges(), SeccompUnconfined: s.GetSeccompUnconfined(),
+		Privileged: s.GetPrivileged(), ReadOnlyRoot: s.GetReadOnlyRoot(),
+	}
+}
+
+// allowed returns why the operator's policy forbids to start a primary or a service that
+// was made before; nil if it does not. The policy may be newer than the container.
+func (l *Loop) allowed(of contained) error {
+	bound := l.host.Bound()
+	var names []string
+	for _, field := range bound.Forbidden(of.GetSecurity(), of.GetGpus()) {
+		names = append(names, strings.Join(field, "."))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST,
+		"The operator's policy %s forbids %s by now: remove the sandbox and create it again without, or ask the operator of this machine.",
+		bound.File, strings.Join(names, ", "))
+}
+
+// MemoryDefault is the limit of the memory of a container whose spec has none. The zero
+// value means no limit. At most one field is set.
+type MemoryDefault struct {
+	// Percent of the memory of the engine's host, 1 to 100.
+	Percent int
+	// Bytes is a fixed limit.
+	Bytes int64
+}
+
+// hostReserve is what a share leaves to the host, in bytes. The engine, the daemon and the
+// system need less than that.
+const hostReserve = 1 << 30
+
+// Of returns the limit in bytes on a host with this much memory; 0 means none.
+//
+// Without a limit, a command that eats memory uses up that of the host. The kernel then
+// kills some process of the host, which may be the engine's or the daemon's. With a limit
+// below the host's memory it kills a process of the container. On a host with less than
+// 2 GiB the reserve would leave too little to the sandbox, so the sandbox gets half.
+func (d MemoryDefault) Of(host int64) int64 {
+	if d.Bytes > 0 || d.Percent == 0 || host <= 0 {
+		return d.Bytes
+	}
+	return min(host*int64(d.Percent)/100, max(host-hostReserve, host/2))
+}
+
+// limitMemory sets the limit of a container whose spec says nothing about memory. It bounds that
+// of a derived one, too: the sandbox of the parent may have had no other bound.
+func (l *Loop) limitMemory(ctx context.Context, c *runtime.ContainerSpec, asked string, derived bool) error {
+	if asked != "" && (!derived || c.Limits.Memory == 0) {
+		return nil
+	}
+	host, err := l.hostMemory(ctx)
+	if err != nil {
+		return err
+	}
+	if most := l.memoryDefault.Of(host); asked != "" {
+		if most > 0 {
+			c.Limits.Memory = min(c.Limits.Memory, most)
+		}
+		return nil
+	}
+	c.Limits.Memory = l.memoryDefault.Of(host)
+	c.Limits.MemoryByDefault = c.Limits.Memory > 0
+	return nil
+}
+
+// hostMemory returns the memory of the engine's host in bytes; 0 means unknown. It asks
+// the engine if no look has succeeded yet.
+func (l *Loop) hostMemory(ctx context.Context) (int64, error) {
+	if l.memoryDefault.Percent == 0 {
+		return 0, nil
+	}
+	info, err := l.engineInfo(ctx)
+	return info.Memory, err
+}
+
+// engineInfo returns what the engine said about itself. It asks only if no look has
+// succeeded yet.
+func (l *Loop) engineInfo(ctx context.Context) (runtime.EngineInfo, error) {
+	l.mu.Lock()
+	info := l.health.Info
+	l.mu.Unlock()
+	if info.Version != "" {
+		return info, nil
+	}
+	err := l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
+		info, err = l.engine.Info(ctx)
+		return err
+	})
+	return info, err
 }

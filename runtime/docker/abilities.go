@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,11 +11,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
+	"github.com/moby/profiles/seccomp"
 
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -201,4 +205,102 @@ func mountFault(err error) error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
 		"Docker may not mount %s in the container, because it gives containers user namespaces, and root in them enters only folders that are open to all users: open the folders above it (chmod o+x), or copy them instead of mounting them.",
 		deniedMount.FindStringSubmatch(err.Error())[1]).Because(errors.New(engineText(err)))
+}
+
+// refusedCalls are left out of the default profile of current engines, from which ours
+// is made. That profile refuses io_uring and sockets of AF_VSOCK and AF_ALG, which the
+// defaults of engines before 24 and 25 let through. But 32-bit programs reach such
+// sockets through socketcall, whose arguments a filter cannot see. C libraries of the
+// last ten years do not use it.
+var refusedCalls = []string{"socketcall"}
+
+// profile is our seccomp profile in the engine's notation.
+var profile = sync.OnceValues(func() (string, error) {
+	p := seccomp.DefaultProfile()
+	for _, rule := range p.Syscalls {
+		rule.Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool { return slices.Contains(refusedCalls, name) })
+	}
+	raw, err := json.Marshal(p)
+	return string(raw), err
+})
+
+// filtering is what an engine says about seccomp.
+type filtering struct {
+	// cli is the client that asked. After a lost connection there is a new one.
+	cli *client.Client
+	// builtin is true if the engine filters with the profile that it was built with. An
+	// engine whose kernel cannot filter would refuse a profile, and a profile that the
+	// operator gave the engine stays in force.
+	builtin bool
+}
+
+// seccompOptions are the security options that set our profile, if it is to be set.
+func (e *Engine) seccompOptions(ctx context.Context, cli *client.Client, s runtime.Security) ([]string, error) {
+	if s.Privileged || s.SeccompUnconfined {
+		return nil, nil
+	}
+	known := e.filtering.Load()
+	if known == nil || known.cli != cli {
+		info, err := cli.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		known = &filtering{cli: cli, builtin: slices.ContainsFunc(info.SecurityOptions, builtinSeccomp)}
+		e.filtering.Store(known)
+	}
+	if !known.builtin {
+		return nil, nil
+	}
+	text, err := profile()
+	return []string{"seccomp=" + text}, err
+}
+
+// builtinSeccomp reports whether a security option of the engine says that it filters
+// with its own profile. Engines before 23 call that profile "default".
+func builtinSeccomp(option string) bool {
+	fields := strings.Split(option, ",")
+	return slices.Contains(fields, "name=seccomp") &&
+		(slices.Contains(fields, "profile=builtin") || slices.Contains(fields, "profile=default"))
+}
+
+// capabilities are those that root keeps in a container. All others are dropped,
+// including NET_RAW (forged packets), MKNOD (devices), SYS_CHROOT and AUDIT_WRITE,
+// which are among the engine's own defaults.
+var capabilities = []string{
+	"CHOWN",            // package managers change the owners of files
+	"DAC_OVERRIDE",     // they write into directories of other users
+	"FOWNER",           // they set modes and times of files of other users
+	"FSETID",           // they keep set-id bits when they write such files
+	"KILL",             // the supervisor kills commands of any user
+	"SETGID", "SETUID", // commands, and the downloaders of package managers, run as other users
+	"SETFCAP",          // packages contain programs with file capabilities
+	"NET_BIND_SERVICE", // servers listen on ports below 1024
+}
+
+// applySecurity applies the safe defaults, except those that the spec disables.
+func applySecurity(host *container.HostConfig, s runtime.Security) {
+	host.ReadonlyRootfs = s.ReadOnlyRoot
+	for _, device := range s.Devices {
+		host.Devices = append(host.Devices, container.DeviceMapping{PathOnHost: device, PathInContainer: device, CgroupPermissions: "rwm"})
+	}
+	if s.Privileged {
+		host.Privileged = true
+		return
+	}
+	host.CapDrop = []string{"ALL"}
+	host.CapAdd = slices.Concat(keptCapabilities(s.CapDrop), s.CapAdd)
+	if !s.NewPrivileges {
+		host.SecurityOpt = append(host.SecurityOpt, "no-new-privileges")
+	}
+	if s.SeccompUnconfined {
+		host.SecurityOpt = append(host.SecurityOpt, "seccomp=unconfined")
+	}
+}
+
+// keptCapabilities returns the default capabilities without the dropped ones.
+func keptCapabilities(dropped []string) []string {
+	if slices.Contains(dropped, "ALL") {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(capabilities), func(c string) bool { return slices.Contains(dropped, c) })
 }

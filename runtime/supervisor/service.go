@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"path"
 	"strings"
 	"syscall"
@@ -168,4 +169,46 @@ func (v *service) Watch(ctx context.Context, req *guestv1.WatchRequest, send fun
 	return v.s.watch(ctx, req.GetExecIds(), watching, func(r *guestv1.ExecRecord) error {
 		return send(&guestv1.WatchResponse{Exec: r})
 	})
+}
+
+// Resize sets the window size of an exec's terminal.
+func (v *service) Resize(ctx context.Context, req *guestv1.ResizeRequest) (*guestv1.ResizeResponse, error) {
+	for _, n := range []uint32{req.GetRows(), req.GetColumns()} {
+		if n < 1 || n > output.MaxSize {
+			return nil, rpc.Errorf(rpc.InvalidArgument, "a terminal has 1 to %d rows and columns", output.MaxSize)
+		}
+	}
+	e, err := v.decided(ctx, req.GetExecId())
+	if e == nil || err != nil {
+		return &guestv1.ResizeResponse{}, err
+	}
+	in := v.s.registry.inputOf(e)
+	if v.s.registry.childOf(e) == nil {
+		return &guestv1.ResizeResponse{}, nil
+	}
+	if in == nil || !in.tty {
+		return nil, rpc.Errorf(rpc.InvalidArgument, "the exec has no terminal")
+	}
+	in.control(func(fd int) { output.SetSize(fd, req.GetRows(), req.GetColumns()) })
+	return &guestv1.ResizeResponse{Running: true}, nil
+}
+
+// fileUser resolves a user. The error is a sentence for people.
+func (s *Supervisor) fileUser(spec string) (*files.Identity, error) {
+	who, fail := s.lookupUser(spec)
+	if fail != nil {
+		return nil, errors.New(fail.message)
+	}
+	return &files.Identity{UID: who.uid, GID: who.gid, Groups: who.groups}, nil
+}
+
+// as runs fn with the rights of a user over files.
+func (s *Supervisor) as(spec string, fn func() error) (err error) {
+	s.files.do(func() {
+		var id *files.Identity
+		if id, err = s.fileUser(spec); err == nil {
+			err = files.As(id, fn)
+		}
+	})
+	return err
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/review"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
 	"github.com/agbox/agbox/workspace/archive"
 )
@@ -288,4 +287,143 @@ func push(t *guest.Transfer, from io.Reader, late func()) error {
 			return err
 		}
 	}
+}
+
+// add adds lines to the end of a file of root, unless the file has them. A file that the
+// sandbox cannot change stays as it is: its root may be read-only.
+func (c *copyIn) add(ctx context.Context, target, lines string) error {
+	content, err := c.read(ctx, target)
+	if err == nil {
+		content, missing := withLines(string(content), lines)
+		if !missing || len(content) >= hostfiles.MaxUserFile {
+			return nil
+		}
+		err = c.replace(ctx, target, content)
+	}
+	if f := fault.Of(err); f != nil && !errdefs.IsUnavailable(f.Class) {
+		return nil
+	}
+	return err
+}
+
+// withLines returns a text with lines at its end. missing is false if it has them.
+func withLines(text, lines string) (all string, missing bool) {
+	if strings.Contains("\n"+text, "\n"+lines) {
+		return text, false
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text + lines, true
+}
+
+// replace writes a file of root.
+func (c *copyIn) replace(ctx context.Context, target, content string) error {
+	tree, err := c.check.Open(hostfiles.Copy{Content: content, Target: target})
+	if err != nil {
+		return err
+	}
+	dir, name, err := c.destination(ctx, target, false, archive.Owner{})
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, dir, path.Base(name), func(w io.Writer) error {
+		return tree.Pack(ctx, w, name, archive.Owner{}, nil, func(int64, int64) {})
+	})
+}
+
+// beginBase begins to record the base of the workspace, which is copied to name in dir.
+func (c *copyIn) beginBase(ctx context.Context, one hostfiles.Copy, dir, name string) (err error) {
+	c.about = review.AboutBase{Source: one.Source, Target: path.Join(dir, name), Excludes: one.Excludes}
+	for _, other := range one.Foreign {
+		if other, err = c.resolve(ctx, other); err != nil {
+			return err
+		}
+		if below, ok := strings.CutPrefix(path.Clean(other), c.about.Target+"/"); ok {
+			c.about.Foreign = append(c.about.Foreign, below)
+		}
+	}
+	c.base, err = review.RecordBase(c.files.paths.GuestBase(c.lk.SandboxID), name)
+	return err
+}
+
+// finishBase completes the base after the last copy. The caller records only then that all
+// is copied, so a daemon that is killed before copies everything again.
+func (c *copyIn) finishBase(ctx context.Context) error {
+	if c.base == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c.about.CopiedAt = time.Now().UnixNano()
+	base := c.base
+	c.base = nil
+	return base.Finish(c.about)
+}
+
+// discard removes an incomplete base.
+func (c *copyIn) discard() {
+	if c.base != nil {
+		c.base.Discard()
+	}
+}
+
+// relayed bounds what one sandbox gets of another one. A program may have put more there than
+// the disk of the engine has room for: a file of holes claims any size.
+var relayed = archive.Bounds{Files: 1_000_000, Bytes: 8 << 30}
+
+// fromSandbox copies a folder of another sandbox to the same path, with the rights of a user
+// there. The host keeps nothing of it: each entry of the archive is checked on its way.
+func (c *copyIn) fromSandbox(ctx context.Context, one hostfiles.Copy, target string, progress func(files, bytes int64)) error {
+	lk, err := c.files.links.Get(one.From)
+	if err != nil {
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "Sandbox %s, which has it, does not run at the moment; it is tried again.", one.From).Because(err)
+	}
+	dir, name, err := c.destination(ctx, target, true, archive.Owner{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx) // ends both transfers if one fails
+	defer cancel(nil)
+	source, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(lk.SandboxID), c.files.links.Check(lk.SandboxID), &guestv1.TransferRequest{
+		User: cmp.Or(one.FromUser, lk.Boot.GetUser(), "0"),
+		Kind: &guestv1.TransferRequest_Out{Out: &guestv1.OutTransfer{Path: []byte(path.Clean(target)), Name: []byte(name)}},
+	})
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	late := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "Sandbox %s, which has it, gave nothing for %s.", one.From, pushTimeout)
+	next := func() ([]byte, error) {
+		watchdog := time.AfterFunc(pushTimeout, func() { cancel(late) })
+		defer watchdog.Stop()
+		return source.Next()
+	}
+	return c.send(ctx, dir, name, func(w io.Writer) error {
+		err := archive.Relay(ctx, w, &chunks{next: next}, name, relayed, progress)
+		if errors.Is(context.Cause(ctx), late) {
+			return late
+		}
+		if archive.IsRefusal(err) {
+			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST, "It is not taken over, because %v: remove that, or spawn the agent with the workspace \"none\".", err)
+		}
+		return err
+	})
+}
+
+// chunks reads the pieces that next returns.
+type chunks struct {
+	next func() ([]byte, error)
+	left []byte
+	err  error
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	for len(c.left) == 0 && c.err == nil {
+		c.left, c.err = c.next()
+	}
+	if len(c.left) == 0 {
+		return 0, c.err
+	}
+	n := copy(p, c.left)
+	c.left = c.left[n:]
+	return n, nil
 }

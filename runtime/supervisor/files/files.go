@@ -7,10 +7,21 @@ package files
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/workspace/archive"
 )
 
 // Threads is the maximum number of threads that the package blocks in system calls at
@@ -116,3 +127,224 @@ type invalidError struct{ text string }
 func (e *invalidError) Error() string { return e.text }
 
 func invalid(format string, args ...any) error { return &invalidError{fmt.Sprintf(format, args...)} }
+
+// actor runs file operations with the rights of one user. gate limits how many run
+// at once.
+type actor struct {
+	gate chan struct{}
+	// id is nil for the supervisor's own rights.
+	id *Identity
+}
+
+// become sets the user whose rights the actor uses.
+func (a *actor) become(id *Identity) *guestv1.FileError {
+	if euid := os.Geteuid(); euid != 0 {
+		if id.UID == euid {
+			return nil
+		}
+		return &guestv1.FileError{
+			Kind:    guestv1.FileFailure_FILE_FAILURE_PERMISSION,
+			Message: fmt.Sprintf("The supervisor runs as user %d and cannot act as user %d.", euid, id.UID),
+		}
+	}
+	if id.UID != 0 || id.GID != 0 {
+		a.id = id
+	}
+	return nil
+}
+
+// As runs fn with the rights of a user over files. fn must not wait for anything but the file
+// system.
+func As(id *Identity, fn func() error) error {
+	a := &actor{gate: make(chan struct{}, 1)}
+	if no := a.become(id); no != nil {
+		return errors.New(no.GetMessage())
+	}
+	return a.do(fn)
+}
+
+// root reports whether the actor has the right to change the owner of files.
+func (a *actor) root() bool { return a.id == nil && os.Geteuid() == 0 }
+
+// do runs fn with the user's rights when the gate has a free slot. fn must not wait
+// for anything but the file system, and must not call do.
+func (a *actor) do(fn func() error) error {
+	a.gate <- struct{}{}
+	defer func() { <-a.gate }()
+	if a.id == nil {
+		return fn()
+	}
+	runtime.LockOSThread()
+	before, err := groups()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	err = a.enter()
+	// A thread that could not regain root's rights must not be reused: it stays locked,
+	// so the runtime ends it with its goroutine.
+	defer func() {
+		if leave(before) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	return fn()
+}
+
+// enter sets the user's rights on this thread only; the functions of package syscall
+// would change all threads. The kernel drops the capabilities over files when the
+// file system user id changes from 0, and restores them when it changes back.
+func (a *actor) enter() error {
+	list := make([]uint32, len(a.id.Groups))
+	for i, g := range a.id.Groups {
+		list[i] = uint32(g)
+	}
+	if err := setGroups(list); err != nil {
+		return err
+	}
+	if err := setID(unix.SYS_SETFSGID, a.id.GID); err != nil {
+		return err
+	}
+	return setID(unix.SYS_SETFSUID, a.id.UID)
+}
+
+func leave(before []uint32) error {
+	if err := setID(unix.SYS_SETFSUID, 0); err != nil {
+		return err
+	}
+	if err := setID(unix.SYS_SETFSGID, os.Getegid()); err != nil {
+		return err
+	}
+	return setGroups(before)
+}
+
+// setID sets a file system id. The call reports no error, so setID reads the id back.
+func setID(call uintptr, id int) error {
+	_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
+	const none = ^uintptr(0) // an invalid id, which changes nothing
+	if now, _, _ := unix.RawSyscall(call, none, 0, 0); int(now) != id {
+		return unix.EPERM
+	}
+	return nil
+}
+
+func groups() ([]uint32, error) {
+	n, _, errno := unix.RawSyscall(unix.SYS_GETGROUPS, 0, 0, 0)
+	if errno != 0 || n == 0 {
+		return nil, errnoOrNil(errno)
+	}
+	list := make([]uint32, n)
+	n, _, errno = unix.RawSyscall(unix.SYS_GETGROUPS, n, uintptr(unsafe.Pointer(&list[0])), 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return list[:n], nil
+}
+
+func setGroups(list []uint32) error {
+	if len(list) > 0 {
+		_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(list)), uintptr(unsafe.Pointer(&list[0])), 0)
+		return errnoOrNil(errno)
+	}
+	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+	return errnoOrNil(errno)
+}
+
+func errnoOrNil(errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
+
+const (
+	// longest is how much of a name a message shows, in bytes.
+	longest = 512
+	// maxMessage is the maximum length of a message, in bytes.
+	maxMessage = 2048
+)
+
+func show(path []byte) string {
+	if len(path) > longest {
+		return strconv.Quote(string(path[:longest])) + "..."
+	}
+	return strconv.Quote(string(path))
+}
+
+// cut returns at most maxMessage bytes of s, which are UTF-8: a message must be.
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
+
+var (
+	errChanged    = errors.New("not the expected file")
+	errNotRegular = errors.New("not a regular file")
+	errBusy       = errors.New("too many at once")
+	errTooDeep    = errors.New("too deep")
+)
+
+// reason maps an error of the file system to a kind and to the end of a message.
+type reason struct {
+	err  error
+	kind guestv1.FileFailure
+	text string
+}
+
+var reasons = []reason{
+	{unix.ENOENT, guestv1.FileFailure_FILE_FAILURE_NOT_FOUND, "it does not exist in the sandbox"},
+	{unix.EEXIST, guestv1.FileFailure_FILE_FAILURE_EXISTS, "it exists already"},
+	{unix.ENOTEMPTY, guestv1.FileFailure_FILE_FAILURE_NOT_EMPTY, "the directory is not empty; remove it recursively to remove its content too"},
+	{unix.ENOTDIR, guestv1.FileFailure_FILE_FAILURE_NOT_DIRECTORY, "it, or a part of its path, is not a directory"},
+	{unix.EISDIR, guestv1.FileFailure_FILE_FAILURE_IS_DIRECTORY, "it is a directory"},
+	{errChanged, guestv1.FileFailure_FILE_FAILURE_CHANGED, "it is not the file that was to be replaced: it was changed or removed"},
+	{errNotRegular, guestv1.FileFailure_FILE_FAILURE_NOT_REGULAR, "it is not a regular file"},
+	{unix.EACCES, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the user has no permission for it; omit the user to do it as root, or change the permissions"},
+	{unix.EPERM, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the kernel does not allow it"},
+	{unix.EROFS, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the file system is read-only"},
+	{unix.ENOSPC, guestv1.FileFailure_FILE_FAILURE_FULL, "the file system is full; remove something first"},
+	{unix.EDQUOT, guestv1.FileFailure_FILE_FAILURE_FULL, "a quota is reached; remove something first"},
+	{unix.ELOOP, guestv1.FileFailure_FILE_FAILURE_OTHER, "its path has too many symbolic links, or leads through a link of /proc to an open file"},
+	{unix.ENAMETOOLONG, guestv1.FileFailure_FILE_FAILURE_INVALID, "its name is too long, or it is too deep"},
+	{unix.EXDEV, guestv1.FileFailure_FILE_FAILURE_OTHER, "the new path is on another file system; copy it and remove the old one"},
+	{unix.EBUSY, guestv1.FileFailure_FILE_FAILURE_OTHER, "it is in use, for example as a mount point"},
+	{unix.EINVAL, guestv1.FileFailure_FILE_FAILURE_INVALID, "the file system refuses this; for example, a directory cannot be moved into itself"},
+	{unix.EMFILE, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many files are open, or too many directories are watched on this host; try again later"},
+	{unix.ENFILE, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many files are open on this host; try again later"},
+	{unix.ENOMEM, guestv1.FileFailure_FILE_FAILURE_BUSY, "the sandbox is out of memory; end some of its processes"},
+	{errBusy, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many transfers of this sandbox are in progress; try again later"},
+	{errTooDeep, guestv1.FileFailure_FILE_FAILURE_INVALID, "it is too deep"},
+	{context.Canceled, guestv1.FileFailure_FILE_FAILURE_BUSY, "the sandbox is stopping"},
+	{io.ErrClosedPipe, guestv1.FileFailure_FILE_FAILURE_BUSY, "the transfer is over"},
+}
+
+// explain returns the error of a call with the message "what path failed: reason."
+func explain(what string, path []byte, err error) *guestv1.FileError {
+	subject := what + " " + show(path)
+	var bad *invalidError
+	var refused *archive.Refusal
+	var one *archive.Failure
+	switch {
+	case errors.As(err, &bad):
+		return &guestv1.FileError{
+			Kind:    guestv1.FileFailure_FILE_FAILURE_INVALID,
+			Message: cut(fmt.Sprintf("The path %s %s.", show(path), bad.text)),
+		}
+	case errors.As(err, &refused):
+		return &guestv1.FileError{
+			Kind:    guestv1.FileFailure_FILE_FAILURE_REFUSED,
+			Message: cut(fmt.Sprintf("Nothing more was unpacked in %s: %s.", show(path), refused)),
+		}
+	case errors.As(err, &one):
+		subject = fmt.Sprintf("%s %s failed: could not %s %s", what, show(path), one.Op, show([]byte(one.Name)))
+		err = one.Err
+	default:
+		subject += " failed"
+	}
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			return &guestv1.FileError{Kind: r.kind, Message: cut(fmt.Sprintf("%s: %s.", subject, r.text))}
+		}
+	}
+	return &guestv1.FileError{Message: cut(fmt.Sprintf("%s: %v.", subject, err))}
+}

@@ -1,0 +1,125 @@
+package links_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/agbox/agbox/daemon/guests/guesttest"
+	"github.com/agbox/agbox/daemon/guests/links"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+// storyteller is a supervisor that sends the news of one incarnation.
+type storyteller struct {
+	supervisor
+	protocol uint32
+	news     *guestv1.IncarnationNews
+	// begin holds the news back until it is closed, nil does not.
+	begin chan struct{}
+	// over ends Follow.
+	over chan struct{}
+}
+
+func (s storyteller) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: s.protocol, BootId: "boot"}, nil
+}
+
+func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
+	if s.begin != nil {
+		<-s.begin
+	}
+	if err := stream.Send(&guestv1.FollowResponse{News: s.news}); err != nil {
+		return err
+	}
+	select {
+	case <-s.over:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (storyteller) Drain(context.Context, *guestv1.DrainRequest) (*guestv1.DrainResponse, error) {
+	return new(guestv1.DrainResponse), nil
+}
+
+func (storyteller) Pause(context.Context, *guestv1.PauseRequest) (*guestv1.PauseResponse, error) {
+	return new(guestv1.PauseResponse), nil
+}
+
+func (storyteller) Allot(context.Context, *guestv1.AllotRequest) (*guestv1.AllotResponse, error) {
+	return new(guestv1.AllotResponse), nil
+}
+
+func (storyteller) Answer(context.Context, *guestv1.AnswerRequest) (*guestv1.AnswerResponse, error) {
+	return new(guestv1.AnswerResponse), nil
+}
+
+func (storyteller) Look(context.Context, *guestv1.LookRequest) (*guestv1.LookResponse, error) {
+	return new(guestv1.LookResponse), nil
+}
+
+var _ guestv1.AgentsService = storyteller{} // else it is not served
+
+// listener keeps what it is told.
+type listener struct {
+	told   chan *guestv1.IncarnationNews
+	silent chan *links.Link
+}
+
+func (l listener) Told(_ *links.Link, news *guestv1.IncarnationNews) { l.told <- news }
+func (l listener) Silent(lk *links.Link)                             { l.silent <- lk }
+
+func listening(b *guesttest.Bench) listener {
+	l := listener{make(chan *guestv1.IncarnationNews, 1), make(chan *links.Link, 1)}
+	b.Links.SendReports(noReports{})
+	b.Links.SendNews(l)
+	return l
+}
+
+func TestALinkTellsAboutIncarnations(t *testing.T) {
+	b := guesttest.New(t)
+	l := listening(b)
+	over := make(chan struct{})
+	b.Serve(storyteller{protocol: wire.AgentsSince, news: &guestv1.IncarnationNews{ExecId: "agent-x-1", Rows: 3}, over: over}, nil)
+	b.Connect()
+	if news := <-l.told; news.GetExecId() != "agent-x-1" || news.GetRows() != 3 {
+		t.Errorf("it tells %v", news)
+	}
+	close(over)
+	lk := <-l.silent
+	if lk.SandboxID != "a" {
+		t.Errorf("the link of %s is silent", lk.SandboxID)
+	}
+	<-b.Lost // the next link follows again
+}
+
+func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
+	for _, news := range []*guestv1.IncarnationNews{
+		{ExecId: "../x"}, {ExecId: "x", Rows: 1 << 40}, {ExecId: "x", SilentMs: 1 << 63}, {ExecId: "x", Lifecycle: "A state with a name that nobody has"},
+		{ExecId: "x", Requests: []*guestv1.AgentRequest{{Op: "wait"}}}, {ExecId: "x", OpenRequests: make([]uint64, 1000)},
+	} {
+		b := guesttest.New(t)
+		l := listening(b)
+		begin := make(chan struct{})
+		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, begin: begin, over: make(chan struct{})}, nil)
+		b.Connect() // it fails if the link is cut off before it returns
+		close(begin)
+		<-l.silent
+		<-b.Lost
+		if len(l.told) > 0 {
+			t.Errorf("%v was believed", news)
+		}
+	}
+}
+
+func TestAnOlderSupervisorIsNotFollowed(t *testing.T) {
+	b := guesttest.New(t)
+	l := listening(b)
+	b.Serve(storyteller{protocol: wire.AgentsSince - 1, over: make(chan struct{})}, nil)
+	b.Connect()
+	b.Links.Close() // waits for all goroutines
+	if len(l.told)+len(l.silent) > 0 {
+		t.Error("it was followed")
+	}
+}
