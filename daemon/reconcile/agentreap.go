@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,28 +8,6 @@ import (
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 )
-
-// perResync bounds the agents that a phase of a resync has looked at, of those for which nothing
-// is known to have happened. So a resync costs the same however many wait.
-const perResync = 100
-
-// rota says whose turn it is in the next resync.
-type rota struct {
-	// after is the position of the agent that was looked at last.
-	after uint64
-}
-
-// next returns as many of the agents, which are sorted by age, as a resync looks at: those
-// that follow the ones of the last time.
-func (r *rota) next(agents []ledger.Place) []ledger.Place {
-	if len(agents) <= perResync {
-		return agents
-	}
-	at, _ := slices.BinarySearchFunc(agents, r.after+1, func(a ledger.Place, p uint64) int { return cmp.Compare(a.Position, p) })
-	turn := slices.Concat(agents[at:], agents[:at])[:perResync]
-	r.after = turn[perResync-1].Position
-	return turn
-}
 
 // dispatchAgents is a phase of the resync. It enqueues agents without an incarnation that
 // have not ended, for which the agents that they follow may have completed, or whose sandbox
@@ -60,14 +37,6 @@ func (l *Loop) reparentAgents(context.Context, *fullLook) error {
 		l.EnqueueAgent(id)
 	}
 	return nil
-}
-
-// enqueueEach enqueues some agents, and returns their number.
-func enqueueEach(l *Loop, agents []ledger.Agent) (n int) {
-	for _, a := range agents {
-		l.EnqueueAgent(a.ID)
-	}
-	return len(agents)
 }
 
 // enqueueAgents enqueues all agents about which something may be left to do, and returns their

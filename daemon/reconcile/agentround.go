@@ -8,50 +8,16 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // incarnationTimeout bounds the start and the end of an incarnation. Both wait for a link
 // to the supervisor.
 const incarnationTimeout = 10 * time.Second
-
-// EnqueueAgent schedules a round of the agent. It never blocks.
-func (l *Loop) EnqueueAgent(agentID string) { l.workers.Enqueue(agentKey(agentID)) }
-
-func agentKey(id string) workKey { return workKey{Kind: forAgent, ID: id} }
-
-// agentWork is the loop's state of one agent. Loop.mu guards trouble and left; the rest is
-// used by the goroutine of the round only.
-type agentWork struct {
-	// told is the newest event of the agent for which its kin was enqueued.
-	told uint64
-	// trouble says why the agent does not get on. It is empty if it does.
-	trouble  string
-	failures int
-	// ensured and ensuredAt are those of agent.Seen.
-	ensured   int
-	ensuredAt time.Time
-	// watched is the exec whose end enqueues the agent. drained is the one that its
-	// supervisor drains.
-	watched, drained string
-	// watchedOn tells of that end.
-	watchedOn <-chan struct{}
-	// described is what the agent's file on disk says.
-	described description
-	// left is the work in its own sandbox, once it is over.
-	left workLeft
-}
-
-// description is what changes of the file that describes an agent.
-type description struct {
-	incarnations    uint32
-	parent, sandbox string
-}
 
 // describe keeps the file of an agent true, from which it is adopted if the database is lost.
 func (l *Loop) describe(ctx context.Context, a ledger.Agent, w *agentWork) {
@@ -205,10 +171,6 @@ func (l *Loop) companions(a ledger.Agent) (busy, kept bool) {
 	return busy, kept
 }
 
-// moves reports whether an agent gets a new sandbox, once it is to go on, if the container of its
-// own is gone.
-func moves(a ledger.Agent) bool { return a.Owned && a.Settled && a.Kill == nil }
-
 // sandboxState is the state of a sandbox as its agents see it.
 func sandboxState(sb ledger.Sandbox) agents.Sandbox {
 	switch {
@@ -326,42 +288,6 @@ func (l *Loop) agentFailed(ctx context.Context, a ledger.Agent, w *agentWork, ve
 	return l.now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
 }
 
-// watchIncarnation enqueues the agent when the exec of its incarnation has ended.
-func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
-	if a.Incarnation != nil {
-		l.watchExec(a, w, a.Incarnation.ExecID)
-	}
-}
-
-// watchExec enqueues the agent when an exec has ended, once for each time that it runs: one that
-// was lost may be found.
-func (l *Loop) watchExec(a ledger.Agent, w *agentWork, execID string) {
-	done := l.ledger.ExecDone(execID)
-	if w.watched == execID && w.watchedOn == done {
-		return
-	}
-	w.watched, w.watchedOn = execID, done
-	l.mu.Lock()
-	life := l.ctx
-	l.mu.Unlock()
-	l.wg.Go(func() {
-		select {
-		case <-done:
-			l.EnqueueAgent(a.ID)
-			l.Enqueue(a.SandboxID) // it may wait for this end
-		case <-life.Done():
-		}
-	})
-}
-
-// shown is what agents without an incarnation see of their sandbox. It may be connected for
-// several rounds before it is READY.
-type shown struct {
-	pending          uint64
-	want             machine.Want
-	connected, ready bool
-}
-
 // enqueueAgentsOf schedules the agents of a sandbox about which something may be left to do,
 // after a round of the sandbox. While it stays READY, those that only wait are left out: a round
 // follows each exec, and hundreds may wait.
@@ -389,41 +315,3 @@ func (l *Loop) enqueueKin(id string) {
 		l.EnqueueAgent(a.ID)
 	}
 }
-
-// agentWork returns the state of an agent.
-func (l *Loop) agentWork(id string) *agentWork {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.agentsAtWork[id]
-	if w == nil {
-		w = new(agentWork)
-		l.agentsAtWork[id] = w
-	}
-	return w
-}
-
-func (l *Loop) forgetAgent(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.agentsAtWork, id)
-}
-
-func (l *Loop) setAgentTrouble(w *agentWork, trouble string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w.trouble = trouble
-}
-
-// AgentTrouble says why an agent does not get on. It is empty if it does.
-func (l *Loop) AgentTrouble(id string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.agentsAtWork[id]; w != nil {
-		return w.trouble
-	}
-	return ""
-}
-
-// AgentReady returns the result of the readiness probe of a running incarnation. It is nil
-// if it has none.
-func (l *Loop) AgentReady(execID string) *bool { return l.agents.Ready(execID) }

@@ -28,23 +28,6 @@ const (
 	homeFor        = time.Minute
 )
 
-// workLeft is what is known about work in the own sandbox of an agent that is over. It is not
-// stored: the next daemon compares once more.
-type workLeft struct {
-	comparing bool
-	// advanced is that of Review when the workspace was compared, and used the last use of the
-	// sandbox. again is when to compare it again; zero means that it was not compared.
-	advanced string
-	used     time.Time
-	again    time.Time
-	// still means that the sandbox does not run, so that its work cannot change before its next
-	// use. failures is how often in a row it could not be compared.
-	still    bool
-	failures int
-	// why says why the sandbox is kept; empty if there is no reason.
-	why string
-}
-
 // workLeft returns what is known about work in the own sandbox of an agent that is over. It says
 // once that there is none, and forgets all that it knew of a shared sandbox: somebody may work there.
 func (l *Loop) workLeft(a ledger.Agent, w *agentWork, shared bool) (agents.Work, time.Time) {

@@ -3,16 +3,76 @@ package reconcile
 import (
 	"context"
 	"io"
+	"log/slog"
 	"time"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 	"github.com/agbox/agbox/runtime"
 )
+
+// Options are the dependencies and parameters of a Loop.
+type Options struct {
+	Engine Engine
+	Links  Links
+	Execs  Execs
+	Files  Files
+	Room   Room
+	Fence  Fence
+	Agents Agents
+	Review Review
+	Ledger *ledger.Ledger
+	Paths  paths.Install
+	// Host checks host paths that sandboxes mount or copy.
+	Host hostfiles.Checker
+	// InstallID is in the labels of the objects of this install.
+	InstallID string
+	// Identities keeps the identity of the engine. EngineAddress is its address, for
+	// messages. EngineIdentified is called each time the engine was seen to be the install's
+	// after it may have been replaced; it may be nil.
+	Identities       Identities
+	EngineAddress    string
+	EngineIdentified func()
+	// Supervisor is the host path of the supervisor binary for new containers.
+	Supervisor string
+	// InstallSupervisor installs the newest supervisor binary and returns its host path,
+	// which is Supervisor if that has the same content.
+	InstallSupervisor func() (path string, err error)
+	// Unprivileged means that the daemon's user is not root: files of root in the folders
+	// of a sandbox must be removed by a container.
+	Unprivileged bool
+	// HandedOver means that the previous daemon was upgraded and handed its work over.
+	HandedOver bool
+	// PendingRecovery is the policy for sandboxes that an earlier daemon was making.
+	PendingRecovery machine.PendingRecovery
+	// Resync is the maximum pause between two full looks at the engine.
+	Resync time.Duration
+	// Revival is the policy for sandboxes whose spec has none.
+	Revival agboxv1.RevivalPolicy
+	// ReadyWithin is how long a supervisor may take to answer after the start.
+	ReadyWithin time.Duration
+	// OrphanGrace is how long an orphan must have been seen before it is removed. 0 means
+	// never.
+	OrphanGrace time.Duration
+	// MaxExecLog and MaxSandboxLog limit the bytes of output that new containers keep,
+	// per stream of an exec and for all execs together. 0 means no limit.
+	MaxExecLog    uint64
+	MaxSandboxLog uint64
+	// MaxFolderFiles limits the files that the folders of a new sandbox on the host have,
+	// besides those of recorded execs. 0 means no limit.
+	MaxFolderFiles uint64
+	// MemoryDefault limits the memory of new containers whose spec does not.
+	MemoryDefault MemoryDefault
+	// FenceMode says which sandboxes are kept from the addresses of the host.
+	FenceMode FenceMode
+	Now       func() time.Time
+	Log       *slog.Logger
+}
 
 // Engine is a container engine as the loop needs it. Every verb is idempotent and honours
 // the deadline of its context. Errors have an errdefs class.
@@ -224,4 +284,60 @@ type Agents interface {
 	// RemoveLeft removes the files that an agent that has ended has left, and returns their
 	// number.
 	RemoveLeft(a ledger.Agent) (removed int, err error)
+}
+
+// EngineHealth is the last known health of the engine.
+type EngineHealth struct {
+	// Known is false until the engine was queried for the first time.
+	Known bool
+	Info  runtime.EngineInfo
+	// Err says why the engine does not answer. It is nil while it does.
+	Err error
+}
+
+// FenceMode says for which sandboxes the loop makes rules that keep them from the
+// addresses of the host.
+type FenceMode uint8
+
+const (
+	// FenceIfPossible makes them where the daemon can. Elsewhere sandboxes work without.
+	FenceIfPossible FenceMode = iota
+	// FenceRequired fails sandboxes for which they cannot be made.
+	FenceRequired
+	// FenceOff makes none.
+	FenceOff
+)
+
+// MemoryDefault is the limit of the memory of a container whose spec has none. The zero
+// value means no limit. At most one field is set.
+type MemoryDefault struct {
+	// Percent of the memory of the engine's host, 1 to 100.
+	Percent int
+	// Bytes is a fixed limit.
+	Bytes int64
+}
+
+// hostReserve is what a share leaves to the host, in bytes. The engine, the daemon and the
+// system need less than that.
+const hostReserve = 1 << 30
+
+// Of returns the limit in bytes on a host with this much memory; 0 means none.
+//
+// Without a limit, a command that eats memory uses up that of the host. The kernel then
+// kills some process of the host, which may be the engine's or the daemon's. With a limit
+// below the host's memory it kills a process of the container. On a host with less than
+// 2 GiB the reserve would leave too little to the sandbox, so the sandbox gets half.
+func (d MemoryDefault) Of(host int64) int64 {
+	if d.Bytes > 0 || d.Percent == 0 || host <= 0 {
+		return d.Bytes
+	}
+	return min(host*int64(d.Percent)/100, max(host-hostReserve, host/2))
+}
+
+// Identities keeps the identity of the install's engine.
+type Identities interface {
+	// Engine returns the identity. It is nil before the first contact.
+	Engine(ctx context.Context) (*storev1.Engine, error)
+	// SetEngine records another one.
+	SetEngine(ctx context.Context, engine *storev1.Engine) error
 }

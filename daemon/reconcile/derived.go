@@ -6,12 +6,11 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -120,3 +119,7 @@ func (l *Loop) enqueueSpawners(sb ledger.Sandbox) {
 		l.EnqueueAgent(a.Parent)
 	}
 }
+
+// moves reports whether an agent gets a new sandbox, once it is to go on, if the container of its
+// own is gone.
+func moves(a ledger.Agent) bool { return a.Owned && a.Settled && a.Kill == nil }

@@ -2,82 +2,37 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
 const (
-	// eventOverlap is how far a new event stream goes back. Events while there was no
-	// stream then arrive twice rather than never.
-	eventOverlap = 30 * time.Second
-	// reconnectMin and reconnectMax bound the pause before a broken event stream is
-	// opened again.
-	reconnectMin, reconnectMax = 100 * time.Millisecond, 5 * time.Second
+	// lookTimeout bounds a look at the engine. One hung container can block it.
+	lookTimeout = 10 * time.Second
+	// verbTimeout bounds a mutating verb. An engine under load takes seconds.
+	verbTimeout = time.Minute
+	// pullTimeout bounds the pull of an image.
+	pullTimeout = 30 * time.Minute
+	// connectTimeout bounds one attempt to reach a supervisor.
+	connectTimeout = 2 * time.Second
+	// stopGrace is the time between the engine's stop signal and its kill. The
+	// supervisor's own grace for execs is shorter.
+	stopGrace = 10 * time.Second
+	// removeGrace is stopGrace for a removal.
+	removeGrace = 2 * time.Second
+	// retryMin and retryMax bound the pause before a failed step is retried.
+	retryMin, retryMax = 200 * time.Millisecond, 10 * time.Second
+	// maxSteps ends a round that does not come to rest. The next round continues.
+	maxSteps = 64
 )
-
-// followEvents keeps an event stream open. Events only enqueue sandboxes. Every new
-// stream triggers a full look, because the previous stream may have lost events.
-func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
-	pause := reconnectMin
-	for ctx.Err() == nil {
-		var opened time.Time
-		ready := func() {
-			pause, opened = reconnectMin, l.now()
-			l.mu.Lock()
-			l.askInfo, l.doubtful = true, nil
-			l.doubtEngineLocked()
-			l.mu.Unlock()
-			poke(resync)
-		}
-		err := l.engine.Events(ctx, l.installID, l.now().Add(-eventOverlap), ready, l.hint)
-		if ctx.Err() != nil {
-			return
-		}
-		l.log.Info("the engine's event stream ended; it is opened again", "error", err)
-		if !opened.IsZero() {
-			l.lostStream(opened)
-		}
-		poke(resync)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		pause = min(2*pause, reconnectMax)
-	}
-}
-
-func poke(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
-// stateActions are the actions that may change the state of a sandbox. Actions that only the
-// loop causes, such as "create" and "start", are not needed.
-var stateActions = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
-
-func (l *Loop) hint(ev runtime.Event) {
-	gone := ev.Action == "destroy" || ev.Action == "remove"
-	if gone {
-		l.trust(ev.ObjectID) // the engine may report it after the sandbox is DELETED
-	}
-	if ev.SandboxID != "" && (slices.Contains(stateActions, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
-		if _, living := l.ledger.Sandbox(ev.SandboxID); living {
-			if !gone {
-				l.doubt(ev.ObjectID)
-			}
-			l.Enqueue(ev.SandboxID)
-		}
-	}
-}
 
 // doubt makes the next look inspect a container: the engine reports an end before its
 // lists show it, but an inspection waits until the end is processed.
@@ -182,92 +137,6 @@ func groupBySandbox(inv runtime.Inventory) map[string]runtime.Inventory {
 	return grouped
 }
 
-// digest is the state of a sandbox in a list of the engine, in comparable form.
-type digest string
-
-func digestOf(inv runtime.Inventory) digest {
-	var parts []string
-	for _, c := range inv.Containers {
-		parts = append(parts, fmt.Sprint(c.ID, " ", c.State, " ", c.Detached, " ", c.Health))
-	}
-	for _, n := range inv.Networks {
-		parts = append(parts, n.ID)
-	}
-	for _, v := range inv.Volumes {
-		parts = append(parts, v.Name)
-	}
-	slices.Sort(parts)
-	return digest(strings.Join(parts, "\n"))
-}
-
-// probeTimeout bounds the check whether the engine answers.
-const probeTimeout = 3 * time.Second
-
-// Probe reports whether the engine is usable now, and the install's. If it is known to be
-// healthy, Probe makes no call.
-func (l *Loop) Probe(ctx context.Context) error {
-	if l.engineKnown() {
-		return l.sameEngine(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	begun := l.now()
-	err := l.engine.Ping(ctx)
-	if err == nil {
-		err = l.identify(ctx)
-	}
-	if isAnother(err) {
-		return err
-	}
-	l.heardOfEngine(begun, runtime.EngineInfo{}, err)
-	return err
-}
-
-// Containers returns the sandbox's containers: their current state if the engine answers
-// soon, otherwise the last known one. It does not query an engine that is known not to
-// answer, so reads stay fast. Each container is one call: a list of all objects of a sandbox is
-// three, which each look at all objects of the engine.
-func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container {
-	known := l.remembered(sb)
-	if l.Health().Err != nil {
-		return known
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	var shown []runtime.Container
-	services := []string{""} // the primary
-	for _, s := range sb.Spec.GetServices() {
-		services = append(services, s.GetName())
-	}
-	for _, service := range services {
-		c, err := l.inspectOne(ctx, sb, service, known)
-		switch {
-		case err == nil && c.InstallID == l.installID && c.Nonce == sb.Nonce:
-			shown = append(shown, c)
-		case err != nil && !errdefs.IsNotFound(err):
-			return known
-		}
-	}
-	return shown
-}
-
-// inspectOne inspects the container of a service that was seen last, also if somebody has
-// renamed it, else the one that has its name.
-func (l *Loop) inspectOne(ctx context.Context, sb ledger.Sandbox, service string, known []runtime.Container) (runtime.Container, error) {
-	for _, k := range known {
-		if k.Service != service {
-			continue
-		}
-		if c, err := l.engine.InspectContainer(ctx, k.ID); !errdefs.IsNotFound(err) {
-			return c, err
-		}
-	}
-	if service == "" {
-		return l.engine.InspectContainer(ctx, runtime.PrimaryName(sb.ID))
-	}
-	return l.engine.InspectContainer(ctx, runtime.ServiceName(sb.ID, service))
-}
-
 // remembered returns the sandbox's containers from the newest full look.
 func (l *Loop) remembered(sb ledger.Sandbox) []runtime.Container {
 	l.mu.Lock()
@@ -288,56 +157,6 @@ func (l *Loop) remember(sb ledger.Sandbox, c runtime.Container) {
 	known := l.inventory[sb.ID]
 	known.Containers = append(slices.DeleteFunc(slices.Clone(known.Containers), func(k runtime.Container) bool { return k.ID == c.ID }), c)
 	l.inventory[sb.ID] = known
-}
-
-// outage is a period in which the engine did not answer: from its last answer before to
-// its first answer after. until is zero while it lasts. The zero value means no outage.
-type outage struct {
-	from, until time.Time
-}
-
-// missed returns the outage after the engine failed to answer a query that was sent at
-// begun. lastOK is the time of its last answer.
-func (o outage) missed(begun, lastOK time.Time) outage {
-	if begun.Before(o.until) {
-		return o // a query sent in an outage has failed because of it
-	}
-	return o.begins(lastOK)
-}
-
-// lost returns the outage after an event stream broke that was opened at the given time.
-// If a restarting engine has a socket that queues connections, as with systemd, calls
-// only wait. Then the stream alone shows the restart.
-func (o outage) lost(opened, lastOK time.Time) outage {
-	if opened.Before(o.from) {
-		return o // it broke because of the known outage
-	}
-	return o.begins(lastOK)
-}
-
-func (o outage) begins(lastOK time.Time) outage {
-	if lastOK.IsZero() || o.lasts() {
-		return o
-	}
-	return outage{from: lastOK}
-}
-
-// answered returns the outage after the engine has answered at the given time.
-func (o outage) answered(at time.Time) outage {
-	if o.lasts() {
-		o.until = at
-	}
-	return o
-}
-
-func (o outage) lasts() bool { return !o.from.IsZero() && o.until.IsZero() }
-
-// covers reports whether the container ended during the outage. The reason was then most
-// likely the restart of the engine. The engine's clock is that of this host.
-func (o outage) covers(c *runtime.Container) bool {
-	ended := c != nil && (c.State == runtime.StateExited || c.State == runtime.StateDead)
-	return ended && !o.from.IsZero() && c.FinishedAt.After(o.from) &&
-		(o.until.IsZero() || c.FinishedAt.Before(o.until))
 }
 
 // endedWithEngine reports whether the container ended while the engine was away.
@@ -364,19 +183,44 @@ func (l *Loop) lostStream(opened time.Time) {
 	l.doubtEngineLocked()
 }
 
-// Quiesce waits for the running engine verbs and permanently prevents further ones. Only
-// the end of Run may follow. It is needed because an engine completes a call whose caller
-// is gone, and the next daemon, which looks before that, would repeat it. ctx bounds the
-// wait.
-func (l *Loop) Quiesce(ctx context.Context) error {
-	for _, slots := range []chan struct{}{l.slots, l.stops} {
-		for range cap(slots) {
-			select {
-			case slots <- struct{}{}:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+// retryable reports whether the same step may succeed later by itself, because the engine
+// was away or slow.
+func retryable(err error) bool {
+	if reason := fault.ReasonOf(err); reason == agboxv1.ErrorReason_IMAGE_PULL_FAILED {
+		return false
+	}
+	return errdefs.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// ours removes objects with our install's label but not the sandbox's nonce.
+func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
+	var kept runtime.Inventory
+	for _, c := range inv.Containers {
+		if c.Nonce == nonce {
+			kept.Containers = append(kept.Containers, c)
 		}
 	}
-	return nil
+	for _, n := range inv.Networks {
+		if n.Nonce == nonce {
+			kept.Networks = append(kept.Networks, n)
+		}
+	}
+	for _, v := range inv.Volumes {
+		if v.Nonce == nonce {
+			kept.Volumes = append(kept.Volumes, v)
+		}
+	}
+	return kept
+}
+
+// doubtEngine means that the engine may have been replaced.
+func (l *Loop) doubtEngine() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubtEngineLocked()
+}
+
+func (l *Loop) doubtEngineLocked() {
+	l.same = false
+	l.doubts++
 }

@@ -4,25 +4,11 @@ import (
 	"context"
 	"slices"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
-)
-
-// FenceMode says for which sandboxes the loop makes rules that keep them from the
-// addresses of the host.
-type FenceMode uint8
-
-const (
-	// FenceIfPossible makes them where the daemon can. Elsewhere sandboxes work without.
-	FenceIfPossible FenceMode = iota
-	// FenceRequired fails sandboxes for which they cannot be made.
-	FenceRequired
-	// FenceOff makes none.
-	FenceOff
 )
 
 // fenced reports whether a sandbox is to be kept from the addresses of the host.

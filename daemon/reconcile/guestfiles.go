@@ -145,34 +145,6 @@ func saveBoot(file string, boot *guestv1.BootConfig) error {
 	return os.Rename(temp, file)
 }
 
-// emit appends an event. A sandbox that becomes READY gets the record of its own command
-// in the same transaction, so whoever sees it READY finds the command.
-func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
-	if ev.GetEventType() == agboxv1.EventType_SANDBOX_READY {
-		return l.recordMain(ctx, sb, ev)
-	}
-	_, err := l.ledger.Emit(ctx, sb.Record, ev)
-	return err
-}
-
-// recordMain records the sandbox's own command, if it is due, together with an event,
-// which may be nil.
-func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
-	main := l.execs.Main(sb.ID)
-	switch {
-	case main == nil && ev == nil:
-		return nil
-	case main == nil:
-		_, err := l.ledger.Emit(ctx, sb.Record, ev)
-		return err
-	}
-	known, taken, err := l.ledger.AcceptMain(ctx, sb.Record, ev, main)
-	if err == nil && (known || taken) {
-		l.execs.MainRecorded(main, known)
-	}
-	return err
-}
-
 // numberMain writes to the boot configuration which run of the sandbox's own command the
 // next start makes. The supervisor counts its status files, but retention or a person may
 // have removed them, and an exec id is never used twice.
@@ -311,4 +283,21 @@ func (l *Loop) restoreSupervisor(file string) (restored bool, err error) {
 	}
 	return false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
 		"The supervisor %s of the sandbox was removed, and this agboxd has another version: put the file back from a backup, or remove the sandbox and create it again.", file)
+}
+
+func bootIdentity(id filesystem.FileID) *guestv1.FileIdentity {
+	return &guestv1.FileIdentity{Device: id.Device, Inode: id.Inode, Type: id.Type}
+}
+
+// readBoot reads the boot configuration that saveBoot wrote.
+func readBoot(file string) (*guestv1.BootConfig, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
+	}
+	boot := new(guestv1.BootConfig)
+	if err := proto.Unmarshal(raw, boot); err != nil {
+		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
+	}
+	return boot, nil
 }

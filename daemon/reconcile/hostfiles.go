@@ -322,3 +322,16 @@ func inHome(target, home string) string {
 	}
 	return path.Join(home, strings.TrimPrefix(target, "~"))
 }
+
+func envList(envs map[string]string) []string {
+	list := make([]string, 0, len(envs))
+	for _, key := range slices.Sorted(maps.Keys(envs)) {
+		list = append(list, key+"="+envs[key])
+	}
+	return list
+}
+
+// defaultUser is the user of execs that name none; empty means root.
+func defaultUser(spec *agboxv1.CreateSpec, image runtime.Image) string {
+	return cmp.Or(spec.GetUser(), image.User)
+}

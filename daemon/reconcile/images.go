@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -121,4 +122,42 @@ func (l *Loop) RemoveImage(ctx context.Context, ref string, onlyUnused bool) err
 			"The image %s is in use: remove the sandboxes and containers that were made from it, or from an image that is based on it.", ref).With("image", ref)
 	}
 	return l.engine.RemoveImage(ctx, ref)
+}
+
+// pullProgress reports the progress of a pull for a service. An empty name means the
+// primary.
+func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox, service string) func(runtime.PullProgress) {
+	var first, last time.Time
+	if service != "" {
+		service = "service " + service + ": "
+	}
+	return func(p runtime.PullProgress) {
+		now := l.now()
+		if first.IsZero() {
+			first = now
+		}
+		if now.Sub(last) >= max(progressEvery, now.Sub(first)/10) {
+			last = now
+			l.emitPhase(ctx, sb, &agboxv1.SandboxPhaseDetails{
+				Phase: "image", Reason: service + pullSentence(p), BytesDone: uint64(p.BytesDone), BytesTotal: uint64(p.BytesTotal),
+			})
+		}
+	}
+}
+
+func pullSentence(p runtime.PullProgress) string {
+	const mib = 1 << 20
+	return fmt.Sprintf("%d of %d layers, %d of %d MiB", p.LayersDone, p.LayersTotal, p.BytesDone/mib, p.BytesTotal/mib)
+}
+
+// imageRequest returns the image that a container needs.
+func imageRequest(spec imaged) runtime.ImageRequest {
+	want := runtime.ImageRequest{Ref: spec.GetImage(), Platform: spec.GetPlatform()}
+	switch spec.GetPullPolicy() {
+	case agboxv1.PullPolicy_PULL_POLICY_ALWAYS:
+		want.Policy = runtime.PullAlways
+	case agboxv1.PullPolicy_PULL_POLICY_NEVER:
+		want.Policy = runtime.PullNever
+	}
+	return want
 }

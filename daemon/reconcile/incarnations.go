@@ -101,3 +101,31 @@ func stillRuns(sb ledger.Sandbox, a ledger.Agent) bool {
 	}
 	return false
 }
+
+// watchIncarnation enqueues the agent when the exec of its incarnation has ended.
+func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
+	if a.Incarnation != nil {
+		l.watchExec(a, w, a.Incarnation.ExecID)
+	}
+}
+
+// watchExec enqueues the agent when an exec has ended, once for each time that it runs: one that
+// was lost may be found.
+func (l *Loop) watchExec(a ledger.Agent, w *agentWork, execID string) {
+	done := l.ledger.ExecDone(execID)
+	if w.watched == execID && w.watchedOn == done {
+		return
+	}
+	w.watched, w.watchedOn = execID, done
+	l.mu.Lock()
+	life := l.ctx
+	l.mu.Unlock()
+	l.wg.Go(func() {
+		select {
+		case <-done:
+			l.EnqueueAgent(a.ID)
+			l.Enqueue(a.SandboxID) // it may wait for this end
+		case <-life.Done():
+		}
+	})
+}

@@ -32,7 +32,7 @@ func TestAFailingPhaseOfTheResyncStopsNoOther(t *testing.T) {
 	if want := []string{"first", "second", "third", "first", "second", "third"}; !slices.Equal(ran, want) {
 		t.Errorf("phases %v; want %v", ran, want)
 	}
-	if err := loop.phases[0].isolated(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "a defect") || !strings.Contains(err.Error(), "resync_test.go") {
+	if err := loop.phases[0].isolated(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "a defect") || !strings.Contains(err.Error(), "loop_test.go") {
 		t.Errorf("the panic became %v; want an error with its place", err)
 	}
 }

@@ -3,21 +3,17 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
-
-	"google.golang.org/protobuf/proto"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -80,10 +76,6 @@ func (l *Loop) pinMounts(ctx context.Context, sb ledger.Sandbox, primaryID strin
 	return release, nil
 }
 
-func bootIdentity(id filesystem.FileID) *guestv1.FileIdentity {
-	return &guestv1.FileIdentity{Device: id.Device, Inode: id.Inode, Type: id.Type}
-}
-
 // mountsHost reports whether the primary of a spec mounts paths of the host.
 func mountsHost(s *agboxv1.CreateSpec) bool {
 	return len(s.GetMounts()) > 0 || s.GetWorkspace().GetMount() || slices.ContainsFunc(s.GetToolProjections(), func(p *agboxv1.ToolProjection) bool {
@@ -136,19 +128,6 @@ func (l *Loop) byTool(s *agboxv1.CreateSpec, source string) bool {
 		defer held.Close()
 		return held.Path == source
 	})
-}
-
-// readBoot reads the boot configuration that saveBoot wrote.
-func readBoot(file string) (*guestv1.BootConfig, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
-	}
-	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
-		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
-	}
-	return boot, nil
 }
 
 // withMountProblem replaces the event of a failure if the supervisor has refused to run

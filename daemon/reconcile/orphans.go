@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
@@ -15,18 +14,6 @@ import (
 // nonce is from an earlier sandbox of ours, or somebody has copied the label on purpose.
 // In both cases it is removed, but only after it has been seen for the grace period, so
 // that an object that is just being adopted is not removed.
-
-// orphan is one such object.
-type orphan struct {
-	runtime.Identity
-	id, name string
-	// kind is "container", "network" or "volume".
-	kind  string
-	since time.Time
-	// tried means that a removal has failed and was logged. Only the removing goroutine
-	// uses it.
-	tried bool
-}
 
 // sweep records the orphans of a full look and removes those whose grace is over,
 // containers before networks and volumes. Only the goroutine of resyncLoop calls it.
@@ -163,27 +150,6 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 		return fmt.Errorf("it belongs to sandbox %s by now", id.SandboxID)
 	}
 	return nil
-}
-
-// Foresee returns the step that the loop would execute for a sandbox with the inventory
-// inv, without executing it. It leaves out a sandbox that its worker is changing.
-func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
-	inv = ours(inv, sb.Nonce)
-	o := machine.Observation{Looked: true, Connected: l.links.Connected(sb.ID), ConnectFailed: true}
-	if err := l.observe(ctx, sb.ID, inv, &o); err != nil {
-		return machine.Step{}, err
-	}
-	o.Unfenced = l.unfenced(sb, inv.Networks)
-	l.mu.Lock()
-	w := l.sandboxes[sb.ID]
-	l.mu.Unlock()
-	if w != nil {
-		l.recall(w, &o)
-	}
-	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
-		sb.Execs = nil // they end on the way; the decision does not depend on them
-	}
-	return machine.Next(sb.Record, o, l.rules(sb), l.now()), nil
 }
 
 // NameOf is the inverse of hostname: it returns the name of the sandbox whose primary has

@@ -3,38 +3,14 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"errors"
-	"slices"
 	"time"
-
-	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
-)
-
-const (
-	// lookTimeout bounds a look at the engine. One hung container can block it.
-	lookTimeout = 10 * time.Second
-	// verbTimeout bounds a mutating verb. An engine under load takes seconds.
-	verbTimeout = time.Minute
-	// pullTimeout bounds the pull of an image.
-	pullTimeout = 30 * time.Minute
-	// connectTimeout bounds one attempt to reach a supervisor.
-	connectTimeout = 2 * time.Second
-	// stopGrace is the time between the engine's stop signal and its kill. The
-	// supervisor's own grace for execs is shorter.
-	stopGrace = 10 * time.Second
-	// removeGrace is stopGrace for a removal.
-	removeGrace = 2 * time.Second
-	// retryMin and retryMax bound the pause before a failed step is retried.
-	retryMin, retryMax = 200 * time.Millisecond, 10 * time.Second
-	// maxSteps ends a round that does not come to rest. The next round continues.
-	maxSteps = 64
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // sandboxRound executes steps for one sandbox until it rests and returns when to look
@@ -126,10 +102,6 @@ func (l *Loop) cleanupTTL(sb ledger.Sandbox) time.Duration {
 	return ttl
 }
 
-func (l *Loop) hasLivingAgent(sandboxID string) bool {
-	return slices.ContainsFunc(l.ledger.AgentsIn(sandboxID), func(a ledger.Agent) bool { return !a.Over() })
-}
-
 // apply executes one step and writes its results to o.
 func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
 	switch step.Do {
@@ -201,17 +173,51 @@ func (l *Loop) failed(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, st
 	return l.now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
 }
 
-// retryable reports whether the same step may succeed later by itself, because the engine
-// was away or slow.
-func retryable(err error) bool {
-	if reason := fault.ReasonOf(err); reason == agboxv1.ErrorReason_IMAGE_PULL_FAILED {
-		return false
+// emit appends an event. A sandbox that becomes READY gets the record of its own command
+// in the same transaction, so whoever sees it READY finds the command.
+func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
+	if ev.GetEventType() == agboxv1.EventType_SANDBOX_READY {
+		return l.recordMain(ctx, sb, ev)
 	}
-	return errdefs.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
+	_, err := l.ledger.Emit(ctx, sb.Record, ev)
+	return err
 }
 
-func (l *Loop) setTrouble(w *sandboxWork, trouble string) {
+// recordMain records the sandbox's own command, if it is due, together with an event,
+// which may be nil.
+func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
+	main := l.execs.Main(sb.ID)
+	switch {
+	case main == nil && ev == nil:
+		return nil
+	case main == nil:
+		_, err := l.ledger.Emit(ctx, sb.Record, ev)
+		return err
+	}
+	known, taken, err := l.ledger.AcceptMain(ctx, sb.Record, ev, main)
+	if err == nil && (known || taken) {
+		l.execs.MainRecorded(main, known)
+	}
+	return err
+}
+
+// Foresee returns the step that the loop would execute for a sandbox with the inventory
+// inv, without executing it. It leaves out a sandbox that its worker is changing.
+func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
+	inv = ours(inv, sb.Nonce)
+	o := machine.Observation{Looked: true, Connected: l.links.Connected(sb.ID), ConnectFailed: true}
+	if err := l.observe(ctx, sb.ID, inv, &o); err != nil {
+		return machine.Step{}, err
+	}
+	o.Unfenced = l.unfenced(sb, inv.Networks)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	w.trouble = trouble
+	w := l.sandboxes[sb.ID]
+	l.mu.Unlock()
+	if w != nil {
+		l.recall(w, &o)
+	}
+	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
+		sb.Execs = nil // they end on the way; the decision does not depend on them
+	}
+	return machine.Next(sb.Record, o, l.rules(sb), l.now()), nil
 }

@@ -224,3 +224,48 @@ func shadowed(s *agboxv1.CreateSpec, mounts []runtime.Mount, m runtime.Mount, at
 		return strings.HasPrefix(other, path.Clean(m.Target)+"/") && strings.HasPrefix(target+"/", other+"/")
 	})
 }
+
+// Containers returns the sandbox's containers: their current state if the engine answers
+// soon, otherwise the last known one. It does not query an engine that is known not to
+// answer, so reads stay fast. Each container is one call: a list of all objects of a sandbox is
+// three, which each look at all objects of the engine.
+func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container {
+	known := l.remembered(sb)
+	if l.Health().Err != nil {
+		return known
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var shown []runtime.Container
+	services := []string{""} // the primary
+	for _, s := range sb.Spec.GetServices() {
+		services = append(services, s.GetName())
+	}
+	for _, service := range services {
+		c, err := l.inspectOne(ctx, sb, service, known)
+		switch {
+		case err == nil && c.InstallID == l.installID && c.Nonce == sb.Nonce:
+			shown = append(shown, c)
+		case err != nil && !errdefs.IsNotFound(err):
+			return known
+		}
+	}
+	return shown
+}
+
+// inspectOne inspects the container of a service that was seen last, also if somebody has
+// renamed it, else the one that has its name.
+func (l *Loop) inspectOne(ctx context.Context, sb ledger.Sandbox, service string, known []runtime.Container) (runtime.Container, error) {
+	for _, k := range known {
+		if k.Service != service {
+			continue
+		}
+		if c, err := l.engine.InspectContainer(ctx, k.ID); !errdefs.IsNotFound(err) {
+			return c, err
+		}
+	}
+	if service == "" {
+		return l.engine.InspectContainer(ctx, runtime.PrimaryName(sb.ID))
+	}
+	return l.engine.InspectContainer(ctx, runtime.ServiceName(sb.ID, service))
+}

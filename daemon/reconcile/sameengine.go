@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	storev1 "github.com/agbox/agbox/proto/store/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -27,14 +27,6 @@ import (
 //
 // The engine of the install may lose containers too, or be adopted without them. So a primary
 // counts as running while its first process lives (findStray).
-
-// Identities keeps the identity of the install's engine.
-type Identities interface {
-	// Engine returns the identity. It is nil before the first contact.
-	Engine(ctx context.Context) (*storev1.Engine, error)
-	// SetEngine records another one.
-	SetEngine(ctx context.Context, engine *storev1.Engine) error
-}
 
 // judgement says what an engine without the mark of the install is.
 type judgement int
@@ -88,18 +80,6 @@ func (l *Loop) stillSame(ctx context.Context) error { return l.identify(ctx) }
 
 func isAnother(err error) bool {
 	return fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_CHANGED
-}
-
-// doubtEngine means that the engine may have been replaced.
-func (l *Loop) doubtEngine() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.doubtEngineLocked()
-}
-
-func (l *Loop) doubtEngineLocked() {
-	l.same = false
-	l.doubts++
 }
 
 // identify looks whether the engine is the install's, and fails with ENGINE_CHANGED if it is
@@ -323,20 +303,25 @@ func (l *Loop) keepIdentity(ctx context.Context, info runtime.EngineInfo) {
 	}
 }
 
-// sandboxObjects lists what the engine has of a sandbox. A list without a container is
-// believed only if the engine is still the install's.
-func (l *Loop) sandboxObjects(ctx context.Context, sb ledger.Sandbox) (runtime.Inventory, error) {
-	var inv runtime.Inventory
-	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
+// probeTimeout bounds the check whether the engine answers.
+const probeTimeout = 3 * time.Second
+
+// Probe reports whether the engine is usable now, and the install's. If it is known to be
+// healthy, Probe makes no call.
+func (l *Loop) Probe(ctx context.Context) error {
+	if l.engineKnown() {
+		return l.sameEngine(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	begun := l.now()
+	err := l.engine.Ping(ctx)
+	if err == nil {
+		err = l.identify(ctx)
+	}
+	if isAnother(err) {
 		return err
-	})
-	if err != nil {
-		return runtime.Inventory{}, err
 	}
-	inv = ours(inv, sb.Nonce)
-	if len(inv.Containers) > 0 {
-		return inv, nil
-	}
-	return inv, l.stillSame(ctx)
+	l.heardOfEngine(begun, runtime.EngineInfo{}, err)
+	return err
 }

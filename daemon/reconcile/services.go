@@ -3,15 +3,11 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
@@ -23,74 +19,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
-
-// serviceWork is the worker's state of one service. Loop.mu guards it.
-type serviceWork struct {
-	// started is the number of the last start that this daemon has executed.
-	started uint32
-	// startedAt is the time of that start.
-	startedAt time.Time
-	// failure is the error of making or starting it. The next event reports it.
-	failure *machine.ServiceFailure
-	// cancel cancels making it in the background. made is closed when that has ended.
-	// Both are nil if it is not being made.
-	cancel context.CancelFunc
-	made   chan struct{}
-}
-
-// service returns the state of a service. The caller holds Loop.mu.
-func (w *sandboxWork) service(name string) *serviceWork {
-	s := w.services[name]
-	if s == nil {
-		s = new(serviceWork)
-		if w.services == nil {
-			w.services = make(map[string]*serviceWork)
-		}
-		w.services[name] = s
-	}
-	return s
-}
-
-// recall adds the worker's state of its services to the observation.
-func (l *Loop) recall(w *sandboxWork, o *machine.Observation) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, s := range w.services {
-		if o.Services == nil {
-			o.Services = make(map[string]machine.ServiceSeen)
-		}
-		seen := o.Services[name]
-		seen.Started, seen.StartedAt, seen.Failure, seen.Making = s.started, s.startedAt, s.failure, s.cancel != nil
-		o.Services[name] = seen
-	}
-}
-
-// serviceSpec returns a service of the spec by its name, or nil.
-func serviceSpec(sb ledger.Sandbox, name string) *agboxv1.ServiceSpec {
-	for _, s := range sb.Spec.GetServices() {
-		if s.GetName() == name {
-			return s
-		}
-	}
-	return nil
-}
-
-// sandboxNetwork is made while images are pulled, and passed to those that wait for it.
-type sandboxNetwork struct {
-	once sync.Once
-	made runtime.Network
-	err  error
-}
-
-func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork) (runtime.Network, error) {
-	n.once.Do(func() {
-		n.err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-			n.made, err = l.engine.EnsureNetwork(ctx, l.networkSpec(sb))
-			return err
-		})
-	})
-	return n.made, n.err
-}
 
 // prepare makes network, images, volumes and containers of the primary and of the named
 // services. Each waits only for what it needs. A changed want cancels only pulls, which
@@ -337,64 +265,6 @@ func (l *Loop) stopServices(ctx context.Context, w *sandboxWork, names []string,
 	})
 	o.Looked, w.since = false, l.now()
 	return failed
-}
-
-// each calls do for all names concurrently and joins the errors.
-func (l *Loop) each(names []string, do func(string) error) error {
-	failures := make([]error, len(names))
-	var group sync.WaitGroup
-	for i, name := range names {
-		group.Go(func() { failures[i] = do(name) })
-	}
-	group.Wait()
-	return errors.Join(failures...)
-}
-
-// observe copies an inventory into the observation. It inspects containers that do not
-// run, because a list does not say why, and those for which an event has just arrived.
-func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
-	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
-	o.Services, o.Spares = make(map[string]machine.ServiceSeen), hasSpares(inv)
-	for _, c := range inv.Containers {
-		doubted := l.doubted(c.ID)
-		if doubted || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
-			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
-				closer, err := l.engine.InspectContainer(ctx, c.ID)
-				if err == nil {
-					c = closer
-				}
-				return err
-			})
-			if errdefs.IsNotFound(err) && c.Role != runtime.RolePrimary {
-				continue
-			}
-			if err != nil {
-				if doubted && !errdefs.IsNotFound(err) { // else its events may be over, and nothing would end the doubt
-					l.doubt(c.ID) // the next list may be as old as this one
-				}
-				return err
-			}
-		}
-		switch c.Role {
-		case runtime.RolePrimary:
-			o.Primary, o.EngineRestarted = &c, l.endedWithEngine(&c)
-		case runtime.RoleService:
-			o.Services[c.Service] = machine.ServiceSeen{Container: &c}
-		}
-	}
-	l.findStray(sandboxID, o)
-	return nil
-}
-
-// hasGuestFolder reports whether the supervisor's folder exists. It can exist without any
-// container, before the first and after the last call to the engine.
-func (l *Loop) hasGuestFolder(sandboxID string) bool {
-	_, err := os.Lstat(l.paths.Guest(sandboxID))
-	return err == nil
-}
-
-func ended(c runtime.Container) bool {
-	return c.State == runtime.StateExited || c.State == runtime.StateDead
 }
 
 // clearFailure clears the error of a service once an event has reported it.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -15,30 +14,11 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec/notation"
 )
-
-func (l *Loop) identity(sb ledger.Sandbox, role runtime.Role) runtime.Identity {
-	return runtime.Identity{InstallID: l.installID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: role}
-}
-
-func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
-	return runtime.NetworkSpec{
-		Identity:   l.identity(sb, runtime.RoleNetwork),
-		Name:       runtime.NetworkName(sb.ID),
-		Internal:   internal(sb),
-		Containers: 1 + len(sb.Spec.GetServices()),
-	}
-}
-
-// internal reports whether the containers of a sandbox reach only each other.
-func internal(sb ledger.Sandbox) bool {
-	return sb.Spec.GetNetwork() == agboxv1.NetworkMode_NETWORK_MODE_INTERNAL
-}
 
 func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
 	id := l.identity(sb, runtime.RoleVolume)
@@ -114,30 +94,6 @@ func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, im
 	return c, describe(&c, sb, spec)
 }
 
-// hostname returns the name with which the sandbox was created if it has one, because shell
-// prompts show it. A host name has at most 63 characters (RFC 1123) and no '_' or '.'.
-func hostname(sb ledger.Sandbox) string {
-	name := sb.Spec.GetName()
-	if name == "" {
-		name = sb.ID
-	}
-	name = ids.Sanitize(name)
-	return strings.Trim(name[:min(len(name), 63)], "-")
-}
-
-func envList(envs map[string]string) []string {
-	list := make([]string, 0, len(envs))
-	for _, key := range slices.Sorted(maps.Keys(envs)) {
-		list = append(list, key+"="+envs[key])
-	}
-	return list
-}
-
-// defaultUser is the user of execs that name none; empty means root.
-func defaultUser(spec *agboxv1.CreateSpec, image runtime.Image) string {
-	return cmp.Or(spec.GetUser(), image.User)
-}
-
 // shells are commands that do nothing without a terminal.
 var shells = []string{"sh", "ash", "bash", "dash", "zsh", "fish"}
 
@@ -174,11 +130,6 @@ func onlyFlags(args []string) bool {
 	return true
 }
 
-func pullSentence(p runtime.PullProgress) string {
-	const mib = 1 << 20
-	return fmt.Sprintf("%d of %d layers, %d of %d MiB", p.LayersDone, p.LayersTotal, p.BytesDone/mib, p.BytesTotal/mib)
-}
-
 // contained has the fields that the primary and a service have in common.
 type contained interface {
 	GetVolumes() []*agboxv1.VolumeSpec
@@ -192,18 +143,6 @@ type contained interface {
 	GetUlimits() []*agboxv1.UlimitSpec
 	GetGpus() string
 	GetSecurity() *agboxv1.SecuritySpec
-}
-
-// imageRequest returns the image that a container needs.
-func imageRequest(spec imaged) runtime.ImageRequest {
-	want := runtime.ImageRequest{Ref: spec.GetImage(), Platform: spec.GetPlatform()}
-	switch spec.GetPullPolicy() {
-	case agboxv1.PullPolicy_PULL_POLICY_ALWAYS:
-		want.Policy = runtime.PullAlways
-	case agboxv1.PullPolicy_PULL_POLICY_NEVER:
-		want.Policy = runtime.PullNever
-	}
-	return want
 }
 
 // describe sets the fields that the primary and a service have in common. A spec is
@@ -291,32 +230,6 @@ func (l *Loop) allowed(of contained) error {
 		bound.File, strings.Join(names, ", "))
 }
 
-// MemoryDefault is the limit of the memory of a container whose spec has none. The zero
-// value means no limit. At most one field is set.
-type MemoryDefault struct {
-	// Percent of the memory of the engine's host, 1 to 100.
-	Percent int
-	// Bytes is a fixed limit.
-	Bytes int64
-}
-
-// hostReserve is what a share leaves to the host, in bytes. The engine, the daemon and the
-// system need less than that.
-const hostReserve = 1 << 30
-
-// Of returns the limit in bytes on a host with this much memory; 0 means none.
-//
-// Without a limit, a command that eats memory uses up that of the host. The kernel then
-// kills some process of the host, which may be the engine's or the daemon's. With a limit
-// below the host's memory it kills a process of the container. On a host with less than
-// 2 GiB the reserve would leave too little to the sandbox, so the sandbox gets half.
-func (d MemoryDefault) Of(host int64) int64 {
-	if d.Bytes > 0 || d.Percent == 0 || host <= 0 {
-		return d.Bytes
-	}
-	return min(host*int64(d.Percent)/100, max(host-hostReserve, host/2))
-}
-
 // limitMemory sets the limit of a container whose spec says nothing about memory. It bounds that
 // of a derived one, too: the sandbox of the parent may have had no other bound.
 func (l *Loop) limitMemory(ctx context.Context, c *runtime.ContainerSpec, asked string, derived bool) error {
@@ -338,28 +251,12 @@ func (l *Loop) limitMemory(ctx context.Context, c *runtime.ContainerSpec, asked 
 	return nil
 }
 
-// hostMemory returns the memory of the engine's host in bytes; 0 means unknown. It asks
-// the engine if no look has succeeded yet.
-func (l *Loop) hostMemory(ctx context.Context) (int64, error) {
-	if l.memoryDefault.Percent == 0 {
-		return 0, nil
+// serviceSpec returns a service of the spec by its name, or nil.
+func serviceSpec(sb ledger.Sandbox, name string) *agboxv1.ServiceSpec {
+	for _, s := range sb.Spec.GetServices() {
+		if s.GetName() == name {
+			return s
+		}
 	}
-	info, err := l.engineInfo(ctx)
-	return info.Memory, err
-}
-
-// engineInfo returns what the engine said about itself. It asks only if no look has
-// succeeded yet.
-func (l *Loop) engineInfo(ctx context.Context) (runtime.EngineInfo, error) {
-	l.mu.Lock()
-	info := l.health.Info
-	l.mu.Unlock()
-	if info.Version != "" {
-		return info, nil
-	}
-	err := l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-		info, err = l.engine.Info(ctx)
-		return err
-	})
-	return info, err
+	return nil
 }

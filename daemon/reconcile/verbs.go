@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,139 +19,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
-
-// verb runs one engine call in a slot and with a timeout, if the engine is the install's.
-func (l *Loop) verb(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
-	return l.inSlot(ctx, l.slots, timeout, call)
-}
-
-// inSlot waits for a free slot and runs the call in it.
-func (l *Loop) inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, call func(context.Context) error) error {
-	select {
-	case slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-slots }()
-	if err := l.sameEngine(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return call(ctx)
-}
-
-// stopContainer stops a container with a grace.
-func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return l.inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
-		return l.engine.StopContainer(ctx, id, grace)
-	})
-}
-
-// look fills the observation from the newest full look if that is new enough for this
-// round. Otherwise it looks at this sandbox alone.
-func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
-	inv, fresh := l.shared(sb.ID, w.since)
-	if !fresh {
-		var err error
-		if inv, err = l.sandboxObjects(ctx, sb); err != nil {
-			return err
-		}
-	}
-	inv = ours(inv, sb.Nonce)
-	if err := l.observe(ctx, sb.ID, inv, o); err != nil {
-		w.since = l.now() // a full look that began before this may have seen less than what was inspected
-		return err
-	}
-	o.Looked, o.Unfenced = true, l.unfenced(sb, inv.Networks)
-	w.network = networkTrouble(inv, o.Primary)
-	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
-		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on
-	}
-	now := l.now()
-	w.since = now // a full look that began before this may have seen less
-	l.mu.Lock()
-	w.looked, w.seen = now, digestOf(inv)
-	l.mu.Unlock()
-	return nil
-}
-
-// findStray looks for the first process of a primary that the engine does not have, or says
-// has ended: an engine that lost its data, or one that was adopted in place of another, does
-// not know of processes that run on. Their commands are not lost.
-func (l *Loop) findStray(sandboxID string, o *machine.Observation) {
-	o.Stray = (o.Primary == nil || ended(*o.Primary)) && l.links.Lives(sandboxID)
-	if !o.Stray {
-		return
-	}
-	var c runtime.Container
-	if o.Primary != nil {
-		c = *o.Primary
-	}
-	c.State = runtime.StateRunning
-	o.Primary = &c
-}
-
-// ours removes objects with our install's label but not the sandbox's nonce.
-func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
-	var kept runtime.Inventory
-	for _, c := range inv.Containers {
-		if c.Nonce == nonce {
-			kept.Containers = append(kept.Containers, c)
-		}
-	}
-	for _, n := range inv.Networks {
-		if n.Nonce == nonce {
-			kept.Networks = append(kept.Networks, n)
-		}
-	}
-	for _, v := range inv.Volumes {
-		if v.Nonce == nonce {
-			kept.Volumes = append(kept.Volumes, v)
-		}
-	}
-	return kept
-}
-
-// progressEvery bounds the number of progress events of a pull. During a long pull they
-// get rarer: each comes after the pull has taken a tenth longer.
-const progressEvery = 2 * time.Second
-
-// pullProgress reports the progress of a pull for a service. An empty name means the
-// primary.
-func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox, service string) func(runtime.PullProgress) {
-	var first, last time.Time
-	if service != "" {
-		service = "service " + service + ": "
-	}
-	return func(p runtime.PullProgress) {
-		now := l.now()
-		if first.IsZero() {
-			first = now
-		}
-		if now.Sub(last) >= max(progressEvery, now.Sub(first)/10) {
-			last = now
-			l.emitPhase(ctx, sb, &agboxv1.SandboxPhaseDetails{
-				Phase: "image", Reason: service + pullSentence(p), BytesDone: uint64(p.BytesDone), BytesTotal: uint64(p.BytesTotal),
-			})
-		}
-	}
-}
-
-// announce reports the current step to watchers. Losing it is harmless.
-func (l *Loop) announce(ctx context.Context, sb ledger.Sandbox, phase, reason string) {
-	l.emitPhase(ctx, sb, &agboxv1.SandboxPhaseDetails{Phase: phase, Reason: reason})
-}
-
-func (l *Loop) emitPhase(ctx context.Context, sb ledger.Sandbox, details *agboxv1.SandboxPhaseDetails) {
-	_, err := l.ledger.Emit(ctx, sb.Record, &agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_SANDBOX_PREPARING,
-		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details},
-	})
-	if err != nil {
-		l.log.Debug("progress could not be recorded", "sandbox_id", sb.ID, "error", err)
-	}
-}
 
 func (l *Loop) start(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	if err := l.allowed(sb.Spec); err != nil {
@@ -348,31 +214,6 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	return nil
 }
 
-// spareNetworks returns the networks of a sandbox that none of its containers was made
-// for. It returns none if the sandbox has no container that was made for one of them.
-func spareNetworks(inv runtime.Inventory) []runtime.Network {
-	spare := slices.DeleteFunc(slices.Clone(inv.Networks), func(n runtime.Network) bool {
-		return slices.ContainsFunc(inv.Containers, func(c runtime.Container) bool { return c.NetworkID == n.ID })
-	})
-	if len(spare) == len(inv.Networks) {
-		return nil
-	}
-	return spare
-}
-
-// spareContainers are those that were made for one step: image readers and reclaimers. A
-// killed daemon, or an engine that executes a request late, leaves one behind.
-func spareContainers(inv runtime.Inventory) []runtime.Container {
-	return slices.DeleteFunc(slices.Clone(inv.Containers), func(c runtime.Container) bool {
-		return c.Role != runtime.RoleImageReader && c.Role != runtime.RoleReclaimer
-	})
-}
-
-// hasSpares reports whether there is something that removeSpares removes.
-func hasSpares(inv runtime.Inventory) bool {
-	return len(spareNetworks(inv)) > 0 || len(spareContainers(inv)) > 0
-}
-
 // removeSpares removes the current spareContainers and spareNetworks.
 func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	inv, err := l.sandboxObjects(ctx, sb)
@@ -385,17 +226,6 @@ func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.O
 	}
 	o.Spares = false
 	return removeEach(ctx, l, l.engine.RemoveNetwork, spareNetworks(inv), func(n runtime.Network) string { return n.ID })
-}
-
-// removeEach removes all objects of a kind concurrently.
-func removeEach[T any](ctx context.Context, l *Loop, remove func(context.Context, string) error, all []T, id func(T) string) error {
-	ids := make([]string, len(all))
-	for i, object := range all {
-		ids[i] = id(object)
-	}
-	return l.each(ids, func(id string) error {
-		return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return remove(ctx, id) })
-	})
 }
 
 // runHook runs the exec of a hook in a shell in the primary.

@@ -1,0 +1,129 @@
+package reconcile
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime"
+)
+
+// look fills the observation from the newest full look if that is new enough for this
+// round. Otherwise it looks at this sandbox alone.
+func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
+	inv, fresh := l.shared(sb.ID, w.since)
+	if !fresh {
+		var err error
+		if inv, err = l.sandboxObjects(ctx, sb); err != nil {
+			return err
+		}
+	}
+	inv = ours(inv, sb.Nonce)
+	if err := l.observe(ctx, sb.ID, inv, o); err != nil {
+		w.since = l.now() // a full look that began before this may have seen less than what was inspected
+		return err
+	}
+	o.Looked, o.Unfenced = true, l.unfenced(sb, inv.Networks)
+	w.network = networkTrouble(inv, o.Primary)
+	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
+		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on
+	}
+	now := l.now()
+	w.since = now // a full look that began before this may have seen less
+	l.mu.Lock()
+	w.looked, w.seen = now, digestOf(inv)
+	l.mu.Unlock()
+	return nil
+}
+
+// findStray looks for the first process of a primary that the engine does not have, or says
+// has ended: an engine that lost its data, or one that was adopted in place of another, does
+// not know of processes that run on. Their commands are not lost.
+func (l *Loop) findStray(sandboxID string, o *machine.Observation) {
+	o.Stray = (o.Primary == nil || ended(*o.Primary)) && l.links.Lives(sandboxID)
+	if !o.Stray {
+		return
+	}
+	var c runtime.Container
+	if o.Primary != nil {
+		c = *o.Primary
+	}
+	c.State = runtime.StateRunning
+	o.Primary = &c
+}
+
+// hasSpares reports whether there is something that removeSpares removes.
+func hasSpares(inv runtime.Inventory) bool {
+	return len(spareNetworks(inv)) > 0 || len(spareContainers(inv)) > 0
+}
+
+// observe copies an inventory into the observation. It inspects containers that do not
+// run, because a list does not say why, and those for which an event has just arrived.
+func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
+	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
+	o.Services, o.Spares = make(map[string]machine.ServiceSeen), hasSpares(inv)
+	for _, c := range inv.Containers {
+		doubted := l.doubted(c.ID)
+		if doubted || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
+			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
+				closer, err := l.engine.InspectContainer(ctx, c.ID)
+				if err == nil {
+					c = closer
+				}
+				return err
+			})
+			if errdefs.IsNotFound(err) && c.Role != runtime.RolePrimary {
+				continue
+			}
+			if err != nil {
+				if doubted && !errdefs.IsNotFound(err) { // else its events may be over, and nothing would end the doubt
+					l.doubt(c.ID) // the next list may be as old as this one
+				}
+				return err
+			}
+		}
+		switch c.Role {
+		case runtime.RolePrimary:
+			o.Primary, o.EngineRestarted = &c, l.endedWithEngine(&c)
+		case runtime.RoleService:
+			o.Services[c.Service] = machine.ServiceSeen{Container: &c}
+		}
+	}
+	l.findStray(sandboxID, o)
+	return nil
+}
+
+// hasGuestFolder reports whether the supervisor's folder exists. It can exist without any
+// container, before the first and after the last call to the engine.
+func (l *Loop) hasGuestFolder(sandboxID string) bool {
+	_, err := os.Lstat(l.paths.Guest(sandboxID))
+	return err == nil
+}
+
+func ended(c runtime.Container) bool {
+	return c.State == runtime.StateExited || c.State == runtime.StateDead
+}
+
+// spareNetworks returns the networks of a sandbox that none of its containers was made
+// for. It returns none if the sandbox has no container that was made for one of them.
+func spareNetworks(inv runtime.Inventory) []runtime.Network {
+	spare := slices.DeleteFunc(slices.Clone(inv.Networks), func(n runtime.Network) bool {
+		return slices.ContainsFunc(inv.Containers, func(c runtime.Container) bool { return c.NetworkID == n.ID })
+	})
+	if len(spare) == len(inv.Networks) {
+		return nil
+	}
+	return spare
+}
+
+// spareContainers are those that were made for one step: image readers and reclaimers. A
+// killed daemon, or an engine that executes a request late, leaves one behind.
+func spareContainers(inv runtime.Inventory) []runtime.Container {
+	return slices.DeleteFunc(slices.Clone(inv.Containers), func(c runtime.Container) bool {
+		return c.Role != runtime.RoleImageReader && c.Role != runtime.RoleReclaimer
+	})
+}
