@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -125,11 +124,6 @@ func callsOf(c agents.CallLimits) *guestv1.CallLimits {
 		limits.ToolsMs[name] = roundedUp(d)
 	}
 	return limits
-}
-
-// roundedUp returns milliseconds. Nothing that is set becomes 0.
-func roundedUp(d time.Duration) uint64 {
-	return uint64(max(0, d+time.Millisecond-1) / time.Millisecond)
 }
 
 // addWork adds the work of an agent, if it has one, to what its supervisor gets.

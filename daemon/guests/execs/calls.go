@@ -15,6 +15,38 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
+// tell makes a call that reports whether the exec is running, and repeats it while that
+// answer may be temporary: an exec that was just accepted may not have reached its
+// supervisor, and an exec that has just ended may not have reached the ledger.
+func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(context.Context, *links.Link) (bool, error)) error {
+	lk, err := r.links.Wait(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
+	defer cancel()
+	for range unheardTries {
+		running, err := call(ctx, lk)
+		if err != nil || running {
+			return err
+		}
+		select {
+		case <-r.ledger.ExecDone(execID):
+			return NotRunning(execID)
+		case <-time.After(unheardPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return NotRunning(execID)
+}
+
+// NotRunning is the error of a call that needs a running exec.
+func NotRunning(execID string) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL,
+		"Exec %s has ended.", execID).With("exec_id", execID)
+}
+
 // WriteStdin writes bytes to the standard input or the terminal of a started exec. offset
 // is their position in the input of the writer. Bytes that the process has already
 // received are skipped, even if this daemon or the link was replaced. It returns when the
@@ -100,23 +132,6 @@ func (r *Runner) Resize(ctx context.Context, sandboxID, execID string, rows, col
 	}
 }
 
-// takesInput refuses an exec with input or a terminal if the supervisor is too old for
-// them. It would start the command without them.
-func takesInput(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) error {
-	if !req.GetTty() && !req.GetStdin() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
-	defer cancel()
-	_, _, err := lk.Conn.WriteStdin(ctx, req.GetExecId(), "probe", 0, nil, false)
-	if errdefs.IsNotImplemented(err) {
-		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
-			"Sandbox %s was started by an older agbox, which knew neither standard input nor terminals. Stop and start the sandbox, or create a new one.",
-			req.GetSandboxId()).With("sandbox_id", req.GetSandboxId())
-	}
-	return nil
-}
-
 // Processes lists the processes in the primary of a sandbox, as its supervisor sees them,
 // without the names of their execs.
 func (r *Runner) Processes(ctx context.Context, sandboxID string) (*agboxv1.ListProcessesResponse, error) {
@@ -182,5 +197,28 @@ func (r *Runner) Answer(ctx context.Context, sandboxID string, req *guestv1.Answ
 	return r.tell(ctx, sandboxID, req.GetExecId(), func(ctx context.Context, lk *links.Link) (bool, error) {
 		_, err := lk.Conn.Answer(ctx, req)
 		return true, err
+	})
+}
+
+// Cancel ends a running exec: SIGTERM to its process group and, after the grace period,
+// SIGKILL to its tree. It returns when the supervisor has accepted the request. The
+// supervisor then completes it even if the daemon goes away.
+func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Cancel(ctx, execID, grace)
+	})
+}
+
+// Reap is Cancel for an incarnation of an agent that must be replaced. Its end says so.
+func (r *Runner) Reap(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Reap(ctx, execID, grace)
+	})
+}
+
+// Signal sends a signal to the process group of a running exec.
+func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Signal(ctx, execID, signal)
 	})
 }

@@ -71,3 +71,8 @@ func takesLimits(lk *links.Link, req *agboxv1.CreateExecRequest) error {
 		"Sandbox %s was started by an older agbox, whose supervisor knows no limits of a command. Create a new sandbox, or leave the limits out.",
 		req.GetSandboxId()).With("sandbox_id", req.GetSandboxId())
 }
+
+// roundedUp returns milliseconds. Nothing that is set becomes 0.
+func roundedUp(d time.Duration) uint64 {
+	return uint64(max(0, d+time.Millisecond-1) / time.Millisecond)
+}

@@ -239,61 +239,6 @@ func (r *Runner) retryEnd(sandboxID string) {
 	})
 }
 
-// Cancel ends a running exec: SIGTERM to its process group and, after the grace period,
-// SIGKILL to its tree. It returns when the supervisor has accepted the request. The
-// supervisor then completes it even if the daemon goes away.
-func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
-	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
-		return lk.Conn.Cancel(ctx, execID, grace)
-	})
-}
-
-// Reap is Cancel for an incarnation of an agent that must be replaced. Its end says so.
-func (r *Runner) Reap(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
-	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
-		return lk.Conn.Reap(ctx, execID, grace)
-	})
-}
-
-// Signal sends a signal to the process group of a running exec.
-func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
-	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
-		return lk.Conn.Signal(ctx, execID, signal)
-	})
-}
-
-// tell makes a call that reports whether the exec is running, and repeats it while that
-// answer may be temporary: an exec that was just accepted may not have reached its
-// supervisor, and an exec that has just ended may not have reached the ledger.
-func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(context.Context, *links.Link) (bool, error)) error {
-	lk, err := r.links.Wait(ctx, sandboxID)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
-	defer cancel()
-	for range unheardTries {
-		running, err := call(ctx, lk)
-		if err != nil || running {
-			return err
-		}
-		select {
-		case <-r.ledger.ExecDone(execID):
-			return NotRunning(execID)
-		case <-time.After(unheardPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return NotRunning(execID)
-}
-
-// NotRunning is the error of a call that needs a running exec.
-func NotRunning(execID string) error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL,
-		"Exec %s has ended.", execID).With("exec_id", execID)
-}
-
 // RunHook runs a hook of the sandbox. The exec id in the request is derived from the
 // hook, so the same hook runs only once, even if RunHook is called again. RunHook does
 // not wait for a link; the caller makes one first.
@@ -361,4 +306,21 @@ func (r *Runner) Release(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
 	return lk.Conn.Release(ctx)
+}
+
+// takesInput refuses an exec with input or a terminal if the supervisor is too old for
+// them. It would start the command without them.
+func takesInput(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) error {
+	if !req.GetTty() && !req.GetStdin() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
+	defer cancel()
+	_, _, err := lk.Conn.WriteStdin(ctx, req.GetExecId(), "probe", 0, nil, false)
+	if errdefs.IsNotImplemented(err) {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
+			"Sandbox %s was started by an older agbox, which knew neither standard input nor terminals. Stop and start the sandbox, or create a new one.",
+			req.GetSandboxId()).With("sandbox_id", req.GetSandboxId())
+	}
+	return nil
 }

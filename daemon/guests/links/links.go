@@ -6,17 +6,13 @@ package links
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
@@ -165,136 +161,11 @@ func (l *Links) Connected(sandboxID string) bool {
 	return l.current(sandboxID) != nil
 }
 
-// Connect links the sandbox's supervisor and returns once its exits reach the ledger. It
-// makes one attempt, bounded by ctx.
-func (l *Links) Connect(ctx context.Context, sandboxID string) error {
-	if l.Connected(sandboxID) {
-		return nil
-	}
-	err := l.allowed(sandboxID)
-	if err == nil {
-		err = l.connect(ctx, sandboxID)
-	}
-	if err != nil {
-		l.Fail(sandboxID, err)
-	}
-	return err
-}
-
-// Fail stores why a sandbox could not be linked. If err has the class
-// errdefs.ErrFailedPrecondition, nobody can link it before something is repaired, so the
-// calls that wait for the link get err.
-func (l *Links) Fail(sandboxID string, err error) {
-	if f := fault.Of(err); f != nil {
-		_ = f.With("sandbox_id", sandboxID)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.links[sandboxID] != nil {
-		return
-	}
-	f := &failure{err: err}
-	l.failures[sandboxID] = f
-	if f.final() {
-		l.wakeLocked(sandboxID)
-	}
-}
-
 func (l *Links) wakeLocked(sandboxID string) {
 	if w := l.waiting[sandboxID]; w != nil {
 		close(w.news)
 		w.news = make(chan struct{})
 	}
-}
-
-func (l *Links) connect(ctx context.Context, sandboxID string) error {
-	boot, err := l.readBoot(sandboxID)
-	if err != nil {
-		return err
-	}
-	conn, err := guest.Dial(ctx, l.paths.GuestLink(sandboxID), l.Check(sandboxID))
-	if err != nil {
-		return err
-	}
-	lk := &Link{
-		SandboxID: sandboxID, Conn: conn, Boot: boot, Made: l.now(),
-		logs: findLogFolder(l.paths.SandboxLogs(sandboxID), conn),
-	}
-	ready := make(chan struct{})
-	ended := make(chan struct{})
-	if !l.Go(func(ctx context.Context) {
-		defer close(ended)
-		l.listen(ctx, lk, ready)
-	}) {
-		_ = conn.Close()
-		return context.Canceled
-	}
-	select {
-	case <-ready:
-		return nil
-	case <-ended:
-		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
-			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
-	case <-ctx.Done():
-		_ = conn.Close()
-		<-ended // a sandbox has at most one listener
-		return ctx.Err()
-	}
-}
-
-func (l *Links) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
-	raw, err := os.ReadFile(l.paths.GuestBoot(sandboxID))
-	if err != nil {
-		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
-	}
-	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
-		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
-	}
-	return boot, nil
-}
-
-// listen passes reports on until the link breaks. The link is published once the
-// supervisor has confirmed that it reports exits: the end of an exec that was started
-// earlier could be missed.
-func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
-	defer lk.Conn.Close()
-	sb, _ := l.ledger.Sandbox(lk.SandboxID)
-	lk.asked = sb.Execs
-	err := lk.Conn.Watch(ctx, slices.Collect(maps.Keys(lk.asked)), func() {
-		missed := l.publish(lk)
-		close(ready)
-		l.follow(lk)
-		for _, id := range missed {
-			l.reports.Missed(ctx, lk, id)
-		}
-	}, func(rec *guestv1.ExecRecord) {
-		l.reports.Report(ctx, lk, rec)
-	})
-	l.forget(lk)
-	if ctx.Err() == nil {
-		l.log.Debug("supervisor link lost", "sandbox_id", lk.SandboxID, "error", err)
-		l.lost(lk.SandboxID)
-	}
-}
-
-// publish makes the link available. It returns the execs that were accepted over an
-// earlier link after this one made its query. The start of a later exec fails and finds
-// this link.
-func (l *Links) publish(lk *Link) (missed []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.links[lk.SandboxID] = lk
-	l.countLocked(lk.SandboxID, lk.Made)
-	sb, _ := l.ledger.Sandbox(lk.SandboxID)
-	for id := range sb.Execs {
-		if !lk.Asked(id) {
-			missed = append(missed, id)
-		}
-	}
-	delete(l.failures, lk.SandboxID)
-	l.wakeLocked(lk.SandboxID)
-	return missed
 }
 
 // Drop breaks the sandbox's link, if there is one, and forgets why the last one could not
@@ -332,97 +203,6 @@ func (l *Links) current(sandboxID string) *Link {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.links[sandboxID]
-}
-
-// Wait returns the sandbox's link, and waits a bounded time for one that is being made.
-// It returns an error at once for a sandbox that is not READY or is being stopped, or
-// whose supervisor cannot be trusted.
-func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
-	if lk := l.current(sandboxID); lk != nil {
-		return lk, nil
-	}
-	timeout := time.NewTimer(waitAtMost)
-	defer timeout.Stop()
-	l.enter(sandboxID)
-	defer l.leave(sandboxID)
-	_, before, _ := l.look(sandboxID)
-	if before.final() {
-		l.lost(sandboxID) // the socket may have been repaired since
-	}
-	for {
-		lk, failed, news := l.look(sandboxID)
-		switch {
-		case lk != nil:
-			return lk, nil
-		case failed != before && failed.final():
-			return nil, failed.err
-		}
-		changed := l.ledger.Changed(sandboxID)
-		sb, living := l.ledger.Sandbox(sandboxID)
-		if !living {
-			return nil, l.ledger.NotLiving(ctx, sandboxID)
-		}
-		if sb.State != machine.Ready || sb.Want != machine.WantRunning {
-			return nil, ledger.NotReady(sb.Record)
-		}
-		select {
-		case <-news:
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-l.stopping:
-			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
-		case <-timeout.C:
-			_, failed, _ := l.look(sandboxID)
-			return nil, unreachable(sandboxID, failed)
-		}
-	}
-}
-
-// enter counts a call that begins to wait for a link.
-func (l *Links) enter(sandboxID string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.waiting[sandboxID]
-	if w == nil {
-		w = &awaited{news: make(chan struct{})}
-		l.waiting[sandboxID] = w
-	}
-	w.calls++
-}
-
-// leave undoes enter. The last call takes the entry with it.
-func (l *Links) leave(sandboxID string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.waiting[sandboxID]
-	if w.calls--; w.calls == 0 {
-		delete(l.waiting, sandboxID)
-	}
-}
-
-// look returns the link of a sandbox. Without a link it returns the last error, if there
-// is one, and a channel that is closed when this changes. The caller has called enter.
-func (l *Links) look(sandboxID string) (*Link, *failure, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.links[sandboxID], l.failures[sandboxID], l.waiting[sandboxID].news
-}
-
-// unreachable is the error of a wait for a link that was not made.
-func unreachable(sandboxID string, last *failure) error {
-	if last.final() {
-		return last.err
-	}
-	f := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
-		"The supervisor of sandbox %s cannot be reached; try again, and if it lasts, stop and start the sandbox.", sandboxID)
-	if last != nil {
-		if cause := fault.Of(last.err); cause != nil {
-			f.Message = cause.Message
-		}
-		_ = f.Because(last.err)
-	}
-	return f.With("sandbox_id", sandboxID)
 }
 
 // Link is one linked supervisor.
@@ -473,3 +253,15 @@ func (lk *Link) Asked(execID string) bool {
 
 // Break ends the link. The loop makes the next one.
 func (lk *Link) Break() { _ = lk.Conn.Close() }
+
+// logFolder is the log folder of a sandbox as the daemon found it when the link was made.
+// The container has it mounted. After its removal the supervisor still writes to the old
+// folder, which nobody outside can read, and no mount of a running container can be
+// replaced.
+type logFolder struct {
+	path string
+	// found is nil if the folder could not be looked at.
+	found os.FileInfo
+	// deleted is true if the supervisor's folder was removed before the link was made.
+	deleted bool
+}

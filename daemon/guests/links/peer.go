@@ -113,18 +113,6 @@ func writeIdentity(file string, id process.Identity) error {
 	return os.Rename(temp, file)
 }
 
-// logFolder is the log folder of a sandbox as the daemon found it when the link was made.
-// The container has it mounted. After its removal the supervisor still writes to the old
-// folder, which nobody outside can read, and no mount of a running container can be
-// replaced.
-type logFolder struct {
-	path string
-	// found is nil if the folder could not be looked at.
-	found os.FileInfo
-	// deleted is true if the supervisor's folder was removed before the link was made.
-	deleted bool
-}
-
 func findLogFolder(path string, conn *guest.Conn) logFolder {
 	found, err := os.Stat(path)
 	if err != nil {
