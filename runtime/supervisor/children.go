@@ -239,3 +239,27 @@ func (c *children) gone() <-chan struct{} {
 	c.reap() // closes it now if there is none
 	return idle
 }
+
+// usage is the resource usage of the processes of an exec.
+//
+// The times cover every process of the exec that has ended and was reaped, by its parent
+// or by the supervisor. They do not cover a process that left both session and process
+// group of the exec and then lost its parent, nor one that outlives the exec's first
+// process.
+//
+// The peak is the greater of two numbers. One is the greatest peak of a single one of
+// these processes, which the kernel keeps. For the exec's first process that is at least
+// the memory of the supervisor when it started the process, about 10 MB. The other is the
+// greatest sampled sum over the living processes. The sum counts a shared page once per
+// process.
+type usage struct {
+	user, system time.Duration
+	// peak is in bytes.
+	peak uint64
+}
+
+func (u *usage) add(r *syscall.Rusage) {
+	u.user += time.Duration(r.Utime.Nano())
+	u.system += time.Duration(r.Stime.Nano())
+	u.peak = max(u.peak, uint64(r.Maxrss)<<10)
+}

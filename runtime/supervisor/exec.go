@@ -4,18 +4,23 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
+	"github.com/agbox/agbox/runtime/supervisor/output"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
+	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // start starts an exec, or returns the record of an existing exec with its id.
@@ -104,13 +109,6 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 		}
 	})
 	return w, fail
-}
-
-// owner is the owner of the files that the supervisor writes for the host.
-func (s *Supervisor) owner() logs.Owner {
-	return logs.Owner{
-		UID: int(s.cfg.Boot.GetOwnerUid()), GID: int(s.cfg.Boot.GetOwnerGid()), GroupAccess: s.cfg.Boot.GetGroupAccess(),
-	}
 }
 
 // launch records the exec in the journal and starts its process.
@@ -285,4 +283,131 @@ func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRec
 		EndCause:       fail.cause,
 		Cancelled:      fail.cause != guestv1.EndCause_END_CAUSE_NONE,
 	}
+}
+
+// mainExec is the exec id of the container's own command if the daemon does not set
+// another one.
+const mainExec = "main"
+
+// release starts the container's own command, once, and returns its exec id. The id is
+// empty if there is no command. Every returned id gets a status. So after the stop has
+// begun, release returns an empty id for a command that was held back until then.
+func (s *Supervisor) release(ctx context.Context) (id string, err error) {
+	if len(s.cfg.Boot.GetCommand()) == 0 {
+		return "", nil
+	}
+	s.mainOnce.Do(func() { s.startMain(ctx) })
+	if id = s.mainExecID(); id == "" {
+		return "", rpc.Errorf(rpc.Unavailable, "the supervisor is stopping and starts nothing any more")
+	}
+	return id, nil
+}
+
+// startMain claims the id of the container's own command and starts it in the background,
+// like any other exec, counted in work.
+func (s *Supervisor) startMain(ctx context.Context) {
+	e := s.claimMain()
+	if e == nil {
+		return
+	}
+	s.mainID.Store(&e.id)
+	// A failure becomes a record that the daemon asks for.
+	go s.begin(context.WithoutCancel(ctx), e, &guestv1.StartRequest{
+		ExecId:  e.id,
+		Command: s.cfg.Boot.GetCommand(),
+		User:    s.cfg.Boot.GetUser(),
+		Cwd:     s.cfg.Boot.GetCwd(),
+	})
+}
+
+// claimMain claims an exec id for the container's own command. It returns nil once the
+// supervisor stops. An exec id is never reused: when the container is started again, its
+// command runs as ID-2, ID-3 and so on, and the earlier logs stay. The daemon says which
+// ids it has recorded, because status files of earlier runs may have been removed.
+func (s *Supervisor) claimMain() *execution {
+	first := s.cfg.Boot.GetMainExecId()
+	if !ids.Valid(first) {
+		first = mainExec
+	}
+	for run := max(1, s.cfg.Boot.GetMainRun()); ; run++ {
+		id := ids.MainRun(first, run)
+		if s.readStatus(id) == nil {
+			if e, mine := s.registry.claim(id, &s.work); mine || e == nil {
+				return e
+			}
+		}
+	}
+}
+
+// streams are the standard streams of an exec.
+type streams struct {
+	out *output.Output
+	// input is nil if the process reads an end of file at once.
+	input *input
+	// stdin becomes descriptor 0 of the process.
+	stdin *os.File
+	// pipe is true if stdin is the end of a pipe of this exec.
+	pipe bool
+}
+
+// openStreams opens the streams that a request needs.
+func (s *Supervisor) openStreams(req *guestv1.StartRequest, uid int, w *logs.Writer) (*streams, *startError) {
+	if req.GetTty() {
+		var master, slave *os.File
+		var err error
+		s.files.do(func() { master, slave, err = output.OpenTerminal(uid, req.GetRows(), req.GetColumns()) })
+		if err != nil {
+			return nil, noTerminal(err)
+		}
+		return &streams{out: s.output.Terminal(w, master, slave), input: newInput(master, true), stdin: slave}, nil
+	}
+	out, err := s.output.Pipes(w)
+	if err != nil {
+		return nil, noPipes(err)
+	}
+	st := &streams{out: out, stdin: s.devNull}
+	if req.GetStdin() {
+		in, child, err := stdinPipe()
+		if err != nil {
+			st.close()
+			return nil, noPipes(err)
+		}
+		st.input, st.stdin, st.pipe = in, child, true
+	}
+	return st, nil
+}
+
+func noTerminal(err error) *startError {
+	if errors.Is(err, unix.ENOSPC) {
+		return other("All terminals of the sandbox are in use: end some commands that run on one and try again.")
+	}
+	return other("The sandbox has no terminals (%v): use an image and engine settings that leave /dev/ptmx and a devpts file system at /dev/pts in place, or run the command without a terminal.", err)
+}
+
+func noPipes(err error) *startError {
+	return other("The pipes of the command cannot be made (%v): end some commands in the sandbox and try again.", err)
+}
+
+// descriptors are the descriptors that the process gets.
+func (st *streams) descriptors() []uintptr {
+	return []uintptr{st.stdin.Fd(), st.out.Stdout.Fd(), st.out.Stderr.Fd()}
+}
+
+// started closes what only the process needs.
+func (st *streams) started() {
+	st.out.Started()
+	st.closeStdin()
+}
+
+func (st *streams) closeStdin() {
+	if st.pipe {
+		_ = st.stdin.Close()
+	}
+}
+
+// close closes all streams of an exec whose process did not start.
+func (st *streams) close() {
+	st.closeStdin()
+	st.input.shut()
+	st.out.Discard()
 }

@@ -140,3 +140,15 @@ func (g gate) do(fn func()) {
 	defer func() { <-g }()
 	fn()
 }
+
+// waitFor reports whether the channel was closed within d.
+func waitFor(c <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

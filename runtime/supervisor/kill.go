@@ -149,18 +149,6 @@ func (s *Supervisor) stopAll() {
 	}
 }
 
-// waitFor reports whether the channel was closed within d.
-func waitFor(c <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
 // limits ends an exec that runs too long or is silent for too long. It costs an idle exec
 // nothing: timers sleep, and output does not restart them. When the timer for silence
 // fires, it checks how long the exec has really been silent.

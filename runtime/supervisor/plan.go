@@ -17,6 +17,7 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
+	"github.com/agbox/agbox/runtime/supervisor/files"
 )
 
 // defaultPath is searched if neither the container nor the request has PATH.
@@ -370,4 +371,27 @@ func (id *identity) mayExecute(st fs.FileInfo) bool {
 		return mode&0o010 != 0
 	}
 	return mode&0o001 != 0
+}
+
+// defaultTerm is the value of TERM if neither container nor request sets it.
+const defaultTerm = "xterm"
+
+// fileUser resolves a user. The error is a sentence for people.
+func (s *Supervisor) fileUser(spec string) (*files.Identity, error) {
+	who, fail := s.lookupUser(spec)
+	if fail != nil {
+		return nil, errors.New(fail.message)
+	}
+	return &files.Identity{UID: who.uid, GID: who.gid, Groups: who.groups}, nil
+}
+
+// as runs fn with the rights of a user over files.
+func (s *Supervisor) as(spec string, fn func() error) (err error) {
+	s.files.do(func() {
+		var id *files.Identity
+		if id, err = s.fileUser(spec); err == nil {
+			err = files.As(id, fn)
+		}
+	})
+	return err
 }

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"os"
 	"slices"
 	"strconv"
@@ -30,13 +29,6 @@ const (
 	// ticks is how many clock ticks /proc counts per second, on every architecture of Go.
 	ticks = 100
 )
-
-// Processes lists processes of the container.
-func (v *service) Processes(_ context.Context, req *guestv1.ProcessesRequest) (*guestv1.ProcessesResponse, error) {
-	var resp *guestv1.ProcessesResponse
-	v.s.look.do(func() { resp = v.s.listProcesses(int(req.GetAfterPid()), maxListed) })
-	return resp, nil
-}
 
 // listProcesses lists the processes with pids above after. The answer has more than most bytes
 // only by its last process.

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"path"
 	"strings"
 	"syscall"
@@ -15,9 +14,6 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor/output"
 	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
-
-// service answers the calls of the protocol.
-type service struct{ s *Supervisor }
 
 // methods are all calls of the protocol.
 func (s *Supervisor) methods(f *files.Service) rpc.Methods {
@@ -141,20 +137,6 @@ func (v *service) Signal(ctx context.Context, req *guestv1.SignalRequest) (*gues
 	return &guestv1.SignalResponse{Running: running}, nil
 }
 
-// decided returns the exec once it runs or has ended, or nil if it is unknown.
-func (v *service) decided(ctx context.Context, id string) (*execution, error) {
-	e, _ := v.s.registry.get(id)
-	if e == nil {
-		return nil, nil
-	}
-	select {
-	case <-e.decided:
-		return e, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // Watch sends the records of execs that have ended or end later.
 func (v *service) Watch(ctx context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 	if n := len(req.GetExecIds()); n > wire.MaxWatched {
@@ -193,22 +175,108 @@ func (v *service) Resize(ctx context.Context, req *guestv1.ResizeRequest) (*gues
 	return &guestv1.ResizeResponse{Running: true}, nil
 }
 
-// fileUser resolves a user. The error is a sentence for people.
-func (s *Supervisor) fileUser(spec string) (*files.Identity, error) {
-	who, fail := s.lookupUser(spec)
-	if fail != nil {
-		return nil, errors.New(fail.message)
+// watch calls watching, then sends the record of each asked exec that is not running,
+// then every exit. It subscribes before it reads the records, so it misses no exit. An
+// exec that ends in between is sent once.
+func (s *Supervisor) watch(ctx context.Context, asked []string, watching func() error, send func(*guestv1.ExecRecord) error) error {
+	w := s.registry.subscribe()
+	if w == nil {
+		return rpc.Errorf(rpc.ResourceExhausted, "more than %d watchers; close one", maxWatchers)
 	}
-	return &files.Identity{UID: who.uid, GID: who.gid, Groups: who.groups}, nil
+	defer s.registry.unsubscribe(w)
+	if err := watching(); err != nil {
+		return err
+	}
+
+	sent := make(map[*guestv1.ExecRecord]bool)
+	for _, id := range asked {
+		record := s.lookup(id)
+		if s.runsHere(record) {
+			continue
+		}
+		sent[record] = true
+		if err := send(record); err != nil {
+			return err
+		}
+	}
+	// Only exits in the buffer by now can be duplicates.
+	twice := len(w.exits)
+	for {
+		select {
+		case record, ok := <-w.exits:
+			if !ok {
+				return rpc.Errorf(rpc.Aborted, "the watch was too slow or the supervisor stops; watch again")
+			}
+			if twice > 0 {
+				if twice--; sent[record] {
+					continue
+				}
+			}
+			if err := send(record); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
-// as runs fn with the rights of a user over files.
-func (s *Supervisor) as(spec string, fn func() error) (err error) {
-	s.files.do(func() {
-		var id *files.Identity
-		if id, err = s.fileUser(spec); err == nil {
-			err = files.As(id, fn)
+// lookup returns the record of an exec, from memory or from its status file.
+func (s *Supervisor) lookup(id string) *guestv1.ExecRecord {
+	e, record := s.registry.get(id)
+	if e == nil {
+		if record = s.readStatus(id); record == nil {
+			record = &guestv1.ExecRecord{ExecId: id, Phase: guestv1.ExecPhase_EXEC_PHASE_UNKNOWN}
 		}
-	})
-	return err
+		return record
+	}
+	if record == nil { // being started: it will run, or its failure is sent to the watchers
+		record = &guestv1.ExecRecord{ExecId: id, Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: s.bootID}
+	}
+	return record
+}
+
+// runsHere reports whether the record is of a process that this supervisor runs. A
+// process that ran under an earlier supervisor is lost.
+func (s *Supervisor) runsHere(r *guestv1.ExecRecord) bool {
+	return r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && r.GetBootId() == s.bootID
+}
+
+// WriteStdin writes bytes to the standard input or the terminal of an exec.
+func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
+	switch {
+	case req.GetWriter() == "" || len(req.GetWriter()) > wire.MaxWriter:
+		return nil, rpc.Errorf(rpc.InvalidArgument, "a writer has a name of 1 to %d bytes", wire.MaxWriter)
+	case len(req.GetData()) > wire.MaxStdin:
+		return nil, rpc.Errorf(rpc.InvalidArgument, "%d bytes in one call; the limit is %d", len(req.GetData()), wire.MaxStdin)
+	}
+	e, err := v.decided(ctx, req.GetExecId())
+	if e == nil || err != nil {
+		return &guestv1.WriteStdinResponse{}, err
+	}
+	in := v.s.registry.inputOf(e)
+	if in == nil {
+		return &guestv1.WriteStdinResponse{}, nil
+	}
+	v.s.typing.Add(len(req.GetData()))
+	// Small writes are always accepted, so a user can type while all other input is
+	// stuck.
+	if size := int64(len(req.GetData())); size > wire.SmallStdin {
+		defer v.s.waiting.Add(-size)
+		if v.s.waiting.Add(size) > maxWaiting {
+			return nil, rpc.Errorf(rpc.ResourceExhausted, "too much input waits for processes that do not read")
+		}
+	}
+	written, open, err := in.write(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &guestv1.WriteStdinResponse{Offset: written, Open: open}, nil
+}
+
+// Processes lists processes of the container.
+func (v *service) Processes(_ context.Context, req *guestv1.ProcessesRequest) (*guestv1.ProcessesResponse, error) {
+	var resp *guestv1.ProcessesResponse
+	v.s.look.do(func() { resp = v.s.listProcesses(int(req.GetAfterPid()), maxListed) })
+	return resp, nil
 }

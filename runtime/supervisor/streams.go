@@ -10,88 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
-	"github.com/agbox/agbox/runtime/supervisor/output"
 	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
-
-// defaultTerm is the value of TERM if neither container nor request sets it.
-const defaultTerm = "xterm"
-
-// streams are the standard streams of an exec.
-type streams struct {
-	out *output.Output
-	// input is nil if the process reads an end of file at once.
-	input *input
-	// stdin becomes descriptor 0 of the process.
-	stdin *os.File
-	// pipe is true if stdin is the end of a pipe of this exec.
-	pipe bool
-}
-
-// openStreams opens the streams that a request needs.
-func (s *Supervisor) openStreams(req *guestv1.StartRequest, uid int, w *logs.Writer) (*streams, *startError) {
-	if req.GetTty() {
-		var master, slave *os.File
-		var err error
-		s.files.do(func() { master, slave, err = output.OpenTerminal(uid, req.GetRows(), req.GetColumns()) })
-		if err != nil {
-			return nil, noTerminal(err)
-		}
-		return &streams{out: s.output.Terminal(w, master, slave), input: newInput(master, true), stdin: slave}, nil
-	}
-	out, err := s.output.Pipes(w)
-	if err != nil {
-		return nil, noPipes(err)
-	}
-	st := &streams{out: out, stdin: s.devNull}
-	if req.GetStdin() {
-		in, child, err := stdinPipe()
-		if err != nil {
-			st.close()
-			return nil, noPipes(err)
-		}
-		st.input, st.stdin, st.pipe = in, child, true
-	}
-	return st, nil
-}
-
-func noTerminal(err error) *startError {
-	if errors.Is(err, unix.ENOSPC) {
-		return other("All terminals of the sandbox are in use: end some commands that run on one and try again.")
-	}
-	return other("The sandbox has no terminals (%v): use an image and engine settings that leave /dev/ptmx and a devpts file system at /dev/pts in place, or run the command without a terminal.", err)
-}
-
-func noPipes(err error) *startError {
-	return other("The pipes of the command cannot be made (%v): end some commands in the sandbox and try again.", err)
-}
-
-// descriptors are the descriptors that the process gets.
-func (st *streams) descriptors() []uintptr {
-	return []uintptr{st.stdin.Fd(), st.out.Stdout.Fd(), st.out.Stderr.Fd()}
-}
-
-// started closes what only the process needs.
-func (st *streams) started() {
-	st.out.Started()
-	st.closeStdin()
-}
-
-func (st *streams) closeStdin() {
-	if st.pipe {
-		_ = st.stdin.Close()
-	}
-}
-
-// close closes all streams of an exec whose process did not start.
-func (st *streams) close() {
-	st.closeStdin()
-	st.input.shut()
-	st.out.Discard()
-}
 
 const (
 	// maxWriters is how many writers of an exec are remembered; one takes some 200 bytes.
@@ -370,38 +292,6 @@ func (in *input) shut() {
 	if !in.tty {
 		_ = in.file.Close()
 	}
-}
-
-// WriteStdin writes bytes to the standard input or the terminal of an exec.
-func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
-	switch {
-	case req.GetWriter() == "" || len(req.GetWriter()) > wire.MaxWriter:
-		return nil, rpc.Errorf(rpc.InvalidArgument, "a writer has a name of 1 to %d bytes", wire.MaxWriter)
-	case len(req.GetData()) > wire.MaxStdin:
-		return nil, rpc.Errorf(rpc.InvalidArgument, "%d bytes in one call; the limit is %d", len(req.GetData()), wire.MaxStdin)
-	}
-	e, err := v.decided(ctx, req.GetExecId())
-	if e == nil || err != nil {
-		return &guestv1.WriteStdinResponse{}, err
-	}
-	in := v.s.registry.inputOf(e)
-	if in == nil {
-		return &guestv1.WriteStdinResponse{}, nil
-	}
-	v.s.typing.Add(len(req.GetData()))
-	// Small writes are always accepted, so a user can type while all other input is
-	// stuck.
-	if size := int64(len(req.GetData())); size > wire.SmallStdin {
-		defer v.s.waiting.Add(-size)
-		if v.s.waiting.Add(size) > maxWaiting {
-			return nil, rpc.Errorf(rpc.ResourceExhausted, "too much input waits for processes that do not read")
-		}
-	}
-	written, open, err := in.write(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return &guestv1.WriteStdinResponse{Offset: written, Open: open}, nil
 }
 
 // interrupted reports whether a system call must be repeated.

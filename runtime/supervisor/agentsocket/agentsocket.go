@@ -14,22 +14,22 @@
 package agentsocket
 
 import (
+	"bufio"
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/logs"
-	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
 // Names in the folder of the socket, and in the environment of an incarnation.
@@ -45,58 +45,6 @@ const (
 	workVariable   = "AGBOX_WORK"
 )
 
-// Config configures a Server.
-type Config struct {
-	// Dir is the folder of the socket. It is made if it does not exist.
-	Dir string
-	// Helper is the program that is in the PATH of incarnations as agbox-agent.
-	Helper string
-	// Logs is where the journals are, which belong to Owner and count towards Quota.
-	Logs  *logs.Dir
-	Owner logs.Owner
-	Quota *logs.Quota
-	// KillCall kills the processes of a tool: those that have the mark of the call in their
-	// environment, and what they have started. It may be nil.
-	KillCall func(mark string)
-	// Disk runs fn when there is room. It bounds the threads that wait for the disk.
-	Disk func(fn func())
-	// As has files looked at with the rights of the user of an incarnation.
-	As As
-	// Caller returns the exec of the process that has made a connection, or "" if it is of
-	// none. If known is false, nobody can tell, and the token alone decides. Nil never tells.
-	Caller func(c *net.UnixConn) (execID string, known bool)
-	// Look returns what the processes of an exec do.
-	Look func(execID string) Activity
-}
-
-// Server takes the reports of all incarnations of a sandbox. It listens from the first
-// incarnation on, so that other sandboxes pay nothing for it.
-type Server struct {
-	cfg Config
-	// work counts the goroutines of the listener and its connections.
-	work sync.WaitGroup
-
-	// starting makes callers of Begin wait until the socket is there.
-	// Held across I/O: an incarnation must not start before it can connect.
-	starting sync.Mutex
-
-	// closing is closed when the server is.
-	closing chan struct{}
-	// burstGap is the constant of that name, but in tests.
-	burstGap time.Duration
-
-	// mu guards the fields below, and incarnation.pulse.
-	// Held across I/O: the deadlines and ends of connections, neither of which waits. Both
-	// must follow the order in which connections change their owner.
-	mu        sync.Mutex
-	listener  *net.UnixListener
-	closed    bool
-	byToken   map[string]*incarnation
-	byExec    map[string]string // the tokens
-	conns     conns
-	followers map[*follower]struct{}
-}
-
 // New makes a Server. It does not listen yet.
 func New(cfg Config) *Server {
 	return &Server{
@@ -104,13 +52,6 @@ func New(cfg Config) *Server {
 		byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: conns{owned: make(map[*incarnation][]*conn)},
 		followers: make(map[*follower]struct{}),
 	}
-}
-
-// Access is what the program of an incarnation needs to report.
-type Access struct {
-	socket, token, bin string
-	// work is empty if the agent has none.
-	work string
 }
 
 // Inherit returns what an incarnation gets of the environment of the container. Without the
@@ -142,40 +83,6 @@ func (a *Access) Extend(env []string) []string {
 		extended = append(extended, workVariable+"="+a.work)
 	}
 	return append(extended, socketVariable+"="+a.socket, tokenVariable+"="+a.token)
-}
-
-// Boot says whose incarnation an exec is.
-type Boot struct {
-	ExecID, AgentID string
-	// Number is that of the incarnation, from 1.
-	Number    uint32
-	Bounds    Bounds
-	Heartbeat Heartbeat
-	// Phase is the one in which the incarnation begins; empty means EXECUTING.
-	Phase string
-	// Work is what the agent has to do, or nil.
-	Work []byte
-	// Calls are how long calls may take.
-	Calls probes.Limits
-	// Observation is that which the program must take before it reports that it is ready. 0
-	// if there is none.
-	Observation uint64
-	// Hostname is what the program has in HOSTNAME.
-	Hostname string
-	// User is the one of its program, as in StartRequest.
-	User string
-	// Files are those of what the agent holds or asks for.
-	Files []string
-	// Checkpoint is the number of the agent's newest checkpoint.
-	Checkpoint uint64
-	// Model is the one that the agent was given. OutputTokens are those of earlier
-	// incarnations.
-	Model        string
-	OutputTokens uint64
-	// JournalBytes is how large its journal may become. 0 means journal.MaxJournal.
-	JournalBytes uint64
-	// Redactor takes the values of secret variables out of what it says; nil takes nothing.
-	Redactor *logs.Redactor
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -300,158 +207,254 @@ func (s *Server) Close() {
 	s.work.Wait()
 }
 
-// incarnation is a running incarnation.
-type incarnation struct {
-	server          *Server
-	execID, agentID string
-	user, hostname  string
-	number          uint32
-	bounds          Bounds
-	journalMax      int64  // bytes
-	observation     uint64 // Boot.Observation
-	redactor        *logs.Redactor
-	calls           openCalls
-	results         results
-
-	// mu guards the fields below.
-	// Held across I/O: each row is written after the rows that it follows, and end must
-	// wait for a row that is being written.
-	mu      sync.Mutex
-	sum     journal.Summary
-	context gate.Context
-	file    *logs.Journal // nil before the first row
-	over    bool
-	armed   bool // a beat is in the journal
-	watched watched
-	// phased means that the program has to do with phases: it has reported one, or asked for
-	// what depends on them.
-	phased bool
-	beats  *logs.Beat // nil before the first
-	kept   time.Time  // of the beat on disk
-
-	checkpoints
-	heartbeat Heartbeat
-	// done is closed at the end, draining when a drain begins.
-	done, draining chan struct{}
-
-	// The fields below are guarded by Server.mu.
-
-	pulse pulse
-	// alarm measures the silence; nil before it counts. probing means that there is a
-	// goroutine of probe.
-	alarm   *time.Timer
-	probing bool
-	// abort is when it must abort its calls, if it is drained, else zero.
-	abort time.Time
-	pause pause
-	requests
-}
-
-// report checks a row and appends it to the journal. The error is a *refusal.
-func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.over {
-		return in.sum, refused(codeToken)
-	}
-	if r.Op == journal.Beat {
-		in.server.beaten(in, now)
-		in.keepBeat(now)
-		if in.armed {
-			in.keepTotals(r, now)
-			return in.sum, nil
+// handle executes the request of a line. rest is what follows the line. It returns the id
+// of the request, accepted or a *refusal, and what the incarnation has to be told besides.
+func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time) (id json.RawMessage, reply any, also orders) {
+	req, row, err := parse(line)
+	if err == nil {
+		var in *incarnation
+		switch {
+		case req.Op == journal.Checkpoint || req.Op == journal.Turn && req.Bytes > 0:
+			in, err = s.save(c, rest, req, now)
+		case req.Op == journal.Call && req.Bytes > 0:
+			in, err = s.receive(c, rest, &req)
+		default:
+			in, err = s.identify(c, req.Token)
+		}
+		switch {
+		case err != nil:
+		case isRequest(req.Op):
+			if no := in.mayAct(req.Op, "", now); no != nil {
+				err = no
+			} else {
+				reply, err = s.ask(c, in, rest, req, line)
+			}
+		default:
+			reply, err = in.do(req, row, now)
+		}
+		if in != nil {
+			also = s.orders(in, time.Now())
 		}
 	}
-	if r.Op == journal.Step && r.Steps == 0 {
-		r.Steps = in.sum.Steps + 1
-	}
-	if r.Op == journal.State && in.unobserved(r.State) {
-		return in.sum, refused(codeObservation)
-	}
-	context, no, write := in.decide(&r)
-	if write {
-		if err := in.write(r, now, nil); err != nil {
-			return in.sum, err
-		}
-		in.context = context
-	}
-	if no != nil {
-		return in.sum, no
-	}
-	return in.sum, nil
-}
-
-// keepTotals writes down the totals of a beat that differ from those before. A beat counts also
-// if that fails, for example because the journal is full. mu is held.
-func (in *incarnation) keepTotals(beat journal.Row, now time.Time) {
-	if t := beat.Totals; t != nil && in.sum.Totals.Then(*t) != in.sum.Totals {
-		_ = in.write(beat, now, nil)
-	}
-}
-
-// write appends a row that may follow the rows before it, after first if that is not nil. mu
-// is held.
-func (in *incarnation) write(r journal.Row, now time.Time, first func() error) error {
-	r.At = now.UnixMilli()
-	if in.redactor != nil && r.Op != journal.Send { // a message arrives as it was sent
-		for _, text := range []*string{&r.Text, &r.Stack, &r.Reason} {
-			*text = string(in.redactor.Replace([]byte(*text)))
-		}
-	}
-	next, err := in.sum.Next(r)
 	if err != nil {
-		return &refusal{codeReport, err.Error()}
+		no := &refusal{codeBad, err.Error()}
+		_ = errors.As(err, &no)
+		return req.ID, no, also
 	}
-	line, err := journal.Encode(r)
-	if err != nil {
-		return &refusal{codeReport, err.Error()}
-	}
-	durable := slices.Contains(durable[:], r.Op) || r.Refused
-	in.server.cfg.Disk(func() {
-		if first != nil {
-			err = first()
-		}
-		if err == nil {
-			err = in.append(line, durable)
-		}
-	})
-	if err != nil {
-		return unstored(err)
-	}
-	if r.Op == journal.Beat {
-		in.armed = true
-	}
-	in.sum = next
-	in.server.changed(in, func(p *pulse) {
-		p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1
-		p.save = p.save && r.Op != journal.Checkpoint
-	})
-	return nil
+	return req.ID, reply, also
 }
 
-// durable has the reports that are on disk before they are answered.
-var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint, journal.Send, journal.Observed, journal.Error}
-
-// append writes a row. mu is held.
-func (in *incarnation) append(line []byte, durable bool) (err error) {
-	if in.file == nil {
-		cfg := &in.server.cfg
-		if in.file, err = cfg.Logs.CreateJournal(in.execID, cmp.Or(in.journalMax, journal.MaxJournal), cfg.Quota, cfg.Owner); err != nil {
-			return err
+// do executes a request of the incarnation.
+func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply any, err error) {
+	switch req.Op {
+	case opDrained:
+		return accepted{AgentID: in.agentID, Incarnation: in.number}, nil
+	case opHealth:
+		return in.health(now), nil
+	case journal.Call:
+		return in.call(req, now)
+	case journal.Checkpoint:
+		return answerOf(in, in.summary()), nil // it was saved
+	case journal.Beat:
+		if err := in.believe(req, now); err != nil {
+			return nil, err
 		}
 	}
-	return in.file.Append(line, durable)
+	act := row.Op
+	if act == journal.Gate {
+		act = row.Kind
+	}
+	if no := in.mayAct(act, row.Name, now); no != nil && (act == row.Op || gate.HasAct(act)) {
+		return nil, no
+	}
+	sum, err := in.report(row, now)
+	if err != nil {
+		return nil, err
+	}
+	if row.Op == journal.Phase {
+		in.knowsPhases()
+	}
+	if req.Op == journal.Beat && req.Metrics != nil {
+		in.felt(*req.Metrics)
+	}
+	yes := answerOf(in, sum)
+	yes.tellContext(req.Op, sum, in.bounds.Context)
+	if req.Op == journal.Turn {
+		yes.Stored = new(uint64)
+		if req.Bytes > 0 { // it was saved before
+			*yes.Stored = sum.Checkpoints.Newest().Seq
+		}
+	}
+	return yes, nil
 }
 
-// end refuses further rows.
-func (in *incarnation) end() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.over = true
-	if in.file != nil {
-		in.server.cfg.Disk(func() { _ = in.file.Close() }) // what must last was synced
+func answerOf(in *incarnation, sum journal.Summary) accepted {
+	reply := accepted{
+		AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle, Phase: sum.Phase,
+		Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
 	}
-	if in.beats != nil {
-		in.server.cfg.Disk(func() { _ = in.beats.Close() })
+	if sum.Checkpoints.Newest().Seq > 0 {
+		newest := sum.Checkpoints.Newest() // only here, because it escapes to the heap
+		reply.Checkpoint = &newest
 	}
+	return reply
+}
+
+// accept serves the connections until the listener is closed.
+func (s *Server) accept(l *net.UnixListener) {
+	for {
+		raw, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors: a connection that ends frees one
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		c := &conn{UnixConn: raw}
+		if !s.add(c) {
+			_ = c.Close()
+			continue
+		}
+		s.work.Go(func() {
+			defer s.remove(c)
+			// A fault in here must not end the supervisor, and all commands with it.
+			defer func() { _ = recover() }()
+			s.serve(c)
+		})
+	}
+}
+
+// serve answers the requests of a connection, one after the other.
+func (s *Server) serve(c *conn) {
+	if c.SetReadDeadline(time.Now().Add(firstRequest)) != nil {
+		return
+	}
+	s.callerOf(c) // now, as later the process may have ended
+	in := bufio.NewReaderSize(c, usualLine)
+	for more := true; more; {
+		if _, err := in.Peek(1); err != nil {
+			return
+		}
+		over := make(chan bool, 1)
+		s.work.Go(func() {
+			defer close(over)
+			defer func() { _ = recover() }() // as in accept
+			over <- s.burst(c, in)
+		})
+		more = <-over
+	}
+}
+
+// burst answers a request, and those that follow soon. It returns false if the connection
+// must end. It runs in a goroutine of its own: to decode and encode JSON takes up to 16 KB of
+// stack, which a connection that waits for its next request would keep. A goroutine for each
+// request would double its latency.
+func (s *Server) burst(c *conn, in *bufio.Reader) (more bool) {
+	for {
+		line, err := readLine(in)
+		if errors.Is(err, errLong) {
+			_ = c.answer(nil, refused(codeLong), orders{})
+		}
+		if err != nil || !s.respond(c, line, in) {
+			return false
+		}
+		if !s.soon(c, in) {
+			return true
+		}
+	}
+}
+
+// soon reports whether a further request comes within the gap of a burst.
+func (s *Server) soon(c *conn, in *bufio.Reader) bool {
+	if in.Buffered() > 0 {
+		return true
+	}
+	if s.allow(c, s.burstGap) != nil {
+		return false
+	}
+	_, err := in.Peek(1)
+	return s.allow(c, 0) == nil && err == nil
+}
+
+// respond answers a request. It returns false if it is the last one of its connection.
+func (s *Server) respond(c *conn, line []byte, rest *bufio.Reader) (more bool) {
+	id, reply, also := s.handle(c, line, rest, time.Now())
+	if c.answer(id, reply, also) != nil {
+		return false
+	}
+	no, ok := reply.(*refusal)
+	return !c.torn && (!ok || no.Code != codeBusy && no.Code != codeLarge)
+}
+
+// errLong means that a line is longer than maxLine.
+var errLong = errors.New("a line is too long")
+
+// readLine reads a line. It uses no more memory than the line has bytes, and at most
+// maxLine.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, errLong
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil // a last line without its end
+		default:
+			return line, err
+		}
+	}
+}
+
+// answer writes the answer to a request.
+func (c *conn) answer(id json.RawMessage, reply any, also orders) error {
+	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	return json.NewEncoder(c.UnixConn).Encode(envelope(id, reply, also))
+}
+
+// Running reports whether the exec is a running incarnation.
+func (s *Server) Running(execID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.byExec[execID]
+	return ok
+}
+
+// Drain begins to tell an incarnation that it is drained. plan gets the newest state that it
+// has reported, and returns when it is to abort its calls. It returns false for one that has
+// ended, or was told before. write appends a row about it to the journal, which may have to
+// wait for the disk, and has the calls of the incarnation aborted in time.
+func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Time)) (begun bool, write func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.byToken[s.byExec[execID]]
+	if in == nil || !in.abort.IsZero() {
+		return false, nil
+	}
+	abort := plan(in.pulse.lifecycle)
+	in.abort = abort
+	close(in.draining)
+	return true, func() {
+		in.calls.drain(in, abort, time.Now())
+		_, _ = in.report(journal.Row{Op: journal.Drain}, time.Now()) // without a row it is drained all the same
+	}
+}
+
+// orders returns what an incarnation has to be told now.
+func (s *Server) orders(in *incarnation, now time.Time) orders {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	also := orders{Paused: in.pausedLocked(), Checkpoint: in.pulse.save}
+	if in.abort.IsZero() {
+		return also
+	}
+	left := max(0, in.abort.Sub(now).Milliseconds())
+	also.Drain, also.DeadlineMs = true, &left
+	return also
 }

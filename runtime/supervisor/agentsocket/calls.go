@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
@@ -23,52 +23,6 @@ const (
 	// repeated.
 	transient = "TRANSIENT_APP"
 )
-
-// openCalls are the calls of an incarnation that have begun and not ended.
-type openCalls struct {
-	limits probes.Limits
-
-	// mu guards the fields below.
-	// Held across I/O: a call is open when its row is in the journal.
-	mu   sync.Mutex
-	byID map[string]*openCall
-	// begun is the number of calls so far. It makes the ids of those without one.
-	begun uint64
-	// recorded is how many bytes of results there were.
-	recorded int64
-	// timer calls expire at the next deadline.
-	timer *time.Timer
-	over  bool
-	// until is when all calls are to be aborted because the incarnation is drained. It is zero
-	// if it is not.
-	until time.Time
-}
-
-// openCall is a call that has begun and not ended.
-type openCall struct {
-	probes.Call
-	id string
-	// mark is in the environment of the processes of "agbox-agent tool", see Config.KillCall.
-	mark string
-	// abort is why it is to be aborted; empty if it is not.
-	abort string
-	// done is closed when it is to be aborted or has ended.
-	done chan struct{}
-}
-
-// callState is the answer to the op call.
-type callState struct {
-	Invocation string `json:"invocation"`
-	Mark       string `json:"mark"`
-	// Abort is why the call is to be aborted, and Class what kind of error that is.
-	Abort string `json:"abort,omitempty"`
-	Class string `json:"class,omitempty"`
-	// Ended means that the call has ended.
-	Ended bool `json:"ended,omitempty"`
-	// DeadlineMS is the time until the call is to be aborted if nothing more is reported. 0
-	// means that it has no limit.
-	DeadlineMS int64 `json:"deadline_ms,omitempty"`
-}
 
 // deadlineLocked is when a call is to be aborted if nothing more is reported, and why. at is
 // zero if it has no limit.
@@ -347,4 +301,45 @@ func (s *Server) after(d time.Duration, fn func()) *time.Timer {
 		defer func() { _ = recover() }() // as for connections
 		fn()
 	})
+}
+
+// mayCall refuses calls that the op gate refuses, whatever it is asked. So programs that do
+// not ask are stopped here. A final call is one for which gate has said yes; without that,
+// gate is asked now.
+func (in *incarnation) mayCall(c probes.Call, now time.Time) error {
+	if no := in.mayAct(c.Kind, c.Name, now); no != nil && gate.HasAct(c.Kind) {
+		return no
+	}
+	switch c.Kind {
+	case journal.LLM:
+		return in.mayAskModel()
+	case journal.Tool:
+		if in.beginTool() {
+			return nil
+		}
+		if _, err := in.report(journal.Row{Op: journal.Gate, Kind: c.Kind, Name: c.Name}, now); err != nil {
+			return err
+		}
+		in.beginTool()
+	}
+	return nil
+}
+
+// mayAskModel refuses a call to a model of which nobody knows what it will use.
+func (in *incarnation) mayAskModel() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	row := journal.Row{Op: journal.Gate, Kind: journal.LLM}
+	if _, no, _ := in.decide(&row); no != nil {
+		return no
+	}
+	return nil
+}
+
+// beginTool reports whether the call of a tool may begin, and counts it if it is a final one.
+func (in *incarnation) beginTool() (allowed bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.context, allowed = in.context.Began(in.bounds.Context)
+	return allowed
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/agbox/agbox/agents/checkpoint"
@@ -18,16 +17,6 @@ import (
 
 // stateTimeout is how long the state of a checkpoint may pause while it is sent.
 const stateTimeout = 30 * time.Second
-
-// checkpoints is the part of an incarnation that saves checkpoints.
-type checkpoints struct {
-	// saving is set while a request saves a checkpoint. Others are refused meanwhile.
-	saving atomic.Bool
-	// before is the number of the agent's newest checkpoint when the incarnation began.
-	before       uint64
-	model        string
-	outputTokens uint64
-}
 
 // state is the state of a checkpoint as it follows a request on its connection.
 type state struct {
@@ -47,20 +36,6 @@ func (s *state) Read(p []byte) (n int, err error) {
 	}
 	s.conn.torn = err != nil
 	return n, err
-}
-
-// allow sets how long a connection of an incarnation may be silent; 0 means for ever. It
-// changes nothing for other connections.
-func (s *Server) allow(c *conn, silent time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case c.owner == nil:
-		return nil
-	case silent == 0:
-		return c.SetReadDeadline(time.Time{})
-	}
-	return c.SetReadDeadline(time.Now().Add(silent))
 }
 
 // save executes the request for a checkpoint, whose state follows on the connection. It
@@ -184,11 +159,6 @@ type gated struct {
 func (g gated) Write(p []byte) (n int, err error) {
 	g.disk(func() { n, err = g.to.Write(p) })
 	return n, err
-}
-
-// unstored is the refusal of a report that cannot be written down.
-func unstored(err error) error {
-	return &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
 }
 
 // workName is the folder with the work of the running incarnations, by exec id.

@@ -52,33 +52,6 @@ type News struct {
 	Open     []uint64
 }
 
-// follower has the channels that wake a call of Follow: after each change, and after each
-// request, which need not wait until newsEvery has passed.
-type follower struct{ changed, asked chan struct{} }
-
-// pulse is what followers are told about an incarnation. Server.mu guards it.
-type pulse struct {
-	rows      uint64
-	lifecycle string
-	begun     time.Time
-	// beat is the last beat, or zero.
-	beat time.Time
-	// lag and poolEmpty are of the newest beat. ready is the result of the readiness probe.
-	lag       time.Duration
-	poolEmpty bool
-	ready     *bool
-	// heap is of the newest beat that has it, in MB.
-	heap *uint64
-	// changes counts the changes that are more than a beat. beats counts the beats.
-	changes, beats uint64
-	// silences is the number of Heartbeat.Silences that have passed. save means that it was
-	// UNHEALTHY, and has saved no checkpoint since.
-	silences int
-	save     bool
-	hung     bool
-	ended    bool
-}
-
 // news describes an incarnation. Server.mu is held.
 func (in *incarnation) news(now time.Time) News {
 	p, since := in.pulse, in.pulse.begun
@@ -220,4 +193,28 @@ func signal(wake chan<- struct{}) {
 	case wake <- struct{}{}:
 	default: // it has not handled the last one yet
 	}
+}
+
+func (r *requests) openRequests() []uint64 {
+	var numbers []uint64
+	for _, o := range r.open {
+		numbers = append(numbers, o.Number)
+	}
+	return numbers
+}
+
+// after returns the requests after that number that may be told together, and whether there
+// are more.
+func (r *requests) after(number uint64) (some []Request, more bool) {
+	size := 0
+	for _, o := range r.open {
+		if o.Number <= number {
+			continue
+		}
+		if size += len(o.Body); size > maxAsked && len(some) > 0 {
+			return some, true
+		}
+		some = append(some, o.Request)
+	}
+	return some, false
 }

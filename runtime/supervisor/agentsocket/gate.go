@@ -2,35 +2,9 @@ package agentsocket
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/runtime/supervisor/probes"
-)
-
-// Bounds say which calls an incarnation may make, so that this is decided without a daemon.
-type Bounds struct {
-	Context gate.Limits
-	// Budget is that of the agent. Former is what earlier incarnations have used of it, and
-	// Crashes how many of them have crashed.
-	Budget  gate.Budget
-	Former  gate.Amount
-	Crashes uint32
-	// Children is what the children of the agent have of its budget, and Spent the part of it
-	// that ended children have used, which does not come back. Server.mu guards both.
-	Children, Spent gate.Amount
-	// Reading are the tools that only read.
-	Reading []string
-}
-
-// The codes of refused calls. Package agentcli makes an exit code of its own of them.
-const (
-	codeFenced = "FENCED"
-	codeBudget = "BUDGET_EXHAUSTED"
-	// codeDraining refuses the calls of a step that a drained incarnation must not begin.
-	codeDraining = "DRAINING"
 )
 
 // ofContext reports whether an op reads or changes the context.
@@ -121,47 +95,6 @@ func (s *Server) Allot(execID string, children, spent gate.Amount) bool {
 	return true
 }
 
-// mayCall refuses calls that the op gate refuses, whatever it is asked. So programs that do
-// not ask are stopped here. A final call is one for which gate has said yes; without that,
-// gate is asked now.
-func (in *incarnation) mayCall(c probes.Call, now time.Time) error {
-	if no := in.mayAct(c.Kind, c.Name, now); no != nil && gate.HasAct(c.Kind) {
-		return no
-	}
-	switch c.Kind {
-	case journal.LLM:
-		return in.mayAskModel()
-	case journal.Tool:
-		if in.beginTool() {
-			return nil
-		}
-		if _, err := in.report(journal.Row{Op: journal.Gate, Kind: c.Kind, Name: c.Name}, now); err != nil {
-			return err
-		}
-		in.beginTool()
-	}
-	return nil
-}
-
-// mayAskModel refuses a call to a model of which nobody knows what it will use.
-func (in *incarnation) mayAskModel() error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	row := journal.Row{Op: journal.Gate, Kind: journal.LLM}
-	if _, no, _ := in.decide(&row); no != nil {
-		return no
-	}
-	return nil
-}
-
-// beginTool reports whether the call of a tool may begin, and counts it if it is a final one.
-func (in *incarnation) beginTool() (allowed bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.context, allowed = in.context.Began(in.bounds.Context)
-	return allowed
-}
-
 const sentenceDead = "The context of this incarnation is used up: it may do nothing more. It is ended, and the next one goes on."
 
 // fenced refuses a call. It says why, and what to do.
@@ -209,107 +142,4 @@ func notice(sum journal.Summary, l gate.Limits) string {
 		return sentenceDead
 	}
 	return ""
-}
-
-// estimate is what a call to a model will use, as the program says.
-type estimate struct {
-	InputTokens uint64 `json:"input_tokens"`
-	CostUSD     string `json:"cost_usd"`
-}
-
-// rowOfContext makes the row of an op of the context.
-func rowOfContext(req request) (journal.Row, error) {
-	row := journal.Row{Op: req.Op}
-	if req.ContextPct == nil {
-		if req.Op == journal.Context {
-			return row, &refusal{codeBad, "Say with \"context_pct\" how full the context is, in percent."}
-		}
-	} else if row.Percent = percent(*req.ContextPct); row.Percent > gate.MaxPercent {
-		return row, &refusal{codeBad, fmt.Sprintf("\"context_pct\" is how full the context is, from 0 to %d percent.", gate.MaxPercent)}
-	}
-	if req.Op != journal.Gate {
-		return row, nil
-	}
-	row.Kind, row.Name, row.Final = req.Kind, req.Tool, req.Final
-	if row.Kind == "" {
-		row.Kind = journal.Tool
-	}
-	if e := req.Estimate; e != nil {
-		cost, err := microUSD(e.CostUSD)
-		if err != nil {
-			return row, err
-		}
-		row.Used = &journal.Used{InputTokens: e.InputTokens, CostMicroUSD: cost}
-	}
-	return row, nil
-}
-
-// percent cuts a percentage to a whole number, so that it reaches no threshold too early.
-// More than 100 stays more than 100. It returns more than gate.MaxPercent for what is no
-// percentage.
-func percent(of float64) uint32 {
-	switch {
-	case of > 100 && of < 101:
-		return 101
-	case of >= 0 && of <= gate.MaxPercent:
-		return uint32(math.Floor(of))
-	}
-	return gate.MaxPercent + 1
-}
-
-// opDrained is the request that only asks whether the incarnation is drained. It has no row.
-const opDrained = "drained"
-
-// orders is what each answer tells an incarnation to do.
-type orders struct {
-	// Drain: save the work, begin no further step and exit.
-	Drain bool `json:"drain,omitempty"`
-	// DeadlineMs is the time in milliseconds in which the step under way must end. When it is
-	// over, abort calls.
-	DeadlineMs *int64 `json:"deadline_ms,omitempty"`
-	// Paused: the agent is paused, and calls are refused until it goes on.
-	Paused bool `json:"paused,omitempty"`
-	// Checkpoint: the incarnation was UNHEALTHY, and has saved no checkpoint since. Save one.
-	Checkpoint bool `json:"checkpoint,omitempty"`
-}
-
-// Running reports whether the exec is a running incarnation.
-func (s *Server) Running(execID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.byExec[execID]
-	return ok
-}
-
-// Drain begins to tell an incarnation that it is drained. plan gets the newest state that it
-// has reported, and returns when it is to abort its calls. It returns false for one that has
-// ended, or was told before. write appends a row about it to the journal, which may have to
-// wait for the disk, and has the calls of the incarnation aborted in time.
-func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Time)) (begun bool, write func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in := s.byToken[s.byExec[execID]]
-	if in == nil || !in.abort.IsZero() {
-		return false, nil
-	}
-	abort := plan(in.pulse.lifecycle)
-	in.abort = abort
-	close(in.draining)
-	return true, func() {
-		in.calls.drain(in, abort, time.Now())
-		_, _ = in.report(journal.Row{Op: journal.Drain}, time.Now()) // without a row it is drained all the same
-	}
-}
-
-// orders returns what an incarnation has to be told now.
-func (s *Server) orders(in *incarnation, now time.Time) orders {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	also := orders{Paused: in.pausedLocked(), Checkpoint: in.pulse.save}
-	if in.abort.IsZero() {
-		return also
-	}
-	left := max(0, in.abort.Sub(now).Milliseconds())
-	also.Drain, also.DeadlineMs = true, &left
-	return also
 }

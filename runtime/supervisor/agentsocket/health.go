@@ -20,20 +20,6 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
-// metrics are what a beat says about the health of its program.
-type metrics struct {
-	// EventLoopLag is how late the timers of its event loop were.
-	EventLoopLag float64 `json:"event_loop_lag_seconds"`
-	// FreeConnections is the number of free connections to its database. Nil if it has none.
-	FreeConnections *int64 `json:"db_connections_available"`
-	// HeapUsed is the size of its heap in MB. Nil if it does not say so.
-	HeapUsed *float64 `json:"heapUsedMb"`
-	// Totals of the incarnation since its start.
-	StepsCompleted float64 `json:"stepsCompleted"`
-	LLMCalls       float64 `json:"llmCallsTotal"`
-	ToolCalls      float64 `json:"toolCallsTotal"`
-}
-
 // maxHeap bounds what is believed of a heap, in MB.
 const maxHeap = 1e9
 
@@ -94,26 +80,12 @@ func (s *Server) of(execID string) *incarnation {
 	return s.byToken[s.byExec[execID]]
 }
 
-const (
-	// maxWatched is more files than an agent can hold and ask for.
-	maxWatched = 128
-	// maxPath bounds their paths, in bytes.
-	maxPath = 512
-	// maxSummed is the size of the largest file whose content is looked at, in bytes.
-	maxSummed = 1 << 20
-	// cgroup is the control group of the container.
-	cgroup = "/sys/fs/cgroup"
-)
-
 // limitFiles have the limits of both kinds of control groups, by what they limit.
 var limitFiles = map[string][]string{
 	"cpu":    {"cpu.max", "cpu/cpu.cfs_quota_us"},
 	"memory": {"memory.max", "memory/memory.limit_in_bytes"},
 	"pids":   {"pids.max", "pids/pids.max"},
 }
-
-// As runs fn with the rights over files of a user, whom it takes as a StartRequest does.
-type As func(user string, fn func() error) error
 
 // Look says how files and limits are now, as the user may know it. If there is no such user,
 // no file exists.
@@ -174,10 +146,6 @@ func described(st unix.Stat_t) journal.File {
 	return journal.File{Exists: true, Size: st.Size, Modified: st.Mtim.Nano(), Inode: st.Ino}
 }
 
-// watched are the files of what an agent holds or asks for. The goroutine of a request uses
-// them, under incarnation.mu.
-type watched []string
-
 // add adds the files of a manifest.
 func (w watched) add(body []byte) watched {
 	var asked struct {
@@ -197,47 +165,9 @@ func (w watched) add(body []byte) watched {
 	return w
 }
 
-// picture writes to the journal how the files of the agent are, before a request that may
-// pause it: what changes from then on, its program has not done.
-func (in *incarnation) picture(op string, body []byte) {
-	if op != "acquire" && op != "pause" {
-		return
-	}
-	in.mu.Lock()
-	if op == "acquire" {
-		in.watched = in.watched.add(body)
-	}
-	paths := slices.Clone(in.watched)
-	in.mu.Unlock()
-	seen := Look(in.server.cfg.As, in.user, paths)
-	_, _ = in.report(journal.Row{Op: journal.Picture, Seen: &seen}, time.Now()) // without it, the files count as not known
-}
-
-// Heartbeat says what is done about an incarnation that does not beat.
-type Heartbeat struct {
-	// Silences are the times of silence at which followers are told, ascending.
-	Silences []time.Duration
-	// Required means that the silence counts from the start. Otherwise the first beat begins
-	// it.
-	Required bool
-	// Interval is the time between two beats. HungAfter is the silence at which the processes
-	// are looked at.
-	Interval, HungAfter time.Duration
-	// Durable is how often the newest beat is written to disk.
-	Durable time.Duration
-}
-
 // unhealthy is the number of Heartbeat.Silences after which an incarnation is UNHEALTHY, and is
 // asked for a checkpoint: it may be lost soon.
 const unhealthy = 2
-
-// Activity is what the processes of an exec do.
-type Activity struct {
-	// Stopped means that none of them can run: all are stopped or zombies, or there is none.
-	Stopped bool
-	// Work changes when one of them uses the processor, reads or writes, begins or ends.
-	Work uint64
-}
 
 // beaten notes a beat.
 func (s *Server) beaten(in *incarnation, now time.Time) {

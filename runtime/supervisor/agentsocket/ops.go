@@ -1,10 +1,10 @@
 package agentsocket
 
 import (
-	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -179,99 +179,6 @@ func envelope(id json.RawMessage, reply any, also orders) any {
 	return answer{ID: id, OK: true, orders: also, Result: reply}
 }
 
-// handle executes the request of a line. rest is what follows the line. It returns the id
-// of the request, accepted or a *refusal, and what the incarnation has to be told besides.
-func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time) (id json.RawMessage, reply any, also orders) {
-	req, row, err := parse(line)
-	if err == nil {
-		var in *incarnation
-		switch {
-		case req.Op == journal.Checkpoint || req.Op == journal.Turn && req.Bytes > 0:
-			in, err = s.save(c, rest, req, now)
-		case req.Op == journal.Call && req.Bytes > 0:
-			in, err = s.receive(c, rest, &req)
-		default:
-			in, err = s.identify(c, req.Token)
-		}
-		switch {
-		case err != nil:
-		case isRequest(req.Op):
-			if no := in.mayAct(req.Op, "", now); no != nil {
-				err = no
-			} else {
-				reply, err = s.ask(c, in, rest, req, line)
-			}
-		default:
-			reply, err = in.do(req, row, now)
-		}
-		if in != nil {
-			also = s.orders(in, time.Now())
-		}
-	}
-	if err != nil {
-		no := &refusal{codeBad, err.Error()}
-		_ = errors.As(err, &no)
-		return req.ID, no, also
-	}
-	return req.ID, reply, also
-}
-
-// do executes a request of the incarnation.
-func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply any, err error) {
-	switch req.Op {
-	case opDrained:
-		return accepted{AgentID: in.agentID, Incarnation: in.number}, nil
-	case opHealth:
-		return in.health(now), nil
-	case journal.Call:
-		return in.call(req, now)
-	case journal.Checkpoint:
-		return answerOf(in, in.summary()), nil // it was saved
-	case journal.Beat:
-		if err := in.believe(req, now); err != nil {
-			return nil, err
-		}
-	}
-	act := row.Op
-	if act == journal.Gate {
-		act = row.Kind
-	}
-	if no := in.mayAct(act, row.Name, now); no != nil && (act == row.Op || gate.HasAct(act)) {
-		return nil, no
-	}
-	sum, err := in.report(row, now)
-	if err != nil {
-		return nil, err
-	}
-	if row.Op == journal.Phase {
-		in.knowsPhases()
-	}
-	if req.Op == journal.Beat && req.Metrics != nil {
-		in.felt(*req.Metrics)
-	}
-	yes := answerOf(in, sum)
-	yes.tellContext(req.Op, sum, in.bounds.Context)
-	if req.Op == journal.Turn {
-		yes.Stored = new(uint64)
-		if req.Bytes > 0 { // it was saved before
-			*yes.Stored = sum.Checkpoints.Newest().Seq
-		}
-	}
-	return yes, nil
-}
-
-func answerOf(in *incarnation, sum journal.Summary) accepted {
-	reply := accepted{
-		AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle, Phase: sum.Phase,
-		Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
-	}
-	if sum.Checkpoints.Newest().Seq > 0 {
-		newest := sum.Checkpoints.Newest() // only here, because it escapes to the heap
-		reply.Checkpoint = &newest
-	}
-	return reply
-}
-
 // decoded has requests to decode into. One that is made for each line would be a third of
 // the garbage of a program that only beats.
 var decoded = sync.Pool{New: func() any { return new(request) }}
@@ -351,3 +258,145 @@ func microUSD(amount string) (uint64, error) {
 	}
 	return 0, &refusal{codeBad, fmt.Sprintf("The cost %.32q is no amount in dollars as text, like \"0.0125\": at most nine digits, and six after the point.", amount)}
 }
+
+// The codes of refused calls. Package agentcli makes an exit code of its own of them.
+const (
+	codeFenced = "FENCED"
+	codeBudget = "BUDGET_EXHAUSTED"
+	// codeDraining refuses the calls of a step that a drained incarnation must not begin.
+	codeDraining = "DRAINING"
+)
+
+// estimate is what a call to a model will use, as the program says.
+type estimate struct {
+	InputTokens uint64 `json:"input_tokens"`
+	CostUSD     string `json:"cost_usd"`
+}
+
+// rowOfContext makes the row of an op of the context.
+func rowOfContext(req request) (journal.Row, error) {
+	row := journal.Row{Op: req.Op}
+	if req.ContextPct == nil {
+		if req.Op == journal.Context {
+			return row, &refusal{codeBad, "Say with \"context_pct\" how full the context is, in percent."}
+		}
+	} else if row.Percent = percent(*req.ContextPct); row.Percent > gate.MaxPercent {
+		return row, &refusal{codeBad, fmt.Sprintf("\"context_pct\" is how full the context is, from 0 to %d percent.", gate.MaxPercent)}
+	}
+	if req.Op != journal.Gate {
+		return row, nil
+	}
+	row.Kind, row.Name, row.Final = req.Kind, req.Tool, req.Final
+	if row.Kind == "" {
+		row.Kind = journal.Tool
+	}
+	if e := req.Estimate; e != nil {
+		cost, err := microUSD(e.CostUSD)
+		if err != nil {
+			return row, err
+		}
+		row.Used = &journal.Used{InputTokens: e.InputTokens, CostMicroUSD: cost}
+	}
+	return row, nil
+}
+
+// percent cuts a percentage to a whole number, so that it reaches no threshold too early.
+// More than 100 stays more than 100. It returns more than gate.MaxPercent for what is no
+// percentage.
+func percent(of float64) uint32 {
+	switch {
+	case of > 100 && of < 101:
+		return 101
+	case of >= 0 && of <= gate.MaxPercent:
+		return uint32(math.Floor(of))
+	}
+	return gate.MaxPercent + 1
+}
+
+// opDrained is the request that only asks whether the incarnation is drained. It has no row.
+const opDrained = "drained"
+
+// orders is what each answer tells an incarnation to do.
+type orders struct {
+	// Drain: save the work, begin no further step and exit.
+	Drain bool `json:"drain,omitempty"`
+	// DeadlineMs is the time in milliseconds in which the step under way must end. When it is
+	// over, abort calls.
+	DeadlineMs *int64 `json:"deadline_ms,omitempty"`
+	// Paused: the agent is paused, and calls are refused until it goes on.
+	Paused bool `json:"paused,omitempty"`
+	// Checkpoint: the incarnation was UNHEALTHY, and has saved no checkpoint since. Save one.
+	Checkpoint bool `json:"checkpoint,omitempty"`
+}
+
+// metrics are what a beat says about the health of its program.
+type metrics struct {
+	// EventLoopLag is how late the timers of its event loop were.
+	EventLoopLag float64 `json:"event_loop_lag_seconds"`
+	// FreeConnections is the number of free connections to its database. Nil if it has none.
+	FreeConnections *int64 `json:"db_connections_available"`
+	// HeapUsed is the size of its heap in MB. Nil if it does not say so.
+	HeapUsed *float64 `json:"heapUsedMb"`
+	// Totals of the incarnation since its start.
+	StepsCompleted float64 `json:"stepsCompleted"`
+	LLMCalls       float64 `json:"llmCallsTotal"`
+	ToolCalls      float64 `json:"toolCallsTotal"`
+}
+
+const (
+	// maxOwned bounds the connections of an incarnation, so that none takes those of others.
+	maxOwned = 32
+	// maxFresh bounds the connections that belong to no incarnation. One more ends the
+	// oldest: a program sends its first request at once, so those that stay are idle.
+	maxFresh = 64
+	// firstRequest is how long a connection may belong to no incarnation.
+	firstRequest = 10 * time.Second
+)
+
+const (
+	// maxLine bounds a request, with its line end.
+	maxLine = 64 << 10
+	// usualLine is enough for most requests. It is small because agbox-agent makes a
+	// connection, with a buffer, for each.
+	usualLine = 512
+	// sendTimeout is how long an answer may stay unread.
+	sendTimeout = 10 * time.Second
+	// burstGap is the time after which a request belongs to no burst any more.
+	burstGap = 20 * time.Millisecond
+)
+
+const (
+	// maxOpen bounds the open requests of an incarnation.
+	maxOpen = 64
+	// maxAsked bounds the bytes of a request, and of the requests that are told together.
+	maxAsked = 62 << 10
+	// goneEvery is how often a connection is looked at whose program sends nothing more. It
+	// may still read.
+	goneEvery = time.Second
+)
+
+// requestOps are the ops that only the daemon decides. Without a daemon they take longer.
+var requestOps = [...]string{"spawn", "wait", "kill", "children", "acquire", "release", "recv", "open", "close", "pause", "resumed"}
+
+func isRequest(op string) bool { return slices.Contains(requestOps[:], op) }
+
+// maxTotal bounds what is believed of a number of a beat.
+const maxTotal = 1e12
+
+// totals are those of a beat, or nil if it has none.
+func (r *request) totals() *journal.Totals {
+	if r.Metrics == nil && r.CurrentStep == nil {
+		return nil
+	}
+	t := new(journal.Totals)
+	if r.CurrentStep != nil {
+		t.Step, t.InStep = count(*r.CurrentStep), true
+	}
+	if m := r.Metrics; m != nil {
+		t.Steps, t.LLMCalls, t.ToolCalls = count(m.StepsCompleted), count(m.LLMCalls), count(m.ToolCalls)
+	}
+	return t
+}
+
+// count is a number of a beat as a count. Some languages write it with a fraction.
+func count(of float64) uint64 { return uint64(math.Round(min(max(0, of), maxTotal))) }

@@ -13,29 +13,6 @@ import (
 // codePaused refuses the calls of an incarnation whose agent is paused.
 const codePaused = "PAUSED"
 
-// Pause says that the agent of an incarnation is paused.
-type Pause struct {
-	// Mark is higher than that of each earlier pause. 0 means that it is not paused.
-	Mark uint64
-	// Message says why.
-	Message string
-	// Observation is what changed meanwhile, a JSON object, if the agent is woken and goes on
-	// in Phase once the program has it.
-	Observation []byte
-	Phase       string
-}
-
-// pause is what an incarnation was told of a pause. Server.mu guards it.
-type pause struct {
-	Pause
-	// taken is the newest mark of a pause from which the agent has gone on.
-	taken uint64
-	// given is the newest observation that the program has got and not answered yet.
-	given uint64
-	// lost means that the agent has not got the leases that it has asked for, and is paused.
-	lost bool
-}
-
 // Pause tells an incarnation of a pause of its agent. It returns false if it does not run.
 func (s *Server) Pause(execID string, p Pause) bool {
 	s.mu.Lock()
@@ -164,14 +141,6 @@ func observed(result json.RawMessage) (observation uint64, phase string) {
 		_ = json.Unmarshal(got.Observation, &nested) // that of a request for leases
 	}
 	return cmp.Or(number, nested.Observation), got.Phase
-}
-
-// unobserved reports whether the program is not ready yet, and may not report that it is,
-// because it has not taken the observation of what changed while its agent was paused. mu is
-// held.
-func (in *incarnation) unobserved(state string) bool {
-	begins := in.sum.Phase == journal.Pending && (state == journal.Ready || state == journal.Executing)
-	return begins && in.observation > in.sum.Observation
 }
 
 // polls returns a channel that ends requests of an op when the incarnation is drained: of

@@ -1,22 +1,122 @@
 package agentsocket
 
 import (
-	"bufio"
-	"errors"
+	"cmp"
 	"fmt"
-	"hash/crc32"
-	"io"
-	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/logs"
 )
 
-// maxTotal bounds what is believed of a number of a beat.
-const maxTotal = 1e12
+// report checks a row and appends it to the journal. The error is a *refusal.
+func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.over {
+		return in.sum, refused(codeToken)
+	}
+	if r.Op == journal.Beat {
+		in.server.beaten(in, now)
+		in.keepBeat(now)
+		if in.armed {
+			in.keepTotals(r, now)
+			return in.sum, nil
+		}
+	}
+	if r.Op == journal.Step && r.Steps == 0 {
+		r.Steps = in.sum.Steps + 1
+	}
+	if r.Op == journal.State && in.unobserved(r.State) {
+		return in.sum, refused(codeObservation)
+	}
+	context, no, write := in.decide(&r)
+	if write {
+		if err := in.write(r, now, nil); err != nil {
+			return in.sum, err
+		}
+		in.context = context
+	}
+	if no != nil {
+		return in.sum, no
+	}
+	return in.sum, nil
+}
+
+// keepTotals writes down the totals of a beat that differ from those before. A beat counts also
+// if that fails, for example because the journal is full. mu is held.
+func (in *incarnation) keepTotals(beat journal.Row, now time.Time) {
+	if t := beat.Totals; t != nil && in.sum.Totals.Then(*t) != in.sum.Totals {
+		_ = in.write(beat, now, nil)
+	}
+}
+
+// write appends a row that may follow the rows before it, after first if that is not nil. mu
+// is held.
+func (in *incarnation) write(r journal.Row, now time.Time, first func() error) error {
+	r.At = now.UnixMilli()
+	if in.redactor != nil && r.Op != journal.Send { // a message arrives as it was sent
+		for _, text := range []*string{&r.Text, &r.Stack, &r.Reason} {
+			*text = string(in.redactor.Replace([]byte(*text)))
+		}
+	}
+	next, err := in.sum.Next(r)
+	if err != nil {
+		return &refusal{codeReport, err.Error()}
+	}
+	line, err := journal.Encode(r)
+	if err != nil {
+		return &refusal{codeReport, err.Error()}
+	}
+	durable := slices.Contains(durable[:], r.Op) || r.Refused
+	in.server.cfg.Disk(func() {
+		if first != nil {
+			err = first()
+		}
+		if err == nil {
+			err = in.append(line, durable)
+		}
+	})
+	if err != nil {
+		return unstored(err)
+	}
+	if r.Op == journal.Beat {
+		in.armed = true
+	}
+	in.sum = next
+	in.server.changed(in, func(p *pulse) {
+		p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1
+		p.save = p.save && r.Op != journal.Checkpoint
+	})
+	return nil
+}
+
+// durable has the reports that are on disk before they are answered.
+var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint, journal.Send, journal.Observed, journal.Error}
+
+// append writes a row. mu is held.
+func (in *incarnation) append(line []byte, durable bool) (err error) {
+	if in.file == nil {
+		cfg := &in.server.cfg
+		if in.file, err = cfg.Logs.CreateJournal(in.execID, cmp.Or(in.journalMax, journal.MaxJournal), cfg.Quota, cfg.Owner); err != nil {
+			return err
+		}
+	}
+	return in.file.Append(line, durable)
+}
+
+// end refuses further rows.
+func (in *incarnation) end() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	if in.file != nil {
+		in.server.cfg.Disk(func() { _ = in.file.Close() }) // what must last was synced
+	}
+	if in.beats != nil {
+		in.server.cfg.Disk(func() { _ = in.beats.Close() })
+	}
+}
 
 // believe checks what a beat says about its sender, and reports the state that it has, with the
 // states before it: a program that only beats says in which state it is, not which it has left.
@@ -53,139 +153,15 @@ func (in *incarnation) believe(req request, now time.Time) error {
 	return nil
 }
 
-// totals are those of a beat, or nil if it has none.
-func (r *request) totals() *journal.Totals {
-	if r.Metrics == nil && r.CurrentStep == nil {
-		return nil
-	}
-	t := new(journal.Totals)
-	if r.CurrentStep != nil {
-		t.Step, t.InStep = count(*r.CurrentStep), true
-	}
-	if m := r.Metrics; m != nil {
-		t.Steps, t.LLMCalls, t.ToolCalls = count(m.StepsCompleted), count(m.LLMCalls), count(m.ToolCalls)
-	}
-	return t
+// unstored is the refusal of a report that cannot be written down.
+func unstored(err error) error {
+	return &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
 }
 
-// count is a number of a beat as a count. Some languages write it with a fraction.
-func count(of float64) uint64 { return uint64(math.Round(min(max(0, of), maxTotal))) }
-
-const (
-	// maxResults bounds what the results of an incarnation have in their file together, in bytes.
-	maxResults = 16 << 20
-	// maxResultBody bounds a result that is sent, in bytes. Of one beyond journal.MaxResultFile only the
-	// beginning is kept.
-	maxResultBody = 64 << 20
-	// resultPiece is how much of a result is in memory.
-	resultPiece = 32 << 10
-)
-
-// results is the file of an incarnation with the results that are too long for its journal.
-type results struct {
-	// mu guards the fields below.
-	// Held across I/O: the first result makes the file, and others wait for that.
-	mu   sync.Mutex
-	file *logs.Results
-	// next is where the next result begins.
-	next int64
-	// shut means that there is no file, or no more.
-	shut bool
-}
-
-// reserve returns the file and the place for a result of a size; ok is false if there is no room.
-func (r *results) reserve(in *incarnation, size int64) (file *logs.Results, at int64, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.shut || r.next+size > maxResults {
-		return nil, 0, false
-	}
-	if r.file == nil {
-		cfg := &in.server.cfg
-		var err error
-		cfg.Disk(func() { r.file, err = cfg.Logs.CreateResults(in.execID, cfg.Quota, cfg.Owner) })
-		if err != nil {
-			r.shut = true
-			return nil, 0, false
-		}
-	}
-	at = r.next
-	r.next += size
-	return r.file, at, true
-}
-
-func (r *results) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.shut = true; r.file != nil {
-		_ = r.file.Close()
-	}
-}
-
-// receive executes the first part of the request for the end of a call whose result follows on the
-// connection: it sets what the request has of that. It reads the result in any case, except if that
-// is too large or does not come: then the connection must end. A result that cannot be kept is no
-// error, as the call has ended.
-func (s *Server) receive(c *conn, from *bufio.Reader, req *request) (in *incarnation, err error) {
-	if req.Bytes > maxResultBody {
-		return nil, &refusal{codeLarge, fmt.Sprintf("A result has at most %d bytes: send the beginning, and how many bytes there are as result_bytes.", maxResultBody)}
-	}
-	body := &state{s, c, from}
-	defer func() {
-		if no := new(refusal); err != nil && c.torn && !errors.As(err, &no) {
-			err = short(req.Bytes)
-		}
-		err = errors.Join(err, s.allow(c, 0))
-	}()
-	if in, err = s.identify(c, req.Token); err != nil {
-		return nil, errors.Join(err, discard(body, req.Bytes))
-	}
-	if req.Call != "end" || req.Result != nil || req.ResultBase64 != nil {
-		return in, errors.Join(&refusal{codeBad, "Only the end of a call has bytes after its line: its result, which is nowhere else then."}, discard(body, req.Bytes))
-	}
-	head := make([]byte, min(req.Bytes, journal.MaxResult))
-	if _, err := io.ReadFull(body, head); err != nil {
-		return in, err
-	}
-	whole := req.Bytes >= req.ResultBytes
-	req.ResultBase64, req.ResultBytes = &head, max(req.ResultBytes, req.Bytes)
-	left := req.Bytes - uint64(len(head))
-	if left == 0 {
-		return in, nil
-	}
-	file, at, ok := (*logs.Results)(nil), int64(0), false
-	if whole && req.Bytes <= journal.MaxResultFile {
-		file, at, ok = in.results.reserve(in, int64(req.Bytes))
-	}
-	if !ok {
-		return in, discard(body, left)
-	}
-	req.file, err = in.keep(file, at, head, body, left)
-	return in, err
-}
-
-// keep writes a result into the file: its head, and what is left of it. It returns nil if that
-// fails. The error is that of the connection.
-func (in *incarnation) keep(file *logs.Results, at int64, head []byte, body io.Reader, left uint64) (*journal.ResultFile, error) {
-	sum, place := crc32.NewIEEE(), at
-	write := func(p []byte) (err error) {
-		_, _ = sum.Write(p)
-		in.server.cfg.Disk(func() { _, err = file.WriteAt(p, place) })
-		place += int64(len(p))
-		return err
-	}
-	failed := write(head)
-	piece := make([]byte, resultPiece)
-	for left > 0 && failed == nil {
-		n := min(left, resultPiece)
-		if _, err := io.ReadFull(body, piece[:n]); err != nil {
-			return nil, err
-		}
-		left -= n
-		failed = write(piece[:n])
-	}
-	if failed != nil {
-		return nil, discard(body, left)
-	}
-	return &journal.ResultFile{At: uint64(at), CRC32: sum.Sum32()}, nil
+// unobserved reports whether the program is not ready yet, and may not report that it is,
+// because it has not taken the observation of what changed while its agent was paused. mu is
+// held.
+func (in *incarnation) unobserved(state string) bool {
+	begins := in.sum.Phase == journal.Pending && (state == journal.Ready || state == journal.Executing)
+	return begins && in.observation > in.sum.Observation
 }

@@ -13,80 +13,6 @@ import (
 	"github.com/agbox/agbox/agents/journal"
 )
 
-const (
-	// maxOpen bounds the open requests of an incarnation.
-	maxOpen = 64
-	// maxAsked bounds the bytes of a request, and of the requests that are told together.
-	maxAsked = 62 << 10
-	// goneEvery is how often a connection is looked at whose program sends nothing more. It
-	// may still read.
-	goneEvery = time.Second
-)
-
-// requestOps are the ops that only the daemon decides. Without a daemon they take longer.
-var requestOps = [...]string{"spawn", "wait", "kill", "children", "acquire", "release", "recv", "open", "close", "pause", "resumed"}
-
-func isRequest(op string) bool { return slices.Contains(requestOps[:], op) }
-
-// Request is what a program asks of the daemon.
-type Request struct {
-	// Number counts the requests of the incarnation from 1.
-	Number uint64
-	Op     string
-	// Body is the JSON object of the request, without its op, id and token.
-	Body []byte
-}
-
-// Decision is the daemon's answer: the Result, a JSON object, or the Code and the Message of
-// a refusal.
-type Decision struct {
-	Result        json.RawMessage
-	Code, Message string
-}
-
-// openRequest is a request that was not answered yet.
-type openRequest struct {
-	Request
-	// answer has room for one.
-	answer chan Decision
-}
-
-// requests are the open requests of an incarnation. Server.mu guards them.
-type requests struct {
-	pace  pace
-	asked uint64 // the number of the newest one
-	open  []*openRequest
-}
-
-func (r *requests) openRequests() []uint64 {
-	var numbers []uint64
-	for _, o := range r.open {
-		numbers = append(numbers, o.Number)
-	}
-	return numbers
-}
-
-// askedLocked reports whether there is an open request of an op.
-func (r *requests) askedLocked(op string) bool {
-	return slices.ContainsFunc(r.open, func(o *openRequest) bool { return o.Op == op })
-}
-
-// after returns the requests after that number that may be told together, and whether there
-// are more.
-func (r *requests) after(number uint64) (some []Request, more bool) {
-	size := 0
-	for _, o := range r.open {
-		if o.Number <= number {
-			continue
-		}
-		if size += len(o.Body); size > maxAsked && len(some) > 0 {
-			return some, true
-		}
-		some = append(some, o.Request)
-	}
-	return some, false
-}
-
 // errGone means that the program has closed its connection.
 var errGone = errors.New("the connection was closed")
 
@@ -292,4 +218,20 @@ func (c *conn) hungUp() bool {
 		hup = err == nil && n > 0 && look[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 	})
 	return hup || err != nil
+}
+
+// picture writes to the journal how the files of the agent are, before a request that may
+// pause it: what changes from then on, its program has not done.
+func (in *incarnation) picture(op string, body []byte) {
+	if op != "acquire" && op != "pause" {
+		return
+	}
+	in.mu.Lock()
+	if op == "acquire" {
+		in.watched = in.watched.add(body)
+	}
+	paths := slices.Clone(in.watched)
+	in.mu.Unlock()
+	seen := Look(in.server.cfg.As, in.user, paths)
+	_, _ = in.report(journal.Row{Op: journal.Picture, Seen: &seen}, time.Now()) // without it, the files count as not known
 }

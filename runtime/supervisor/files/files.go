@@ -20,7 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/workspace/archive"
 )
 
@@ -347,4 +349,35 @@ func explain(what string, path []byte, err error) *guestv1.FileError {
 		}
 	}
 	return &guestv1.FileError{Message: cut(fmt.Sprintf("%s: %v.", subject, err))}
+}
+
+// wanted returns an error if the client has cancelled the transfer or the service is
+// stopping. Then nothing may be created or replaced any more, because the same client
+// may have created something new there since.
+func wanted(ctx context.Context, p *wire.Pipe) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.Gone() {
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
+// metered counts the bytes that are read and written.
+type metered struct {
+	io.ReadWriter
+	moved *process.BulkMeter
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.ReadWriter.Read(p)
+	m.moved.Add(n)
+	return n, err
+}
+
+func (m metered) Write(p []byte) (int, error) {
+	n, err := m.ReadWriter.Write(p)
+	m.moved.Add(n)
+	return n, err
 }

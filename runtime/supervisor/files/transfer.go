@@ -97,19 +97,6 @@ func (s *Service) perform(ctx context.Context, t *transfer, p *wire.Pipe, watch 
 	return t.run(ctx, p, moved)
 }
 
-// wanted returns an error if the client has cancelled the transfer or the service is
-// stopping. Then nothing may be created or replaced any more, because the same client
-// may have created something new there since.
-func wanted(ctx context.Context, p *wire.Pipe) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if p.Gone() {
-		return io.ErrClosedPipe
-	}
-	return nil
-}
-
 // prepare turns a request into a transfer.
 func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.FileError) {
 	a, fail := s.actor(req.GetUser())
@@ -161,22 +148,4 @@ func (s *Service) remove(watch bool) {
 	if watch {
 		s.watches--
 	}
-}
-
-// metered counts the bytes that are read and written.
-type metered struct {
-	io.ReadWriter
-	moved *process.BulkMeter
-}
-
-func (m metered) Read(p []byte) (int, error) {
-	n, err := m.ReadWriter.Read(p)
-	m.moved.Add(n)
-	return n, err
-}
-
-func (m metered) Write(p []byte) (int, error) {
-	n, err := m.ReadWriter.Write(p)
-	m.moved.Add(n)
-	return n, err
 }

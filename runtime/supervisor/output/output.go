@@ -35,9 +35,6 @@ import (
 // code: the sequencer's, and that on which the runtime makes threads from then on.
 const Threads = 2
 
-// Gate runs fn when there is room. It bounds the threads that wait for the disk.
-type Gate func(fn func())
-
 // Collector makes the outputs of commands.
 type Collector struct {
 	disk Gate

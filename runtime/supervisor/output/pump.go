@@ -222,3 +222,6 @@ func bytesIn(fd int) int {
 	n, _ := unix.IoctlGetInt(fd, unix.TIOCINQ) // of a pipe it is always known
 	return n
 }
+
+// Gate runs fn when there is room. It bounds the threads that wait for the disk.
+type Gate func(fn func())
