@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -77,22 +76,6 @@ func (d *Dir) RemoveBeat(execID string) (removed bool, err error) {
 	}
 	return true, nil
 }
-
-// CheckpointSlots is the number of files that an exec has for its newest checkpoints. A new
-// one replaces the oldest, so the newest CheckpointSlots-1 are whole at any time.
-const CheckpointSlots = 6
-
-// checkpointSuffixes has the suffixes of the names of checkpoints, by slot.
-var checkpointSuffixes = func() (all []string) {
-	for slot := range CheckpointSlots {
-		all = append(all, ".ckpt-"+strconv.Itoa(slot)+".json")
-	}
-	return all
-}()
-
-// checkpointTempSuffix is that of a checkpoint that is being written. A leading dot belongs
-// to its name too.
-const checkpointTempSuffix = ".ckpt"
 
 // CheckpointName is the file name of an exec's checkpoint with that number. The id must be
 // valid.
@@ -273,9 +256,6 @@ func (d *Dir) OpenJournal(execID string) (io.ReadSeekCloser, error) {
 	}
 	return d.openFile(JournalName(execID), os.O_RDONLY)
 }
-
-// suffixResults is what calls of an incarnation of an agent gave.
-const suffixResults = ".results"
 
 // ResultsName is the file name of what calls of an exec gave. The id must be valid.
 func ResultsName(execID string) string { return execID + suffixResults }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -437,4 +438,36 @@ func (d *Dir) ExecIDs(ctx context.Context, limit int) (list []string, more bool,
 		return list, true, nil
 	}
 	return list, false, err
+}
+
+// file has the file operations that a Writer needs. Tests use failing ones.
+type file interface {
+	// WriteAt returns exactly how many bytes reached the file, also with an error.
+	WriteAt(p []byte, off int64) (int, error)
+	Truncate(size int64) error
+	Sync() error
+	Close() error
+}
+
+// diskFile is an *os.File with another WriteAt: that of os.File returns 0 if only a part
+// was written before the disk was full.
+type diskFile struct{ *os.File }
+
+// WriteAt must not run at the same time as Close.
+func (f diskFile) WriteAt(p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, err := unix.Pwrite(int(f.Fd()), p[done:], off+int64(done))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
 }

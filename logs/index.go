@@ -354,3 +354,7 @@ func parseRecord(b []byte) (record, bool) {
 // continues reports whether a Writer can have written r after records that end at ends in
 // the two streams.
 func (r record) continues(ends [2]uint64) bool { return r.offset == ends[r.stream-Stdout] }
+
+// coalesceWindow is the maximum time between the first and the last write of one chunk.
+// So the time of a chunk is accurate to this for each of its bytes.
+const coalesceWindow = 10 * time.Millisecond

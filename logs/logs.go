@@ -18,6 +18,7 @@ package logs
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/containerd/errdefs"
 
@@ -112,3 +113,22 @@ func checkID(id string) error {
 	}
 	return nil
 }
+
+// CheckpointSlots is the number of files that an exec has for its newest checkpoints. A new
+// one replaces the oldest, so the newest CheckpointSlots-1 are whole at any time.
+const CheckpointSlots = 6
+
+// checkpointSuffixes has the suffixes of the names of checkpoints, by slot.
+var checkpointSuffixes = func() (all []string) {
+	for slot := range CheckpointSlots {
+		all = append(all, ".ckpt-"+strconv.Itoa(slot)+".json")
+	}
+	return all
+}()
+
+// checkpointTempSuffix is that of a checkpoint that is being written. A leading dot belongs
+// to its name too.
+const checkpointTempSuffix = ".ckpt"
+
+// suffixResults is what calls of an incarnation of an agent gave.
+const suffixResults = ".results"

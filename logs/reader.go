@@ -13,10 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coalesceWindow is the maximum time between the first and the last write of one chunk.
-// So the time of a chunk is accurate to this for each of its bytes.
-const coalesceWindow = 10 * time.Millisecond
-
 // Chunk is a run of bytes of one stream.
 type Chunk struct {
 	Stream Stream
@@ -355,4 +351,166 @@ func (r *Reader) give(stream Stream, data []byte) Chunk {
 	chunk := Chunk{Stream: stream, Offset: r.pos[i], Data: data}
 	r.pos[i] += uint64(len(data))
 	return chunk
+}
+
+// part is a Part in the form that the reader needs.
+type part struct {
+	since, until int64 // nanoseconds since 1970
+	skip         [2]bool
+	// floor is the number of the first record of the part. Records before it are skipped
+	// without being read.
+	floor int64
+	// guessed means that the position in a stream is taken from the size of its file. The
+	// first record of the stream from number guessedAt on corrects it.
+	guessed   [2]bool
+	guessedAt int64
+}
+
+// seekBlocks is the maximum number of index blocks that a seek reads to find the position
+// of a record in both streams.
+const seekBlocks = 128
+
+// whole selects the whole log.
+var whole = part{since: math.MinInt64, until: math.MaxInt64}
+
+// times reports whether the time of a record lies in the part.
+func (p *part) times(rec record) bool { return rec.nanos >= p.since && rec.nanos < p.until }
+
+// seekCursor goes to the first record, from number floor on, that is ahead of the cursor.
+// If a Reader returned the cursor, all records before that one lie behind the cursor. For
+// any other cursor that may be false; then reading starts at the floor.
+func (r *Reader) seekCursor(floor int64) {
+	if !r.ordered || floor == 0 && r.pos == [2]uint64{} {
+		return
+	}
+	number, err := r.index.count()
+	if err != nil {
+		return // the next read of the index reports it
+	}
+	first := r.index.search(floor, max(number, floor), func(rec record) bool { return !r.isAhead(rec) })
+	r.index.seek(first)
+	r.fromFloor = first == floor
+	if !r.fromFloor && !r.behind(first, floor) {
+		r.startAnew()
+	}
+}
+
+// behind looks for the last record of each stream before number first, and reports
+// whether the cursor has reached its end. It reads at most seekBlocks of the index. If
+// that is not enough, meet decides at the first later record of the stream.
+func (r *Reader) behind(first, floor int64) bool {
+	x := &r.index
+	last := max(floor, first-seekBlocks*blockRecords)
+	for _, rec := range x.walk(first, last) {
+		if rec.stream == 0 {
+			return false
+		}
+		if i := rec.stream - Stdout; x.unsure[i] {
+			if rec.end() > r.pos[i] {
+				return false
+			}
+			x.ends[i], x.unsure[i] = rec.end(), false
+		}
+		if x.unsure == [2]bool{} {
+			return true
+		}
+	}
+	if last == 0 {
+		x.unsure = [2]bool{}
+	}
+	return true
+}
+
+// startAnew starts reading the index at the floor. Records behind the cursor are skipped
+// one by one.
+func (r *Reader) startAnew() {
+	r.index.seek(r.part.floor)
+	r.fromFloor = true
+}
+
+// missed reports, at the end of the index, whether the seek has skipped bytes of a stream
+// that has had no record since. That is possible if no Reader returned the cursor. It
+// reports this once.
+func (r *Reader) missed() bool {
+	if r.fromFloor || r.index.unsure == [2]bool{} {
+		return false
+	}
+	size, err := r.Size()
+	if err != nil {
+		return false // the read of the data reports it
+	}
+	for i, end := range [2]uint64{size.Stdout, size.Stderr} {
+		if r.index.unsure[i] && !r.part.skip[i] && r.pos[i] < end {
+			return true
+		}
+	}
+	return false
+}
+
+// meet checks the next record. The first record of a stream after a seek shows whether
+// the position in the stream is right. again is true if reading had to start anew.
+func (r *Reader) meet(rec record) (again bool) {
+	i := rec.stream - Stdout
+	if !r.index.unsure[i] {
+		return false
+	}
+	number := r.index.at / recordSize
+	if r.part.guessed[i] && number >= r.part.guessedAt {
+		r.pos[i] = rec.offset // include what was being written when the position was guessed
+	}
+	r.part.guessed[i] = false
+	switch {
+	case rec.offset <= r.pos[i]:
+		return false
+	case r.fromFloor && r.part.floor > 0:
+		r.pos[i] = rec.offset // earlier bytes are before the floor
+		return false
+	}
+	r.startAnew()
+	return true
+}
+
+// isAhead reports whether a record has bytes, or is a gap, that the cursor has not
+// passed.
+func (r *Reader) isAhead(rec record) bool {
+	at := r.pos[rec.stream-Stdout]
+	return rec.end() > at || rec.dropped > 0 && rec.end() == at
+}
+
+// ahead reports whether the reader must return bytes of rec, or a gap.
+func (r *Reader) ahead(rec record) bool {
+	i := rec.stream - Stdout
+	if !r.isAhead(rec) {
+		return false
+	}
+	if r.part.skip[i] || rec.nanos < r.part.since {
+		r.pos[i] = rec.end()
+		return false
+	}
+	return true
+}
+
+// passUnindexed skips bytes that no record covers and that are not in the part.
+func (r *Reader) passUnindexed() {
+	if r.part == whole {
+		return
+	}
+	size, err := r.Size()
+	if err != nil {
+		return // the read of the data reports it
+	}
+	known := size
+	if r.ordered && r.part.floor > 0 && r.index.unsure != [2]bool{} {
+		known = r.Indexed()
+	}
+	for i, end := range [2]struct{ all, known uint64 }{{size.Stdout, known.Stdout}, {size.Stderr, known.Stderr}} {
+		switch {
+		case r.part.skip[i]:
+			r.pos[i] = max(r.pos[i], end.all)
+		case r.ordered && r.part.floor > 0 && r.index.unsure[i]:
+			// No record since the floor: everything that records cover is before the
+			// floor.
+			r.pos[i] = max(r.pos[i], end.known)
+		}
+	}
 }

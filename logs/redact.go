@@ -237,53 +237,6 @@ func (r *Redactor) beginning(p []byte, from int) int {
 	return best
 }
 
-// held is the end of the output of each stream that is not written yet, because it may be the
-// beginning of a value.
-type held struct {
-	data [2][]byte
-	// now is when the newest output was read, of either stream.
-	now time.Time
-	// since is when the timer of a stream was started.
-	since [2]time.Time
-	timer [2]*time.Timer
-}
-
-// redactLocked returns output without values and without what is held back, which is added to
-// the next. Of the streams in last, nothing is held back. The bytes that it got stay as they are.
-func (w *Writer) redactLocked(data [2][]byte, runs []Run, last [2]bool) ([2][]byte, []Run) {
-	var edits [2]edit
-	same := true
-	for i := range data {
-		e := &edits[i]
-		if len(data[i]) == 0 && !last[i] {
-			continue
-		}
-		e.whole = data[i]
-		if len(w.held.data[i]) > 0 {
-			e.whole = slices.Concat(w.held.data[i], data[i])
-		}
-		e.found, e.rest = w.redactor.find(e.whole, last[i])
-		same = same && len(e.whole) == len(data[i]) && len(e.found) == 0 && e.rest == len(e.whole)
-		e.read = len(e.whole) - len(data[i])
-	}
-	if same {
-		return data, runs
-	}
-	for i := range data {
-		if e := &edits[i]; e.whole != nil {
-			w.held.data[i] = bytes.Clone(e.whole[e.rest:])
-			data[i] = e.output()
-		}
-	}
-	var kept []Run
-	for _, run := range runs {
-		if run.Length = edits[run.Stream-Stdout].pass(run.Length); run.Length > 0 {
-			kept = append(kept, run)
-		}
-	}
-	return data, kept
-}
-
 // edit changes the output of one stream.
 type edit struct {
 	whole []byte
@@ -325,65 +278,4 @@ func (e *edit) pass(n int) int {
 	n = at - e.removed - e.passed
 	e.passed += n
 	return n
-}
-
-// writeRedacted is WriteRuns without the values.
-func (w *Writer) writeRedacted(now time.Time, data [2][]byte, runs []Run) {
-	if len(runs) == 0 {
-		return
-	}
-	w.redactMu.Lock()
-	defer w.redactMu.Unlock()
-	w.last.Store(max(int64(now.Sub(w.made)), 0))
-	w.held.now = now
-	out, kept := w.redactLocked(data, runs, [2]bool{})
-	w.writeRuns(now, out, kept)
-	for i := range data {
-		if len(data[i]) > 0 && len(w.held.data[i]) > 0 {
-			w.holdLocked(i)
-		}
-	}
-}
-
-// holdLocked sees to it that what is held back of a stream is written after a pause of that
-// stream: what the other one has meanwhile does not delay it.
-func (w *Writer) holdLocked(i int) {
-	w.held.since[i] = time.Now()
-	if w.held.timer[i] == nil {
-		w.held.timer[i] = time.AfterFunc(holdTime, func() { w.gate(func() { w.flushOld(i) }) })
-	} else {
-		w.held.timer[i].Reset(holdTime)
-	}
-}
-
-// flushOld flushes a stream unless it had output meanwhile, for which the timer runs again.
-func (w *Writer) flushOld(i int) {
-	w.redactMu.Lock()
-	defer w.redactMu.Unlock()
-	if time.Since(w.held.since[i]) >= holdTime {
-		w.flushLocked(i)
-	}
-}
-
-// Flush writes what is held back because it may be the beginning of a value, first what is
-// older.
-func (w *Writer) Flush() {
-	w.redactMu.Lock()
-	defer w.redactMu.Unlock()
-	if w.held.since[1].Before(w.held.since[0]) {
-		w.flushLocked(1)
-	}
-	w.flushLocked(0)
-	w.flushLocked(1)
-}
-
-func (w *Writer) flushLocked(i int) {
-	if len(w.held.data[i]) == 0 {
-		return
-	}
-	w.held.timer[i].Stop()
-	var last [2]bool
-	last[i] = true
-	data, runs := w.redactLocked([2][]byte{}, []Run{{Stream: Stdout + Stream(i)}}, last)
-	w.writeRuns(w.held.now, data, runs)
 }

@@ -4,14 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 // retryAfter is how long output is dropped without a write after a failed write. Writes
@@ -38,38 +33,6 @@ type WriterOptions struct {
 type Counts struct {
 	Stdout, Stderr               uint64
 	StdoutDropped, StderrDropped uint64
-}
-
-// file has the file operations that a Writer needs. Tests use failing ones.
-type file interface {
-	// WriteAt returns exactly how many bytes reached the file, also with an error.
-	WriteAt(p []byte, off int64) (int, error)
-	Truncate(size int64) error
-	Sync() error
-	Close() error
-}
-
-// diskFile is an *os.File with another WriteAt: that of os.File returns 0 if only a part
-// was written before the disk was full.
-type diskFile struct{ *os.File }
-
-// WriteAt must not run at the same time as Close.
-func (f diskFile) WriteAt(p []byte, off int64) (int, error) {
-	done := 0
-	for done < len(p) {
-		n, err := unix.Pwrite(int(f.Fd()), p[done:], off+int64(done))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err == nil && n == 0 {
-			err = io.ErrShortWrite
-		}
-		if err != nil {
-			return done, err
-		}
-		done += n
-	}
-	return done, nil
 }
 
 // output is the file of one stream.
@@ -159,20 +122,6 @@ func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 		w.gate = func(fn func()) { fn() }
 	}
 	return w
-}
-
-// Write appends output that was read at the time now. It does not fail: bytes that it
-// cannot keep are counted as dropped. After a failed write it drops output for a second
-// and then tries again. So a disk that was full for a while loses only what was written
-// meanwhile, and the index has a gap there. It panics if the stream does not exist.
-func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
-	if w.redactor == nil || len(p) == 0 {
-		w.write(stream, now, p)
-		return
-	}
-	var data [2][]byte
-	data[stream-Stdout] = p
-	w.WriteRuns(now, data[0], data[1], []Run{{Stream: stream, Length: len(p)}})
 }
 
 func (w *Writer) write(stream Stream, now time.Time, p []byte) {
@@ -364,20 +313,20 @@ func (w *Writer) syncFiles(files []file) error {
 	return nil
 }
 
-// Close closes the files without a sync. Output written afterwards counts as dropped. A
-// second call does nothing.
-func (w *Writer) Close() error {
-	w.Flush()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil
-	}
-	w.markGapsLocked()
-	w.closed = true
-	err := errors.Join(w.outputs[0].file.Close(), w.outputs[1].file.Close(), w.index.Close())
-	if err != nil {
-		return fmt.Errorf("closing log files: %w: %w", errdefs.ErrInternal, err)
-	}
-	return nil
+// held is the end of the output of each stream that is not written yet, because it may be the
+// beginning of a value.
+type held struct {
+	data [2][]byte
+	// now is when the newest output was read, of either stream.
+	now time.Time
+	// since is when the timer of a stream was started.
+	since [2]time.Time
+	timer [2]*time.Timer
+}
+
+// Run is consecutive output of one stream, with none of the other in between.
+type Run struct {
+	Stream Stream
+	// Length of the run in bytes, more than 0.
+	Length int
 }

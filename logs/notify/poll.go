@@ -16,17 +16,6 @@ const (
 	retryEvery = 2 * time.Second
 )
 
-// snapshot is what a poll sees of an exec: its directory, then each of its log files. A
-// file that does not exist is zero.
-type snapshot [maxFiles + 1]struct {
-	dev, ino    uint64
-	size, mtime int64
-}
-
-// maxFiles is at least the number of log files of an exec. A test compares it with
-// logs.Suffixes.
-const maxFiles = 6
-
 // target is an exec to poll.
 type target struct {
 	dir    *directory
