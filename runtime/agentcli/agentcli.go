@@ -3,36 +3,14 @@
 package agentcli
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
-
-// Exit codes. 2 is what hooks of coding agents take for "block this call".
-const (
-	exitOK      = 0
-	exitFailed  = 1
-	exitFenced  = 2
-	exitUnknown = 3
-	exitRefused = 4
-	exitWait    = 10
-	exitDie     = 11
-	exitReplan  = 12
-	exitDrain   = 75
-)
-
-// timeout bounds a report, which waits for the disk of the host.
-const timeout = 30 * time.Second
 
 const help = `agbox-agent reports what an agent does to agbox. It works in the program of an agent.
 
@@ -201,173 +179,6 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	}
 	_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
 	return got.orDrain(exitCode(got.Error.Code), args[0], stdout)
-}
-
-// exitCode is that of a refusal.
-func exitCode(code string) int {
-	switch code {
-	case "UNKNOWN_OP", "WRONG_TOKEN", "WRONG_CALLER":
-		return exitUnknown
-	case "FENCED", "BUDGET_EXHAUSTED", "PAUSED", "PLANNING", "ACQUIRING":
-		return exitFenced
-	case "DRAINING":
-		return exitDrain
-	}
-	return exitRefused
-}
-
-// variable returns the value of a variable.
-func variable(env []string, key string) string {
-	for _, entry := range env {
-		if value, ok := strings.CutPrefix(entry, key+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
-
-// arguments has, for each command, the names of its arguments and how many are needed.
-var arguments = map[string]struct {
-	names  []string
-	needed int
-}{
-	"hello":   {},
-	"state":   {[]string{"state"}, 1},
-	"phase":   {[]string{"state"}, 1},
-	"beat":    {},
-	"drained": {},
-	"usage":   {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
-	"step":    {[]string{"steps"}, 0},
-	"turn":    {[]string{"context_pct"}, 0},
-	"context": {[]string{"context_pct"}, 1},
-	"say":     {[]string{"text"}, 1},
-	"done":    {[]string{"outcome", "message"}, 1},
-}
-
-// parse makes a request of the command line. body is what follows its line.
-func parse(args []string, stdin io.Reader) (request map[string]any, body []byte, err error) {
-	switch args[0] {
-	case "api":
-		request, err = parseAPI(args[1:])
-	case "gate":
-		request, err = parseGate(args[1:])
-	case "escalate":
-		request, err = parseEscalate(args[1:], stdin)
-	case "error":
-		request, err = parseError(args[1:])
-	case "send":
-		request, err = parseSend(args[1:], stdin)
-	case "checkpoint":
-		return parseCheckpoint(args[1:], stdin)
-	case "turn":
-		return parseTurn(args[1:], stdin)
-	default:
-		if command, known := requestCommands[args[0]]; known {
-			if request, err = command.parse(args[1:]); err == nil {
-				request["op"] = args[0]
-			}
-			return request, nil, err
-		}
-		request, err = parseReport(args[0], args[1:])
-	}
-	return request, nil, err
-}
-
-func parseReport(op string, rest []string) (map[string]any, error) {
-	want, known := arguments[op]
-	if !known {
-		return nil, fmt.Errorf("there is no command %q; \"agbox-agent help\" lists all", op)
-	}
-	if len(rest) < want.needed || len(rest) > len(want.names) {
-		return nil, fmt.Errorf("%s needs %d to %d arguments and has %d; \"agbox-agent help\" shows them", op, want.needed, len(want.names), len(rest))
-	}
-	request := map[string]any{"op": op}
-	for i, text := range rest {
-		name := want.names[i]
-		switch name {
-		case "input_tokens", "output_tokens", "steps":
-			n, err := strconv.ParseUint(text, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("%q is no number", text)
-			}
-			request[name] = n
-		case "context_pct":
-			pct, err := percent(text)
-			if err != nil {
-				return nil, err
-			}
-			request[name] = pct
-		default:
-			request[name] = text
-		}
-	}
-	return request, nil
-}
-
-func parseAPI(args []string) (map[string]any, error) {
-	if len(args) == 0 || len(args) > 2 {
-		return nil, errors.New("api needs an OP and, if the OP does, a JSON object")
-	}
-	request := map[string]any{}
-	if len(args) == 2 {
-		if err := json.Unmarshal([]byte(args[1]), &request); err != nil || request == nil {
-			return nil, fmt.Errorf("%q is no JSON object", args[1])
-		}
-	}
-	request["op"] = args[0]
-	return request, nil
-}
-
-// answer is the answer of the supervisor.
-type answer struct {
-	OK bool `json:"ok"`
-	// Drain: save the work and exit. DeadlineMs is what is left for the step under way.
-	Drain      bool  `json:"drain"`
-	DeadlineMs int64 `json:"deadline_ms"`
-	// Checkpoint: it was silent for too long, and should save a checkpoint.
-	Checkpoint bool `json:"checkpoint"`
-	Result     struct {
-		Notice string `json:"notice"`
-		// Stored is the number of the checkpoint that a turn has saved; 0 if it came without one.
-		Stored *uint64 `json:"stored"`
-	} `json:"result"`
-	Error struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
-// ask sends a request with its body and returns its answer, also as it came.
-func ask(ctx context.Context, socket string, request map[string]any, body []byte) (got answer, raw []byte, err error) {
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false) // a line is bounded
-	if err := enc.Encode(request); err != nil {
-		return got, nil, err
-	}
-	until := time.Now().Add(timeout)
-	if op, _ := request["op"].(string); requestCommands[op].parse != nil {
-		until = time.Time{} // the daemon may be away, or wait for something
-	} else {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
-	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return got, nil, err
-	}
-	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(until); err != nil {
-		return got, nil, err
-	}
-	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	_, sent := c.Write(append(line.Bytes(), body...))
-	// The supervisor may have refused before it read everything; then its answer says why.
-	if raw, err = bufio.NewReader(c).ReadBytes('\n'); err != nil {
-		return got, nil, errors.Join(sent, err)
-	}
-	return got, raw, json.Unmarshal(raw, &got)
 }
 
 func isHelp(arg string) bool { return arg == "-h" || arg == "--help" }

@@ -1,51 +1,81 @@
 package agentcli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
+	"time"
 )
 
-// exitError is an answer that is no refusal and has an exit code of its own.
-type exitError struct {
-	code    int
-	message string
+// exitCode is that of a refusal.
+func exitCode(code string) int {
+	switch code {
+	case "UNKNOWN_OP", "WRONG_TOKEN", "WRONG_CALLER":
+		return exitUnknown
+	case "FENCED", "BUDGET_EXHAUSTED", "PAUSED", "PLANNING", "ACQUIRING":
+		return exitFenced
+	case "DRAINING":
+		return exitDrain
+	}
+	return exitRefused
 }
 
-func (e *exitError) Error() string { return e.message }
-
-// parseAcquire makes the manifest of "acquire [--wait] [--shared|--exclusive] RESOURCE...".
-// A mode holds for the resources after it.
-func parseAcquire(args []string) (map[string]any, error) {
-	mode := "exclusive"
-	manifest, request := []map[string]string{}, map[string]any{}
-	for _, arg := range args {
-		switch arg {
-		case "--wait":
-			request["wait"] = true
-		case "--shared", "--exclusive":
-			mode = arg[2:]
-		default:
-			if strings.HasPrefix(arg, "-") {
-				return nil, fmt.Errorf("acquire has no flag %q; \"agbox-agent help\" shows them", arg)
-			}
-			manifest = append(manifest, map[string]string{"resource": arg, "mode": mode})
-		}
-	}
-	if len(manifest) == 0 {
-		return nil, errors.New("acquire needs a RESOURCE, for example file:/workspace/main.go")
-	}
-	request["manifest"] = manifest
-	return request, nil
+// answer is the answer of the supervisor.
+type answer struct {
+	OK bool `json:"ok"`
+	// Drain: save the work and exit. DeadlineMs is what is left for the step under way.
+	Drain      bool  `json:"drain"`
+	DeadlineMs int64 `json:"deadline_ms"`
+	// Checkpoint: it was silent for too long, and should save a checkpoint.
+	Checkpoint bool `json:"checkpoint"`
+	Result     struct {
+		Notice string `json:"notice"`
+		// Stored is the number of the checkpoint that a turn has saved; 0 if it came without one.
+		Stored *uint64 `json:"stored"`
+	} `json:"result"`
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
 }
 
-// parseRelease makes the request of "release [RESOURCE...]".
-func parseRelease(args []string) (map[string]any, error) {
-	return map[string]any{"resources": args}, nil
+// ask sends a request with its body and returns its answer, also as it came.
+func ask(ctx context.Context, socket string, request map[string]any, body []byte) (got answer, raw []byte, err error) {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false) // a line is bounded
+	if err := enc.Encode(request); err != nil {
+		return got, nil, err
+	}
+	until := time.Now().Add(timeout)
+	if op, _ := request["op"].(string); requestCommands[op].parse != nil {
+		until = time.Time{} // the daemon may be away, or wait for something
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return got, nil, err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(until); err != nil {
+		return got, nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	_, sent := c.Write(append(line.Bytes(), body...))
+	// The supervisor may have refused before it read everything; then its answer says why.
+	if raw, err = bufio.NewReader(c).ReadBytes('\n'); err != nil {
+		return got, nil, errors.Join(sent, err)
+	}
+	return got, raw, json.Unmarshal(raw, &got)
 }
 
 // askUntil asks, and asks again for leases as often as the agent was woken meanwhile. What
@@ -78,35 +108,6 @@ func askUntil(ctx context.Context, socket string, request map[string]any, body [
 	}
 }
 
-// showAcquired prints a line with resource, mode and fencing number for each lease. Verdicts
-// other than GRANTED are an exitError.
-func showAcquired(result json.RawMessage, stdout io.Writer) error {
-	var got struct {
-		Verdict string `json:"verdict"`
-		Message string `json:"message"`
-		Leases  []struct {
-			Resource string `json:"resource"`
-			Mode     string `json:"mode"`
-			Fence    uint64 `json:"fence"`
-		} `json:"leases"`
-	}
-	if err := json.Unmarshal(result, &got); err != nil {
-		return err
-	}
-	for _, l := range got.Leases {
-		if _, err := fmt.Fprintf(stdout, "%s\t%s\t%d\n", l.Resource, l.Mode, l.Fence); err != nil {
-			return err
-		}
-	}
-	switch got.Verdict {
-	case "WAIT":
-		return &exitError{exitWait, got.Message}
-	case "DIE":
-		return &exitError{exitDie, got.Message}
-	}
-	return nil
-}
-
 // orDrain returns exitDrain if the command's answer means that the program is to save its
 // work and to exit, else the code. Other commands report something, and are accepted or not
 // as ever.
@@ -120,4 +121,60 @@ func (a answer) orDrain(code int, command string, stdout io.Writer) int {
 		return exitDrain
 	}
 	return code
+}
+
+// timeout bounds a report, which waits for the disk of the host.
+const timeout = 30 * time.Second
+
+// variable returns the value of a variable.
+func variable(env []string, key string) string {
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// parse makes a request of the command line. body is what follows its line.
+func parse(args []string, stdin io.Reader) (request map[string]any, body []byte, err error) {
+	switch args[0] {
+	case "api":
+		request, err = parseAPI(args[1:])
+	case "gate":
+		request, err = parseGate(args[1:])
+	case "escalate":
+		request, err = parseEscalate(args[1:], stdin)
+	case "error":
+		request, err = parseError(args[1:])
+	case "send":
+		request, err = parseSend(args[1:], stdin)
+	case "checkpoint":
+		return parseCheckpoint(args[1:], stdin)
+	case "turn":
+		return parseTurn(args[1:], stdin)
+	default:
+		if command, known := requestCommands[args[0]]; known {
+			if request, err = command.parse(args[1:]); err == nil {
+				request["op"] = args[0]
+			}
+			return request, nil, err
+		}
+		request, err = parseReport(args[0], args[1:])
+	}
+	return request, nil, err
+}
+
+func parseAPI(args []string) (map[string]any, error) {
+	if len(args) == 0 || len(args) > 2 {
+		return nil, errors.New("api needs an OP and, if the OP does, a JSON object")
+	}
+	request := map[string]any{}
+	if len(args) == 2 {
+		if err := json.Unmarshal([]byte(args[1]), &request); err != nil || request == nil {
+			return nil, fmt.Errorf("%q is no JSON object", args[1])
+		}
+	}
+	request["op"] = args[0]
+	return request, nil
 }

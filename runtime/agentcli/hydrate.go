@@ -250,15 +250,6 @@ func readUpTo(name string, max int64) ([]byte, error) {
 	return raw, err
 }
 
-const (
-	// hookLimit is how long the context hook may run.
-	hookLimit = 10 * time.Second
-	// maxContext is how much it may print, in bytes.
-	maxContext = 1 << 20
-	// maxWork bounds the file with the work, in bytes. It has at most 64 KiB.
-	maxWork = 1 << 20
-)
-
 // contextHook runs the context hook of an agent.
 type contextHook struct {
 	limit  time.Duration

@@ -160,3 +160,52 @@ func parseError(args []string) (map[string]any, error) {
 	request["text"] = args[0]
 	return request, nil
 }
+
+func parseReport(op string, rest []string) (map[string]any, error) {
+	want, known := arguments[op]
+	if !known {
+		return nil, fmt.Errorf("there is no command %q; \"agbox-agent help\" lists all", op)
+	}
+	if len(rest) < want.needed || len(rest) > len(want.names) {
+		return nil, fmt.Errorf("%s needs %d to %d arguments and has %d; \"agbox-agent help\" shows them", op, want.needed, len(want.names), len(rest))
+	}
+	request := map[string]any{"op": op}
+	for i, text := range rest {
+		name := want.names[i]
+		switch name {
+		case "input_tokens", "output_tokens", "steps":
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q is no number", text)
+			}
+			request[name] = n
+		case "context_pct":
+			pct, err := percent(text)
+			if err != nil {
+				return nil, err
+			}
+			request[name] = pct
+		default:
+			request[name] = text
+		}
+	}
+	return request, nil
+}
+
+// arguments has, for each command, the names of its arguments and how many are needed.
+var arguments = map[string]struct {
+	names  []string
+	needed int
+}{
+	"hello":   {},
+	"state":   {[]string{"state"}, 1},
+	"phase":   {[]string{"state"}, 1},
+	"beat":    {},
+	"drained": {},
+	"usage":   {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
+	"step":    {[]string{"steps"}, 0},
+	"turn":    {[]string{"context_pct"}, 0},
+	"context": {[]string{"context_pct"}, 1},
+	"say":     {[]string{"text"}, 1},
+	"done":    {[]string{"outcome", "message"}, 1},
+}

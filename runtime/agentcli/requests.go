@@ -11,6 +11,19 @@ import (
 	"time"
 )
 
+// Exit codes. 2 is what hooks of coding agents take for "block this call".
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitFenced  = 2
+	exitUnknown = 3
+	exitRefused = 4
+	exitWait    = 10
+	exitDie     = 11
+	exitReplan  = 12
+	exitDrain   = 75
+)
+
 // requestCommand is a command whose op only the daemon decides. Its answer may take long.
 type requestCommand struct {
 	// parse makes the fields of the request of the arguments.
@@ -222,3 +235,70 @@ func parseStream(args []string) (map[string]any, error) {
 	}
 	return map[string]any{"stream": args[0]}, nil
 }
+
+// parseAcquire makes the manifest of "acquire [--wait] [--shared|--exclusive] RESOURCE...".
+// A mode holds for the resources after it.
+func parseAcquire(args []string) (map[string]any, error) {
+	mode := "exclusive"
+	manifest, request := []map[string]string{}, map[string]any{}
+	for _, arg := range args {
+		switch arg {
+		case "--wait":
+			request["wait"] = true
+		case "--shared", "--exclusive":
+			mode = arg[2:]
+		default:
+			if strings.HasPrefix(arg, "-") {
+				return nil, fmt.Errorf("acquire has no flag %q; \"agbox-agent help\" shows them", arg)
+			}
+			manifest = append(manifest, map[string]string{"resource": arg, "mode": mode})
+		}
+	}
+	if len(manifest) == 0 {
+		return nil, errors.New("acquire needs a RESOURCE, for example file:/workspace/main.go")
+	}
+	request["manifest"] = manifest
+	return request, nil
+}
+
+// parseRelease makes the request of "release [RESOURCE...]".
+func parseRelease(args []string) (map[string]any, error) {
+	return map[string]any{"resources": args}, nil
+}
+
+// showAcquired prints a line with resource, mode and fencing number for each lease. Verdicts
+// other than GRANTED are an exitError.
+func showAcquired(result json.RawMessage, stdout io.Writer) error {
+	var got struct {
+		Verdict string `json:"verdict"`
+		Message string `json:"message"`
+		Leases  []struct {
+			Resource string `json:"resource"`
+			Mode     string `json:"mode"`
+			Fence    uint64 `json:"fence"`
+		} `json:"leases"`
+	}
+	if err := json.Unmarshal(result, &got); err != nil {
+		return err
+	}
+	for _, l := range got.Leases {
+		if _, err := fmt.Fprintf(stdout, "%s\t%s\t%d\n", l.Resource, l.Mode, l.Fence); err != nil {
+			return err
+		}
+	}
+	switch got.Verdict {
+	case "WAIT":
+		return &exitError{exitWait, got.Message}
+	case "DIE":
+		return &exitError{exitDie, got.Message}
+	}
+	return nil
+}
+
+// exitError is an answer that is no refusal and has an exit code of its own.
+type exitError struct {
+	code    int
+	message string
+}
+
+func (e *exitError) Error() string { return e.message }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // flagSet makes a set of flags that prints nothing.
@@ -164,3 +165,12 @@ func showSpawned(result json.RawMessage, stdout io.Writer) error {
 }
 
 func showNothing(json.RawMessage, io.Writer) error { return nil }
+
+const (
+	// hookLimit is how long the context hook may run.
+	hookLimit = 10 * time.Second
+	// maxContext is how much it may print, in bytes.
+	maxContext = 1 << 20
+	// maxWork bounds the file with the work, in bytes. It has at most 64 KiB.
+	maxWork = 1 << 20
+)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,19 +39,6 @@ func (e *Engine) Abilities(ctx context.Context) (runtime.Abilities, error) {
 		return nil
 	})
 	return a, err
-}
-
-// remappedRoot returns the host's ids of root in containers. An engine with userns-remap
-// has a data directory of its own for each range of ids, named after the first ids of the
-// range, for example /var/lib/docker/165536.165536. It tells them nowhere else.
-func remappedRoot(info system.Info) (uid, gid int) {
-	if !slices.Contains(info.SecurityOptions, "name=userns") {
-		return 0, 0
-	}
-	if _, err := fmt.Sscanf(path.Base(info.DockerRootDir), "%d.%d", &uid, &gid); err != nil {
-		return 0, 0
-	}
-	return uid, gid
 }
 
 func (e *Engine) local() bool { return strings.HasPrefix(e.host, "unix://") }
@@ -224,16 +209,6 @@ var profile = sync.OnceValues(func() (string, error) {
 	return string(raw), err
 })
 
-// filtering is what an engine says about seccomp.
-type filtering struct {
-	// cli is the client that asked. After a lost connection there is a new one.
-	cli *client.Client
-	// builtin is true if the engine filters with the profile that it was built with. An
-	// engine whose kernel cannot filter would refuse a profile, and a profile that the
-	// operator gave the engine stays in force.
-	builtin bool
-}
-
 // seccompOptions are the security options that set our profile, if it is to be set.
 func (e *Engine) seccompOptions(ctx context.Context, cli *client.Client, s runtime.Security) ([]string, error) {
 	if s.Privileged || s.SeccompUnconfined {
@@ -304,3 +279,6 @@ func keptCapabilities(dropped []string) []string {
 	}
 	return slices.DeleteFunc(slices.Clone(capabilities), func(c string) bool { return slices.Contains(dropped, c) })
 }
+
+// startIntervalSince is the first API version that supports a start interval.
+const startIntervalSince = "1.44"

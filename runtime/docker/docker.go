@@ -18,11 +18,14 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 
 	"github.com/agbox/agbox/internal/fault"
@@ -300,4 +303,27 @@ func engineText(err error) string {
 		text = strings.ToValidUTF8(text[:maxEngineText], "") + "..."
 	}
 	return strings.TrimRight(text, ". ")
+}
+
+// remappedRoot returns the host's ids of root in containers. An engine with userns-remap
+// has a data directory of its own for each range of ids, named after the first ids of the
+// range, for example /var/lib/docker/165536.165536. It tells them nowhere else.
+func remappedRoot(info system.Info) (uid, gid int) {
+	if !slices.Contains(info.SecurityOptions, "name=userns") {
+		return 0, 0
+	}
+	if _, err := fmt.Sscanf(path.Base(info.DockerRootDir), "%d.%d", &uid, &gid); err != nil {
+		return 0, 0
+	}
+	return uid, gid
+}
+
+// filtering is what an engine says about seccomp.
+type filtering struct {
+	// cli is the client that asked. After a lost connection there is a new one.
+	cli *client.Client
+	// builtin is true if the engine filters with the profile that it was built with. An
+	// engine whose kernel cannot filter would refuse a profile, and a profile that the
+	// operator gave the engine stays in force.
+	builtin bool
 }

@@ -22,9 +22,6 @@ import (
 // host's network.
 var publishedOn = netip.MustParseAddr("127.0.0.1")
 
-// startIntervalSince is the first API version that supports a start interval.
-const startIntervalSince = "1.44"
-
 // containerConfig returns the configuration for an engine of the given API version.
 func containerConfig(spec runtime.ContainerSpec, api string) *container.Config {
 	stop := seconds(spec.StopTimeout)
