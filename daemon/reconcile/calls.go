@@ -85,7 +85,7 @@ func (l *Loop) each(names []string, do func(string) error) error {
 func (l *Loop) sandboxObjects(ctx context.Context, sb ledger.Sandbox) (runtime.Inventory, error) {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
+		inv, err = l.engine.SandboxInventory(ctx, l.opts.InstallID, sb.ID)
 		return err
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (l *Loop) Quiesce(ctx context.Context) error {
 }
 
 func (l *Loop) identity(sb ledger.Sandbox, role runtime.Role) runtime.Identity {
-	return runtime.Identity{InstallID: l.installID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: role}
+	return runtime.Identity{InstallID: l.opts.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: role}
 }
 
 func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
@@ -147,7 +147,7 @@ func hostname(sb ledger.Sandbox) string {
 // hostMemory returns the memory of the engine's host in bytes; 0 means unknown. It asks
 // the engine if no look has succeeded yet.
 func (l *Loop) hostMemory(ctx context.Context) (int64, error) {
-	if l.memoryDefault.Percent == 0 {
+	if l.opts.MemoryDefault.Percent == 0 {
 		return 0, nil
 	}
 	info, err := l.engineInfo(ctx)

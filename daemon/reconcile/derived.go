@@ -40,7 +40,7 @@ func (l *Loop) imageOfParent(ctx context.Context, from *agboxv1.DerivedSpec, wan
 	if err != nil {
 		return runtime.Image{}, err
 	}
-	inv, err := l.engine.SandboxInventory(ctx, l.installID, parent.ID)
+	inv, err := l.engine.SandboxInventory(ctx, l.opts.InstallID, parent.ID)
 	if err != nil {
 		return runtime.Image{}, err
 	}

@@ -104,7 +104,7 @@ func (s strays) Lives(id string) bool { return s.live[id] }
 // request meanwhile.
 func TestASandboxWaitsForAParentsContainerThatComesBackOnly(t *testing.T) {
 	b, live := guesttest.New(t), map[string]bool{}
-	l := &Loop{ledger: b.Ledger, links: strays{live: live}, engine: runtimetest.NewFake(), log: b.Log, installID: "i"}
+	l := &Loop{ledger: b.Ledger, links: strays{live: live}, engine: runtimetest.NewFake(), log: b.Log, opts: Options{InstallID: "i"}}
 	from := &agboxv1.DerivedSpec{Parent: "parent"}
 	want := func(what string, is func(error) bool) {
 		t.Helper()

@@ -117,22 +117,23 @@ func (l *Loop) shared(sandboxID string, since time.Time) (runtime.Inventory, boo
 	return l.inventory[sandboxID], l.inventoryAt.After(since)
 }
 
-func groupBySandbox(inv runtime.Inventory) map[string]runtime.Inventory {
+// groupBy groups objects by a part of their identity.
+func groupBy(inv runtime.Inventory, key func(runtime.Identity) string) map[string]runtime.Inventory {
 	grouped := make(map[string]runtime.Inventory)
 	for _, c := range inv.Containers {
-		part := grouped[c.SandboxID]
+		part := grouped[key(c.Identity)]
 		part.Containers = append(part.Containers, c)
-		grouped[c.SandboxID] = part
+		grouped[key(c.Identity)] = part
 	}
 	for _, n := range inv.Networks {
-		part := grouped[n.SandboxID]
+		part := grouped[key(n.Identity)]
 		part.Networks = append(part.Networks, n)
-		grouped[n.SandboxID] = part
+		grouped[key(n.Identity)] = part
 	}
 	for _, v := range inv.Volumes {
-		part := grouped[v.SandboxID]
+		part := grouped[key(v.Identity)]
 		part.Volumes = append(part.Volumes, v)
-		grouped[v.SandboxID] = part
+		grouped[key(v.Identity)] = part
 	}
 	return grouped
 }
@@ -147,7 +148,7 @@ func (l *Loop) remembered(sb ledger.Sandbox) []runtime.Container {
 // remember adds a container that was just started to the newest full look, which may be
 // older. The container must be shown even if the engine goes away now.
 func (l *Loop) remember(sb ledger.Sandbox, c runtime.Container) {
-	c.Identity = runtime.Identity{InstallID: l.installID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: runtime.RolePrimary}
+	c.Identity = runtime.Identity{InstallID: l.opts.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: runtime.RolePrimary}
 	c.Name = runtime.PrimaryName(sb.ID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,23 +195,7 @@ func retryable(err error) bool {
 
 // ours removes objects with our install's label but not the sandbox's nonce.
 func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
-	var kept runtime.Inventory
-	for _, c := range inv.Containers {
-		if c.Nonce == nonce {
-			kept.Containers = append(kept.Containers, c)
-		}
-	}
-	for _, n := range inv.Networks {
-		if n.Nonce == nonce {
-			kept.Networks = append(kept.Networks, n)
-		}
-	}
-	for _, v := range inv.Volumes {
-		if v.Nonce == nonce {
-			kept.Volumes = append(kept.Volumes, v)
-		}
-	}
-	return kept
+	return groupBy(inv, func(id runtime.Identity) string { return id.Nonce })[nonce]
 }
 
 // doubtEngine means that the engine may have been replaced.

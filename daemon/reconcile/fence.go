@@ -13,7 +13,7 @@ import (
 
 // fenced reports whether a sandbox is to be kept from the addresses of the host.
 func (l *Loop) fenced(sb ledger.Sandbox) bool {
-	return l.fenceMode != FenceOff && !sb.Spec.GetSecurity().GetAllowHost()
+	return l.opts.FenceMode != FenceOff && !sb.Spec.GetSecurity().GetAllowHost()
 }
 
 // unfenced returns the interfaces of a sandbox's networks for which rules are to be made.
@@ -25,7 +25,7 @@ func (l *Loop) unfenced(sb ledger.Sandbox, networks []runtime.Network) []string 
 	names := interfaces(networks)
 	gaps, err := l.fence.Gaps(names)
 	l.guarded(err)
-	if err != nil && (l.fenceMode == FenceRequired || !cannotFence(err)) {
+	if err != nil && (l.opts.FenceMode == FenceRequired || !cannotFence(err)) {
 		return names
 	}
 	return gaps
@@ -47,7 +47,7 @@ func cannotFence(err error) bool {
 func (l *Loop) raiseFence(o *machine.Observation) error {
 	err := l.fence.Raise(o.Unfenced)
 	l.guarded(err)
-	if cannotFence(err) && l.fenceMode != FenceRequired {
+	if cannotFence(err) && l.opts.FenceMode != FenceRequired {
 		err = nil
 	}
 	if err == nil {
@@ -60,7 +60,7 @@ func (l *Loop) raiseFence(o *machine.Observation) error {
 // needs any more.
 func (l *Loop) lookAtFence(_ context.Context, look *fullLook) error {
 	l.tidyFence()
-	if l.fenceMode == FenceOff || !look.known {
+	if l.opts.FenceMode == FenceOff || !look.known {
 		return nil
 	}
 	networks := make(map[string][]runtime.Network)
@@ -99,7 +99,7 @@ func (l *Loop) trimFence() { l.trimmed(l.fence.Trim()) }
 
 // tidyFence removes all rules that nothing needs any more.
 func (l *Loop) tidyFence() {
-	if l.fenceMode == FenceOff {
+	if l.opts.FenceMode == FenceOff {
 		l.trimmed(l.fence.Clear())
 		return
 	}
@@ -126,7 +126,7 @@ func (l *Loop) guarded(err error) {
 // Unguarded returns why the daemon cannot keep sandboxes from the addresses of the host,
 // or nil if it can, or need not.
 func (l *Loop) Unguarded() error {
-	if l.fenceMode == FenceOff {
+	if l.opts.FenceMode == FenceOff {
 		return nil
 	}
 	if err := l.fence.Able(); err != nil {

@@ -110,10 +110,10 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		Cwd:     cmp.Or(sb.Spec.GetWorkingDir(), inHome(workspaceTarget(sb.Spec), home), image.WorkingDir),
 
 		MainExecId:         ids.Main(sb.ID),
-		MaxLogBytes:        l.maxExecLog,
-		MaxSandboxLogBytes: l.maxSandboxLog,
-		MaxFolderBytes:     retention.Bytes(l.maxSandboxLog),
-		MaxFolderFiles:     l.maxFolderFiles,
+		MaxLogBytes:        l.opts.MaxExecLog,
+		MaxSandboxLogBytes: l.opts.MaxSandboxLog,
+		MaxFolderBytes:     retention.Bytes(l.opts.MaxSandboxLog),
+		MaxFolderFiles:     l.opts.MaxFolderFiles,
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady),
 		CommandEnv:         commandEnv(sb.Spec, image),
 		SecretEnvs:         secrets.Names(sb.Spec.GetEnvs(), sb.Spec.GetSecretEnvs()),
@@ -183,7 +183,7 @@ func (l *Loop) share(ctx context.Context, sandboxID string) error {
 		return err
 	}
 	boot, folders := l.paths.GuestBoot(sandboxID), []string{l.paths.GuestLink(sandboxID), l.paths.SandboxLogs(sandboxID)}
-	if l.unprivileged {
+	if l.opts.Unprivileged {
 		err = grant(info.RootUID, boot, folders)
 	} else {
 		err = give(info, append(folders, boot))
@@ -229,7 +229,7 @@ func grant(uid int, boot string, folders []string) error {
 // user namespace it keeps the files.
 func (l *Loop) setOwner(boot *guestv1.BootConfig, info runtime.EngineInfo) {
 	if info.Remapped() {
-		boot.GroupAccess = l.unprivileged
+		boot.GroupAccess = l.opts.Unprivileged
 		return
 	}
 	boot.OwnerUid, boot.OwnerGid = uint32(os.Getuid()), uint32(os.Getgid())
@@ -269,7 +269,7 @@ func (l *Loop) restoreSupervisor(file string) (restored bool, err error) {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	made, err := l.installSupervisor()
+	made, err := l.opts.InstallSupervisor()
 	switch {
 	case err != nil:
 		return false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
@@ -277,7 +277,7 @@ func (l *Loop) restoreSupervisor(file string) (restored bool, err error) {
 	case made == file:
 		l.log.Warn("the supervisor's binary was removed and is made again", "file", file)
 		return true, nil
-	case file == l.supervisor:
+	case file == l.opts.Supervisor:
 		return false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
 			"The supervisor %s was removed, and another version is installed now: run \"agbox daemon upgrade\", and try again.", file)
 	}

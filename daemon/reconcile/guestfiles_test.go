@@ -190,25 +190,25 @@ func TestARemovedSupervisorIsMadeAgainForAStart(t *testing.T) {
 			return install()
 		}
 	})
-	if _, err := l.loop.installSupervisor(); err != nil {
+	if _, err := l.loop.opts.InstallSupervisor(); err != nil {
 		t.Fatal(err)
 	}
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
 	l.stop("a")
 	l.await("a", machine.Stopped)
-	if err := os.Remove(l.loop.supervisor); err != nil {
+	if err := os.Remove(l.loop.opts.Supervisor); err != nil {
 		t.Fatal(err)
 	}
 	engine.Fail(runtimetest.VerbStartContainer, errNoSource)
 	l.want(l.ledger.RequestResume, "a")
 	l.await("a", machine.Ready)
-	if err := os.Remove(l.loop.supervisor); err != nil {
+	if err := os.Remove(l.loop.opts.Supervisor); err != nil {
 		t.Fatal(err)
 	}
 	l.create("b", runtimetest.FakeImage)
 	l.await("b", machine.Ready)
-	if _, err := os.Stat(l.loop.supervisor); err != nil {
+	if _, err := os.Stat(l.loop.opts.Supervisor); err != nil {
 		t.Errorf("a new sandbox has a supervisor without a file: %v", err)
 	}
 }
@@ -228,14 +228,14 @@ func TestAStartWithoutItsSupervisorNamesTheRemedy(t *testing.T) {
 	} {
 		engine := runtimetest.NewFake()
 		l := begin(t, engine, t.TempDir())
-		if _, err := l.loop.installSupervisor(); err != nil {
+		if _, err := l.loop.opts.InstallSupervisor(); err != nil {
 			t.Fatal(err)
 		}
 		l.create("a", runtimetest.FakeImage)
 		l.await("a", machine.Ready)
 		l.stop("a")
 		l.await("a", machine.Stopped)
-		removed := l.loop.supervisor
+		removed := l.loop.opts.Supervisor
 		n := l.next(func(o *Options) {
 			o.Supervisor += c.next
 			o.InstallSupervisor = func() (string, error) { return removed + c.installed, c.err }

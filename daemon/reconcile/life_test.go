@@ -358,7 +358,7 @@ func (l *life) until(what string, ok func() bool) {
 
 func (l *life) objects() runtime.Inventory {
 	l.t.Helper()
-	inv, err := l.engine.Inventory(l.t.Context(), l.loop.installID)
+	inv, err := l.engine.Inventory(l.t.Context(), l.loop.opts.InstallID)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -34,13 +34,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, review: o.Review, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, builds: build.New(o.Engine, o.Paths.BuildContexts()), now: o.Now, log: o.Log,
-
-		installID: o.InstallID, identities: o.Identities, engineAddress: o.EngineAddress, engineIdentified: o.EngineIdentified,
-		supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
-		pendingRecovery: o.PendingRecovery, revival: o.Revival,
-		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
-		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog, maxFolderFiles: o.MaxFolderFiles,
-		memoryDefault: o.MemoryDefault, fenceMode: o.FenceMode,
+		opts: o,
 
 		slots:     make(chan struct{}, engineSlots),
 		stops:     make(chan struct{}, stopSlots),
@@ -128,7 +122,7 @@ func (l *Loop) resyncPhases() []phase {
 // resyncLoop runs a resync after every poke, and at least every Resync. It is the only
 // goroutine that does, so two never overlap.
 func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
-	tick := time.NewTicker(l.resyncEvery)
+	tick := time.NewTicker(l.opts.Resync)
 	defer tick.Stop()
 	for {
 		l.resync(ctx)
@@ -171,7 +165,7 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	ctx, cancel := context.WithTimeout(life, lookTimeout)
 	defer cancel()
 	begun := l.now()
-	inv, err := l.engine.Inventory(ctx, l.installID)
+	inv, err := l.engine.Inventory(ctx, l.opts.InstallID)
 	var info runtime.EngineInfo
 	if err == nil {
 		err = l.identify(ctx)
@@ -192,7 +186,7 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	if info.Version != "" {
 		l.keepIdentity(ctx, info)
 	}
-	look.inventory, look.bySandbox, look.known = inv, groupBySandbox(inv), true
+	look.inventory, look.bySandbox, look.known = inv, groupBy(inv, func(id runtime.Identity) string { return id.SandboxID }), true
 	l.mu.Lock()
 	l.inventory, l.inventoryAt = maps.Clone(look.bySandbox), begun // remember modifies it
 	l.mu.Unlock()
@@ -268,7 +262,7 @@ func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 			l.mu.Unlock()
 			poke(resync)
 		}
-		err := l.engine.Events(ctx, l.installID, l.now().Add(-eventOverlap), ready, l.hint)
+		err := l.engine.Events(ctx, l.opts.InstallID, l.now().Add(-eventOverlap), ready, l.hint)
 		if ctx.Err() != nil {
 			return
 		}

@@ -18,7 +18,7 @@ import (
 // sweep records the orphans of a full look and removes those whose grace is over,
 // containers before networks and volumes. Only the goroutine of resyncLoop calls it.
 func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
-	if l.orphanGrace <= 0 {
+	if l.opts.OrphanGrace <= 0 {
 		return
 	}
 	var due []*orphan
@@ -32,10 +32,10 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 		if !known {
 			found.since, o = l.now(), found
 			l.log.Warn("an orphan was found; it is removed after its grace period", "kind", o.kind, "name", o.name,
-				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.orphanGrace)
+				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.opts.OrphanGrace)
 		}
 		seen[o.id] = o
-		if l.now().Sub(o.since) >= l.orphanGrace || known && l.leftBehind(ctx, o) {
+		if l.now().Sub(o.since) >= l.opts.OrphanGrace || known && l.leftBehind(ctx, o) {
 			due = append(due, o)
 		}
 	}
@@ -77,7 +77,7 @@ func objects(inv runtime.Inventory) []*orphan {
 
 // owned reports whether a sandbox may need the object. In doubt it returns true.
 func (l *Loop) owned(ctx context.Context, o *orphan) bool {
-	if o.InstallID != l.installID {
+	if o.InstallID != l.opts.InstallID {
 		return true // another install's
 	}
 	owned, err := l.ledger.Owns(ctx, o.SandboxID, o.Nonce)
@@ -122,34 +122,25 @@ func (l *Loop) Orphaned(ctx context.Context, id runtime.Identity) (why string, o
 // RemoveOrphanedContainer removes a container if Orphaned is true for it. It checks that
 // again right before.
 func (l *Loop) RemoveOrphanedContainer(ctx context.Context, c runtime.Container) error {
-	if err := l.stillOrphaned(ctx, c.Identity); err != nil {
-		return err
-	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.RemoveContainer(ctx, c.ID) })
+	return l.removeOrphaned(ctx, c.Identity, c.ID, l.engine.RemoveContainer)
 }
 
 // RemoveOrphanedNetwork does the same for a network. Its containers must have been
 // removed before.
 func (l *Loop) RemoveOrphanedNetwork(ctx context.Context, n runtime.Network) error {
-	if err := l.stillOrphaned(ctx, n.Identity); err != nil {
-		return err
-	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.RemoveNetwork(ctx, n.ID) })
+	return l.removeOrphaned(ctx, n.Identity, n.ID, l.engine.RemoveNetwork)
 }
 
 // RemoveOrphanedVolume does the same for a volume.
 func (l *Loop) RemoveOrphanedVolume(ctx context.Context, v runtime.Volume) error {
-	if err := l.stillOrphaned(ctx, v.Identity); err != nil {
-		return err
-	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.RemoveVolume(ctx, v.Name) })
+	return l.removeOrphaned(ctx, v.Identity, v.Name, l.engine.RemoveVolume)
 }
 
-func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
-	if _, orphaned := l.Orphaned(ctx, id); !orphaned {
-		return fmt.Errorf("it belongs to sandbox %s by now", id.SandboxID)
+func (l *Loop) removeOrphaned(ctx context.Context, of runtime.Identity, id string, remove func(context.Context, string) error) error {
+	if _, orphaned := l.Orphaned(ctx, of); !orphaned {
+		return fmt.Errorf("it belongs to sandbox %s by now", of.SandboxID)
 	}
-	return nil
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return remove(ctx, id) })
 }
 
 // NameOf is the inverse of hostname: it returns the name of the sandbox whose primary has

@@ -73,7 +73,7 @@ func (s *sweeper) add(name, installID, sandboxID, nonce string) {
 func (s *sweeper) addVolume(name, sandboxID string) {
 	s.t.Helper()
 	err := s.engine.EnsureVolume(s.t.Context(), runtime.VolumeSpec{
-		Name: name, Identity: runtime.Identity{InstallID: s.installID, SandboxID: sandboxID, Nonce: "gone", Role: runtime.RoleVolume, Service: "data"},
+		Name: name, Identity: runtime.Identity{InstallID: s.opts.InstallID, SandboxID: sandboxID, Nonce: "gone", Role: runtime.RoleVolume, Service: "data"},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -84,13 +84,13 @@ func TestAVolumeOfNoSandboxGoesWithItsContainer(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
 	s.addVolume("stray", "nobody")
-	s.add("user", s.installID, "nobody", "gone")
+	s.add("user", s.opts.InstallID, "nobody", "gone")
 	s.look(0)
-	if inv, err := s.engine.Inventory(t.Context(), s.installID); err != nil || len(inv.Volumes) != 1 {
+	if inv, err := s.engine.Inventory(t.Context(), s.opts.InstallID); err != nil || len(inv.Volumes) != 1 {
 		t.Fatalf("before the grace is over: %+v, %v", inv, err)
 	}
-	s.look(s.orphanGrace)
-	if inv, err := s.engine.Inventory(t.Context(), s.installID); err != nil || !inv.Empty() {
+	s.look(s.opts.OrphanGrace)
+	if inv, err := s.engine.Inventory(t.Context(), s.opts.InstallID); err != nil || !inv.Empty() {
 		t.Errorf("after it: %+v, %v", inv, err)
 	}
 }
@@ -135,10 +135,10 @@ func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
 		}
 		deleted = after
 	}
-	s.add("living", s.installID, "living", living.Nonce)
-	s.add("spoof", s.installID, "living", "wrong")
-	s.add("deleted", s.installID, "deleted", deleted.Nonce)
-	s.add("unknown", s.installID, "unknown", "n")
+	s.add("living", s.opts.InstallID, "living", living.Nonce)
+	s.add("spoof", s.opts.InstallID, "living", "wrong")
+	s.add("deleted", s.opts.InstallID, "deleted", deleted.Nonce)
+	s.add("unknown", s.opts.InstallID, "unknown", "n")
 	s.add("foreign", "another install", "unknown", "n")
 	s.add("foreign2", "another install", "living", living.Nonce)
 	all := s.left()
@@ -161,7 +161,7 @@ func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
 func TestAnInventoryThatShowsTooMuchMakesNoOrphans(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.orphanGrace = time.Nanosecond
+	s.opts.OrphanGrace = time.Nanosecond
 	s.add("foreign", "another install", "unknown", "n")
 	inv := runtime.Inventory{Containers: s.engine.Containers(), Networks: s.engine.Networks()}
 	for range 2 {
@@ -175,11 +175,11 @@ func TestAnInventoryThatShowsTooMuchMakesNoOrphans(t *testing.T) {
 func TestTheGraceStartsAnewWhenAnOrphanWasAway(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	id := s.engine.AddForeign("o", runtime.Identity{InstallID: s.installID, SandboxID: "unknown", Nonce: "n"})
+	id := s.engine.AddForeign("o", runtime.Identity{InstallID: s.opts.InstallID, SandboxID: "unknown", Nonce: "n"})
 	s.look(0)
 	s.engine.Vanish(id)
 	s.look(5 * time.Minute)
-	s.add("o", s.installID, "unknown", "n")
+	s.add("o", s.opts.InstallID, "unknown", "n")
 	s.look(time.Minute)
 	s.look(5 * time.Minute)
 	s.wantLeft("o o-net")
@@ -190,7 +190,7 @@ func TestTheGraceStartsAnewWhenAnOrphanWasAway(t *testing.T) {
 func TestAnOrphanThatWillNotGoIsReportedOnceAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.add("o", s.installID, "unknown", "n")
+	s.add("o", s.opts.InstallID, "unknown", "n")
 	s.look(0)
 	s.engine.Fail(runtimetest.VerbRemoveContainer, errors.New("busy"))
 	for range 2 {
@@ -208,7 +208,7 @@ func TestAnOrphanThatWillNotGoIsReportedOnceAndTriedAgain(t *testing.T) {
 func TestARemovalThatHangsHoldsUpNoLook(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.add("o", s.installID, "unknown", "n")
+	s.add("o", s.opts.InstallID, "unknown", "n")
 	s.look(0)
 	release := s.engine.Hang(runtimetest.VerbRemoveContainer)
 	s.now = s.now.Add(time.Hour)
@@ -226,10 +226,10 @@ func TestARemovalThatHangsHoldsUpNoLook(t *testing.T) {
 func TestOrphansAreFoundByTheRunningLoop(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.orphanGrace, s.resyncEvery = time.Nanosecond, 10*time.Millisecond
+	s.opts.OrphanGrace, s.opts.Resync = time.Nanosecond, 10*time.Millisecond
 	s.Loop.now = time.Now
 	s.Loop.log = slog.New(slog.DiscardHandler)
-	s.add("o", s.installID, "unknown", "n")
+	s.add("o", s.opts.InstallID, "unknown", "n")
 	ctx, cancel := context.WithCancel(t.Context())
 	var loop sync.WaitGroup
 	loop.Go(func() { s.Run(ctx) })
@@ -243,7 +243,7 @@ func TestObjectsOfASandboxThatIsBeingRemovedAreItsWorkersBusiness(t *testing.T) 
 	t.Parallel()
 	s := newSweeper(t)
 	sb := s.create("a")
-	s.add("a", s.installID, "a", sb.Nonce)
+	s.add("a", s.opts.InstallID, "a", sb.Nonce)
 	if _, err := s.ledger.RequestDelete(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}

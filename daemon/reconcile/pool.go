@@ -155,13 +155,6 @@ func (p *pool) Busy(key workKey) bool {
 	return w != nil && w.running
 }
 
-// Resting reports whether the key has no round, and no timer for one.
-func (p *pool) Resting(key workKey) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.workers[key] == nil
-}
-
 // workTurn is one round of one key.
 type workTurn struct {
 	Kind workKind

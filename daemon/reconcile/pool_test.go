@@ -171,3 +171,10 @@ func TestNothingRunsBeforeBeginAndAfterTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// Resting reports whether the key has no round, and no timer for one.
+func (p *pool) Resting(key workKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.workers[key] == nil
+}

@@ -68,7 +68,7 @@ func (l *Loop) reclaim(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 // unremovable returns the mounts of those folders that the daemon's user may be unable to
 // remove.
 func (l *Loop) unremovable(sandboxID string) (folders []runtime.Mount, err error) {
-	if !l.unprivileged {
+	if !l.opts.Unprivileged {
 		return nil, nil
 	}
 	for _, m := range []runtime.Mount{
@@ -128,7 +128,7 @@ func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtim
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   runtime.NoNetwork,
-		Mounts:      append([]runtime.Mount{{Source: l.supervisor, Target: paths.InContainerInit, ReadOnly: true}}, folders...),
+		Mounts:      append([]runtime.Mount{{Source: l.opts.Supervisor, Target: paths.InContainerInit, ReadOnly: true}}, folders...),
 		Healthcheck: &runtime.Healthcheck{Test: []string{"NONE"}},
 		Limits:      runtime.Limits{Memory: reclaimerMemory, PIDs: reclaimerPIDs},
 		Security: runtime.Security{
@@ -140,7 +140,7 @@ func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtim
 // runReclaimer makes the container, or finds one that an earlier daemon has made, and
 // runs it to its end. It is removed in any case, so the next attempt makes a new one.
 func (l *Loop) runReclaimer(ctx context.Context, spec runtime.ContainerSpec) error {
-	if _, err := l.restoreSupervisor(l.supervisor); err != nil {
+	if _, err := l.restoreSupervisor(l.opts.Supervisor); err != nil {
 		return err
 	}
 	var id string

@@ -339,7 +339,7 @@ func TestForeignObjectsWithOurLabelsAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoof := runtime.Identity{InstallID: l.loop.installID, SandboxID: "a", Nonce: "guessed", Role: runtime.RolePrimary}
+	spoof := runtime.Identity{InstallID: l.loop.opts.InstallID, SandboxID: "a", Nonce: "guessed", Role: runtime.RolePrimary}
 	if _, err := l.engine.EnsureContainer(t.Context(), runtime.ContainerSpec{Identity: spoof, Name: "spoof", ImageID: image.ID}); err != nil {
 		t.Fatal(err)
 	}

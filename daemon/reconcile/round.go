@@ -42,7 +42,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workTurn) time.Time {
 		o.MainDue = l.execs.Main(w.id) != nil
 		o.LostDue = l.execs.LostDue(w.id)
 		o.Inherited = sb.PendingSequence <= sb.Inherited
-		o.HandedOver = l.handedOver
+		o.HandedOver = l.opts.HandedOver
 		o.StartedAt = w.startedAt
 		o.DrainUntil = l.drainUntil(w, sb)
 		step := machine.Next(sb.Record, o, l.rules(sb), l.now())
@@ -77,15 +77,15 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 		IdleTTL:     sb.Spec.GetIdleTtl().AsDuration(),
 		IdleRemove:  sb.Spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE,
 		CleanupTTL:  l.cleanupTTL(sb),
-		Revival:     cmp.Or(sb.Spec.GetRevival(), l.revival),
-		ReadyWithin: l.readyWithin,
+		Revival:     cmp.Or(sb.Spec.GetRevival(), l.opts.Revival),
+		ReadyWithin: l.opts.ReadyWithin,
 		Retry:       retryMax,
 		Services:    machine.ServiceRules(sb.Spec),
 		Withheld:    l.withheld(sb.ID),
 		Copies:      len(hostfiles.Copies(sb.Spec)) > 0,
 		PostCreate:  uint32(len(sb.Spec.GetPostCreate())),
 
-		PendingRecovery: l.pendingRecovery,
+		PendingRecovery: l.opts.PendingRecovery,
 	}
 }
 

@@ -37,7 +37,7 @@ func (l *Loop) findService(ctx context.Context, sb ledger.Sandbox, service strin
 	}
 	look, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	inv, err := l.engine.SandboxInventory(look, l.installID, sb.ID)
+	inv, err := l.engine.SandboxInventory(look, l.opts.InstallID, sb.ID)
 	if err != nil {
 		return runtime.Container{}, err
 	}
@@ -94,7 +94,7 @@ func (l *Loop) primaryOf(ctx context.Context, sb ledger.Sandbox) (c runtime.Cont
 		})
 	}
 	err = inspect(runtime.PrimaryName(sb.ID))
-	if err == nil && c.InstallID == l.installID && c.Nonce == sb.Nonce {
+	if err == nil && c.InstallID == l.opts.InstallID && c.Nonce == sb.Nonce {
 		return c, nil
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -244,7 +244,7 @@ func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Cont
 	for _, service := range services {
 		c, err := l.inspectOne(ctx, sb, service, known)
 		switch {
-		case err == nil && c.InstallID == l.installID && c.Nonce == sb.Nonce:
+		case err == nil && c.InstallID == l.opts.InstallID && c.Nonce == sb.Nonce:
 			shown = append(shown, c)
 		case err != nil && !errdefs.IsNotFound(err):
 			return known

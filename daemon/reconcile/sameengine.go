@@ -90,12 +90,12 @@ func (l *Loop) identify(ctx context.Context) error {
 	l.mu.Lock()
 	doubts := l.doubts
 	l.mu.Unlock()
-	known, err := l.identities.Engine(ctx)
+	known, err := l.opts.Identities.Engine(ctx)
 	if err != nil {
 		return err
 	}
 	if known != nil {
-		marked, err := l.engine.Marked(ctx, l.installID, known.GetMark())
+		marked, err := l.engine.Marked(ctx, l.opts.InstallID, known.GetMark())
 		if err != nil {
 			return err
 		}
@@ -121,12 +121,12 @@ func (l *Loop) identifyUnmarked(ctx context.Context) error {
 		return err
 	}
 	defer l.endMarking()
-	known, err := l.identities.Engine(ctx)
+	known, err := l.opts.Identities.Engine(ctx)
 	if err != nil {
 		return err
 	}
 	if known != nil {
-		if marked, err := l.engine.Marked(ctx, l.installID, known.GetMark()); err != nil || marked {
+		if marked, err := l.engine.Marked(ctx, l.opts.InstallID, known.GetMark()); err != nil || marked {
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func (l *Loop) identifyUnmarked(ctx context.Context) error {
 	nonces, expected, atStake := l.expected(known)
 	has := false
 	if expected > 0 { // an earlier look may be one at another engine
-		all, err := l.engine.Inventory(ctx, l.installID)
+		all, err := l.engine.Inventory(ctx, l.opts.InstallID)
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (l *Loop) another(known *storev1.Engine, info runtime.EngineInfo, expected 
 	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_CHANGED,
 		"The engine at %s has nothing of this install, of which %d sandboxes must have containers: %s. agbox changes nothing until the right engine is back. "+
 			"\"agboxd config\" shows where its address comes from. If this engine is to be used from now on, run \"agbox doctor --adopt-engine\": what is not in it is lost.",
-		l.engineAddress, expected, why)
+		l.opts.EngineAddress, expected, why)
 }
 
 // beginMarking waits until no other goroutine adopts or marks an engine. endMarking must
@@ -219,23 +219,23 @@ func (l *Loop) endMarking() { <-l.marking }
 // between, the engine is adopted again, instead of being another one that lacks its mark.
 func (l *Loop) adopt(ctx context.Context, info runtime.EngineInfo) error {
 	mark := ids.New()
-	if err := l.engine.Unmark(ctx, l.installID); err != nil {
+	if err := l.engine.Unmark(ctx, l.opts.InstallID); err != nil {
 		l.log.Warn("marks of the past cannot be removed from the engine", "error", err)
 	}
 	if err := l.mark(ctx, mark); err != nil {
 		return err
 	}
-	if err := l.identities.SetEngine(ctx, &storev1.Engine{Mark: mark, Id: info.ID, Root: info.Root}); err != nil {
+	if err := l.opts.Identities.SetEngine(ctx, &storev1.Engine{Mark: mark, Id: info.ID, Root: info.Root}); err != nil {
 		return err
 	}
-	l.log.Info("this is the engine of the install from now on", "engine_id", info.ID, "root", info.Root, "address", l.engineAddress)
+	l.log.Info("this is the engine of the install from now on", "engine_id", info.ID, "root", info.Root, "address", l.opts.EngineAddress)
 	return nil
 }
 
 // mark makes the mark. Without it our containers tell who the engine is, so a failure
 // matters only if the engine does not answer.
 func (l *Loop) mark(ctx context.Context, mark string) error {
-	err := l.engine.Mark(ctx, l.installID, mark)
+	err := l.engine.Mark(ctx, l.opts.InstallID, mark)
 	if err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 		l.log.Warn("the engine cannot be marked as the one of this install", "error", err)
 		return nil
@@ -273,8 +273,8 @@ func (l *Loop) identified(doubts uint64) {
 	fresh := !l.same && l.doubts == doubts
 	l.same = l.doubts == doubts
 	l.mu.Unlock()
-	if fresh && l.engineIdentified != nil {
-		l.engineIdentified()
+	if fresh && l.opts.EngineIdentified != nil {
+		l.opts.EngineIdentified()
 	}
 }
 
@@ -293,12 +293,12 @@ func (l *Loop) heardOfAnother(err error) {
 // keepIdentity records what the engine of the install calls itself now: an update of the
 // engine may change it.
 func (l *Loop) keepIdentity(ctx context.Context, info runtime.EngineInfo) {
-	known, err := l.identities.Engine(ctx)
+	known, err := l.opts.Identities.Engine(ctx)
 	if err != nil || known == nil || known.GetId() == info.ID && known.GetRoot() == info.Root {
 		return
 	}
 	known.Id, known.Root = info.ID, info.Root
-	if err := l.identities.SetEngine(ctx, known); err != nil {
+	if err := l.opts.Identities.SetEngine(ctx, known); err != nil {
 		l.log.Warn("the identity of the engine cannot be recorded", "error", err)
 	}
 }

@@ -234,11 +234,11 @@ func TestOneOfManyAdoptsTheEngine(t *testing.T) {
 			looks.Go(func() { _ = l.loop.identify(t.Context()) })
 		}
 		looks.Wait()
-		known, err := l.loop.identities.Engine(t.Context())
+		known, err := l.loop.opts.Identities.Engine(t.Context())
 		if err != nil || known == nil {
 			t.Fatalf("the engine of the install is %v, %v", known, err)
 		}
-		if marked, err := l.engine.Marked(t.Context(), l.loop.installID, known.GetMark()); err != nil || !marked {
+		if marked, err := l.engine.Marked(t.Context(), l.loop.opts.InstallID, known.GetMark()); err != nil || !marked {
 			t.Fatalf("the engine has the mark of the install: %v, %v", marked, err)
 		}
 		l.end()

@@ -88,7 +88,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 	if err := l.writeGuestFiles(ctx, sb, image, home); err != nil {
 		return "", err
 	}
-	if _, err := l.restoreSupervisor(l.supervisor); err != nil {
+	if _, err := l.restoreSupervisor(l.opts.Supervisor); err != nil {
 		return "", err
 	}
 	network, err := l.network(ctx, sb, n)

@@ -47,7 +47,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 		HostAlias:   sb.Spec.GetSecurity().GetAllowHost(),
 		StopTimeout: stopGrace,
 		Mounts: []runtime.Mount{
-			{Source: l.supervisor, Target: paths.InContainerInit, ReadOnly: true},
+			{Source: l.opts.Supervisor, Target: paths.InContainerInit, ReadOnly: true},
 			{Source: l.paths.GuestBoot(sb.ID), Target: paths.InContainerBoot, ReadOnly: true},
 			{Source: l.paths.GuestLink(sb.ID), Target: paths.InContainerLink},
 			{Source: l.paths.SandboxLogs(sb.ID), Target: paths.InContainerLogs},
@@ -240,13 +240,13 @@ func (l *Loop) limitMemory(ctx context.Context, c *runtime.ContainerSpec, asked 
 	if err != nil {
 		return err
 	}
-	if most := l.memoryDefault.Of(host); asked != "" {
+	if most := l.opts.MemoryDefault.Of(host); asked != "" {
 		if most > 0 {
 			c.Limits.Memory = min(c.Limits.Memory, most)
 		}
 		return nil
 	}
-	c.Limits.Memory = l.memoryDefault.Of(host)
+	c.Limits.Memory = l.opts.MemoryDefault.Of(host)
 	c.Limits.MemoryByDefault = c.Limits.Memory > 0
 	return nil
 }

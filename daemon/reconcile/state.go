@@ -40,23 +40,8 @@ type Loop struct {
 	now         func() time.Time
 	log         *slog.Logger
 
-	// The fields up to fenceMode are as in Options.
-
-	installID, supervisor     string
-	identities                Identities
-	engineAddress             string
-	engineIdentified          func()
-	installSupervisor         func() (path string, err error)
-	unprivileged, handedOver  bool
-	pendingRecovery           machine.PendingRecovery
-	revival                   agboxv1.RevivalPolicy
-	resyncEvery               time.Duration
-	readyWithin               time.Duration
-	orphanGrace               time.Duration
-	maxExecLog, maxSandboxLog uint64
-	maxFolderFiles            uint64
-	memoryDefault             MemoryDefault
-	fenceMode                 FenceMode
+	// opts has the parameters; the dependencies in it are the fields above.
+	opts Options
 
 	// slots bounds the workers that call the engine at the same time. stops bounds those
 	// that wait for containers to end.

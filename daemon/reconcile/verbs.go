@@ -159,7 +159,7 @@ func (l *Loop) stop(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 // much. Its primary does not run.
 func (l *Loop) tidy(ctx context.Context, sb ledger.Sandbox) error {
 	err := l.room.Tidy(ctx, sb.ID)
-	if err == nil || !l.unprivileged {
+	if err == nil || !l.opts.Unprivileged {
 		return err
 	}
 	inv, failed := l.sandboxObjects(ctx, sb)
