@@ -20,14 +20,11 @@ type Beat struct{ file diskFile }
 
 // CreateBeat makes the file. It fails with errdefs.ErrAlreadyExists if there is one.
 func (d *Dir) CreateBeat(execID string, owner Owner) (*Beat, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	f, err := d.makeFile(BeatName(execID), owner)
+	f, err := d.makeFor(execID, BeatName(execID), owner)
 	if err != nil {
 		return nil, err
 	}
-	return &Beat{diskFile{f}}, nil
+	return &Beat{f}, nil
 }
 
 // Write replaces the record. It has at most BeatSize bytes and is filled up with spaces. The
@@ -50,10 +47,7 @@ func (b *Beat) Close() error { return b.file.Close() }
 // ReadBeat returns the record of the newest beat, of at most BeatSize bytes. It fails with
 // ErrNotExist if there is none, and with ErrTampered if its name belongs to something else.
 func (d *Dir) ReadBeat(execID string) ([]byte, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	f, err := d.openFile(BeatName(execID), os.O_RDONLY)
+	f, err := d.openFor(execID, BeatName(execID), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +75,15 @@ func (d *Dir) RemoveBeat(execID string) (removed bool, err error) {
 // valid.
 func CheckpointName(execID string, seq uint64) string {
 	return execID + checkpointSuffixes[seq%CheckpointSlots]
+}
+
+// checkpointNames has the names of all files for checkpoints of an exec.
+func checkpointNames(execID string) []string {
+	names := []string{checkpointTemp(execID)}
+	for _, suffix := range checkpointSuffixes {
+		names = append(names, execID+suffix)
+	}
+	return names
 }
 
 func checkpointTemp(execID string) string { return "." + execID + checkpointTempSuffix }
@@ -163,10 +166,7 @@ func (c *Checkpoint) Discard() error {
 // that of a later checkpoint meanwhile. It fails with ErrNotExist if there is none, and with
 // ErrTampered if its name belongs to something else.
 func (d *Dir) OpenCheckpoint(execID string, seq uint64) (io.ReadCloser, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	return d.openFile(CheckpointName(execID, seq), os.O_RDONLY)
+	return d.openFor(execID, CheckpointName(execID, seq), os.O_RDONLY)
 }
 
 // RemoveCheckpoints removes the checkpoints of an exec that has ended.
@@ -174,9 +174,9 @@ func (d *Dir) RemoveCheckpoints(execID string) error {
 	if err := checkID(execID); err != nil {
 		return err
 	}
-	errs := []error{d.unlink(checkpointTemp(execID))}
-	for _, suffix := range checkpointSuffixes {
-		errs = append(errs, d.unlink(execID+suffix))
+	var errs []error
+	for _, name := range checkpointNames(execID) {
+		errs = append(errs, d.unlink(name))
 	}
 	return errors.Join(errs...)
 }
@@ -196,14 +196,11 @@ type Journal struct {
 // CreateJournal makes the journal of an exec, of at most max bytes. It fails with
 // errdefs.ErrAlreadyExists if there is one.
 func (d *Dir) CreateJournal(execID string, max int64, quota *Quota, owner Owner) (*Journal, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	f, err := d.makeFile(JournalName(execID), owner)
+	f, err := d.makeFor(execID, JournalName(execID), owner)
 	if err != nil {
 		return nil, err
 	}
-	return &Journal{dir: d, file: diskFile{f}, quota: quota, max: max}, nil
+	return &Journal{dir: d, file: f, quota: quota, max: max}, nil
 }
 
 // Append writes p at the end, all or nothing. durable means that it returns when p is on
@@ -251,10 +248,7 @@ func (j *Journal) Close() error { return j.file.Close() }
 // OpenJournal opens the journal of an exec for reading. It fails with ErrNotExist if there
 // is none, and with ErrTampered if its name belongs to something else.
 func (d *Dir) OpenJournal(execID string) (io.ReadSeekCloser, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	return d.openFile(JournalName(execID), os.O_RDONLY)
+	return d.openFor(execID, JournalName(execID), os.O_RDONLY)
 }
 
 // ResultsName is the file name of what calls of an exec gave. The id must be valid.
@@ -271,14 +265,11 @@ type Results struct {
 
 // CreateResults makes the file. It fails with errdefs.ErrAlreadyExists if there is one.
 func (d *Dir) CreateResults(execID string, quota *Quota, owner Owner) (*Results, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	f, err := d.makeFile(ResultsName(execID), owner)
+	f, err := d.makeFor(execID, ResultsName(execID), owner)
 	if err != nil {
 		return nil, err
 	}
-	return &Results{dir: d, file: diskFile{f}, quota: quota}, nil
+	return &Results{dir: d, file: f, quota: quota}, nil
 }
 
 // WriteAt writes p at an offset in bytes. It fails with errdefs.ErrResourceExhausted if there is
@@ -301,8 +292,5 @@ func (r *Results) Close() error { return r.file.Close() }
 // OpenResults opens what calls of an exec gave for reading. It fails with ErrNotExist if there is
 // nothing, and with ErrTampered if its name belongs to something else.
 func (d *Dir) OpenResults(execID string) (*os.File, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
-	return d.openFile(ResultsName(execID), os.O_RDONLY)
+	return d.openFor(execID, ResultsName(execID), os.O_RDONLY)
 }

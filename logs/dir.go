@@ -104,6 +104,23 @@ func (d *Dir) openFile(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// openFor is openFile for a file of an exec, whose id it checks.
+func (d *Dir) openFor(execID, name string, flags int) (*os.File, error) {
+	if err := checkID(execID); err != nil {
+		return nil, err
+	}
+	return d.openFile(name, flags)
+}
+
+// makeFor is makeFile for a file of an exec, whose id it checks.
+func (d *Dir) makeFor(execID, name string, owner Owner) (diskFile, error) {
+	if err := checkID(execID); err != nil {
+		return diskFile{}, err
+	}
+	f, err := d.makeFile(name, owner)
+	return diskFile{f}, err
+}
+
 // createFile returns a new empty file that belongs to owner. It uses a
 // spare if there is one. If naming the spare fails, it makes the file: a real error
 // recurs there.

@@ -21,13 +21,8 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 	if err := checkID(execID); err != nil {
 		return err
 	}
-	names := []string{
-		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID), ResultsName(execID), checkpointTemp(execID),
-	}
-	for _, suffix := range checkpointSuffixes {
-		names = append(names, execID+suffix)
-	}
-	return d.removeEach(ctx, append(outputNames(execID), names...))
+	names := append(outputNames(execID), StatusName(execID), statusTemp(execID))
+	return d.removeEach(ctx, append(names, agentNames(execID)...))
 }
 
 // RemoveOutput deletes the files of an exec that have its output. Open readers can still read
@@ -42,6 +37,11 @@ func (d *Dir) RemoveOutput(ctx context.Context, execID string) error {
 // outputNames begin with stdout: without it the log does not exist for readers.
 func outputNames(execID string) []string {
 	return []string{StdoutName(execID), StderrName(execID), IndexName(execID)}
+}
+
+// agentNames are those of the files that only the exec of an agent has.
+func agentNames(execID string) []string {
+	return append([]string{JournalName(execID), BeatName(execID), ResultsName(execID)}, checkpointNames(execID)...)
 }
 
 func (d *Dir) removeEach(ctx context.Context, names []string) error {
@@ -61,10 +61,7 @@ func (d *Dir) Slim(ctx context.Context, execID string) error {
 	if err := checkID(execID); err != nil {
 		return err
 	}
-	names := []string{JournalName(execID), BeatName(execID), ResultsName(execID), checkpointTemp(execID), statusTemp(execID)}
-	for _, suffix := range checkpointSuffixes {
-		names = append(names, execID+suffix)
-	}
+	names := append(agentNames(execID), statusTemp(execID))
 	output := outputNames(execID)
 	if !slices.ContainsFunc(output, d.hasContent) {
 		names = append(names, output...)

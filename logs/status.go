@@ -183,11 +183,8 @@ func frameStatus(content []byte, generation uint64, size int) []byte {
 // none was ever written, with ErrDamaged if none is complete, and with ErrTampered if the
 // name belongs to something else.
 func (d *Dir) ReadStatus(execID string) ([]byte, error) {
-	if err := checkID(execID); err != nil {
-		return nil, err
-	}
 	name := StatusName(execID)
-	f, err := d.openFile(name, unix.O_RDONLY)
+	f, err := d.openFor(execID, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
