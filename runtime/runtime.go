@@ -362,8 +362,6 @@ type Usage struct {
 	At time.Time
 	// CPU is the processor time since the start, summed over all processors.
 	CPU time.Duration
-	// OnlineCPUs is the number of processors that the container may run on.
-	OnlineCPUs uint32
 	// Memory is in bytes, without the inactive page cache, which the kernel can
 	// reclaim at once. MemoryLimit is the container's limit, or the host's memory.
 	Memory, MemoryLimit uint64

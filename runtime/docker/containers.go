@@ -68,7 +68,7 @@ const releasePause = 20 * time.Millisecond
 // adopt examines the container that holds the name after a conflict. It returns
 // the container's id if it is ours, and errNameReleased if it has been removed.
 func (e *Engine) adopt(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
-	holder, err := e.inspect(ctx, spec.Name)
+	holder, err := e.InspectContainer(ctx, spec.Name)
 	switch {
 	case errdefs.IsNotFound(err):
 		return "", e.waitForRelease(ctx, releasePause)
@@ -144,20 +144,25 @@ func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Durati
 // the container does not exist.
 func (e *Engine) WaitContainer(ctx context.Context, id string) (exitCode int, err error) {
 	err = e.call(ctx, "wait for the container", func(cli *client.Client) error {
-		ended, failed := cli.ContainerWait(ctx, id, container.WaitConditionNotRunning)
-		// One of the two channels always gets a message, even if ctx is cancelled.
-		select {
-		case result := <-ended:
-			if result.Error != nil {
-				return fmt.Errorf("wait for the container: %s", result.Error.Message)
-			}
-			exitCode = int(result.StatusCode)
-			return nil
-		case err := <-failed:
-			return err
-		}
+		exitCode, err = await(ctx, cli, id, container.WaitConditionNotRunning, "container")
+		return err
 	})
 	return exitCode, err
+}
+
+// await waits until a container meets a condition, and returns its exit code.
+func await(ctx context.Context, cli *client.Client, id string, until container.WaitCondition, what string) (exitCode int, err error) {
+	ended, failed := cli.ContainerWait(ctx, id, until)
+	// One of the two channels always gets a message, even if ctx is cancelled.
+	select {
+	case result := <-ended:
+		if result.Error != nil {
+			return 0, fmt.Errorf("wait for the %s: %s", what, result.Error.Message)
+		}
+		return int(result.StatusCode), nil
+	case err := <-failed:
+		return 0, err
+	}
 }
 
 // removalWait is how long RemoveContainer waits for the removal by another client before it
@@ -190,17 +195,8 @@ func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 // waitRemoved waits until a removal in progress has ended.
 func (e *Engine) waitRemoved(ctx context.Context, id string) error {
 	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
-		ended, failed := cli.ContainerWait(ctx, id, container.WaitConditionRemoved)
-		// One of the two channels always gets a message, even if ctx is cancelled.
-		select {
-		case result := <-ended:
-			if result.Error != nil {
-				return fmt.Errorf("wait for the removal: %s", result.Error.Message)
-			}
-			return nil
-		case err := <-failed:
-			return err
-		}
+		_, err := await(ctx, cli, id, container.WaitConditionRemoved, "removal")
+		return err
 	})
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -209,13 +205,8 @@ func (e *Engine) waitRemoved(ctx context.Context, id string) error {
 }
 
 // InspectContainer observes one container by id or name. It fails with errdefs.ErrNotFound
-// if the container does not exist.
-func (e *Engine) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
-	return e.inspect(ctx, id)
-}
-
-// inspect takes an id or a name. The identity of a foreign container is zero.
-func (e *Engine) inspect(ctx context.Context, idOrName string) (runtime.Container, error) {
+// if the container does not exist. The identity of a foreign container is zero.
+func (e *Engine) InspectContainer(ctx context.Context, idOrName string) (runtime.Container, error) {
 	var seen runtime.Container
 	err := e.call(ctx, "inspect the container", func(cli *client.Client) error {
 		reply, err := cli.ContainerInspect(ctx, idOrName)

@@ -159,7 +159,7 @@ func usage(s container.StatsResponse) runtime.Usage {
 		return runtime.Usage{} // the container does not run
 	}
 	u := runtime.Usage{
-		At: s.Read, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), OnlineCPUs: s.CPUStats.OnlineCPUs,
+		At: s.Read, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage),
 		Memory: s.MemoryStats.Usage, MemoryLimit: s.MemoryStats.Limit,
 		PIDs: s.PidsStats.Current, PIDsLimit: s.PidsStats.Limit,
 	}

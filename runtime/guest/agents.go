@@ -102,10 +102,7 @@ func (c *Conn) Look(ctx context.Context, user string, paths []string) (journal.S
 // supervisor that is too old fails with errdefs.ErrNotImplemented.
 func (c *Conn) Drain(ctx context.Context, req *guestv1.DrainRequest) (bool, error) {
 	reply, err := c.agents.Drain(ctx, req)
-	if err != nil {
-		return false, c.explain(ctx, err)
-	}
-	return reply.GetRunning(), nil
+	return c.running(ctx, reply, err)
 }
 
 // Allot tells an incarnation of an agent what the children of the agent have of its budget.
@@ -113,10 +110,7 @@ func (c *Conn) Drain(ctx context.Context, req *guestv1.DrainRequest) (bool, erro
 // errdefs.ErrNotImplemented.
 func (c *Conn) Allot(ctx context.Context, req *guestv1.AllotRequest) (bool, error) {
 	reply, err := c.agents.Allot(ctx, req)
-	if err != nil {
-		return false, c.explain(ctx, err)
-	}
-	return reply.GetRunning(), nil
+	return c.running(ctx, reply, err)
 }
 
 // Pause tells an incarnation of an agent that the agent is paused, or is not any more. False
@@ -124,8 +118,5 @@ func (c *Conn) Allot(ctx context.Context, req *guestv1.AllotRequest) (bool, erro
 // errdefs.ErrNotImplemented.
 func (c *Conn) Pause(ctx context.Context, req *guestv1.PauseRequest) (bool, error) {
 	reply, err := c.agents.Pause(ctx, req)
-	if err != nil {
-		return false, c.explain(ctx, err)
-	}
-	return reply.GetRunning(), nil
+	return c.running(ctx, reply, err)
 }

@@ -149,6 +149,11 @@ func (c *Conn) Reap(ctx context.Context, execID string, grace time.Duration) (bo
 func (c *Conn) cancel(ctx context.Context, req *guestv1.CancelRequest, grace time.Duration) (bool, error) {
 	req.GraceMs = uint32(min(max(grace.Milliseconds(), 0), 1<<32-1))
 	reply, err := c.client.Cancel(ctx, req)
+	return c.running(ctx, reply, err)
+}
+
+// running returns what a reply says about the exec, and explains the error of the call.
+func (c *Conn) running(ctx context.Context, reply interface{ GetRunning() bool }, err error) (bool, error) {
 	if err != nil {
 		return false, c.explain(ctx, err)
 	}
@@ -159,10 +164,7 @@ func (c *Conn) cancel(ctx context.Context, req *guestv1.CancelRequest, grace tim
 // that the exec is not running.
 func (c *Conn) Signal(ctx context.Context, execID string, signal int32) (bool, error) {
 	reply, err := c.client.Signal(ctx, &guestv1.SignalRequest{ExecId: execID, Signal: signal})
-	if err != nil {
-		return false, c.explain(ctx, err)
-	}
-	return reply.GetRunning(), nil
+	return c.running(ctx, reply, err)
 }
 
 // Watch reports the ends of execs until ctx is cancelled or the connection is

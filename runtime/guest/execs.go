@@ -87,10 +87,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 // exec is not running. An exec without a terminal is errdefs.ErrInvalidArgument.
 func (c *Conn) Resize(ctx context.Context, execID string, rows, columns uint32) (bool, error) {
 	reply, err := c.client.Resize(ctx, &guestv1.ResizeRequest{ExecId: execID, Rows: rows, Columns: columns})
-	if err != nil {
-		return false, c.explain(ctx, err)
-	}
-	return reply.GetRunning(), nil
+	return c.running(ctx, reply, err)
 }
 
 // MaxProcesses is the greatest number of processes that Processes lists.

@@ -151,7 +151,7 @@ func (f *Fake) ContainerUsage(ctx context.Context, id string) (runtime.Usage, er
 		}
 		if c.State == runtime.StateRunning {
 			now := time.Now()
-			used = runtime.Usage{At: now, CPU: now.Sub(c.StartedAt) / 2, OnlineCPUs: 4, Memory: 1 << 20, MemoryLimit: 8 << 30, PIDs: 1, PIDsLimit: 4096}
+			used = runtime.Usage{At: now, CPU: now.Sub(c.StartedAt) / 2, Memory: 1 << 20, MemoryLimit: 8 << 30, PIDs: 1, PIDsLimit: 4096}
 		}
 		return nil
 	})

@@ -56,7 +56,7 @@ func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 		timer := time.NewTimer(time.Until(at))
 		select {
 		case <-timer.C:
-			s.killTree(e, ch, t)
+			s.killTree(ch, t)
 			return
 		case <-hurry:
 		case <-ended:
@@ -76,7 +76,7 @@ func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 }
 
 // killTree kills until nothing is left of the tree.
-func (s *Supervisor) killTree(e *execution, ch *child, t *tree) {
+func (s *Supervisor) killTree(ch *child, t *tree) {
 	s.killRepeatedly(func() int {
 		alive, _ := s.children.signal(ch, syscall.SIGKILL, guestv1.EndCause_END_CAUSE_NONE)
 		found := t.look(alive)

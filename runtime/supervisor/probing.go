@@ -102,14 +102,7 @@ func (s *Supervisor) probeByCommand(ctx context.Context, of *guestv1.StartReques
 	case <-ctx.Done():
 		s.look.do(func() { t.look(true) })
 	}
-	s.killRepeatedly(func() int {
-		alive, _ := s.children.signal(ch, syscall.SIGKILL, guestv1.EndCause_END_CAUSE_NONE)
-		found := t.look(alive)
-		for _, p := range found {
-			p.kill(syscall.SIGKILL)
-		}
-		return len(found)
-	})
+	s.killTree(ch, t)
 	if ended && end.status.Exited() && end.status.ExitStatus() == 0 {
 		return probes.Passed
 	}

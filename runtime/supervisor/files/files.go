@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,10 +116,8 @@ func clean(path []byte) (string, error) {
 	if len(path) == 0 || path[0] != '/' || len(path) > longest {
 		return "", invalid("is not an absolute path of at most %d bytes", longest)
 	}
-	for _, b := range path {
-		if b == 0 {
-			return "", invalid("contains a NUL byte")
-		}
+	if slices.Contains(path, 0) {
+		return "", invalid("contains a NUL byte")
 	}
 	return string(path), nil
 }

@@ -15,18 +15,18 @@ import (
 // open opens a path of the container. It does not block on a FIFO and does not
 // acquire a controlling terminal. It does not follow the magic links of /proc, which
 // lead for example to the descriptors of the supervisor.
-func open(p string, flags int, mode uint32) (int, error) {
+func open(p string, flags int) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	for range 16 {
 		fd, err := unix.Openat2(unix.AT_FDCWD, p, &how)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 			continue
 		case errors.Is(err, unix.ENOSYS): // before Linux 5.6
-			return unix.Open(p, flags|unix.O_CLOEXEC, mode)
+			return unix.Open(p, flags|unix.O_CLOEXEC, 0)
 		}
 		return fd, err
 	}
@@ -42,7 +42,7 @@ func parent(p string) (dir int, base string, err error) {
 	if p == "" || base == "." || base == ".." {
 		return -1, "", invalid("does not end in a name")
 	}
-	dir, err = open(p[:len(p)-len(base)], unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err = open(p[:len(p)-len(base)], unix.O_PATH|unix.O_DIRECTORY)
 	return dir, base, err
 }
 

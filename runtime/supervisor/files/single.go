@@ -38,7 +38,7 @@ func (r *reading) begin() (*guestv1.FileStat, error) {
 	p := string(r.GetPath())
 	var st *guestv1.FileStat
 	err := r.actor.do(func() (err error) {
-		if r.fd, err = open(p, unix.O_RDONLY, 0); err != nil {
+		if r.fd, err = open(p, unix.O_RDONLY); err != nil {
 			return err
 		}
 		if st, err = describe(r.fd, path.Base(p)); err != nil {
@@ -134,7 +134,7 @@ func (w *writing) find() error {
 	if len(w.GetExpectedSha256()) > 0 {
 		flags |= unix.O_NOFOLLOW
 	}
-	fd, err := open(p, flags, 0)
+	fd, err := open(p, flags)
 	if errors.Is(err, unix.ENOENT) && flags != unix.O_PATH {
 		return errChanged
 	}
@@ -148,7 +148,7 @@ func (w *writing) find() error {
 			break
 		}
 		p = target
-		fd, err = open(p, unix.O_PATH, 0)
+		fd, err = open(p, unix.O_PATH)
 	}
 	switch {
 	case err == nil:
@@ -206,7 +206,7 @@ func (w *writing) checkReplaceable(fd int, p string) (string, error) {
 	if w.actor.id != nil {
 		// A rename needs only write permission on the directory. Require it on the file
 		// too, as if it were written in place.
-		check, err := open(p, unix.O_WRONLY, 0)
+		check, err := open(p, unix.O_WRONLY)
 		if err != nil && !errors.Is(err, unix.ETXTBSY) {
 			return "", err
 		}

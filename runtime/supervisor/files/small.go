@@ -20,7 +20,7 @@ func (s *Service) Stat(_ context.Context, req *guestv1.FileRequest) (*guestv1.Fi
 			flags |= unix.O_NOFOLLOW
 		}
 		var fd int
-		err := c.actor.do(func() (err error) { fd, err = open(c.path, flags, 0); return err })
+		err := c.actor.do(func() (err error) { fd, err = open(c.path, flags); return err })
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (s *Service) List(_ context.Context, req *guestv1.FileRequest) (*guestv1.Fi
 const maxPage = 32 << 10
 
 func (c *FileCall) list() error {
-	fd, err := open(c.path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	fd, err := open(c.path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func makeDir(p string, mode uint32) error {
 
 // makeAll creates the missing directories of a path. Only the last one gets mode.
 func makeAll(p string, mode uint32) error {
-	fd, err := open(p, unix.O_PATH|unix.O_DIRECTORY, 0)
+	fd, err := open(p, unix.O_PATH|unix.O_DIRECTORY)
 	if err == nil {
 		closeFD(fd)
 		return nil
@@ -160,7 +160,7 @@ func makeAll(p string, mode uint32) error {
 		part := p[:end]
 		if err := makeDir(part, want); err != nil && !errors.Is(err, unix.EEXIST) {
 			// The directory may exist in a parent that this user cannot write.
-			if fd, statErr := open(part, unix.O_PATH|unix.O_DIRECTORY, 0); statErr == nil {
+			if fd, statErr := open(part, unix.O_PATH|unix.O_DIRECTORY); statErr == nil {
 				closeFD(fd)
 			} else {
 				return err

@@ -13,9 +13,8 @@ import (
 
 // transfer is a transfer in progress. The goroutine that serves its connection owns it.
 type transfer struct {
-	what  string
-	path  []byte
-	actor *actor
+	what string
+	path []byte
 	work
 }
 
@@ -103,7 +102,7 @@ func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.Fil
 	if fail != nil {
 		return nil, fail
 	}
-	t := &transfer{actor: a}
+	t := new(transfer)
 	var err error
 	switch kind := req.GetKind().(type) {
 	case *guestv1.TransferRequest_Read:

@@ -35,7 +35,7 @@ func (p *packing) begin() (*guestv1.FileStat, error) {
 		if !p.GetFollow() && !strings.HasSuffix(from, "/") {
 			flags |= unix.O_NOFOLLOW
 		}
-		fd, err := open(from, flags, 0)
+		fd, err := open(from, flags)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ type unpacking struct {
 
 func (u *unpacking) begin() (*guestv1.FileStat, error) {
 	return nil, u.actor.do(func() (err error) {
-		u.dir, err = open(string(u.GetPath()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		u.dir, err = open(string(u.GetPath()), unix.O_RDONLY|unix.O_DIRECTORY)
 		return err
 	})
 }

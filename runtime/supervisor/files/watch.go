@@ -62,7 +62,7 @@ func (w *watching) begin() (*guestv1.FileStat, error) {
 	// With os.NewFile the runtime's poller waits for events, so no thread blocks.
 	w.queue, w.fd = os.NewFile(uintptr(fd), "inotify"), fd
 	return nil, w.actor.do(func() error {
-		dir, err := open(w.root, unix.O_PATH|unix.O_DIRECTORY, 0)
+		dir, err := open(w.root, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			return err
 		}
