@@ -18,6 +18,15 @@ func (l *Loop) verb(ctx context.Context, timeout time.Duration, call func(contex
 	return l.inSlot(ctx, l.slots, timeout, call)
 }
 
+// ask is verb for a call that takes and returns something.
+func ask[In, Out any](ctx context.Context, l *Loop, timeout time.Duration, call func(context.Context, In) (Out, error), about In) (out Out, err error) {
+	err = l.verb(ctx, timeout, func(ctx context.Context) (err error) {
+		out, err = call(ctx, about)
+		return err
+	})
+	return out, err
+}
+
 // inSlot waits for a free slot and runs the call in it.
 func (l *Loop) inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, call func(context.Context) error) error {
 	select {
@@ -61,10 +70,7 @@ type sandboxNetwork struct {
 
 func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork) (runtime.Network, error) {
 	n.once.Do(func() {
-		n.err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-			n.made, err = l.engine.EnsureNetwork(ctx, l.networkSpec(sb))
-			return err
-		})
+		n.made, n.err = ask(ctx, l, verbTimeout, l.engine.EnsureNetwork, l.networkSpec(sb))
 	})
 	return n.made, n.err
 }

@@ -243,11 +243,7 @@ func (l *Loop) startPrimary(ctx context.Context, id string) error {
 	if failed == nil || ctx.Err() != nil {
 		return failed
 	}
-	var made runtime.Description
-	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		made, err = l.engine.DescribeContainer(ctx, id)
-		return err
-	})
+	made, err := ask(ctx, l, lookTimeout, l.engine.DescribeContainer, id)
 	at := slices.IndexFunc(made.Mounts, func(m runtime.Mount) bool { return m.Target == paths.InContainerInit })
 	if err != nil || at < 0 {
 		return failed

@@ -272,17 +272,13 @@ func homeTargets(s *agboxv1.CreateSpec) bool {
 // from containers, so it makes one that is never started. One that an earlier daemon
 // left behind is found by its name.
 func (l *Loop) userFiles(ctx context.Context, sb ledger.Sandbox, image runtime.Image, network runtime.Network) (passwd, group []byte, err error) {
-	var id string
-	err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-		id, err = l.engine.EnsureContainer(ctx, runtime.ContainerSpec{
-			Identity:   l.identity(sb, runtime.RoleImageReader),
-			Name:       runtime.ImageReaderName(sb.ID),
-			Hostname:   hostname(sb),
-			ImageID:    image.ID,
-			Entrypoint: []string{paths.InContainerInit}, // the engine wants one
-			NetworkID:  network.ID,
-		})
-		return err
+	id, err := ask(ctx, l, verbTimeout, l.engine.EnsureContainer, runtime.ContainerSpec{
+		Identity:   l.identity(sb, runtime.RoleImageReader),
+		Name:       runtime.ImageReaderName(sb.ID),
+		Hostname:   hostname(sb),
+		ImageID:    image.ID,
+		Entrypoint: []string{paths.InContainerInit}, // the engine wants one
+		NetworkID:  network.ID,
 	})
 	if err != nil {
 		return nil, nil, err

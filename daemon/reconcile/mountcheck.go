@@ -87,11 +87,7 @@ func mountsHost(s *agboxv1.CreateSpec) bool {
 // first what the spec asks for, then the covers. They may not be those that a new container
 // would mount, because the project has changed since.
 func (l *Loop) mountsOf(ctx context.Context, containerID string) ([]runtime.Mount, error) {
-	var made runtime.Description
-	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		made, err = l.engine.DescribeContainer(ctx, containerID)
-		return err
-	})
+	made, err := ask(ctx, l, lookTimeout, l.engine.DescribeContainer, containerID)
 	own := []string{paths.InContainerInit, paths.InContainerBoot, paths.InContainerLink, paths.InContainerLogs}
 	all := slices.DeleteFunc(slices.Clone(made.Mounts), func(m runtime.Mount) bool { return m.Source == "" || slices.Contains(own, m.Target) })
 	slices.SortFunc(all, func(a, b runtime.Mount) int { return strings.Compare(a.Target, b.Target) })

@@ -143,11 +143,7 @@ func (l *Loop) runReclaimer(ctx context.Context, spec runtime.ContainerSpec) err
 	if _, err := l.restoreSupervisor(l.opts.Supervisor); err != nil {
 		return err
 	}
-	var id string
-	err := l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-		id, err = l.engine.EnsureContainer(ctx, spec)
-		return err
-	})
+	id, err := ask(ctx, l, verbTimeout, l.engine.EnsureContainer, spec)
 	if err != nil {
 		return err
 	}

@@ -87,13 +87,7 @@ func (l *Loop) FirstPID(ctx context.Context, sandboxID string) (int, error) {
 // primaryOf inspects the primary of a sandbox. It looks for our name first, which is one
 // call, and then for our labels: somebody may have renamed the container.
 func (l *Loop) primaryOf(ctx context.Context, sb ledger.Sandbox) (c runtime.Container, err error) {
-	inspect := func(id string) error {
-		return l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-			c, err = l.engine.InspectContainer(ctx, id)
-			return err
-		})
-	}
-	err = inspect(runtime.PrimaryName(sb.ID))
+	c, err = ask(ctx, l, lookTimeout, l.engine.InspectContainer, runtime.PrimaryName(sb.ID))
 	if err == nil && c.InstallID == l.opts.InstallID && c.Nonce == sb.Nonce {
 		return c, nil
 	}
@@ -106,8 +100,7 @@ func (l *Loop) primaryOf(ctx context.Context, sb ledger.Sandbox) (c runtime.Cont
 	}
 	for _, found := range inv.Containers {
 		if found.Role == runtime.RolePrimary {
-			err = inspect(found.ID)
-			return c, err
+			return ask(ctx, l, lookTimeout, l.engine.InspectContainer, found.ID)
 		}
 	}
 	return c, fmt.Errorf("sandbox %s has no primary container: %w", sb.ID, errdefs.ErrNotFound)

@@ -95,11 +95,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 	if err != nil {
 		return "", err
 	}
-	return l.makeContainer(ctx, sb, sb.Spec, func() (runtime.ContainerSpec, error) {
-		revealed, err := l.ledger.Reveal(ctx, sb)
-		if err != nil {
-			return runtime.ContainerSpec{}, err
-		}
+	return l.makeContainer(ctx, sb, sb.Spec, func(revealed ledger.Sandbox) (runtime.ContainerSpec, error) {
 		return l.primarySpec(revealed, image, network, home)
 	})
 }
@@ -117,19 +113,19 @@ func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *a
 	if err != nil {
 		return err
 	}
-	_, err = l.makeContainer(ctx, sb, spec, func() (runtime.ContainerSpec, error) {
-		revealed, err := l.ledger.Reveal(ctx, sb)
-		if err != nil {
-			return runtime.ContainerSpec{}, err
-		}
+	_, err = l.makeContainer(ctx, sb, spec, func(revealed ledger.Sandbox) (runtime.ContainerSpec, error) {
 		return l.serviceContainer(revealed, serviceSpec(revealed, spec.GetName()), image, network)
 	})
 	return aboutService(spec.GetName(), err)
 }
 
 // makeContainer makes the volumes that a container mounts, then the container.
-func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, asked contained, describe func() (runtime.ContainerSpec, error)) (id string, err error) {
-	spec, err := describe()
+func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, asked contained, describe func(revealed ledger.Sandbox) (runtime.ContainerSpec, error)) (id string, err error) {
+	revealed, err := l.ledger.Reveal(ctx, sb)
+	if err != nil {
+		return "", err
+	}
+	spec, err := describe(revealed)
 	if err != nil {
 		return "", err
 	}
@@ -144,11 +140,7 @@ func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, asked conta
 			return "", err
 		}
 	}
-	err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-		id, err = l.engine.EnsureContainer(ctx, spec)
-		return err
-	})
-	return id, err
+	return ask(ctx, l, verbTimeout, l.engine.EnsureContainer, spec)
 }
 
 // aboutService adds the service's name to an error.

@@ -131,16 +131,11 @@ func (l *Loop) lastOutput(ctx context.Context, containerID string) []byte {
 }
 
 func (l *Loop) healthOutput(ctx context.Context, containerID string) string {
-	var words string
-	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
-		c, err := l.engine.InspectContainer(ctx, containerID)
-		words = c.HealthOutput
-		return err
-	})
+	c, err := ask(ctx, l, lastWordsTimeout, l.engine.InspectContainer, containerID)
 	if err != nil {
 		l.log.Debug("a healthcheck's output could not be read", "container_id", containerID, "error", err)
 	}
-	return words
+	return c.HealthOutput
 }
 
 // tail keeps the last bytes of what is written to it.
