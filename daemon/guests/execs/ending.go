@@ -13,7 +13,6 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
-	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -263,23 +262,17 @@ func ReadStatus(dir *logs.Dir, execID string) (*guestv1.ExecRecord, error) {
 }
 
 func lostExec(execID, sentence string) *agboxv1.ExecEventDetails {
-	return &agboxv1.ExecEventDetails{
-		ExecId:       execID,
-		ExecState:    agboxv1.ExecState_EXEC_STATE_FAILED,
-		ExitCode:     lostExitCode,
-		ErrorCode:    agboxv1.ErrorReason_EXEC_LOST.String(),
-		ErrorMessage: sentence + "; its exit status is not known.",
-	}
+	return failedExec(execID, agboxv1.ErrorReason_EXEC_LOST, sentence+"; its exit status is not known.")
 }
 
-// unstartable ends an exec that was accepted but cannot be given to a supervisor.
-func unstartable(execID string, err error) *agboxv1.ExecEventDetails {
+// failedExec ends an exec that was accepted, and of which no process is known.
+func failedExec(execID string, reason agboxv1.ErrorReason, sentence string) *agboxv1.ExecEventDetails {
 	return &agboxv1.ExecEventDetails{
 		ExecId:       execID,
 		ExecState:    agboxv1.ExecState_EXEC_STATE_FAILED,
 		ExitCode:     lostExitCode,
-		ErrorCode:    fault.ReasonOf(err).String(),
-		ErrorMessage: err.Error(),
+		ErrorCode:    reason.String(),
+		ErrorMessage: sentence,
 	}
 }
 

@@ -115,7 +115,7 @@ func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 	case exec.BootID == lk.Conn.BootID():
 		req, err := r.ledger.RevealedExec(ctx, lk.SandboxID, exec.ID)
 		if fault.ReasonOf(err) == agboxv1.ErrorReason_SECRETS_UNREADABLE {
-			r.end(ctx, lk.SandboxID, unstartable(exec.ID, err))
+			r.end(ctx, lk.SandboxID, failedExec(exec.ID, fault.ReasonOf(err), err.Error()))
 			return
 		}
 		if err != nil {
