@@ -7,7 +7,6 @@ import (
 	"errors"
 	"hash/fnv"
 	"strconv"
-	"syscall"
 	"time"
 
 	calls "github.com/agbox/agbox/agents/gate"
@@ -180,13 +179,7 @@ func callLimits(c *guestv1.CallLimits) probes.Limits {
 // what they have started.
 func (s *Supervisor) killCall(mark string) {
 	t := &tree{leader: -1, marker: probes.CallVariable + "=" + mark, known: make(map[key]bool)}
-	s.killRepeatedly(func() int {
-		found := t.look(false)
-		for _, p := range found {
-			p.kill(syscall.SIGKILL)
-		}
-		return len(found)
-	})
+	s.killRepeatedly(func() []proc { return t.look(false) })
 }
 
 // maxDrain bounds a drain. It is a little more than the longest that a daemon asks for.

@@ -77,23 +77,24 @@ func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 
 // killTree kills until nothing is left of the tree.
 func (s *Supervisor) killTree(ch *child, t *tree) {
-	s.killRepeatedly(func() int {
+	s.killRepeatedly(func() []proc {
 		alive, _ := s.children.signal(ch, syscall.SIGKILL, guestv1.EndCause_END_CAUSE_NONE)
-		found := t.look(alive)
-		for _, p := range found {
-			p.kill(syscall.SIGKILL)
-		}
-		return len(found)
+		return t.look(alive)
 	})
 }
 
-// killRepeatedly sweeps until a sweep finds no process, at most killRounds times.
-func (s *Supervisor) killRepeatedly(sweep func() (found int)) {
+// killRepeatedly kills what look finds until it finds no process, at most killRounds times.
+func (s *Supervisor) killRepeatedly(look func() []proc) {
 	pause := firstPause
 	for range killRounds {
-		found := 0
-		s.look.do(func() { found = sweep() })
-		if found == 0 {
+		var found []proc
+		s.look.do(func() {
+			found = look()
+			for _, p := range found {
+				p.kill(syscall.SIGKILL)
+			}
+		})
+		if len(found) == 0 {
 			return
 		}
 		time.Sleep(pause)
@@ -130,13 +131,7 @@ func (s *Supervisor) stopAll() {
 	t := &tree{known: make(map[key]bool)}
 	s.look.do(func() { s.children.terminate(t.look(true)) })
 	if !waitFor(s.children.gone(), s.cfg.Grace) {
-		s.killRepeatedly(func() int {
-			found := t.look(true)
-			for _, p := range found {
-				p.kill(syscall.SIGKILL)
-			}
-			return len(found)
-		})
+		s.killRepeatedly(func() []proc { return t.look(true) })
 		waitFor(s.children.gone(), killWait)
 	}
 	done := make(chan struct{})
