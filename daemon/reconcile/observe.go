@@ -69,13 +69,10 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 	for _, c := range inv.Containers {
 		doubted := l.doubted(c.ID)
 		if doubted || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
-			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
-				closer, err := l.engine.InspectContainer(ctx, c.ID)
-				if err == nil {
-					c = closer
-				}
-				return err
-			})
+			closer, err := ask(ctx, l, lookTimeout, l.engine.InspectContainer, c.ID)
+			if err == nil {
+				c = closer
+			}
 			if errdefs.IsNotFound(err) && c.Role != runtime.RolePrimary {
 				continue
 			}

@@ -105,7 +105,7 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 		{"op": "gate", "tool": c.name, "final": c.final},
 		{"op": "call", "call": "begin", "kind": "tool", "name": c.name, "invocation": c.id},
 	} {
-		got, raw, err := c.ask(ctx, request)
+		got, raw, err := c.ask(ctx, request, nil)
 		if err = errors.Join(err, json.Unmarshal(raw, &begun)); err != nil {
 			return c.say(exitFailed, "The supervisor cannot be asked: %v", err)
 		}
@@ -233,7 +233,7 @@ func (c *toolCall) end(ctx context.Context, why string) {
 			request["result_base64"] = append([]byte{}, kept[:min(len(kept), journal.MaxResult)]...)
 		}
 	}
-	got, _, err := c.askWith(ctx, request, body)
+	got, _, err := c.ask(ctx, request, body)
 	switch {
 	case err != nil:
 		_ = c.say(0, "The end of the tool cannot be reported: %v", err)
@@ -246,7 +246,7 @@ func (c *toolCall) end(ctx context.Context, why string) {
 // the call has.
 func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
 	for ctx.Err() == nil {
-		got, raw, err := c.ask(ctx, map[string]any{"op": "call", "call": "wait", "invocation": c.id})
+		got, raw, err := c.ask(ctx, map[string]any{"op": "call", "call": "wait", "invocation": c.id}, nil)
 		var state callAnswer
 		if err = errors.Join(err, json.Unmarshal(raw, &state)); err != nil {
 			select {
@@ -265,12 +265,8 @@ func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
 	}
 }
 
-func (c *toolCall) ask(ctx context.Context, request map[string]any) (answer, []byte, error) {
-	return c.askWith(ctx, request, nil)
-}
-
-// askWith sends a body after the request.
-func (c *toolCall) askWith(ctx context.Context, request map[string]any, body []byte) (answer, []byte, error) {
+// ask sends a request, and a body after it.
+func (c *toolCall) ask(ctx context.Context, request map[string]any, body []byte) (answer, []byte, error) {
 	request["token"] = c.token
 	got, raw, err := ask(ctx, c.socket, request, body)
 	if raw == nil {
