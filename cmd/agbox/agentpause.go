@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -72,4 +74,155 @@ func (a *app) changeAgents(ctx context.Context, c *client.Client, refs []string,
 		}
 		return err
 	})
+}
+
+func (a *app) agentHoldCommand() *cobra.Command {
+	h := client.AgentHold{Name: client.NewID()}
+	cmd := &cobra.Command{
+		Use:   "hold AGENT [flags]",
+		Short: "Hold an agent, which goes on only while somebody does",
+		Long: `Hold an agent until it has ended. An agent with "lifetime: held" that nobody holds
+saves its work and is SUSPENDED; when it is held again, it goes on from its checkpoint.
+
+Ctrl-C ends the hold at once. If the connection is lost, the hold stays for the time of
+--linger. A restart or an upgrade of the daemon does not end it.`,
+		Args: arguments(1, 1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if h.Linger < 0 {
+				return usagef("--linger takes a time that is not negative.")
+			}
+			var err error
+			if h.Agent, err = a.agent(ctx, c, args[0], changes); err != nil {
+				return err
+			}
+			return a.holdAgent(ctx, c, h)
+		}),
+	}
+	cmd.Flags().DurationVar(&h.Linger, "linger", 0, "`TIME` that the hold stays after the connection was lost (default 30s)")
+	return cmd
+}
+
+// holdAgent holds an agent until it has ended. If the command is interrupted, it closes the
+// hold.
+func (a *app) holdAgent(ctx context.Context, c *client.Client, h client.AgentHold) error {
+	said := false
+	for g, err := range c.HoldAgent(ctx, h) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+			defer cancel()
+			if _, failed := c.CloseHold(closing, h.Agent, h.Name); failed != nil {
+				return failed
+			}
+			return err
+		case err != nil:
+			return err
+		case g.GetEndedAt() != nil:
+			return agentOutcome(g)
+		case !said:
+			said = true
+			fmt.Fprintf(a.stderr, "Agent %s is held. Ctrl-C ends that.\n", printable(cmp.Or(g.GetName(), g.GetAgentId())))
+		}
+	}
+	return nil
+}
+
+// closeBound is how long an interrupted command tries to close its hold, which otherwise
+// lingers.
+const closeBound = 5 * time.Second
+
+func (a *app) agentDrainCommand() *cobra.Command {
+	var req agboxv1.DrainAgentsRequest
+	var noWait bool
+	cmd := &cobra.Command{
+		Use:   "drain {AGENT... | --sandbox SANDBOX | --all} [flags]",
+		Short: "Let agents save their work and pause",
+		Long: `Let agents save their work, end their programs and pause them.
+
+A program learns of it at once with every answer of "agbox-agent", and by
+"agbox-agent drained"; after 5 seconds it gets SIGTERM, and after 65 seconds SIGKILL.
+"drain:" in the block "agent:" of agbox.yaml changes the times. The agents are PAUSED
+until "agbox agent resume".`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && req.GetSandboxId() == "" && !req.GetAll() {
+				return usagef("%s needs an AGENT, --sandbox or --all.", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			req.AgentIds = args
+			return a.drainAgents(ctx, c, &req, noWait)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.SandboxId, "sandbox", "", "drain all agents in `SANDBOX`")
+	f.BoolVar(&req.All, "all", false, "drain all agents")
+	f.BoolVar(&noWait, "no-wait", false, "return as soon as the request is accepted")
+	return cmd
+}
+
+// drainAgents drains the agents, waits for them and prints the ids of those that wait then.
+func (a *app) drainAgents(ctx context.Context, c *client.Client, req *agboxv1.DrainAgentsRequest, noWait bool) error {
+	var err error
+	if req.AgentIds, err = a.resolved(ctx, c, ofAgent, req.GetAgentIds(), changes); err != nil {
+		return err
+	}
+	if req.SandboxId != "" {
+		if req.SandboxId, err = a.sandbox(ctx, c, req.GetSandboxId(), changes); err != nil {
+			return err
+		}
+	}
+	list, err := c.DrainAgents(ctx, req)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(list))
+	for i, g := range list {
+		ids[i] = g.GetAgentId()
+	}
+	return a.each(ctx, ids, func(id string) error {
+		if !noWait {
+			if _, err := c.WaitAgentHalted(ctx, id); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintln(a.stdout, id)
+		return err
+	})
+}
+
+func (a *app) agentResumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume AGENT...",
+		Short: "Let drained agents go on",
+		Long: `Let agents go on that were drained: the next incarnation begins, and the sandbox is
+started if it is stopped. An agent that still saves its work goes on when it has.`,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.changeAgents(ctx, c, args, func(id string) (*agboxv1.Agent, error) { return c.WakeAgent(ctx, id) })
+		}),
+	}
+}
+
+// sayDraining says for which agents in a sandbox its end waits. A daemon that cannot list
+// agents has none that it waits for.
+func (a *app) sayDraining(ctx context.Context, c *client.Client, sandboxID string) {
+	list, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{SandboxId: sandboxID})
+	if err != nil {
+		return
+	}
+	var names []string
+	for _, g := range list {
+		if g.GetRunning() {
+			names = append(names, cmp.Or(g.GetName(), g.GetAgentId()))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	name := sandboxID
+	if out, err := c.GetSandbox(ctx, sandboxID); err == nil {
+		name = cmp.Or(out.GetSandbox().GetName(), sandboxID)
+	}
+	a.say("Waiting for agents to save their work: %s. With --now, sandbox %s ends them at once.", strings.Join(names, ", "), name)
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
+	"github.com/agbox/agbox/internal/version"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -168,4 +170,157 @@ func printStatus(a *app, socket string, p *agboxv1.PingResponse) error {
 	_, err := fmt.Fprintf(a.stdout, "agboxd is running.\n  pid      %d\n  version  %s\n  started  %s\n  socket   %s\n  data     %s\n  install  %s\n  engine   %s\n",
 		p.GetPid(), p.GetVersion(), a.since(p.GetStartedAt()), socket, p.GetDataDir(), p.GetInstallId(), engine)
 	return err
+}
+
+// upgradeBound is how long an upgrade may take: the check of the new binary, the end of
+// running work, the start.
+const upgradeBound = time.Minute
+
+func (a *app) daemonUpgradeCommand() *cobra.Command {
+	var binary string
+	cmd := &cobra.Command{
+		Use:   "upgrade [flags]",
+		Short: "Replace the running daemon with a newer agboxd, without interruption",
+		Long: `Replace the running daemon with the agboxd that is now at the path it was started
+from, or with the one that --binary names. The new binary is checked first; if the
+check fails, nothing changes.
+
+The process id stays the same, callers wait for some milliseconds, and streams
+continue where they were. Sandboxes and commands are not affected. Sending SIGHUP to
+the daemon does the same.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.noAutostart = true
+			if binary != "" {
+				abs, err := filepath.Abs(binary)
+				if err != nil {
+					return err
+				}
+				binary = abs
+			}
+			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+				ctx, cancel := context.WithTimeout(ctx, upgradeBound)
+				defer cancel()
+				done, err := c.UpgradeDaemon(ctx, binary)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) was upgraded from %s to %s.\n", done.PID, done.OldVersion, done.NewVersion)
+				return err
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&binary, "binary", "", "`PATH` of the new agboxd; its agbox-init must be in the same folder")
+	return cmd
+}
+
+// glance bounds optional requests, such as completion and the daemon's version.
+const glance = 2 * time.Second
+
+func (a *app) versionCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:               "version [flags]",
+		Short:             "Show the versions of agbox and of the running daemon",
+		Args:              arguments(0, 0, ""),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.began = true
+			return printVersion(cmd.Context(), a, out)
+		},
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+// addVersionFlag adds -v and --version, which show the version of agbox alone.
+func (a *app) addVersionFlag(root *cobra.Command) {
+	var show bool
+	root.Flags().BoolVarP(&show, "version", "v", false, "show the version of agbox")
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if !show {
+			return help(cmd, args)
+		}
+		_, err := fmt.Fprintln(a.stdout, "agbox", version.Version)
+		return err
+	}
+}
+
+// versions are the versions in the JSON output.
+type versions struct {
+	Client string `json:"client"`
+	// Daemon is nil if none runs.
+	Daemon *string `json:"daemon"`
+}
+
+func printVersion(ctx context.Context, a *app, out format) error {
+	daemon := a.daemonVersion(ctx)
+	if out == formatJSON {
+		v := versions{Client: version.Version}
+		if daemon != "" {
+			v.Daemon = &daemon
+		}
+		return printJSON(a.stdout, v)
+	}
+	if daemon == "" {
+		daemon = "not running"
+	}
+	_, err := fmt.Fprintf(a.stdout, "agbox   %s\nagboxd  %s\n", version.Version, daemon)
+	return err
+}
+
+// daemonVersion asks a running daemon for its version; empty if none answers.
+func (a *app) daemonVersion(ctx context.Context) string {
+	answer, err := a.glance(ctx, func(ctx context.Context, c *client.Client) (string, error) {
+		out, err := c.Ping(ctx)
+		return out.GetVersion(), err
+	})
+	if err != nil {
+		return ""
+	}
+	return answer
+}
+
+// glance asks a running daemon without starting one. It fails after glance.
+func (a *app) glance(ctx context.Context, ask func(context.Context, *client.Client) (string, error)) (string, error) {
+	quiet := *a
+	quiet.noAutostart = true
+	c, err := quiet.client(client.WithReconnect(0))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, glance)
+	defer cancel()
+	return ask(ctx, c)
+}
+
+func (a *app) policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy COMMAND",
+		Short: "Show what the operator of this machine allows at most",
+	}
+	onlyCommands(cmd)
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Show the policy that the daemon applies, and where each setting comes from",
+		Long: `Show the policy that the daemon applies, and where each setting comes from.
+
+The operator writes it into /etc/agbox/policy.yaml, which only root may change. It
+applies to all users, whatever their flags and files say. The daemon reads it when
+it starts.`,
+		Args: arguments(0, 0, "nothing"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			about, err := c.Ping(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.stdout, about.GetPolicy())
+			return err
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	show.DisableFlagsInUseLine = true
+	cmd.AddCommand(show)
+	return cmd
 }

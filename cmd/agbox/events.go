@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -188,4 +190,206 @@ func hookWord(h *agboxv1.HookRef) string {
 		return fmt.Sprintf("post_create %d", h.GetIndex()+1)
 	}
 	return fmt.Sprintf("post_start_on_primary %d of %s", h.GetIndex()+1, h.GetService())
+}
+
+// progress shows on stderr how a sandbox starts. On a terminal it overwrites one line.
+// Elsewhere it prints a line for each phase that may take long.
+type progress struct {
+	app *app
+	// logs reads the output of hooks; nil shows none.
+	logs  logReader
+	phase string
+	// services is the last line about services: failing services are restarted often,
+	// and the same line is not printed twice.
+	services string
+	painted  bool
+}
+
+// phases are the words for the daemon's phases.
+var phases = map[string]string{
+	"image":     "getting the image",
+	"build":     "building the image",
+	"network":   "creating the network",
+	"container": "creating the container",
+	"start":     "starting",
+	"copy":      "copying files in",
+	"services":  "starting services",
+}
+
+// show takes one event of the sandbox.
+func (p *progress) show(ev *agboxv1.SandboxEvent) {
+	switch ev.GetEventType() {
+	case agboxv1.EventType_SANDBOX_PREPARING:
+		p.preparing(ev.GetSandboxPhase())
+	case agboxv1.EventType_SANDBOX_FILES_COPIED:
+		if text := ignoredWords(ev.GetSandboxPhase()); text != "" {
+			p.clear()
+			p.app.say("%s", text)
+		}
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED:
+		name := printable(ev.GetService().GetName())
+		p.put("service "+name, "starting service "+name, false)
+	case agboxv1.EventType_EXEC_STARTED:
+		if hook := ev.GetExec().GetHook(); hook != nil {
+			p.hookStarted(ev.GetExec().GetExecId(), hook)
+		}
+	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED:
+		if ev.GetExec().GetHook() != nil {
+			p.hookEnded(ev.GetExec())
+		}
+	}
+}
+
+func (p *progress) preparing(d *agboxv1.SandboxPhaseDetails) {
+	line, ok := phases[d.GetPhase()]
+	if !ok {
+		line = printable(d.GetPhase())
+	}
+	if d.GetReason() != "" {
+		line += ": " + printable(d.GetReason())
+	}
+	if d.GetBytesTotal() > 0 {
+		line = bar(d.GetBytesDone(), d.GetBytesTotal()) + " " + line
+	}
+	long := d.GetPhase() == "image" || d.GetPhase() == "copy" || d.GetReason() != ""
+	if d.GetPhase() == "services" {
+		long = line != p.services
+		p.services = line
+	}
+	p.put(d.GetPhase(), line, long)
+}
+
+// shownIgnored is how many ignored files are named.
+const shownIgnored = 4
+
+// ignoredWords says which files were copied although a .gitignore names them; "" if none.
+func ignoredWords(d *agboxv1.SandboxPhaseDetails) string {
+	n := int(d.GetIgnoredFiles())
+	if n == 0 {
+		return ""
+	}
+	names := d.GetIgnoredNames()[:min(len(d.GetIgnoredNames()), shownIgnored)]
+	for i := range names {
+		names[i] = printable(names[i])
+	}
+	return fmt.Sprintf("The copy has %s, %s among them. --tracked copies only what git tracks, --use-gitignore leaves them out.",
+		plural(n, "file that a .gitignore names", "files that a .gitignore names"), strings.Join(names, ", "))
+}
+
+// put shows a line. long means that the phase may take long.
+func (p *progress) put(phase, line string, long bool) {
+	if width := p.app.width(); width > 0 {
+		// A line that wraps could not be overwritten.
+		fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", cut(line, width-1))
+		p.painted = true
+		return
+	}
+	if long && phase != p.phase {
+		p.app.say("%s", line)
+	}
+	p.phase = phase
+}
+
+// clear erases the line.
+func (p *progress) clear() {
+	if p.painted {
+		fmt.Fprint(p.app.stderr, "\r\x1b[K")
+		p.painted = false
+	}
+}
+
+// barWidth is the width of a bar in characters.
+const barWidth = 20
+
+// bar shows how much of something is done.
+func bar(done, total uint64) string {
+	full := int(min(done, total) * barWidth / max(total, 1))
+	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
+}
+
+// hookLine is the longest line of a hook's output that is shown whole, in bytes.
+const hookLine = 4096
+
+// hookTail is how many last lines are shown of a hook that failed and was not followed.
+const hookTail = uint64(20)
+
+// logReader reads the output of an exec, as client.FollowLogs does.
+type logReader func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error]
+
+// hookOutput shows the output of a hook, line by line, on stderr. Escape sequences are
+// removed and control characters escaped: it is shown between messages of agbox.
+type hookOutput struct {
+	progress *progress
+	// streams are stdout and stderr, each with the line that is not complete yet.
+	streams [2]struct {
+		ansi ansiFilter
+		line []byte
+	}
+}
+
+// follow shows the output of the exec until it has ended or cannot be read any more. The
+// wait for the sandbox reports errors.
+func (h *hookOutput) follow(items iter.Seq2[client.LogItem, error]) {
+	for item, err := range items {
+		if err != nil || item.End != nil {
+			break
+		}
+		s := &h.streams[0]
+		if item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR {
+			s = &h.streams[1]
+		}
+		s.line = append(s.line, s.ansi.filter(item.Data)...)
+		for {
+			i := bytes.IndexByte(s.line, '\n')
+			if i < 0 && len(s.line) < hookLine {
+				break
+			}
+			if i < 0 {
+				i = hookLine
+			}
+			h.print(s.line[:i])
+			s.line = bytes.TrimPrefix(s.line[i:], []byte("\n"))
+		}
+	}
+	for _, s := range h.streams {
+		if len(s.line) > 0 {
+			h.print(s.line)
+		}
+	}
+}
+
+// print shows a line as it stands on a terminal at last: without what a carriage return
+// has overwritten.
+func (h *hookOutput) print(line []byte) {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	line = line[bytes.LastIndexByte(line, '\r')+1:]
+	h.progress.clear()
+	fmt.Fprintf(h.progress.app.stderr, "  | %s\n", printableLines(string(line)))
+}
+
+// hookStarted says which hook runs. It follows the output of post_create, which is over
+// before the sandbox is ready. Other hooks may go on after that.
+func (p *progress) hookStarted(exec string, hook *agboxv1.HookRef) {
+	list := "post_create"
+	if hook.GetService() != "" {
+		list = "post_start_on_primary of service " + printable(hook.GetService())
+	}
+	id := printable(exec)
+	p.put(id, fmt.Sprintf("running command %d of %s: agbox logs -f %s", hook.GetIndex()+1, list, id), true)
+	if hook.GetService() == "" && p.logs != nil {
+		h := hookOutput{progress: p}
+		h.follow(p.logs(exec, client.LogOptions{Follow: true}))
+	}
+}
+
+// hookEnded shows the end of the output of a hook that failed and was not followed.
+func (p *progress) hookEnded(d *agboxv1.ExecEventDetails) {
+	if d.GetHook().GetService() == "" || d.GetExitCode() == 0 && d.GetErrorCode() == "" || p.logs == nil {
+		return
+	}
+	p.clear()
+	p.app.say("%s failed. The end of its output:", hookWord(d.GetHook()))
+	tail := hookTail
+	h := hookOutput{progress: p}
+	h.follow(p.logs(d.GetExecId(), client.LogOptions{TailLines: &tail}))
 }

@@ -1,12 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -235,4 +243,221 @@ func (s *session) createDetached(ctx context.Context, in *agboxv1.CreateExecRequ
 		return err
 	}
 	return printErr
+}
+
+// addServiceFlag adds --service to the flags of exec and shell.
+func (o *execOptions) addServiceFlag(f *pflag.FlagSet) {
+	f.StringVar(&o.service, "service", "", "run it in the container of the service `NAME`; agbox keeps nothing of it")
+}
+
+// ownedFlags are of what agbox keeps of a command, so none of them goes with --service.
+var ownedFlags = []string{"detach", "name", "timeout", "idle-timeout", "grace", "max-log", "detach-keys", "show-secrets"}
+
+// checkService refuses flags that do not go with --service.
+func (o *execOptions) checkService(f *pflag.FlagSet) error {
+	if o.service == "" {
+		return nil
+	}
+	var err error
+	f.Visit(func(flag *pflag.Flag) {
+		if slices.Contains(ownedFlags, flag.Name) {
+			err = usagef("--%s does not go with --service: the engine runs that command, and agbox keeps nothing of it.", flag.Name)
+		}
+	})
+	return err
+}
+
+// inService runs a command in the container of a service.
+func (o *execOptions) inService(ctx context.Context, a *app, c *client.Client, sandbox string, command []string) error {
+	in, err := o.request(a, sandbox, command)
+	if err != nil {
+		return err
+	}
+	t := a.terminal()
+	if o.tty && o.stdin && t == nil {
+		return usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
+	}
+	if in.SandboxId, err = a.sandbox(ctx, c, sandbox, changes); err != nil {
+		return err
+	}
+	ctx, leave := context.WithCancelCause(ctx)
+	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGWINCH, syscall.SIGPIPE)
+	defer stop()
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer leave(nil)
+	streams := client.ServiceStreams{Stdout: a.stdout, Stderr: a.stderr}
+	sizes := make(chan *agboxv1.TerminalSize)
+	streams.Sizes = sizes
+	others.Go(func() { obeyInService(ctx, leave, t, signals, sizes) })
+	if o.stdin {
+		input := make(chan []byte)
+		streams.Input = input
+		if o.tty {
+			if err := t.raw(); err != nil {
+				return err
+			}
+			defer t.restore()
+		}
+		unread, err := readInput(a.stdin, func(p []byte, err error) bool { return passInput(ctx, input, p, err) })
+		if err != nil {
+			return err
+		}
+		defer unread()
+		defer leave(nil) // before the reader is awaited
+	}
+	code, err := c.ExecInService(ctx, &agboxv1.ServiceCommand{
+		SandboxId: in.GetSandboxId(), Service: o.service, Command: in.GetCommand(), Cwd: in.GetCwd(), Env: in.GetEnvOverrides(), User: in.GetUser(),
+		Stdin: o.stdin, Tty: o.tty, TerminalSize: in.GetTerminalSize(),
+	}, streams)
+	if t != nil {
+		t.restore()
+	}
+	var sig interrupted
+	switch {
+	case errors.As(context.Cause(ctx), &sig):
+		a.say("The command in service %s may go on until the service stops: agbox does not own it.", o.service)
+		return exitStatus(codeSignal + int(sig))
+	case err != nil:
+		return err
+	case code != 0:
+		return exitStatus(code)
+	}
+	return nil
+}
+
+// passInput passes a piece of input on. It returns false to stop reading.
+func passInput(ctx context.Context, input chan<- []byte, p []byte, err error) bool {
+	if err != nil {
+		close(input)
+		return false
+	}
+	select {
+	case input <- slices.Clone(p): // the reader uses p again
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// obeyInService ends the command at a signal, and passes on the size of the terminal.
+func obeyInService(ctx context.Context, leave context.CancelCauseFunc, t *terminal, signals <-chan os.Signal, sizes chan<- *agboxv1.TerminalSize) {
+	for {
+		select {
+		case s := <-signals:
+			if s != syscall.SIGWINCH {
+				leave(interrupted(s.(syscall.Signal)))
+				return
+			}
+			if t == nil || t.size() == nil {
+				continue
+			}
+			select {
+			case sizes <- t.size():
+			case <-ctx.Done():
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *app) shellCommand() *cobra.Command {
+	o := execOptions{stdin: true, tty: true}
+	cmd := &cobra.Command{
+		Use:   "shell [SANDBOX] [flags]",
+		Short: "Open a shell on this terminal",
+		Long: `Open a shell in a sandbox, or in that of this folder, on a terminal connected to yours:
+the login shell of the user if the image has it, else bash, zsh, ash or sh. It is a
+command like any other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects
+to it.
+
+With --service it is a shell in the container of a service, of which agbox keeps
+nothing: it cannot be left and attached again.`,
+		Example: `  agbox shell demo
+  agbox shell demo --service db
+  agbox shell demo --user root`,
+		Annotations:       map[string]string{ownExitCodes: "shell"},
+		Args:              arguments(0, 1, "one SANDBOX"),
+		ValidArgsFunction: a.completeSandboxes(1),
+	}
+	cmd.RunE = a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
+		if err := o.checkService(cmd.Flags()); err != nil {
+			return err
+		}
+		args, err := a.orHere(ctx, c, args, reads)
+		if err != nil {
+			return err
+		}
+		return o.shell(ctx, a, c, args[0])
+	})
+	o.addProcessFlags(cmd)
+	o.addServiceFlag(cmd.Flags())
+	addDetachKeys(cmd, &o.detachKeys)
+	return cmd
+}
+
+func (o *execOptions) shell(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+	if a.terminal() == nil {
+		return usagef("A shell needs a terminal, but standard input is not one. To run commands from a file or a pipe, use `agbox exec -i %s sh`.", sandbox)
+	}
+	if o.service != "" {
+		return o.inService(ctx, a, c, sandbox, []string{"sh", "-c", serviceShellScript})
+	}
+	id, err := a.sandbox(ctx, c, sandbox, changes)
+	if err != nil {
+		return err
+	}
+	path, err := o.findShell(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	in, err := o.request(a, id, []string{path})
+	if err != nil {
+		return err
+	}
+	return o.onTerminal(ctx, a, c, in)
+}
+
+// findShellScript prints the path of the best shell for the user who runs it.
+const findShellScript = `me=$(id -u 2>/dev/null) || me=0
+login=
+while IFS=: read -r _ _ uid _ _ _ shell; do
+	if [ "$uid" = "$me" ]; then login=$shell; break; fi
+done 2>/dev/null </etc/passwd
+case $login in */nologin|*/false|*/true|*/sync) login= ;; esac
+for shell in "$login" bash zsh ash sh; do
+	path=$(command -v "$shell" 2>/dev/null) && [ -x "$path" ] && { printf %s "$path"; exit 0; }
+done
+printf %s "$0"`
+
+// serviceShellScript becomes the best shell of a service.
+const serviceShellScript = `for shell in bash zsh ash; do command -v $shell >/dev/null 2>&1 && exec $shell -l; done; exec sh -l`
+
+// shells are tried in turn until one can run findShellScript.
+var shells = []string{"sh", "bash", "zsh", "ash"}
+
+// findShell runs findShellScript in the sandbox.
+func (o *execOptions) findShell(ctx context.Context, c *client.Client, sandbox string) (string, error) {
+	for _, shell := range shells {
+		var found bytes.Buffer
+		_, err := c.Run(ctx, &agboxv1.CreateExecRequest{
+			SandboxId: sandbox, User: o.user, Command: []string{shell, "-c", findShellScript, shell},
+		}, &found, io.Discard)
+		var e *client.Error
+		missing := errors.As(err, &e) && (e.Reason == agboxv1.ErrorReason_COMMAND_NOT_FOUND.String() ||
+			e.Reason == agboxv1.ErrorReason_COMMAND_NOT_EXECUTABLE.String())
+		switch {
+		case missing:
+			continue
+		case err != nil:
+			return "", err
+		case !strings.HasPrefix(found.String(), "/"):
+			return shell, nil
+		}
+		return found.String(), nil
+	}
+	return "", &client.Error{Code: codes.NotFound, Message: "The image of sandbox " + sandbox +
+		" has no shell. Run its programs with `agbox exec`, or add a shell with a mount or another image."}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/agbox/agbox/client"
 )
 
@@ -56,4 +58,133 @@ func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []str
 		return failed
 	}
 	return late
+}
+
+func (a *app) startCommand() *cobra.Command {
+	var noWait bool
+	cmd := &cobra.Command{
+		Use:               "start [SANDBOX...] [flags]",
+		Short:             "Start stopped sandboxes, or that of this folder, again",
+		Args:              arguments(0, -1, ""),
+		ValidArgsFunction: a.completeSandboxes(-1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			ch := change{ask: c.ResumeSandbox}
+			if !noWait {
+				ch.wait = func(ctx context.Context, id string) error {
+					_, err := c.WaitReady(ctx, id)
+					return err
+				}
+			}
+			args, err := a.orHere(ctx, c, args, changes)
+			if err != nil {
+				return err
+			}
+			return ch.apply(ctx, a, c, args)
+		}),
+	}
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return as soon as the request is accepted")
+	return cmd
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	var noWait, now, all bool
+	cmd := &cobra.Command{
+		Use:   "stop [SANDBOX... | --all] [flags]",
+		Short: "Stop sandboxes and keep them; their commands end",
+		Long: `Stop sandboxes, or that of this folder, and keep them. Their commands end: SIGTERM, then
+SIGKILL after 8 seconds.
+Agents in them first get the time to save their work, at most 65 seconds; they go on when
+the sandbox is started again.`,
+		Args:              sandboxesOrAll(&all),
+		ValidArgsFunction: a.completeSandboxes(-1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			ch := change{ask: c.StopSandbox, said: func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }}
+			if now {
+				ch.ask, ch.said = c.StopSandboxNow, nil
+			}
+			if !noWait {
+				ch.wait = func(ctx context.Context, id string) error {
+					_, err := c.WaitStopped(ctx, id)
+					if err == nil {
+						a.tellUncovered(ctx, c, id)
+					}
+					return err
+				}
+			}
+			if all {
+				ids, err := sandboxesIn(ctx, c, running...)
+				if err != nil {
+					return err
+				}
+				args = ids
+			} else {
+				var err error
+				if args, err = a.named(ctx, c, "stop", args); err != nil {
+					return err
+				}
+			}
+			return ch.apply(ctx, a, c, args)
+		}),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "stop all sandboxes that run")
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait for agents to save their work")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return as soon as the request is accepted")
+	return cmd
+}
+
+func (a *app) restartCommand() *cobra.Command {
+	var now, noWait bool
+	cmd := &cobra.Command{
+		Use:   "restart [SANDBOX...] [flags]",
+		Short: "Stop sandboxes and start them again",
+		Long: `Stop sandboxes, or that of this folder, as "agbox stop" does, and start them again. A
+stopped one is only started. The daemon does both, also if agbox is interrupted in
+between; "agbox stop" cancels the start.`,
+		Args:              arguments(0, -1, ""),
+		ValidArgsFunction: a.completeSandboxes(-1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			ch := change{
+				ask: func(ctx context.Context, id string) error { return c.RestartSandbox(ctx, id, now) },
+			}
+			if !now {
+				ch.said = func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
+			}
+			if !noWait {
+				ch.wait = func(ctx context.Context, id string) error {
+					_, err := c.WaitReady(ctx, id)
+					return err
+				}
+			}
+			args, err := a.named(ctx, c, "restart", args)
+			if err != nil {
+				return err
+			}
+			return ch.apply(ctx, a, c, args)
+		}),
+	}
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait for agents to save their work")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return as soon as the request is accepted")
+	return cmd
+}
+
+func (a *app) renameCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rename SANDBOX NAME",
+		Short: "Give a sandbox another name",
+		Long: `Give a sandbox another name, in any state. Its commands go on, and host names in its
+containers stay as they are.`,
+		Args:              arguments(2, 2, "a SANDBOX and its new NAME"),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.sandbox(ctx, c, args[0], changes)
+			if err != nil {
+				return err
+			}
+			if err := c.RenameSandbox(ctx, id, args[1]); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.stdout, id)
+			return err
+		}),
+	}
 }

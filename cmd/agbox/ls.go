@@ -1,13 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
@@ -151,3 +157,194 @@ func labelsWord(labels map[string]string) string {
 	}
 	return orDash(strings.Join(words, ","))
 }
+
+func (a *app) inspectCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "inspect REF... [flags]",
+		Short: "Show everything about sandboxes or commands",
+		Long: `Show everything about sandboxes or commands. REF is an id, the beginning of an id, or
+a name; a command can also be named as SANDBOX/NAME. On a terminal, a value that is longer
+than a line goes on in the next ones; elsewhere each value is one line.
+With -o json the output is always an array; each element has the key sandbox or
+the key exec.`,
+		Args:              arguments(1, -1, "a SANDBOX or EXEC"),
+		ValidArgsFunction: a.completeBoth,
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return inspect(ctx, a, c, args, out)
+		}),
+	}
+	addFormat(cmd, &out.format)
+	addTemplate(cmd, &out)
+	return cmd
+}
+
+func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out output) error {
+	var found []proto.Message
+	failed := a.each(ctx, refs, func(ref string) error {
+		m, err := a.find(ctx, c, ref)
+		if err == nil {
+			found = append(found, m)
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return failed
+	}
+	if out.raw() {
+		if err := printItems(a, out, found); err != nil {
+			return err
+		}
+		return failed
+	}
+	for i, m := range found {
+		if i > 0 {
+			fmt.Fprintln(a.stdout, "---")
+		}
+		if err := printOutline(a.stdout, m, a.tableOptions(out).Width); err != nil {
+			return err
+		}
+		if box, ok := m.(*agboxv1.GetSandboxResponse); ok {
+			a.tellUncovered(ctx, c, box.GetSandbox().GetSandboxId())
+		}
+	}
+	return failed
+}
+
+// find looks for a sandbox, then for an exec; SANDBOX/EXEC can only be an exec.
+func (a *app) find(ctx context.Context, c *client.Client, ref string) (proto.Message, error) {
+	within := strings.Contains(ref, "/")
+	if !within {
+		id, err := a.sandbox(ctx, c, ref, reads)
+		if err == nil {
+			return c.GetSandbox(ctx, id)
+		}
+		if !errors.Is(err, client.ErrNotFound) {
+			return nil, err
+		}
+	}
+	id, err := a.resolve(ctx, c, ofExec, ref, reads)
+	var e *client.Error
+	switch {
+	case err == nil:
+		exec, err := c.GetExec(ctx, id)
+		return &agboxv1.GetExecResponse{Exec: exec}, err
+	case !within && errors.Is(err, client.ErrNotFound) && errors.As(err, &e):
+		return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
+			"No sandbox or command is named %s. `agbox ls` and `agbox ps` list them.", printable(ref))}
+	}
+	return nil, err
+}
+
+func (a *app) portCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "port SANDBOX [PORT[/PROTOCOL]] [flags]",
+		Short: "List the ports that a sandbox publishes on this machine",
+		Long: `List the ports that a sandbox and its services publish on this machine. With
+host_port 0 in the spec, the engine picks a free port at each start, so the port may
+change after a stop.
+
+With PORT, a port of the container, only its addresses on this machine are printed, one
+per line. The protocol is tcp unless it is given.`,
+		Example:           `  curl http://$(agbox port demo 80)/`,
+		Args:              arguments(1, 2, "one SANDBOX and one PORT"),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if len(args) == 1 {
+				return listPorts(ctx, a, c, args[0], out)
+			}
+			return showPort(ctx, a, c, args[0], args[1], out)
+		}),
+	}
+	addTable(cmd, &out)
+	return cmd
+}
+
+// portLine is a port in the JSON output.
+type portLine struct {
+	Container     string `json:"container"` // "primary", or the service's name
+	ContainerPort uint32 `json:"container_port"`
+	Protocol      string `json:"protocol"`
+	HostIP        string `json:"host_ip"`
+	HostPort      uint32 `json:"host_port"`
+}
+
+// publishedPorts are the ports that a sandbox and its services publish.
+func publishedPorts(ctx context.Context, a *app, c *client.Client, ref string) ([]portLine, error) {
+	id, err := a.sandbox(ctx, c, ref, reads)
+	if err != nil {
+		return nil, err
+	}
+	box, err := c.GetSandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	lines := []portLine{}
+	for _, container := range box.GetContainers() {
+		for _, p := range container.GetPorts() {
+			lines = append(lines, portLine{
+				Container: containerWord(container.GetService()), ContainerPort: p.GetContainerPort(),
+				Protocol: protocolWord(p.GetProtocol()), HostIP: p.GetHostIp(), HostPort: p.GetHostPort(),
+			})
+		}
+	}
+	return lines, nil
+}
+
+// showPort prints the addresses of one port of a sandbox.
+func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, out output) error {
+	number, protocol, given := strings.Cut(port, "/")
+	wanted, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || wanted == 0 || given && protocol == "" {
+		return usagef("%q is not a port: write a number from 1 to 65535, and /udp behind it for that protocol.", port)
+	}
+	lines, err := publishedPorts(ctx, a, c, ref)
+	if err != nil {
+		return err
+	}
+	lines = slices.DeleteFunc(lines, func(l portLine) bool {
+		return uint64(l.ContainerPort) != wanted || l.HostPort == 0 || !strings.EqualFold(l.Protocol, cmp.Or(protocol, "tcp"))
+	})
+	switch {
+	case len(lines) == 0:
+		return &client.Error{Code: codes.NotFound, Message: fmt.Sprintf("Sandbox %s does not publish port %s now. `agbox port %[1]s` lists its ports.", ref, port)}
+	case out.format == formatJSON:
+		return printJSON(a.stdout, lines)
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(a.stdout, net.JoinHostPort(printable(l.HostIP), strconv.Itoa(int(l.HostPort)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out output) error {
+	lines, err := publishedPorts(ctx, a, c, ref)
+	if err != nil {
+		return err
+	}
+	if out.format == formatJSON {
+		return printJSON(a.stdout, lines)
+	}
+	rows := make([][]view.Cell, len(lines))
+	for i, l := range lines {
+		address := "none while it is stopped"
+		if l.HostPort != 0 {
+			address = net.JoinHostPort(l.HostIP, strconv.Itoa(int(l.HostPort)))
+		}
+		rows[i] = cells(l.Container, fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address)
+	}
+	return a.printTable(out, []view.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
+}
+
+// containerWord names a container of a sandbox by its service.
+func containerWord(service string) string {
+	if service == "" {
+		return "primary"
+	}
+	return service
+}
+
+func protocolWord(p agboxv1.PortProtocol) string { return enumWord(p.String(), "PORT_PROTOCOL_") }

@@ -442,3 +442,71 @@ func problemLine(p *agboxv1.SpecProblem) string {
 func hasFiles(in *agboxv1.CreateSandboxRequest) bool {
 	return in.GetConfigYaml() != nil || len(in.GetBaseFiles()) > 0
 }
+
+// imageFlag is the flag that says what the image is; "" if none does.
+func (o *specOptions) imageFlag() string {
+	switch {
+	case o.image != "":
+		return "--image"
+	case o.build != "":
+		return "--build"
+	}
+	return ""
+}
+
+// buildFlag reads a folder, or the YAML of a build in a sandbox file.
+func buildFlag(text string) (*agboxv1.BuildSpec, error) {
+	if text == "" {
+		return nil, nil
+	}
+	build := &agboxv1.BuildSpec{Context: text}
+	if strings.HasPrefix(text, "{") {
+		build = new(agboxv1.BuildSpec)
+		if err := yamlFlag(text, build); err != nil {
+			return nil, flagError("build", err)
+		}
+	}
+	if build.GetContext() != "" {
+		build.Context = here(build.GetContext())
+	}
+	return build, nil
+}
+
+// yamlFlag reads a message as it is written in a sandbox file.
+func yamlFlag(text string, into proto.Message) error {
+	report := new(document.Report)
+	if node := document.YAML("", []byte(text), report); node != nil {
+		(&document.Reader{Report: report}).Message(node, into.ProtoReflect(), "")
+	}
+	if len(report.Problems) == 0 {
+		return nil
+	}
+	p := report.Problems[0]
+	return errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
+}
+
+// volumeFlags reads the values of --volume into the spec. As with Docker, a source that
+// is a path is a bind mount; unlike there, it is read-only unless it says rw, and that is
+// said, unless quiet is set.
+func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, quiet bool, keep func(error)) {
+	for _, value := range values {
+		if !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, ".") && !strings.HasPrefix(value, "~") {
+			volume, err := notation.Volume(value)
+			if err != nil {
+				keep(flagError("volume", err))
+				continue
+			}
+			spec.Volumes = append(spec.Volumes, volume)
+			continue
+		}
+		mount, err := notation.Mount(value)
+		if err != nil {
+			keep(flagError("volume", err))
+			continue
+		}
+		if !quiet && !mount.GetWritable() && !strings.HasSuffix(value, ":ro") {
+			a.say("%s is mounted read-only. Write %s:rw to make it writable, or :ro for no notice.", mount.GetSource(), value)
+		}
+		spec.Mounts = append(spec.Mounts, mount)
+	}
+}

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -138,4 +142,182 @@ func typistName(writer string) string {
 		return strings.Replace(writer[:i], "_", " on ", 1)
 	}
 	return "another program"
+}
+
+// input reads standard input and can be stopped while it waits.
+type input struct {
+	fd int
+	// tty means that the input is a terminal.
+	tty bool
+	// stop closes stopWrite, which wakes the poll on stopRead.
+	stopRead, stopWrite *os.File
+	state               atomic.Int32
+	done                chan struct{}
+}
+
+// The states of an input.
+const (
+	stoppable int32 = iota
+	// direct: in a read that cannot be stopped. In the background, the kernel
+	// answers a read of the terminal with SIGTTIN.
+	direct
+	stopped
+)
+
+// readInput calls take with each piece of input until take returns false. The last call
+// has an error: io.EOF at the end of the input, else the read error. stop stops reading
+// and waits for the reader.
+func readInput(f *os.File, take func([]byte, error) bool) (stop func(), err error) {
+	if f == nil {
+		take(nil, io.EOF)
+		return func() {}, nil
+	}
+	in := &input{fd: int(f.Fd()), done: make(chan struct{})}
+	in.tty = term.IsTerminal(in.fd)
+	if in.stopRead, in.stopWrite, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	go func() { // stop waits for it
+		defer close(in.done)
+		in.run(take)
+	}()
+	return in.stop, nil
+}
+
+func (in *input) stop() {
+	_ = in.stopWrite.Close()
+	if in.state.Swap(stopped) == direct {
+		return // the read cannot be interrupted; it ends with the process
+	}
+	<-in.done
+	_ = in.stopRead.Close()
+}
+
+// pieceSize is the largest read, in bytes.
+const pieceSize = 256 << 10
+
+func (in *input) run(take func([]byte, error) bool) {
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := in.read(buf)
+		if errors.Is(err, errStopped) {
+			return
+		}
+		if err != nil || n <= 0 {
+			if err == nil {
+				err = io.EOF
+			}
+			take(nil, err)
+			return
+		}
+		if !take(buf[:n], nil) {
+			return
+		}
+	}
+}
+
+var errStopped = errors.New("stopped")
+
+func (in *input) read(buf []byte) (int, error) {
+	for {
+		if in.tty && !foreground(in.fd) {
+			if !in.state.CompareAndSwap(stoppable, direct) {
+				return 0, errStopped
+			}
+			n, err := unix.Read(in.fd, buf)
+			if !in.state.CompareAndSwap(direct, stoppable) {
+				return 0, errStopped
+			}
+			if !errors.Is(err, unix.EINTR) {
+				return n, err
+			}
+			continue
+		}
+		fds := []unix.PollFd{{Fd: int32(in.fd), Events: unix.POLLIN}, {Fd: int32(in.stopRead.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return 0, err
+		}
+		switch {
+		case fds[1].Revents != 0:
+			return 0, errStopped
+		case fds[0].Revents == 0:
+			continue
+		}
+		n, err := unix.Read(in.fd, buf)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case err == nil && n == 0:
+			return 0, io.EOF
+		default:
+			return n, err
+		}
+	}
+}
+
+// foreground reports whether our process group is the terminal's foreground group.
+func foreground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
+}
+
+// defaultDetachKeys are docker's.
+const defaultDetachKeys = "ctrl-p,ctrl-q"
+
+// parseDetachKeys reads keys such as ctrl-p,ctrl-q or ctrl-],d; empty means none.
+func parseDetachKeys(text string) ([]byte, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var keys []byte
+	for word := range strings.SplitSeq(text, ",") {
+		key, ok := parseKey(word)
+		if !ok {
+			return nil, usagef("%q is not a key. Separate keys with commas, as in %s; a key is one character, or ctrl- and a letter or one of @ [ \\ ] ^ _.", word, defaultDetachKeys)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+func parseKey(word string) (byte, bool) {
+	if len(word) == 1 {
+		return word[0], word[0] < 0x80
+	}
+	rest, ok := strings.CutPrefix(strings.ToLower(word), "ctrl-")
+	switch {
+	case !ok || len(rest) != 1:
+		return 0, false
+	case rest[0] >= 'a' && rest[0] <= 'z', strings.ContainsAny(rest, `@[\]^_`):
+		return rest[0] & 0x1f, true
+	}
+	return 0, false
+}
+
+// detachFilter finds the detach keys in typed input. It holds back the first keys of the
+// sequence until the next key shows whether the sequence continues.
+//
+// The proxy of github.com/moby/term is not used: it misses the keys if the first is
+// typed twice (ctrl-p ctrl-p ctrl-q), and it is a reader that must own the terminal.
+type detachFilter struct {
+	keys []byte
+	held []byte
+}
+
+// take returns the bytes that go to the command, and whether the detach keys followed.
+func (f *detachFilter) take(typed []byte) (out []byte, detach bool) {
+	if len(f.keys) == 0 {
+		return typed, false
+	}
+	for _, b := range typed {
+		f.held = append(f.held, b)
+		for !bytes.HasPrefix(f.keys, f.held) {
+			out = append(out, f.held[0])
+			f.held = f.held[1:]
+		}
+		if len(f.held) == len(f.keys) {
+			f.held = nil
+			return out, true
+		}
+	}
+	return out, false
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/internal/version"
@@ -120,4 +124,129 @@ func checkCommand(path string) *exec.Cmd {
 		self = os.Args[0]
 	}
 	return exec.Command(self, checkDatabase, path)
+}
+
+// preflightCommand is what a running daemon runs to check the binary that is to replace
+// it. It takes the flags of "run" too, so a setting that this binary refuses is found
+// before the old daemon ends.
+func preflightCommand(usage *bool) *cobra.Command {
+	var asked daemon.Successor
+	cmd := runCommand(usage, func(_ context.Context, cfg daemon.Config) error {
+		return asked.Check(cfg.Paths, os.Stdout)
+	})
+	cmd.Use = "preflight"
+	cmd.Short = "Check whether this binary can replace the running daemon; changes nothing"
+	cmd.Hidden = true
+	flags := cmd.Flags()
+	flags.Uint32Var(&asked.Schema, "schema", 0, "version of the schema of the open database")
+	flags.StringVar(&asked.Data, "data", "", "data directory of the running daemon")
+	flags.StringVar(&asked.Socket, "socket", "", "socket of the running daemon")
+	return cmd
+}
+
+// newScratch is a command that is never run; it only holds flags.
+func newScratch() *cobra.Command { return &cobra.Command{Use: "scratch"} }
+
+// known are the names of all settings. The file may set all of them, even if the
+// command has flags for only some.
+func (s *settings) known() []string { return addSettings(newScratch()).names }
+
+// configCommand shows the settings that a daemon would run with.
+func configCommand(usage *bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show the settings that \"agboxd run\" would use with these flags",
+		Long: `Show, as a configuration file, the settings that "agboxd run" would use with these
+flags, and where each comes from. The configuration file is agboxd.yaml in the
+configuration folder of the install; the first line shows its path. It can set
+everything that the flags set, under the same names. Flags override the file.`,
+		Args: cobra.NoArgs,
+	}
+	s := addSettings(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, err := s.load()
+		if err != nil {
+			return err
+		}
+		*usage = false
+		return s.print(os.Stdout, cfg.Paths.ConfigFile())
+	}
+	return cmd
+}
+
+// print writes all settings in the format of the configuration file.
+func (s *settings) print(w io.Writer, file string) error {
+	var b strings.Builder
+	state := ""
+	if len(s.from) == 0 {
+		state = " (missing or empty)"
+	}
+	fmt.Fprintf(&b, "# %s%s\n", file, state)
+	for _, name := range s.names {
+		flag := s.cmd.Flags().Lookup(name)
+		source := "default"
+		switch {
+		case flag.Changed:
+			source = "flag"
+		case s.from[name]:
+			source = "file"
+		case name == "engine":
+			source = s.cfg.EngineFrom
+		}
+		text := flag.Value.String()
+		if text == "" { // the engine or the adapter chooses; there is no value to print
+			fmt.Fprintf(&b, "# %s: %s\n", name, source)
+			continue
+		}
+		value, err := yaml.Marshal(&yaml.Node{Kind: yaml.ScalarNode, Value: text})
+		if list, ok := flag.Value.(rangesValue); ok {
+			value, err = yaml.Marshal(list.list())
+			text = "\n" + strings.TrimRight(string(value), "\n")
+		} else {
+			text = " " + strings.TrimRight(string(value), "\n")
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s:%s # %s\n", name, text, source)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// doctorCommand is what "agbox doctor" runs if the daemon cannot start.
+func doctorCommand(usage *bool) *cobra.Command {
+	var fix bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show why the daemon cannot start; adopt the sandboxes of a lost database",
+		Long: `Inspect an install whose daemon is not running, and write the findings to standard
+output as JSON. "agbox doctor" runs this command when needed and formats the
+findings.`,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+	}
+	s := &settings{cmd: cmd, from: make(map[string]bool), level: slog.LevelWarn}
+	s.addEngine()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		*usage = false
+		cfg, err := s.load()
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		out, err := daemon.Doctor(ctx, cfg, fix)
+		if err != nil {
+			return err
+		}
+		raw, err := protojson.Marshal(out)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(os.Stdout, "%s\n", raw)
+		return err
+	}
+	cmd.Flags().BoolVar(&fix, "fix", false, "adopt the sandboxes of a lost database")
+	return cmd
 }

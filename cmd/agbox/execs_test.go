@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
-	"github.com/spf13/cobra"
 )
 
 func limitsOf(t *testing.T, args ...string) (*agboxv1.CreateExecRequest, error) {

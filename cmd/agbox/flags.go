@@ -1,16 +1,123 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
 	"maps"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
+
+// localTimes are the layouts of times without a zone, which are local times.
+var localTimes = []string{
+	"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02T15:04:05.999999999",
+	"2006-01-02 15:04", "2006-01-02 15:04:05",
+}
+
+// timeFlag reads a point in time: a duration before now, a date or time, or
+// RFC 3339. Empty is the zero time.
+func timeFlag(flag, value string, now time.Time) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
+	}
+	if d, ok := duration(value); ok {
+		return now.Add(-d), nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, value); err == nil {
+		return t, nil
+	}
+	for _, form := range localTimes {
+		if t, err := time.ParseInLocation(form, value, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usagef("--%s %q is not a time: give a duration such as 10m or 2d, a date such as 2026-05-04, or RFC 3339.", flag, value)
+}
+
+// duration is like time.ParseDuration, but allows days.
+func duration(value string) (time.Duration, bool) {
+	var whole time.Duration
+	if days, rest, ok := strings.Cut(value, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, false
+		}
+		whole, value = time.Duration(n)*24*time.Hour, rest
+		if rest == "" {
+			return whole, true
+		}
+	}
+	d, err := time.ParseDuration(value)
+	return whole + d, err == nil && d >= 0
+}
+
+// maxEnvFile is the size limit of a file of variables, in bytes.
+const maxEnvFile = 1 << 20
+
+// envFlags are the flags for the variables of a command or of a sandbox.
+type envFlags struct {
+	files, plain, secret []string
+	// lines are those of the files once they are read: a pipe can be read only once.
+	lines []string
+}
+
+// add adds the flags. of says whose variables they are.
+func (o *envFlags) add(f *pflag.FlagSet, of string) {
+	f.StringArrayVarP(&o.plain, "env", "e", nil, "`KEY=VALUE` for "+of+"; KEY alone takes the value from this environment (repeatable)")
+	f.StringArrayVar(&o.files, "env-file", nil, "`FILE` with lines as --env has them; # begins a comment line (repeatable)")
+	f.StringArrayVar(&o.secret, "secret-env", nil, "like --env, for a secret `KEY=VALUE`: encrypted and never shown, as with names like API_KEY (repeatable)")
+}
+
+// read returns the variables, and the names of those that --secret-env marks. --env
+// overrides the files, a later file an earlier one.
+func (o *envFlags) read(a *app) (envs map[string]string, marked []string, err error) {
+	for ; len(o.files) > 0; o.files = o.files[1:] {
+		lines, err := envFile(o.files[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		o.lines = append(o.lines, lines...)
+	}
+	return a.environmentWithSecrets(slices.Concat(o.lines, o.plain), o.secret)
+}
+
+// envFile reads a file of variables in Docker's format: a line is KEY=VALUE or KEY, the
+// value is taken as it is, with quotes. Empty lines and those that begin with # count for
+// nothing.
+func envFile(path string) ([]string, error) {
+	text, err := filesystem.ReadNamed(path, maxEnvFile)
+	if errors.Is(err, filesystem.ErrTooLarge) {
+		return nil, usagef("--env-file %s is larger than 1 MiB.", path)
+	}
+	if err != nil {
+		return nil, usagef("--env-file %s cannot be read: %s.", path, err)
+	}
+	var pairs []string
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, maxEnvFile+1)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimLeft(strings.TrimPrefix(lines.Text(), "\ufeff"), " \t")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, _, _ := strings.Cut(line, "=")
+		if key == "" || strings.ContainsAny(key, " \t") {
+			return nil, usagef("--env-file %s is not valid in line %d: write KEY=VALUE, without spaces in KEY and without export.", path, n)
+		}
+		pairs = append(pairs, line)
+	}
+	return pairs, lines.Err()
+}
 
 // filterKeys are the keys that a command takes in --filter, each with its rule.
 type filterKeys[T any] map[string]func(item T, value string) bool
