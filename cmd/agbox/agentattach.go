@@ -1,10 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -87,14 +88,6 @@ func (o *agentAttachOptions) run(ctx context.Context, a *app, c *client.Client, 
 // execOf is the id of the exec of an incarnation.
 func execOf(agentID string, incarnation uint32) string {
 	return fmt.Sprintf("agent-%s-%d", agentID, incarnation)
-}
-
-// agentOutcome returns an error if an agent that has ended did not complete.
-func agentOutcome(g *agboxv1.Agent) error {
-	if g.GetState() == agboxv1.AgentState_AGENT_STATE_COMPLETED {
-		return nil
-	}
-	return fmt.Errorf("agent %s is %s: %s", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord(), printable(g.GetMessage()))
 }
 
 // agentNews describes the events of an agent. It remembers what was said before.
@@ -183,3 +176,109 @@ func pauseNews(what string, p *agboxv1.AgentPause) string {
 
 // short is the name of an enum value without its prefix.
 func short(name, prefix string) string { return strings.TrimPrefix(name, prefix) }
+
+type agentLogsOptions struct {
+	follow bool
+	style  logsStyle
+	format format
+}
+
+func (a *app) agentLogsCommand() *cobra.Command {
+	var o agentLogsOptions
+	cmd := &cobra.Command{
+		Use:   "logs [-f] AGENT [flags]",
+		Short: "Show the output of an agent's incarnations, one after the other",
+		Args:  arguments(1, 1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.agent(ctx, c, args[0], reads)
+			if err != nil {
+				return err
+			}
+			if !o.follow {
+				return o.run(ctx, a, c, id)
+			}
+			return a.whileWaiting(ctx, c, id, false, func() error { return o.run(ctx, a, c, id) })
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new output, also of later incarnations, until the agent has ended")
+	f.BoolVarP(&o.style.times, "timestamps", "t", false, "begin each line with the time of its first byte")
+	f.BoolVar(&o.style.strip, "strip-ansi", false, "remove colours and other escape sequences")
+	addFormat(cmd, &o.format)
+	return cmd
+}
+
+// run prints the logs of the incarnations that have begun. If it follows, it waits for the
+// next one until the agent has ended.
+func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, id string) error {
+	g, err := c.GetAgent(ctx, id)
+	if err != nil {
+		return err
+	}
+	p := a.logPrinter(o.style, o.format)
+	printed := uint32(0)
+	for ev, err := range c.WatchAgents(ctx, g.GetAgentId(), 0) {
+		if err != nil {
+			return err
+		}
+		if ev.GetBegun() != nil {
+			printed = ev.GetIncarnation()
+			if err := o.print(ctx, c, p, ev); err != nil {
+				return err
+			}
+		}
+		switch {
+		case ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED, ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED:
+			return nil
+		case !o.follow && printed >= g.GetIncarnation() && ev.GetSequence() >= g.GetLastSequence():
+			return nil
+		}
+	}
+	return nil
+}
+
+// print prints the log of one incarnation. begun comes before its command is started.
+func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPrinter, begun *agboxv1.AgentEvent) error {
+	execID := begun.GetBegun().GetExecId()
+	e, err := c.GetExec(ctx, execID)
+	if o.follow && errors.Is(err, client.ErrNotFound) {
+		awaitStart(ctx, c, begun)
+		e, err = c.GetExec(ctx, execID)
+	}
+	if errors.Is(err, client.ErrNotFound) {
+		return nil // its sandbox was lost before it was started, or its log was deleted
+	}
+	if err != nil {
+		return err
+	}
+	for item, err := range c.FollowLogs(ctx, execID, client.LogOptions{Follow: o.follow}) {
+		if err != nil {
+			return flushed(p, err)
+		}
+		if err := p.print(e, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitStart waits until the command of an incarnation is started, or the incarnation has ended.
+func awaitStart(ctx context.Context, c *client.Client, begun *agboxv1.AgentEvent) {
+	ctx, over := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer over()
+	watching.Go(func() {
+		defer over()
+		for ev, err := range c.WatchAgents(ctx, begun.GetAgentId(), begun.GetPosition()) {
+			if err != nil || ev.GetEnd() != nil {
+				return
+			}
+		}
+	})
+	for ev, err := range c.Events(ctx, begun.GetBegun().GetSandboxId(), 0) {
+		if err != nil || ev.GetExec().GetExecId() == begun.GetBegun().GetExecId() {
+			return
+		}
+	}
+}

@@ -297,3 +297,62 @@ func (a *app) sayOrphaned(g *agboxv1.Agent) bool {
 	a.say("Agent %s is ORPHANED: %s To decide: agbox agent resolve {--revive | --reap} %[1]s", name, g.GetMessage())
 	return true
 }
+
+func (a *app) agentWaitCommand() *cobra.Command {
+	var tree bool
+	cmd := &cobra.Command{
+		Use:   "wait AGENT... [flags]",
+		Short: "Wait until agents have ended, and print their states",
+		Long: `Wait until agents have ended, and print the state of each. The exit code is 0 if all
+of them are COMPLETED, else 1.
+
+With --tree it also waits for all agents below them, also for those that are spawned
+meanwhile, and prints name and state of each when it has ended.
+
+If one of them is ORPHANED meanwhile, a note on stderr says how to decide about it.`,
+		Example: `  agbox agent wait fixer
+  agbox agent wait --tree planner`,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.each(ctx, args, func(ref string) error {
+				id, err := a.agent(ctx, c, ref, reads)
+				if err != nil {
+					return err
+				}
+				return a.whileWaiting(ctx, c, id, tree, func() error {
+					if tree {
+						return a.waitTree(ctx, c, id)
+					}
+					g, err := c.WaitAgent(ctx, id)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintln(a.stdout, g.GetWord())
+					return agentOutcome(g)
+				})
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&tree, "tree", false, "also wait for all agents below")
+	return cmd
+}
+
+// waitTree waits for an agent and all below it. The error is about the first that is not
+// COMPLETED.
+func (a *app) waitTree(ctx context.Context, c *client.Client, ref string) error {
+	var failed error
+	err := c.WaitAgentTree(ctx, ref, func(g *agboxv1.Agent) error {
+		failed = cmp.Or(failed, agentOutcome(g))
+		_, err := fmt.Fprintf(a.stdout, "%s\t%s\n", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord())
+		return err
+	})
+	return cmp.Or(err, failed)
+}
+
+// agentOutcome returns an error if an agent that has ended did not complete.
+func agentOutcome(g *agboxv1.Agent) error {
+	if g.GetState() == agboxv1.AgentState_AGENT_STATE_COMPLETED {
+		return nil
+	}
+	return fmt.Errorf("agent %s is %s: %s", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord(), printable(g.GetMessage()))
+}

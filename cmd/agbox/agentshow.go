@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -199,163 +197,6 @@ func (a *app) agentEventsCommand() *cobra.Command {
 	return cmd
 }
 
-type agentLogsOptions struct {
-	follow bool
-	style  logsStyle
-	format format
-}
-
-func (a *app) agentLogsCommand() *cobra.Command {
-	var o agentLogsOptions
-	cmd := &cobra.Command{
-		Use:   "logs [-f] AGENT [flags]",
-		Short: "Show the output of an agent's incarnations, one after the other",
-		Args:  arguments(1, 1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.agent(ctx, c, args[0], reads)
-			if err != nil {
-				return err
-			}
-			if !o.follow {
-				return o.run(ctx, a, c, id)
-			}
-			return a.whileWaiting(ctx, c, id, false, func() error { return o.run(ctx, a, c, id) })
-		}),
-	}
-	f := cmd.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new output, also of later incarnations, until the agent has ended")
-	f.BoolVarP(&o.style.times, "timestamps", "t", false, "begin each line with the time of its first byte")
-	f.BoolVar(&o.style.strip, "strip-ansi", false, "remove colours and other escape sequences")
-	addFormat(cmd, &o.format)
-	return cmd
-}
-
-// run prints the logs of the incarnations that have begun. If it follows, it waits for the
-// next one until the agent has ended.
-func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, id string) error {
-	g, err := c.GetAgent(ctx, id)
-	if err != nil {
-		return err
-	}
-	p := a.logPrinter(o.style, o.format)
-	printed := uint32(0)
-	for ev, err := range c.WatchAgents(ctx, g.GetAgentId(), 0) {
-		if err != nil {
-			return err
-		}
-		if ev.GetBegun() != nil {
-			printed = ev.GetIncarnation()
-			if err := o.print(ctx, c, p, ev); err != nil {
-				return err
-			}
-		}
-		switch {
-		case ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED, ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED:
-			return nil
-		case !o.follow && printed >= g.GetIncarnation() && ev.GetSequence() >= g.GetLastSequence():
-			return nil
-		}
-	}
-	return nil
-}
-
-// print prints the log of one incarnation. begun comes before its command is started.
-func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPrinter, begun *agboxv1.AgentEvent) error {
-	execID := begun.GetBegun().GetExecId()
-	e, err := c.GetExec(ctx, execID)
-	if o.follow && errors.Is(err, client.ErrNotFound) {
-		awaitStart(ctx, c, begun)
-		e, err = c.GetExec(ctx, execID)
-	}
-	if errors.Is(err, client.ErrNotFound) {
-		return nil // its sandbox was lost before it was started, or its log was deleted
-	}
-	if err != nil {
-		return err
-	}
-	for item, err := range c.FollowLogs(ctx, execID, client.LogOptions{Follow: o.follow}) {
-		if err != nil {
-			return flushed(p, err)
-		}
-		if err := p.print(e, item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitStart waits until the command of an incarnation is started, or the incarnation has ended.
-func awaitStart(ctx context.Context, c *client.Client, begun *agboxv1.AgentEvent) {
-	ctx, over := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer over()
-	watching.Go(func() {
-		defer over()
-		for ev, err := range c.WatchAgents(ctx, begun.GetAgentId(), begun.GetPosition()) {
-			if err != nil || ev.GetEnd() != nil {
-				return
-			}
-		}
-	})
-	for ev, err := range c.Events(ctx, begun.GetBegun().GetSandboxId(), 0) {
-		if err != nil || ev.GetExec().GetExecId() == begun.GetBegun().GetExecId() {
-			return
-		}
-	}
-}
-
-func (a *app) agentWaitCommand() *cobra.Command {
-	var tree bool
-	cmd := &cobra.Command{
-		Use:   "wait AGENT... [flags]",
-		Short: "Wait until agents have ended, and print their states",
-		Long: `Wait until agents have ended, and print the state of each. The exit code is 0 if all
-of them are COMPLETED, else 1.
-
-With --tree it also waits for all agents below them, also for those that are spawned
-meanwhile, and prints name and state of each when it has ended.
-
-If one of them is ORPHANED meanwhile, a note on stderr says how to decide about it.`,
-		Example: `  agbox agent wait fixer
-  agbox agent wait --tree planner`,
-		Args: arguments(1, -1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				id, err := a.agent(ctx, c, ref, reads)
-				if err != nil {
-					return err
-				}
-				return a.whileWaiting(ctx, c, id, tree, func() error {
-					if tree {
-						return a.waitTree(ctx, c, id)
-					}
-					g, err := c.WaitAgent(ctx, id)
-					if err != nil {
-						return err
-					}
-					fmt.Fprintln(a.stdout, g.GetWord())
-					return agentOutcome(g)
-				})
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&tree, "tree", false, "also wait for all agents below")
-	return cmd
-}
-
-// waitTree waits for an agent and all below it. The error is about the first that is not
-// COMPLETED.
-func (a *app) waitTree(ctx context.Context, c *client.Client, ref string) error {
-	var failed error
-	err := c.WaitAgentTree(ctx, ref, func(g *agboxv1.Agent) error {
-		failed = cmp.Or(failed, agentOutcome(g))
-		_, err := fmt.Fprintf(a.stdout, "%s\t%s\n", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord())
-		return err
-	})
-	return cmp.Or(err, failed)
-}
-
 func (a *app) agentResolveCommand() *cobra.Command {
 	var revive, reap bool
 	cmd := &cobra.Command{
@@ -487,4 +328,17 @@ func heldNote(g *agboxv1.Agent) string {
 var treeColumns = []view.Column{
 	{Title: "NAME", Min: 12}, {Title: "ID", Min: 12, Omit: 1}, {Title: "STATE"}, {Title: "SANDBOX", Min: 8, Omit: 3},
 	{Title: "RUN", Right: true, Omit: 4}, {Title: "CRASHES", Right: true, Omit: 5}, {Title: "NOTE", Min: 10, Omit: 2},
+}
+
+func isAgentState(g *agboxv1.Agent, value string) bool { return strings.EqualFold(g.GetWord(), value) }
+
+// agentFilters are the keys of agbox agent ls.
+var agentFilters = filterKeys[*agboxv1.Agent]{
+	"id":      func(g *agboxv1.Agent, v string) bool { return strings.HasPrefix(g.GetAgentId(), v) },
+	"name":    func(g *agboxv1.Agent, v string) bool { return strings.Contains(g.GetName(), v) },
+	"state":   isAgentState,
+	"status":  isAgentState,
+	"class":   func(g *agboxv1.Agent, v string) bool { return g.GetClass() == v },
+	"sandbox": func(g *agboxv1.Agent, v string) bool { return g.GetSandboxId() == v },
+	"parent":  func(g *agboxv1.Agent, v string) bool { return g.GetParent() == v },
 }

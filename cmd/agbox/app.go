@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -15,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/spec/projections"
 )
 
 // app is one run of the program. Its fields hold everything it uses of its process,
@@ -55,60 +56,6 @@ type app struct {
 	began bool
 }
 
-// run executes the command line and returns the exit code of the process.
-func (a *app) run(ctx context.Context, args []string) int {
-	root := a.rootCommand()
-	root.SetArgs(withSignalFlags(root, args))
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return codeOK
-	}
-	code := a.report(cmd, err)
-	if cmd.Annotations[ownExitCodes] != "" && !errors.As(err, new(exitStatus)) {
-		return codeExecAgbox
-	}
-	return code
-}
-
-// report prints an error and returns its exit code.
-func (a *app) report(cmd *cobra.Command, err error) int {
-	var status exitStatus
-	if errors.As(err, &status) {
-		return int(status)
-	}
-	if errors.Is(err, errSpecTold) {
-		return codeUsage
-	}
-	if readerGone(err) {
-		return codeSignal + int(syscall.SIGPIPE)
-	}
-	var told toldError
-	if errors.As(err, &told) {
-		return exitCode(told.cause)
-	}
-	var usage *usageError
-	if !a.began && !errors.As(err, &usage) {
-		usage = &usageError{text: strings.TrimSuffix(err.Error(), ".") + "."}
-	}
-	if usage != nil {
-		a.sayEach(usage.text)
-		a.say("See `%s --help`.", firstOf(usage.of, cmd.CommandPath()))
-		return codeUsage
-	}
-	a.sayEach(err.Error())
-	return exitCode(err)
-}
-
-// readerGone reports whether err is that nobody reads stdout any more, as with "| head". The
-// signal ends most commands before they see that, but not if the caller ignores it, nor if
-// it was git that wrote.
-func readerGone(err error) bool {
-	var write *fs.PathError
-	return errors.As(err, &write) && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE)
-}
-
 // say writes one message to stderr. Control characters are escaped: text from a
 // sandbox, such as an error message, must not control the terminal.
 func (a *app) say(format string, args ...any) {
@@ -120,35 +67,6 @@ func (a *app) sayEach(lines string) {
 	for line := range strings.SplitSeq(lines, "\n") {
 		a.say("%s", line)
 	}
-}
-
-// exitStatus ends the program with a code; any message was already printed.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
-// errSpecTold means the sandbox spec is not valid; the problems were already printed.
-// It is a failure of agbox itself, not the exit code of a command.
-var errSpecTold = errors.New("the sandbox spec is not valid")
-
-// toldError is a failure of agbox itself that was already printed. Unlike an
-// exitStatus it is not the exit code of a command.
-type toldError struct{ cause error }
-
-func (e toldError) Error() string { return e.cause.Error() }
-func (e toldError) Unwrap() error { return e.cause }
-
-// usageError means the command line is not valid.
-type usageError struct {
-	text string
-	// of is the command whose help tells more, if it is not the one that was called.
-	of string
-}
-
-func (e *usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error {
-	return &usageError{text: fmt.Sprintf(format, args...)}
 }
 
 // work is the part of a command that uses the client.
@@ -190,9 +108,17 @@ func (a *app) client(opts ...client.Option) (*client.Client, error) {
 		opts = append(opts, client.WithAutostart(client.DaemonConfig{}))
 	}
 	if a.outages == nil {
-		a.outages = &outageNews{app: a}
+		a.outages = &outageNews{line: a.outageLine}
 	}
 	return client.New(append(opts, client.WithOutages(a.outages.tell))...)
+}
+
+// outageLine is outageNews.line on standard error.
+func (a *app) outageLine(begin, text string) {
+	if a.width() > 0 {
+		fmt.Fprint(a.stderr, begin)
+		a.say("%s", text)
+	}
 }
 
 // interrupted is the cause of a context that a signal ended.
@@ -341,4 +267,62 @@ func (a *app) each(ctx context.Context, refs []string, do func(ref string) error
 		return code
 	}
 	return nil
+}
+
+// onlyCommands makes cmd a group: without arguments it shows its help; an unknown
+// command is a usage error.
+func onlyCommands(cmd *cobra.Command) {
+	cmd.SuggestionsMinimumDistance = fewTypos
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return unknownCommand(cmd, args[0])
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+}
+
+// endsInText marks a command whose arguments after the first are text for a program or an agent,
+// which may be empty.
+const endsInText = "ends in text"
+
+// ownSocketOnly refuses --socket: a daemon derives the path from its environment.
+func (a *app) ownSocketOnly() error {
+	if a.socket != "" {
+		return usagef("The daemon derives its socket path from AGBOX_HOME or XDG_RUNTIME_DIR: set one of them instead of --socket.")
+	}
+	return nil
+}
+
+// glance bounds optional requests, such as completion and the daemon's version.
+const glance = 2 * time.Second
+
+// glance asks a running daemon without starting one. It fails after glance.
+func (a *app) glance(ctx context.Context, ask func(context.Context, *client.Client) (string, error)) (string, error) {
+	quiet := *a
+	quiet.noAutostart = true
+	c, err := quiet.client(client.WithReconnect(0))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, glance)
+	defer cancel()
+	return ask(ctx, c)
+}
+
+// host is this machine as the tools see it: home, caches and environment.
+func (a *app) host() projections.Host {
+	h := projections.Host{Env: make(map[string]string)}
+	if home, err := os.UserHomeDir(); err == nil {
+		h.Home = home
+	}
+	if install, err := paths.FromEnv(); err == nil {
+		h.Caches = install.ToolCaches()
+	}
+	for _, name := range projections.Variables() {
+		h.Env[name], _ = a.lookupEnv(name)
+	}
+	return h
 }

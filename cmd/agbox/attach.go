@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -95,18 +94,6 @@ func (o *attachOptions) lines(a *app) (*uint64, error) {
 	return tailLines(o.tail)
 }
 
-// tailLines reads a number of lines; nil is all of them.
-func tailLines(text string) (*uint64, error) {
-	if text == "all" {
-		return nil, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return nil, usagef("--tail %q is not valid: give a number of lines, or all.", text)
-	}
-	return &n, nil
-}
-
 func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref string) error {
 	mode, err := o.mode()
 	if err != nil {
@@ -159,76 +146,4 @@ func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, o
 	s.start()
 	return s.inForeground(ctx, []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE},
 		func(ctx context.Context) error { return s.attach(ctx, opt, true) })
-}
-
-// searched is how far before the last screenful to search the output for escape
-// sequences that set terminal modes, in bytes. Editors and pagers write them once, when
-// they start. The second distance is tried if the first finds none.
-var searched = []uint64{1 << 20, 64 << 20}
-
-// resume finds where the last screenful of the command's output begins and which
-// terminal modes the program has set. It chooses the output to show first accordingly.
-func (c *console) resume(ctx context.Context, o *client.AttachOptions) error {
-	if o.TailLines == nil {
-		return nil // everything is shown again
-	}
-	probe, err := c.client.AttachExec(ctx, client.AttachOptions{Exec: o.Exec, TailLines: o.TailLines})
-	if err != nil {
-		return err
-	}
-	start := probe.Attached().GetCursor()
-	looksOn := o.Input == agboxv1.InputMode_INPUT_MODE_NONE ||
-		o.Input == agboxv1.InputMode_INPUT_MODE_IF_FREE && probe.Attached().GetTypist() != ""
-	probe.Detach()
-	from := client.Cursor{Stdout: start.GetStdoutOffset(), Stderr: start.GetStderrOffset()}
-	for _, stretch := range searched {
-		before, now, end, err := c.search(ctx, o.Exec, from, stretch)
-		if err != nil {
-			return err
-		}
-		if !now.alternate() && len(before.changed) == 0 && from.Stdout > stretch {
-			continue // the modes may have been set earlier
-		}
-		o.TailLines, o.Cursor = nil, from
-		switch {
-		case now.alternate() && looksOn:
-			// A watcher cannot make the program redraw: show everything since it entered the screen.
-			o.Cursor.Stdout = now.entered
-		case now.alternate():
-			o.Cursor = end
-			c.redraw.Store(true)
-			c.begin(ctx, now)
-		default:
-			c.redraw.Store(!looksOn && now.draws())
-			c.begin(ctx, before)
-		}
-		return nil
-	}
-	return nil
-}
-
-// search reads the output from stretch bytes before at to its end. before holds the
-// terminal modes at that position, now those at the end.
-func (c *console) search(ctx context.Context, exec string, at client.Cursor, stretch uint64) (before, now *screen, end client.Cursor, err error) {
-	from := at
-	from.Stdout -= min(from.Stdout, stretch)
-	before, now, end = &screen{at: from.Stdout}, &screen{at: from.Stdout}, at
-	for item, err := range c.client.FollowLogs(ctx, exec, client.LogOptions{Cursor: from}) {
-		if err != nil {
-			return nil, nil, end, err
-		}
-		_, _ = now.Write(item.Data)
-		if item.Offset < at.Stdout {
-			_, _ = before.Write(item.Data[:min(uint64(len(item.Data)), at.Stdout-item.Offset)])
-		}
-		end = item.Cursor
-	}
-	return before, now, end, nil
-}
-
-// begin sets our terminal to the modes of a screen.
-func (c *console) begin(ctx context.Context, s *screen) {
-	again := []byte(s.again())
-	_, _ = c.screen.Write(again)
-	_ = c.put(ctx, c.app.stdout, again)
 }

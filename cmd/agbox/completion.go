@@ -114,13 +114,6 @@ func listExecs(ctx context.Context, c *client.Client) (string, error) {
 	return b.String(), err
 }
 
-func firstOf(name, id string) string {
-	if name != "" {
-		return name
-	}
-	return id
-}
-
 // fileFlags are the flags whose values are, or begin with, a path of this machine.
 var fileFlags = []string{
 	"binary", "compose", "copy", "device", "devcontainer", "env-file", "file", "mount", "mount-workspace", "socket", "volume", "workspace",

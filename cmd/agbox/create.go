@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -318,3 +319,32 @@ var (
 	snail sparrow squid stoat stork swan swift tapir tern tiger toad trout turtle viper vole walrus wasp weasel whale
 	wolf wombat wren yak zebra`)
 )
+
+// agree makes sure that a person has agreed to what the files request of the host. It
+// asks on a terminal, and fails without one.
+func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput, asked *agboxv1.HostRequests) error {
+	q := question(input, asked)
+	if q == nil || asked.GetTrustedByPolicy() {
+		return nil
+	}
+	store, err := trustStore()
+	if err != nil {
+		return err
+	}
+	known, before, err := store.Trusted(*q)
+	switch {
+	case err != nil:
+		return err
+	case known, o.trust:
+		return nil
+	case !a.canAsk(*q):
+		text, _ := requestScreen(*q, before, extent{})
+		a.sayEach(strings.TrimSuffix(text, "\n"))
+		remedy := "Run `agbox trust review " + shellWords([]string{q.Path}) + "`"
+		if slices.ContainsFunc(asked.GetRequests(), func(r *agboxv1.HostRequest) bool { return r.GetFile() == "" }) {
+			remedy = "Run this command" // it is not the file alone that asks
+		}
+		return usagef("%s requests the above, and you have not agreed to it. %s on a terminal, or give --trust.", printable(q.Path), remedy)
+	}
+	return a.askForTrust(ctx, store, *q, before)
+}

@@ -80,14 +80,6 @@ func (a *app) daemonStartCommand() *cobra.Command {
 	}
 }
 
-// ownSocketOnly refuses --socket: a daemon derives the path from its environment.
-func (a *app) ownSocketOnly() error {
-	if a.socket != "" {
-		return usagef("The daemon derives its socket path from AGBOX_HOME or XDG_RUNTIME_DIR: set one of them instead of --socket.")
-	}
-	return nil
-}
-
 func (a *app) daemonStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
@@ -213,9 +205,6 @@ the daemon does the same.`,
 	return cmd
 }
 
-// glance bounds optional requests, such as completion and the daemon's version.
-const glance = 2 * time.Second
-
 func (a *app) versionCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
@@ -279,20 +268,6 @@ func (a *app) daemonVersion(ctx context.Context) string {
 		return ""
 	}
 	return answer
-}
-
-// glance asks a running daemon without starting one. It fails after glance.
-func (a *app) glance(ctx context.Context, ask func(context.Context, *client.Client) (string, error)) (string, error) {
-	quiet := *a
-	quiet.noAutostart = true
-	c, err := quiet.client(client.WithReconnect(0))
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, glance)
-	defer cancel()
-	return ask(ctx, c)
 }
 
 func (a *app) policyCommand() *cobra.Command {

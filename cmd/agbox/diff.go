@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/workspace/edits"
@@ -272,20 +271,6 @@ func paint(text, colour string, colours bool) string {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
-}
-
-// stdoutWidth is the width of the terminal behind stdout in characters, 0 if stdout is no
-// terminal.
-func (a *app) stdoutWidth() int {
-	f, ok := a.stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || width <= 0 {
-		return 80
-	}
-	return width
 }
 
 // paged calls write with stdout, or on a terminal with the input of a pager, as git does:

@@ -129,10 +129,6 @@ func (o *execOptions) addProcessFlags(cmd *cobra.Command) {
 	o.vars.add(f, "the command")
 }
 
-func addDetachKeys(cmd *cobra.Command, keys *string) {
-	cmd.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "`KEYS` that detach from a command on a terminal; empty disables them")
-}
-
 // commandOf returns the command in the arguments that follow SANDBOX, which may
 // have a "--" before it.
 func commandOf(args []string) []string {

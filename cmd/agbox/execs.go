@@ -21,9 +21,6 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// commandWidth is how much of a command a message shows, in columns.
-const commandWidth = 60
-
 type psOptions struct {
 	all     bool
 	quiet   bool
@@ -422,4 +419,31 @@ func untilEnd(ctx context.Context, c *client.Client, id string) (*agboxv1.ExecSt
 		}
 	}
 	return nil, &client.Error{Code: codes.Internal, Message: "The output ended without an exit status."}
+}
+
+func isExecState(e *agboxv1.ExecStatus, value string) bool {
+	return isState(execState(e)+endMarks(e), value)
+}
+
+func isExit(e *agboxv1.ExecStatus, value string) bool {
+	code, err := strconv.Atoi(value)
+	return err == nil && hasExit(e) && int(e.GetExitCode()) == code
+}
+
+// execFilters are the keys of agbox ps.
+func execFilters(names map[string]string) filterKeys[*agboxv1.ExecStatus] {
+	return filterKeys[*agboxv1.ExecStatus]{
+		"id":     func(e *agboxv1.ExecStatus, v string) bool { return strings.HasPrefix(e.GetExecId(), v) },
+		"name":   func(e *agboxv1.ExecStatus, v string) bool { return strings.Contains(e.GetName(), v) },
+		"state":  isExecState,
+		"status": isExecState,
+		"exit":   isExit,
+		"exited": isExit,
+		"command": func(e *agboxv1.ExecStatus, v string) bool {
+			return strings.Contains(strings.Join(e.GetCommand(), " "), v)
+		},
+		"sandbox": func(e *agboxv1.ExecStatus, v string) bool {
+			return v == e.GetSandboxId() || v == names[e.GetSandboxId()]
+		},
+	}
 }

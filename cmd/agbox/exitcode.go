@@ -131,3 +131,33 @@ func exitCodesTopic() *cobra.Command {
 	b.WriteString("\nagbox logs exits with 0 when it has read all output, whatever the command's exit code was,\nand with 3 if the output was removed.")
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }
+
+// exitStatus ends the program with a code; any message was already printed.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// errSpecTold means the sandbox spec is not valid; the problems were already printed.
+// It is a failure of agbox itself, not the exit code of a command.
+var errSpecTold = errors.New("the sandbox spec is not valid")
+
+// toldError is a failure of agbox itself that was already printed. Unlike an
+// exitStatus it is not the exit code of a command.
+type toldError struct{ cause error }
+
+func (e toldError) Error() string { return e.cause.Error() }
+
+func (e toldError) Unwrap() error { return e.cause }
+
+// usageError means the command line is not valid.
+type usageError struct {
+	text string
+	// of is the command whose help tells more, if it is not the one that was called.
+	of string
+}
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error {
+	return &usageError{text: fmt.Sprintf(format, args...)}
+}

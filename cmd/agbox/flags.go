@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,9 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/agbox/agbox/internal/filesystem"
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
 )
 
 // localTimes are the layouts of times without a zone, which are local times.
@@ -186,75 +188,156 @@ func isImage(name, value string) bool {
 	return value == name || value == bare
 }
 
-func isSandboxState(h *agboxv1.SandboxHandle, value string) bool {
-	return isState(sandboxState(h), value)
-}
-
-func isSandboxImage(h *agboxv1.SandboxHandle, value string) bool { return isImage(h.GetImage(), value) }
-
-// sandboxFilters are the keys of agbox ls; status and ancestor are docker's words.
-var sandboxFilters = filterKeys[*agboxv1.SandboxHandle]{
-	"id":       func(h *agboxv1.SandboxHandle, v string) bool { return strings.HasPrefix(h.GetSandboxId(), v) },
-	"name":     func(h *agboxv1.SandboxHandle, v string) bool { return strings.Contains(h.GetName(), v) },
-	"state":    isSandboxState,
-	"status":   isSandboxState,
-	"image":    isSandboxImage,
-	"ancestor": isSandboxImage,
-	"label":    func(h *agboxv1.SandboxHandle, v string) bool { return hasLabel(h.GetLabels(), v) },
-}
-
-func isExecState(e *agboxv1.ExecStatus, value string) bool {
-	return isState(execState(e)+endMarks(e), value)
-}
-
-func isExit(e *agboxv1.ExecStatus, value string) bool {
-	code, err := strconv.Atoi(value)
-	return err == nil && hasExit(e) && int(e.GetExitCode()) == code
-}
-
-// execFilters are the keys of agbox ps.
-func execFilters(names map[string]string) filterKeys[*agboxv1.ExecStatus] {
-	return filterKeys[*agboxv1.ExecStatus]{
-		"id":     func(e *agboxv1.ExecStatus, v string) bool { return strings.HasPrefix(e.GetExecId(), v) },
-		"name":   func(e *agboxv1.ExecStatus, v string) bool { return strings.Contains(e.GetName(), v) },
-		"state":  isExecState,
-		"status": isExecState,
-		"exit":   isExit,
-		"exited": isExit,
-		"command": func(e *agboxv1.ExecStatus, v string) bool {
-			return strings.Contains(strings.Join(e.GetCommand(), " "), v)
-		},
-		"sandbox": func(e *agboxv1.ExecStatus, v string) bool {
-			return v == e.GetSandboxId() || v == names[e.GetSandboxId()]
-		},
+// tailLines reads a number of lines; nil is all of them.
+func tailLines(text string) (*uint64, error) {
+	if text == "all" {
+		return nil, nil
 	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, usagef("--tail %q is not valid: give a number of lines, or all.", text)
+	}
+	return &n, nil
 }
 
-// imageFilters are the keys of agbox image ls. A reference may have * and ?, as in docker.
-var imageFilters = filterKeys[*agboxv1.Image]{
-	"id": func(i *agboxv1.Image, v string) bool {
-		return v != "" && strings.HasPrefix(strings.TrimPrefix(i.GetId(), "sha256:"), strings.TrimPrefix(v, "sha256:"))
-	},
-	"dangling": func(i *agboxv1.Image, v string) bool { return strconv.FormatBool(len(i.GetNames()) == 0) == v },
-	"reference": func(i *agboxv1.Image, v string) bool {
-		return slices.ContainsFunc(i.GetNames(), func(name string) bool {
-			bare, _, _ := strings.Cut(name, ":")
-			whole, _ := path.Match(v, name)
-			short, _ := path.Match(v, bare)
-			return whole || short || isImage(name, v)
-		})
-	},
+// assignments reads the KEY=VALUE pairs of a repeatable flag.
+func assignments(flag string, pairs []string) (map[string]string, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, usagef("--%s %s is not valid: write KEY=VALUE.", flag, pair)
+		}
+		out[key] = value
+	}
+	return out, nil
 }
 
-func isAgentState(g *agboxv1.Agent, value string) bool { return strings.EqualFold(g.GetWord(), value) }
+// environment is like assignments, but KEY alone takes the value from agbox's own
+// environment. A variable that is not set there is omitted.
+func (a *app) environment(flag string, pairs []string) (map[string]string, error) {
+	given := make([]string, 0, len(pairs))
+	for _, pair := range pairs {
+		if !strings.Contains(pair, "=") && pair != "" {
+			value, ok := a.lookupEnv(pair)
+			if !ok {
+				continue
+			}
+			pair += "=" + value
+		}
+		given = append(given, pair)
+	}
+	return assignments(flag, given)
+}
 
-// agentFilters are the keys of agbox agent ls.
-var agentFilters = filterKeys[*agboxv1.Agent]{
-	"id":      func(g *agboxv1.Agent, v string) bool { return strings.HasPrefix(g.GetAgentId(), v) },
-	"name":    func(g *agboxv1.Agent, v string) bool { return strings.Contains(g.GetName(), v) },
-	"state":   isAgentState,
-	"status":  isAgentState,
-	"class":   func(g *agboxv1.Agent, v string) bool { return g.GetClass() == v },
-	"sandbox": func(g *agboxv1.Agent, v string) bool { return g.GetSandboxId() == v },
-	"parent":  func(g *agboxv1.Agent, v string) bool { return g.GetParent() == v },
+// environmentWithSecrets returns the variables of --env and --secret-env, and the names of
+// the latter.
+func (a *app) environmentWithSecrets(plain, secret []string) (envs map[string]string, marked []string, err error) {
+	if envs, err = a.environment("env", plain); err != nil {
+		return nil, nil, err
+	}
+	hidden, err := a.environment("secret-env", secret)
+	if err != nil || hidden == nil {
+		return envs, nil, err
+	}
+	if envs == nil {
+		envs = make(map[string]string, len(hidden))
+	}
+	maps.Copy(envs, hidden)
+	return envs, slices.Sorted(maps.Keys(hidden)), nil
+}
+
+func flagError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return usagef("--%s: %s.", name, document.Sentence(err))
+}
+
+// eachValue reads the values of a repeatable flag.
+func eachValue[T any](keep func(error), flag string, values []string, read func(string) (T, error)) []T {
+	var all []T
+	for _, value := range values {
+		one, err := read(value)
+		if err != nil {
+			keep(flagError(flag, err))
+			continue
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// wordsFlag is a command in one flag; "" is a command of one empty word.
+type wordsFlag struct{ p *[]string }
+
+func (f wordsFlag) Set(text string) (err error) {
+	if text == "" {
+		*f.p = []string{""}
+		return nil
+	}
+	*f.p, err = notation.Command(text)
+	return err
+}
+
+func (f wordsFlag) String() string {
+	if f.p == nil {
+		return ""
+	}
+	return strings.Join(*f.p, " ")
+}
+
+// Type names the value for the help.
+func (wordsFlag) Type() string { return "words" }
+
+// boolFlag is a flag with three values: true, false and not given. So =false can
+// override a file.
+type boolFlag struct{ p **bool }
+
+func (f boolFlag) Set(text string) error {
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return errors.New("write true or false")
+	}
+	*f.p = &b
+	return nil
+}
+
+func (f boolFlag) String() string {
+	if f.p == nil || *f.p == nil {
+		return "false"
+	}
+	return strconv.FormatBool(**f.p)
+}
+
+// Type makes the help show the flag without a value.
+func (boolFlag) Type() string { return "bool" }
+
+// enumFlag reads the word for an enum value; empty leaves the choice to the daemon.
+func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {
+	if word == "" {
+		return 0, nil
+	}
+	if v := document.EnumValue(d, strings.ReplaceAll(word, "-", "_")); v != nil {
+		return v.Number(), nil
+	}
+	words := document.EnumWords(d)
+	last := len(words) - 1
+	return 0, usagef("--%s %q is not %s or %s.", flag, word, strings.Join(words[:last], ", "), words[last])
+}
+
+// yamlFlag reads a message as it is written in a sandbox file.
+func yamlFlag(text string, into proto.Message) error {
+	report := new(document.Report)
+	if node := document.YAML("", []byte(text), report); node != nil {
+		(&document.Reader{Report: report}).Message(node, into.ProtoReflect(), "")
+	}
+	if len(report.Problems) == 0 {
+		return nil
+	}
+	p := report.Problems[0]
+	return errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
 }

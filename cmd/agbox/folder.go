@@ -283,3 +283,11 @@ func slug(text string, longest int) string {
 	text = strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(text), "-"), "_.-")
 	return text[:min(len(text), longest)]
 }
+
+// resolvedLinks resolves the symbolic links of a path that can be resolved.
+func resolvedLinks(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return filepath.Clean(path)
+}

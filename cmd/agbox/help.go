@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -309,3 +310,42 @@ func roff(line string) string {
 	}
 	return line
 }
+
+// usageTemplate is cobra's, without the aliases and with fewer blank lines.
+var usageTemplate = `Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{- $cmds := .Commands}}{{if .HasAvailableSubCommands}}
+{{- range $group := .Groups}}
+
+{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if not .AllChildCommandsHaveGroup}}
+
+Commands:{{range $cmds}}{{if and (eq .GroupID "") .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+` + localFlags + `{{end}}
+` + globalFlags + `
+{{- if .HasHelpSubCommands}}
+
+More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
+  {{rpad (print "agbox help " .Name) 22}} {{.Short}}{{end}}{{end}}{{end}}
+`
+
+// localFlags is the part of usageTemplate with the flags of the command.
+var localFlags = "{{.LocalFlags.FlagUsagesWrapped " + flagColumns + " | trimTrailingWhitespaces}}"
+
+// globalFlags is the part of usageTemplate with the flags of all commands.
+var globalFlags = `{{- if .HasAvailableInheritedFlags}}
+
+Global flags:
+{{.InheritedFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}`
+
+// flagColumns is the width that makes the flags at most helpWidth wide.
+var flagColumns = strconv.Itoa(helpWidth - flagSlop)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -268,4 +270,20 @@ func (a *app) pruneImages(ctx context.Context, c *client.Client, force bool) err
 		}
 		return err
 	})
+}
+
+// imageFilters are the keys of agbox image ls. A reference may have * and ?, as in docker.
+var imageFilters = filterKeys[*agboxv1.Image]{
+	"id": func(i *agboxv1.Image, v string) bool {
+		return v != "" && strings.HasPrefix(strings.TrimPrefix(i.GetId(), "sha256:"), strings.TrimPrefix(v, "sha256:"))
+	},
+	"dangling": func(i *agboxv1.Image, v string) bool { return strconv.FormatBool(len(i.GetNames()) == 0) == v },
+	"reference": func(i *agboxv1.Image, v string) bool {
+		return slices.ContainsFunc(i.GetNames(), func(name string) bool {
+			bare, _, _ := strings.Cut(name, ":")
+			whole, _ := path.Match(v, name)
+			short, _ := path.Match(v, bare)
+			return whole || short || isImage(name, v)
+		})
+	},
 }

@@ -193,9 +193,3 @@ func (o *logsOptions) runService(ctx context.Context, a *app, c *client.Client, 
 	}
 	return c.ServiceLogs(ctx, in, a.stdout, a.stderr)
 }
-
-// flushed prints held output before logs fails with err.
-func flushed(p *logPrinter, err error) error {
-	_ = p.flushAll() // err matters more than a failure to print
-	return err
-}

@@ -423,3 +423,9 @@ func cutCharacter(data []byte) int {
 	}
 	return 0
 }
+
+// flushed prints held output before logs fails with err.
+func flushed(p *logPrinter, err error) error {
+	_ = p.flushAll() // err matters more than a failure to print
+	return err
+}

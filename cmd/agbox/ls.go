@@ -348,3 +348,20 @@ func containerWord(service string) string {
 }
 
 func protocolWord(p agboxv1.PortProtocol) string { return enumWord(p.String(), "PORT_PROTOCOL_") }
+
+func isSandboxState(h *agboxv1.SandboxHandle, value string) bool {
+	return isState(sandboxState(h), value)
+}
+
+func isSandboxImage(h *agboxv1.SandboxHandle, value string) bool { return isImage(h.GetImage(), value) }
+
+// sandboxFilters are the keys of agbox ls; status and ancestor are docker's words.
+var sandboxFilters = filterKeys[*agboxv1.SandboxHandle]{
+	"id":       func(h *agboxv1.SandboxHandle, v string) bool { return strings.HasPrefix(h.GetSandboxId(), v) },
+	"name":     func(h *agboxv1.SandboxHandle, v string) bool { return strings.Contains(h.GetName(), v) },
+	"state":    isSandboxState,
+	"status":   isSandboxState,
+	"image":    isSandboxImage,
+	"ancestor": isSandboxImage,
+	"label":    func(h *agboxv1.SandboxHandle, v string) bool { return hasLabel(h.GetLabels(), v) },
+}

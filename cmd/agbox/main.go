@@ -4,11 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
-	"regexp"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -130,45 +131,6 @@ Example:
   agbox logs -f $job
   agbox rm demo`
 
-// usageTemplate is cobra's, without the aliases and with fewer blank lines.
-var usageTemplate = `Usage:
-  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
-{{- if .HasExample}}
-
-Examples:
-{{.Example}}{{end}}
-{{- $cmds := .Commands}}{{if .HasAvailableSubCommands}}
-{{- range $group := .Groups}}
-
-{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
-{{- if not .AllChildCommandsHaveGroup}}
-
-Commands:{{range $cmds}}{{if and (eq .GroupID "") .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
-{{- if .HasAvailableLocalFlags}}
-
-Flags:
-` + localFlags + `{{end}}
-` + globalFlags + `
-{{- if .HasHelpSubCommands}}
-
-More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
-  {{rpad (print "agbox help " .Name) 22}} {{.Short}}{{end}}{{end}}{{end}}
-`
-
-// localFlags is the part of usageTemplate with the flags of the command.
-var localFlags = "{{.LocalFlags.FlagUsagesWrapped " + flagColumns + " | trimTrailingWhitespaces}}"
-
-// globalFlags is the part of usageTemplate with the flags of all commands.
-var globalFlags = `{{- if .HasAvailableInheritedFlags}}
-
-Global flags:
-{{.InheritedFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}`
-
-// flagColumns is the width that makes the flags at most helpWidth wide.
-var flagColumns = strconv.Itoa(helpWidth - flagSlop)
-
 // The groups of the commands in the help.
 const (
 	groupSandboxes = "sandboxes"
@@ -176,39 +138,6 @@ const (
 	groupAgents    = "agents"
 	groupRest      = "rest"
 )
-
-// onlyCommands makes cmd a group: without arguments it shows its help; an unknown
-// command is a usage error.
-func onlyCommands(cmd *cobra.Command) {
-	cmd.SuggestionsMinimumDistance = fewTypos
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return unknownCommand(cmd, args[0])
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-}
-
-// flagParsers matches the strconv errors that the flag library passes on unchanged.
-var flagParsers = regexp.MustCompile(`strconv\.Parse(Bool|Int|Uint|Float): parsing ".*": (.*)$`)
-
-// flagProblem replaces strconv's words in a flag error with plain ones.
-func flagProblem(err error) string {
-	return flagParsers.ReplaceAllStringFunc(err.Error(), func(found string) string {
-		parts := flagParsers.FindStringSubmatch(found)
-		switch {
-		case parts[1] == "Bool":
-			return "write true or false"
-		case parts[2] == strconv.ErrRange.Error():
-			return "the number is too large"
-		case parts[1] == "Uint":
-			return "write a whole number, 0 or more"
-		}
-		return "write a number"
-	})
-}
 
 // The order of commands in help is that in which they are added.
 func init() { cobra.EnableCommandSorting = false }
@@ -255,10 +184,6 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
-// endsInText marks a command whose arguments after the first are text for a program or an agent,
-// which may be empty.
-const endsInText = "ends in text"
-
 // refuseEmpty makes an empty argument a mistake in all commands: a script that has lost a name
 // would otherwise mean everything, or something else. Only texts and the arguments of commands
 // may be empty.
@@ -288,4 +213,58 @@ func refuseEmpty(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		refuseEmpty(c)
 	}
+}
+
+// run executes the command line and returns the exit code of the process.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.rootCommand()
+	root.SetArgs(withSignalFlags(root, args))
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return codeOK
+	}
+	code := a.report(cmd, err)
+	if cmd.Annotations[ownExitCodes] != "" && !errors.As(err, new(exitStatus)) {
+		return codeExecAgbox
+	}
+	return code
+}
+
+// report prints an error and returns its exit code.
+func (a *app) report(cmd *cobra.Command, err error) int {
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	if errors.Is(err, errSpecTold) {
+		return codeUsage
+	}
+	if readerGone(err) {
+		return codeSignal + int(syscall.SIGPIPE)
+	}
+	var told toldError
+	if errors.As(err, &told) {
+		return exitCode(told.cause)
+	}
+	var usage *usageError
+	if !a.began && !errors.As(err, &usage) {
+		usage = &usageError{text: strings.TrimSuffix(err.Error(), ".") + "."}
+	}
+	if usage != nil {
+		a.sayEach(usage.text)
+		a.say("See `%s --help`.", firstOf(usage.of, cmd.CommandPath()))
+		return codeUsage
+	}
+	a.sayEach(err.Error())
+	return exitCode(err)
+}
+
+// readerGone reports whether err is that nobody reads stdout any more, as with "| head". The
+// signal ends most commands before they see that, but not if the caller ignores it, nor if
+// it was git that wrote.
+func readerGone(err error) bool {
+	var write *fs.PathError
+	return errors.As(err, &write) && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
 	"github.com/agbox/agbox/spec/presets"
 	"github.com/agbox/agbox/spec/trust"
 )
@@ -313,18 +312,6 @@ func (o *presetOptions) obey(ctx context.Context, a *app, c *client.Client) erro
 		a.say("%v.", err)
 	}
 	return o.leaveOut(a)
-}
-
-// folder is the folder that becomes the workspace; "" if there is none.
-func (o *presetOptions) folder() string {
-	folder, _ := notation.Workspace(firstOf(o.mountWorkspace, o.workspace))
-	if folder == "" {
-		folder = o.described.GetWorkspace().GetSource()
-	}
-	if folder == "" {
-		return ""
-	}
-	return here(folder)
 }
 
 // agreeToObey reports whether a person, or the operator, agrees to the files.

@@ -16,7 +16,8 @@ const outageInput = 64 << 10
 // outageNews tells the user on a terminal when the daemon is gone and when it is back, and
 // what becomes of the keys that are typed meanwhile. Without a terminal it tells nothing.
 type outageNews struct {
-	app *app
+	// line shows a line of text on the terminal, if there is one, after the sequence begin.
+	line func(begin, text string)
 	// midLine is true if the last output on the terminal was not a complete line.
 	midLine atomic.Bool
 
@@ -63,17 +64,15 @@ func (n *outageNews) tell(o client.Outage) {
 		text += " " + n.refusedLocked()
 	}
 	n.mu.Unlock()
-	switch {
-	case show != nil:
+	if show != nil {
 		show(o, text)
-	case n.app.width() > 0:
-		begin := "\r\x1b[K" // over a line that shows progress
-		if n.midLine.Swap(false) {
-			begin = "\r\n"
-		}
-		fmt.Fprint(n.app.stderr, begin)
-		n.app.say("%s", text)
+		return
 	}
+	begin := "\r\x1b[K" // over a line that shows progress
+	if n.midLine.Swap(false) {
+		begin = "\r\n"
+	}
+	n.line(begin, text)
 }
 
 // refusedLocked says that keys were refused, and forgets it.

@@ -20,7 +20,7 @@ func TestAnOutageIsToldOnATerminalOnly(t *testing.T) {
 	for _, width := range []int{0, 80} {
 		c := newCLI(t, "")
 		c.width = func() int { return width }
-		n := &outageNews{app: c.app}
+		n := &outageNews{line: c.app.outageLine}
 		n.wrote([]byte("50 %"))
 		for _, o := range all {
 			n.tell(o)

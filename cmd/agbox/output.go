@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/term"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -375,4 +377,21 @@ func yamlText(text string) *yaml.Node {
 		node.Style = yaml.DoubleQuotedStyle
 	}
 	return node
+}
+
+// since is ago for a time that may be missing.
+func (a *app) since(t *timestamppb.Timestamp) string { return a.sinceCell(t).Text }
+
+// stdoutWidth is the width of the terminal behind stdout in characters, 0 if stdout is no
+// terminal.
+func (a *app) stdoutWidth() int {
+	f, ok := a.stdout.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 {
+		return 80
+	}
+	return width
 }

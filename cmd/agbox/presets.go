@@ -1,16 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,28 +13,8 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/notation"
 	"github.com/agbox/agbox/spec/presets"
 )
-
-// presetOptions run a coding agent in a sandbox of its own.
-type presetOptions struct {
-	runOptions
-	preset      *presets.Preset
-	noWorkspace bool
-	base        string
-	with        []string
-	ask         bool
-	verbose     bool
-	anew        bool
-	// own is the preset's own image; nil if a flag, a file or the environment names one.
-	own *presetImage
-	// off means that the agent leaves out the settings of the folder.
-	off bool
-	// described is the sandbox as the sandbox file and the flags describe it; nil if the file
-	// has problems.
-	described *agboxv1.CreateSpec
-}
 
 // presetCommands makes a command for each preset.
 func (a *app) presetCommands() []*cobra.Command {
@@ -191,114 +166,6 @@ func (o *presetOptions) prepare(ctx context.Context, a *app, c *client.Client) e
 	return nil
 }
 
-// chooseImage takes the image from the environment if neither flags nor files name one, and
-// otherwise the preset's own.
-func (o *presetOptions) chooseImage(a *app, extras []string) error {
-	if o.image != "" || o.file != "" || len(o.devcontainers)+len(o.composes) > 0 {
-		return nil
-	}
-	if _, err := os.Stat(defaultSpecFile); err == nil {
-		return nil
-	}
-	if o.image, _ = a.lookupEnv(o.preset.ImageEnv); o.image != "" {
-		return nil
-	}
-	uid, err := o.agentUser(extras)
-	if err != nil {
-		return err
-	}
-	if uid == 0 {
-		uid = presets.DefaultUID
-		o.user = cmp.Or(o.user, "root")
-	}
-	o.own = &presetImage{preset: o.preset, base: a.presetBase(o.base), uid: uid}
-	o.image = o.own.name()
-	return nil
-}
-
-// agentUser returns the user id of the agent in the preset's own image: the owner of a
-// mounted folder, else the caller, else DefaultUID. What belongs to root can only be used
-// by root, so the agent is root if root mounts or hands over such things.
-func (o *presetOptions) agentUser(extras []string) (int, error) {
-	if os.Getuid() == 0 && (slices.Contains(extras, "gh") || slices.Contains(extras, "ssh-agent")) {
-		return 0, nil
-	}
-	if o.mountWorkspace == "" {
-		return callerUID(), nil
-	}
-	dir, _ := notation.Workspace(o.mountWorkspace)
-	var st syscall.Stat_t
-	if err := syscall.Stat(dir, &st); err != nil {
-		return 0, usagef("The folder %s cannot be mounted: %v.", dir, err)
-	}
-	return int(st.Uid), nil
-}
-
-// complete adds the tools and this folder to the spec of the flags and files.
-func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client, extras []string) error {
-	o.quiet = true // create prints the same notes
-	input, err := o.request(ctx, a, c, nil, nil)
-	o.quiet = false
-	if err != nil {
-		return err
-	}
-	asked := input.Request
-	spec := asked.GetCreateSpec()
-	if hasFiles(asked) {
-		if err := c.Connect(ctx); err != nil {
-			return err
-		}
-		out, err := c.ResolveSpec(ctx, asked)
-		if err == nil && out.GetCreateSpec() != nil {
-			spec = out.GetCreateSpec() // create reports the problems
-			o.described = spec
-		}
-	} else {
-		o.described = spec
-	}
-	// The flag --tool claude brings in the login and the settings.
-	if !slices.Contains(o.tools, o.preset.Name) {
-		o.tools = append(o.tools, o.preset.Tool)
-	}
-	o.tools = append(o.tools, extras...)
-	if spec.GetWorkspace().GetSource() == "" && !o.noWorkspace {
-		here, err := filepath.Abs(".")
-		if err != nil {
-			return err
-		}
-		o.workspace = here
-	}
-	return nil
-}
-
-// addVariables hands over the preset's variables that are set here and that no flag sets,
-// and returns their names.
-func (o *presetOptions) addVariables(a *app) []string {
-	var names []string
-	given := func(name string) bool {
-		return slices.ContainsFunc(slices.Concat(o.vars.plain, o.vars.secret), func(pair string) bool {
-			key, _, _ := strings.Cut(pair, "=")
-			return key == name
-		})
-	}
-	pass := func(list *[]string, wanted []string) {
-		for _, name := range wanted {
-			if value, _ := a.lookupEnv(name); value != "" && !given(name) {
-				*list = append(*list, name)
-				names = append(names, name)
-			}
-		}
-	}
-	pass(&o.vars.secret, o.preset.Keys)
-	pass(&o.vars.plain, o.preset.Settings)
-	for _, name := range slices.Sorted(maps.Keys(o.preset.Env)) {
-		if !given(name) {
-			o.vars.plain = append(o.vars.plain, name+"="+o.preset.Env[name])
-		}
-	}
-	return names
-}
-
 // tellOfWork prints how to get the tool's work out of the sandbox.
 func (o *presetOptions) tellOfWork(a *app, sandbox string) {
 	parts := []string{fmt.Sprintf("Sandbox %s is kept.", sandbox)}
@@ -443,4 +310,112 @@ stderr. The engine builds only the steps that it has not built before.`,
 	addBase(cmd, &base)
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only the name of the image")
 	return cmd
+}
+
+// earlier returns the sandbox to take up: the newest that the preset has made for the folder,
+// or the one with the name that was given; nil if a new one is to be made.
+func (o *presetOptions) earlier(ctx context.Context, c *client.Client, folder string) (*agboxv1.GetSandboxResponse, error) {
+	if folder == "" || o.anew || o.remove {
+		return nil, nil
+	}
+	all, err := c.ListSandboxes(ctx, client.ListOptions{Labels: map[string]string{presetLabel: o.preset.Name}})
+	found, _ := byFolder(near(all, folder))
+	list := found[folder]
+	if o.name != "" {
+		list = slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool { return h.GetName() != o.name })
+	}
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return c.GetSandbox(ctx, list[0].GetSandboxId())
+}
+
+// takeUp makes the sandbox ready that the preset has made earlier, and says which it is, what
+// in it was not brought home, and how it differs from what would be made now.
+func (o *presetOptions) takeUp(ctx context.Context, a *app, c *client.Client, found *agboxv1.GetSandboxResponse) error {
+	h := found.GetSandbox()
+	o.existing, o.named = h.GetSandboxId(), h.GetName()
+	if err := o.keepOff(a, h); err != nil {
+		return err
+	}
+	again := "`agbox " + o.preset.Name + " --new` makes another."
+	text := fmt.Sprintf("Taking up sandbox %s, made %s", nameOf(h), a.since(h.GetCreatedAt()))
+	if err := o.wake(ctx, a, c, h); err != nil {
+		return fmt.Errorf("sandbox %s of this folder cannot be taken up: %w %s", nameOf(h), err, again)
+	}
+	ready, err := c.GetSandbox(ctx, o.existing)
+	if err != nil {
+		return err
+	}
+	left, err := losses(ctx, c, ready.GetSandbox())
+	if err != nil {
+		return err
+	}
+	if home := left.home(); home != "" {
+		text += ", with " + home + " not brought home"
+	}
+	if left.commands != "" {
+		again = fmt.Sprintf("It has %s: `agbox attach %s` goes there. ", left.commands, nameOf(h)) + again
+	}
+	a.say("%s. %s", text, again)
+	return o.sayChanged(ctx, a, c, found)
+}
+
+// wake starts a sandbox that does not run.
+func (o *presetOptions) wake(ctx context.Context, a *app, c *client.Client, h *agboxv1.SandboxHandle) error {
+	switch h.GetState() {
+	case agboxv1.SandboxState_SANDBOX_STATE_READY:
+		return nil
+	case agboxv1.SandboxState_SANDBOX_STATE_PENDING:
+	default:
+		if err := c.ResumeSandbox(ctx, h.GetSandboxId()); err != nil {
+			return err
+		}
+	}
+	p := &progress{app: a}
+	defer p.clear()
+	_, err := c.WaitReady(ctx, h.GetSandboxId(), client.OnEvent(h.GetLastEventSequence(), p.show))
+	return err
+}
+
+// keepOff leaves the settings of the folder out if nobody has agreed to them now, or when the
+// sandbox was made.
+func (o *presetOptions) keepOff(a *app, h *agboxv1.SandboxHandle) error {
+	if h.GetLabels()[settingsLabel] == settingsOff {
+		if !o.off {
+			a.say("%s starts without the settings of this folder, as when sandbox %s was made.", o.preset.Title, nameOf(h))
+		}
+		o.off = true
+		return nil
+	}
+	if o.off && len(o.preset.Off) == 0 {
+		return usagef("%s has no switch to leave out settings of the folder in sandbox %s, which was made with them. Agree to them on a terminal, give --trust, or make another sandbox with --new.",
+			o.preset.Title, nameOf(h))
+	}
+	return nil
+}
+
+// sayChanged says how a sandbox differs from what would be made now.
+func (o *presetOptions) sayChanged(ctx context.Context, a *app, c *client.Client, found *agboxv1.GetSandboxResponse) error {
+	o.quiet = true
+	input, err := o.request(ctx, a, c, []string{found.GetSandbox().GetName()}, nil)
+	o.quiet = false
+	if err != nil {
+		return err
+	}
+	now, problem, err := resolveQuietly(ctx, c, input.Request)
+	switch {
+	case err != nil:
+		return err
+	case problem != "":
+		a.say("The sandbox stays as it was made: %s", problem)
+		return nil
+	case now == nil:
+		return nil // an old daemon cannot say
+	}
+	now.Labels = found.GetCreateSpec().GetLabels()
+	if changed := differs(now, found.GetCreateSpec()); changed != "" {
+		a.say("It was made from another version of the file or the image, or with other flags and variables (%s), and stays as it is.", changed)
+	}
+	return nil
 }

@@ -123,35 +123,6 @@ func (o *rmOptions) here(ctx context.Context, a *app, c *client.Client) ([]strin
 	return names, err
 }
 
-var (
-	// running are the states of a sandbox that can be stopped.
-	running = []agboxv1.SandboxState{agboxv1.SandboxState_SANDBOX_STATE_PENDING, agboxv1.SandboxState_SANDBOX_STATE_READY}
-	// resting are the states of a sandbox in which nothing runs.
-	resting = []agboxv1.SandboxState{agboxv1.SandboxState_SANDBOX_STATE_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_FAILED}
-)
-
-// sandboxesOrAll takes sandboxes, or none with --all.
-func sandboxesOrAll(all *bool) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if *all && len(args) > 0 {
-			return usagef("--all means every sandbox: omit %q.", args[0])
-		}
-		return nil
-	}
-}
-
-// sandboxesIn returns the ids of the sandboxes in one of the states, or of all.
-func sandboxesIn(ctx context.Context, c *client.Client, states ...agboxv1.SandboxState) ([]string, error) {
-	list, err := c.ListSandboxes(ctx, client.ListOptions{})
-	var ids []string
-	for _, h := range list {
-		if len(states) == 0 || slices.Contains(states, h.GetState()) {
-			ids = append(ids, h.GetSandboxId())
-		}
-	}
-	return ids, err
-}
-
 func (a *app) pruneCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{

@@ -3,22 +3,23 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/feature"
 	"github.com/agbox/agbox/spec/notation"
 	"github.com/agbox/agbox/spec/projections"
+	"github.com/agbox/agbox/spec/trust"
 )
 
 // defaultSpecFile is used when it is in the current folder.
@@ -258,27 +259,6 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	return spec, nil
 }
 
-func flagError(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return usagef("--%s: %s.", name, document.Sentence(err))
-}
-
-// eachValue reads the values of a repeatable flag.
-func eachValue[T any](keep func(error), flag string, values []string, read func(string) (T, error)) []T {
-	var all []T
-	for _, value := range values {
-		one, err := read(value)
-		if err != nil {
-			keep(flagError(flag, err))
-			continue
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
 // here makes a path from the command line absolute. It is relative to the current
 // folder, not to that of the sandbox file. The daemon expands "~".
 func here(path string) string {
@@ -321,64 +301,6 @@ func (o *specOptions) security() *agboxv1.SecuritySpec {
 		return nil
 	}
 	return s
-}
-
-// wordsFlag is a command in one flag; "" is a command of one empty word.
-type wordsFlag struct{ p *[]string }
-
-func (f wordsFlag) Set(text string) (err error) {
-	if text == "" {
-		*f.p = []string{""}
-		return nil
-	}
-	*f.p, err = notation.Command(text)
-	return err
-}
-
-func (f wordsFlag) String() string {
-	if f.p == nil {
-		return ""
-	}
-	return strings.Join(*f.p, " ")
-}
-
-// Type names the value for the help.
-func (wordsFlag) Type() string { return "words" }
-
-// boolFlag is a flag with three values: true, false and not given. So =false can
-// override a file.
-type boolFlag struct{ p **bool }
-
-func (f boolFlag) Set(text string) error {
-	b, err := strconv.ParseBool(text)
-	if err != nil {
-		return errors.New("write true or false")
-	}
-	*f.p = &b
-	return nil
-}
-
-func (f boolFlag) String() string {
-	if f.p == nil || *f.p == nil {
-		return "false"
-	}
-	return strconv.FormatBool(**f.p)
-}
-
-// Type makes the help show the flag without a value.
-func (boolFlag) Type() string { return "bool" }
-
-// enumFlag reads the word for an enum value; empty leaves the choice to the daemon.
-func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {
-	if word == "" {
-		return 0, nil
-	}
-	if v := document.EnumValue(d, strings.ReplaceAll(word, "-", "_")); v != nil {
-		return v.Number(), nil
-	}
-	words := document.EnumWords(d)
-	last := len(words) - 1
-	return 0, usagef("--%s %q is not %s or %s.", flag, word, strings.Join(words[:last], ", "), words[last])
 }
 
 // serviceFlag reads NAME=IMAGE, or the YAML of a service in a sandbox file.
@@ -472,19 +394,6 @@ func buildFlag(text string) (*agboxv1.BuildSpec, error) {
 	return build, nil
 }
 
-// yamlFlag reads a message as it is written in a sandbox file.
-func yamlFlag(text string, into proto.Message) error {
-	report := new(document.Report)
-	if node := document.YAML("", []byte(text), report); node != nil {
-		(&document.Reader{Report: report}).Message(node, into.ProtoReflect(), "")
-	}
-	if len(report.Problems) == 0 {
-		return nil
-	}
-	p := report.Problems[0]
-	return errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
-}
-
 // volumeFlags reads the values of --volume into the spec. As with Docker, a source that
 // is a path is a bind mount; unlike there, it is read-only unless it says rw, and that is
 // said, unless quiet is set.
@@ -509,4 +418,46 @@ func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, quiet bool,
 		}
 		spec.Mounts = append(spec.Mounts, mount)
 	}
+}
+
+// agreeToFetch makes sure that a person agrees to the first request to a registry. What a
+// feature asks of the host is known only once it is here, and is asked about then.
+func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client, read *client.SpecInput, references []string) error {
+	if o.trust {
+		return nil
+	}
+	if byPolicy, err := trustedByPolicy(ctx, c, read.Request.GetConfigDir()); byPolicy || err != nil {
+		return err
+	}
+	q := trust.Question{Path: read.Files[0].Path}
+	for _, reference := range references {
+		q.Requests = append(q.Requests, trust.Request{
+			Text: fmt.Sprintf("%-9s %s, which is fetched from its registry first", "feature", reference), Dangerous: feature.Near(reference),
+		})
+	}
+	if !a.canAsk(q) {
+		text, _ := requestScreen(q, nil, extent{})
+		a.sayEach(strings.TrimSuffix(text, "\n"))
+		return usagef("Nothing is fetched for %s without your agreement. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
+	}
+	yes, err := a.ask(ctx, q, nil, "Fetch this? What it asks for is shown then.")
+	if err == nil && !yes {
+		err = toldError{errNotTrusted(q.Path)}
+	}
+	return err
+}
+
+// resolveQuietly returns what a request comes to, nil if it has problems, with the first of
+// them. It is also nil if the daemon is too old to say.
+func resolveQuietly(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, string, error) {
+	out, err := c.ResolveSpec(ctx, in)
+	var failure *client.Error
+	if errors.As(err, &failure) && failure.Code == codes.Unimplemented {
+		return nil, "", nil
+	}
+	problem := ""
+	if all := out.GetProblems(); len(all) > 0 {
+		problem = printable(all[0].GetMessage())
+	}
+	return out.GetCreateSpec(), problem, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
@@ -320,4 +322,16 @@ func (f *detachFilter) take(typed []byte) (out []byte, detach bool) {
 		}
 	}
 	return out, false
+}
+
+// lookingOn says who types, and how to type instead.
+func lookingOn(typist, id string) string {
+	if typist == "" {
+		return "You are watching; nobody types. Ctrl-C disconnects."
+	}
+	return fmt.Sprintf("You are watching; %s types. Ctrl-C disconnects; `agbox attach --take-over %s` lets you type instead.", typistName(typist), id)
+}
+
+func addDetachKeys(cmd *cobra.Command, keys *string) {
+	cmd.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "`KEYS` that detach from a command on a terminal; empty disables them")
 }

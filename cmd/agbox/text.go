@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,9 +36,6 @@ func ago(now, t time.Time) string {
 	}
 	return "just now"
 }
-
-// since is ago for a time that may be missing.
-func (a *app) since(t *timestamppb.Timestamp) string { return a.sinceCell(t).Text }
 
 // stamp formats a time in the local time zone, with milliseconds.
 func stamp(t *timestamppb.Timestamp) string {
@@ -113,56 +110,6 @@ func sandboxState(h *agboxv1.SandboxHandle) string {
 
 func execState(e *agboxv1.ExecStatus) string {
 	return strings.ToLower(strings.TrimPrefix(e.GetState().String(), "EXEC_STATE_"))
-}
-
-// assignments reads the KEY=VALUE pairs of a repeatable flag.
-func assignments(flag string, pairs []string) (map[string]string, error) {
-	if len(pairs) == 0 {
-		return nil, nil
-	}
-	out := make(map[string]string, len(pairs))
-	for _, pair := range pairs {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || key == "" {
-			return nil, usagef("--%s %s is not valid: write KEY=VALUE.", flag, pair)
-		}
-		out[key] = value
-	}
-	return out, nil
-}
-
-// environment is like assignments, but KEY alone takes the value from agbox's own
-// environment. A variable that is not set there is omitted.
-func (a *app) environment(flag string, pairs []string) (map[string]string, error) {
-	given := make([]string, 0, len(pairs))
-	for _, pair := range pairs {
-		if !strings.Contains(pair, "=") && pair != "" {
-			value, ok := a.lookupEnv(pair)
-			if !ok {
-				continue
-			}
-			pair += "=" + value
-		}
-		given = append(given, pair)
-	}
-	return assignments(flag, given)
-}
-
-// environmentWithSecrets returns the variables of --env and --secret-env, and the names of
-// the latter.
-func (a *app) environmentWithSecrets(plain, secret []string) (envs map[string]string, marked []string, err error) {
-	if envs, err = a.environment("env", plain); err != nil {
-		return nil, nil, err
-	}
-	hidden, err := a.environment("secret-env", secret)
-	if err != nil || hidden == nil {
-		return envs, nil, err
-	}
-	if envs == nil {
-		envs = make(map[string]string, len(hidden))
-	}
-	maps.Copy(envs, hidden)
-	return envs, slices.Sorted(maps.Keys(hidden)), nil
 }
 
 // byteCount formats a number of transferred bytes, in powers of 1000.
@@ -302,4 +249,22 @@ func plainOrQuoted(s string) string {
 		return strconv.Quote(s)
 	}
 	return s
+}
+
+func firstOf(name, id string) string {
+	if name != "" {
+		return name
+	}
+	return id
+}
+
+// commandWidth is how much of a command a message shows, in columns.
+const commandWidth = 60
+
+// tilde shortens a path below the home directory.
+func tilde(path, home string) string {
+	if rest, ok := strings.CutPrefix(path, home+string(filepath.Separator)); ok && home != "" {
+		return "~/" + rest
+	}
+	return path
 }

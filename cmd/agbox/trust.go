@@ -17,7 +17,6 @@ import (
 	"github.com/agbox/agbox/cmd/agbox/view"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/feature"
 	"github.com/agbox/agbox/spec/trust"
 )
 
@@ -51,62 +50,6 @@ func question(input *client.SpecInput, asked *agboxv1.HostRequests) *trust.Quest
 		q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, with its value in your environment", "variable", name)})
 	}
 	return q
-}
-
-// agree makes sure that a person has agreed to what the files request of the host. It
-// asks on a terminal, and fails without one.
-func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput, asked *agboxv1.HostRequests) error {
-	q := question(input, asked)
-	if q == nil || asked.GetTrustedByPolicy() {
-		return nil
-	}
-	store, err := trustStore()
-	if err != nil {
-		return err
-	}
-	known, before, err := store.Trusted(*q)
-	switch {
-	case err != nil:
-		return err
-	case known, o.trust:
-		return nil
-	case !a.canAsk(*q):
-		text, _ := requestScreen(*q, before, extent{})
-		a.sayEach(strings.TrimSuffix(text, "\n"))
-		remedy := "Run `agbox trust review " + shellWords([]string{q.Path}) + "`"
-		if slices.ContainsFunc(asked.GetRequests(), func(r *agboxv1.HostRequest) bool { return r.GetFile() == "" }) {
-			remedy = "Run this command" // it is not the file alone that asks
-		}
-		return usagef("%s requests the above, and you have not agreed to it. %s on a terminal, or give --trust.", printable(q.Path), remedy)
-	}
-	return a.askForTrust(ctx, store, *q, before)
-}
-
-// agreeToFetch makes sure that a person agrees to the first request to a registry. What a
-// feature asks of the host is known only once it is here, and is asked about then.
-func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client, read *client.SpecInput, references []string) error {
-	if o.trust {
-		return nil
-	}
-	if byPolicy, err := trustedByPolicy(ctx, c, read.Request.GetConfigDir()); byPolicy || err != nil {
-		return err
-	}
-	q := trust.Question{Path: read.Files[0].Path}
-	for _, reference := range references {
-		q.Requests = append(q.Requests, trust.Request{
-			Text: fmt.Sprintf("%-9s %s, which is fetched from its registry first", "feature", reference), Dangerous: feature.Near(reference),
-		})
-	}
-	if !a.canAsk(q) {
-		text, _ := requestScreen(q, nil, extent{})
-		a.sayEach(strings.TrimSuffix(text, "\n"))
-		return usagef("Nothing is fetched for %s without your agreement. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
-	}
-	yes, err := a.ask(ctx, q, nil, "Fetch this? What it asks for is shown then.")
-	if err == nil && !yes {
-		err = toldError{errNotTrusted(q.Path)}
-	}
-	return err
 }
 
 // trustedByPolicy reports whether the operator trusts the files of a folder.

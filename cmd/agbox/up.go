@@ -24,18 +24,6 @@ var folderFiles = []string{
 	".devcontainer/devcontainer.json", ".devcontainer.json",
 }
 
-// upOptions are the flags of agbox up. name is also a flag of agbox down.
-type upOptions struct {
-	createOptions
-	name        string
-	recreate    bool
-	noWorkspace bool
-	// says is what to say about the folder when the sandbox is made.
-	says string
-	// kept are the fields that flags set when the sandbox was made, and that none sets now.
-	kept []string
-}
-
 func (a *app) upCommand() *cobra.Command {
 	var o upOptions
 	cmd := &cobra.Command{

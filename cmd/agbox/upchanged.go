@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,6 +16,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
+
+// upOptions are the flags of agbox up. name is also a flag of agbox down.
+type upOptions struct {
+	createOptions
+	name        string
+	recreate    bool
+	noWorkspace bool
+	// says is what to say about the folder when the sandbox is made.
+	says string
+	// kept are the fields that flags set when the sandbox was made, and that none sets now.
+	kept []string
+}
 
 // asked reports whether the sandbox of a folder is to be made anew: if it differs from what
 // would be made now, and the flag or a person on the terminal says so. Elsewhere a
@@ -253,21 +264,6 @@ func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// resolveQuietly returns what a request comes to, nil if it has problems, with the first of
-// them. It is also nil if the daemon is too old to say.
-func resolveQuietly(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, string, error) {
-	out, err := c.ResolveSpec(ctx, in)
-	var failure *client.Error
-	if errors.As(err, &failure) && failure.Code == codes.Unimplemented {
-		return nil, "", nil
-	}
-	problem := ""
-	if all := out.GetProblems(); len(all) > 0 {
-		problem = printable(all[0].GetMessage())
-	}
-	return out.GetCreateSpec(), problem, err
-}
-
 // wantsNoWorkspace reports whether a devcontainer.json says that there is no workspace.
 func wantsNoWorkspace(in *agboxv1.CreateSandboxRequest) bool {
 	return slices.ContainsFunc(in.GetBaseFiles(), func(file *agboxv1.ConfigFile) bool {
@@ -297,12 +293,4 @@ func hasFolder(s *agboxv1.CreateSpec, folder string) bool {
 // holds reports whether a path is the folder or one above it.
 func holds(path, folder string) bool {
 	return within(resolvedLinks(folder), resolvedLinks(path))
-}
-
-// resolvedLinks resolves the symbolic links of a path that can be resolved.
-func resolvedLinks(path string) string {
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		return to
-	}
-	return filepath.Clean(path)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -179,4 +180,23 @@ func withSignalFlags(root *cobra.Command, args []string) []string {
 		}
 	}
 	return args
+}
+
+// flagParsers matches the strconv errors that the flag library passes on unchanged.
+var flagParsers = regexp.MustCompile(`strconv\.Parse(Bool|Int|Uint|Float): parsing ".*": (.*)$`)
+
+// flagProblem replaces strconv's words in a flag error with plain ones.
+func flagProblem(err error) string {
+	return flagParsers.ReplaceAllStringFunc(err.Error(), func(found string) string {
+		parts := flagParsers.FindStringSubmatch(found)
+		switch {
+		case parts[1] == "Bool":
+			return "write true or false"
+		case parts[2] == strconv.ErrRange.Error():
+			return "the number is too large"
+		case parts[1] == "Uint":
+			return "write a whole number, 0 or more"
+		}
+		return "write a number"
+	})
 }

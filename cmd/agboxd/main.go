@@ -6,16 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/agbox/agbox/daemon"
@@ -33,10 +30,6 @@ const (
 
 // helpColumns keeps the help within 100 columns; pflag exceeds what it is given by up to 5.
 const helpColumns = 94
-
-// checkDatabase is a hidden command: the daemon checks its database in another
-// process, because reading a truncated memory mapping kills the reader.
-const checkDatabase = "check-database"
 
 func main() { os.Exit(run()) }
 
@@ -118,14 +111,6 @@ At 10 MiB it renames the file to agboxd.log.1, and keeps three such files.`,
 	return cmd
 }
 
-func checkCommand(path string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return exec.Command(self, checkDatabase, path)
-}
-
 // preflightCommand is what a running daemon runs to check the binary that is to replace
 // it. It takes the flags of "run" too, so a setting that this binary refuses is found
 // before the old daemon ends.
@@ -143,13 +128,6 @@ func preflightCommand(usage *bool) *cobra.Command {
 	flags.StringVar(&asked.Socket, "socket", "", "socket of the running daemon")
 	return cmd
 }
-
-// newScratch is a command that is never run; it only holds flags.
-func newScratch() *cobra.Command { return &cobra.Command{Use: "scratch"} }
-
-// known are the names of all settings. The file may set all of them, even if the
-// command has flags for only some.
-func (s *settings) known() []string { return addSettings(newScratch()).names }
 
 // configCommand shows the settings that a daemon would run with.
 func configCommand(usage *bool) *cobra.Command {
@@ -172,46 +150,6 @@ everything that the flags set, under the same names. Flags override the file.`,
 		return s.print(os.Stdout, cfg.Paths.ConfigFile())
 	}
 	return cmd
-}
-
-// print writes all settings in the format of the configuration file.
-func (s *settings) print(w io.Writer, file string) error {
-	var b strings.Builder
-	state := ""
-	if len(s.from) == 0 {
-		state = " (missing or empty)"
-	}
-	fmt.Fprintf(&b, "# %s%s\n", file, state)
-	for _, name := range s.names {
-		flag := s.cmd.Flags().Lookup(name)
-		source := "default"
-		switch {
-		case flag.Changed:
-			source = "flag"
-		case s.from[name]:
-			source = "file"
-		case name == "engine":
-			source = s.cfg.EngineFrom
-		}
-		text := flag.Value.String()
-		if text == "" { // the engine or the adapter chooses; there is no value to print
-			fmt.Fprintf(&b, "# %s: %s\n", name, source)
-			continue
-		}
-		value, err := yaml.Marshal(&yaml.Node{Kind: yaml.ScalarNode, Value: text})
-		if list, ok := flag.Value.(rangesValue); ok {
-			value, err = yaml.Marshal(list.list())
-			text = "\n" + strings.TrimRight(string(value), "\n")
-		} else {
-			text = " " + strings.TrimRight(string(value), "\n")
-		}
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&b, "%s:%s # %s\n", name, text, source)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // doctorCommand is what "agbox doctor" runs if the daemon cannot start.

@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/agbox/agbox/cmd/agboxd/logfile"
 	"github.com/agbox/agbox/daemon"
@@ -305,4 +307,63 @@ func scalars(value *document.Node, list bool) ([]string, bool) {
 		words = append(words, n.Text)
 	}
 	return words, len(words) > 0
+}
+
+// checkDatabase is a hidden command: the daemon checks its database in another
+// process, because reading a truncated memory mapping kills the reader.
+const checkDatabase = "check-database"
+
+func checkCommand(path string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return exec.Command(self, checkDatabase, path)
+}
+
+// newScratch is a command that is never run; it only holds flags.
+func newScratch() *cobra.Command { return &cobra.Command{Use: "scratch"} }
+
+// known are the names of all settings. The file may set all of them, even if the
+// command has flags for only some.
+func (s *settings) known() []string { return addSettings(newScratch()).names }
+
+// print writes all settings in the format of the configuration file.
+func (s *settings) print(w io.Writer, file string) error {
+	var b strings.Builder
+	state := ""
+	if len(s.from) == 0 {
+		state = " (missing or empty)"
+	}
+	fmt.Fprintf(&b, "# %s%s\n", file, state)
+	for _, name := range s.names {
+		flag := s.cmd.Flags().Lookup(name)
+		source := "default"
+		switch {
+		case flag.Changed:
+			source = "flag"
+		case s.from[name]:
+			source = "file"
+		case name == "engine":
+			source = s.cfg.EngineFrom
+		}
+		text := flag.Value.String()
+		if text == "" { // the engine or the adapter chooses; there is no value to print
+			fmt.Fprintf(&b, "# %s: %s\n", name, source)
+			continue
+		}
+		value, err := yaml.Marshal(&yaml.Node{Kind: yaml.ScalarNode, Value: text})
+		if list, ok := flag.Value.(rangesValue); ok {
+			value, err = yaml.Marshal(list.list())
+			text = "\n" + strings.TrimRight(string(value), "\n")
+		} else {
+			text = " " + strings.TrimRight(string(value), "\n")
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s:%s # %s\n", name, text, source)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -62,7 +62,6 @@ const (
 	// gap and tightGap are the spaces between two columns, if there is room and if not.
 	gap      = 3
 	tightGap = 2
-	ellipsis = "…"
 )
 
 // Text returns a cell with a text.

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/text/width"
 )
 
+const ellipsis = "…"
+
 // Printable makes control characters and other characters that are not printable visible,
 // as in "\x1b", so that a text cannot control the terminal.
 func Printable(s string) string {

@@ -4,15 +4,38 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/notation"
 	"github.com/agbox/agbox/spec/presets"
 )
+
+// presetOptions run a coding agent in a sandbox of its own.
+type presetOptions struct {
+	runOptions
+	preset      *presets.Preset
+	noWorkspace bool
+	base        string
+	with        []string
+	ask         bool
+	verbose     bool
+	anew        bool
+	// own is the preset's own image; nil if a flag, a file or the environment names one.
+	own *presetImage
+	// off means that the agent leaves out the settings of the folder.
+	off bool
+	// described is the sandbox as the sandbox file and the flags describe it; nil if the file
+	// has problems.
+	described *agboxv1.CreateSpec
+}
 
 // presetImage is an image of a preset: the base that it is made from, and the user id of
 // the agent in it.
@@ -147,4 +170,124 @@ func (b *buildProgress) clear() {
 	if b.painted {
 		fmt.Fprint(b.app.stderr, "\r\x1b[K")
 	}
+}
+
+// chooseImage takes the image from the environment if neither flags nor files name one, and
+// otherwise the preset's own.
+func (o *presetOptions) chooseImage(a *app, extras []string) error {
+	if o.image != "" || o.file != "" || len(o.devcontainers)+len(o.composes) > 0 {
+		return nil
+	}
+	if _, err := os.Stat(defaultSpecFile); err == nil {
+		return nil
+	}
+	if o.image, _ = a.lookupEnv(o.preset.ImageEnv); o.image != "" {
+		return nil
+	}
+	uid, err := o.agentUser(extras)
+	if err != nil {
+		return err
+	}
+	if uid == 0 {
+		uid = presets.DefaultUID
+		o.user = cmp.Or(o.user, "root")
+	}
+	o.own = &presetImage{preset: o.preset, base: a.presetBase(o.base), uid: uid}
+	o.image = o.own.name()
+	return nil
+}
+
+// agentUser returns the user id of the agent in the preset's own image: the owner of a
+// mounted folder, else the caller, else DefaultUID. What belongs to root can only be used
+// by root, so the agent is root if root mounts or hands over such things.
+func (o *presetOptions) agentUser(extras []string) (int, error) {
+	if os.Getuid() == 0 && (slices.Contains(extras, "gh") || slices.Contains(extras, "ssh-agent")) {
+		return 0, nil
+	}
+	if o.mountWorkspace == "" {
+		return callerUID(), nil
+	}
+	dir, _ := notation.Workspace(o.mountWorkspace)
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return 0, usagef("The folder %s cannot be mounted: %v.", dir, err)
+	}
+	return int(st.Uid), nil
+}
+
+// complete adds the tools and this folder to the spec of the flags and files.
+func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client, extras []string) error {
+	o.quiet = true // create prints the same notes
+	input, err := o.request(ctx, a, c, nil, nil)
+	o.quiet = false
+	if err != nil {
+		return err
+	}
+	asked := input.Request
+	spec := asked.GetCreateSpec()
+	if hasFiles(asked) {
+		if err := c.Connect(ctx); err != nil {
+			return err
+		}
+		out, err := c.ResolveSpec(ctx, asked)
+		if err == nil && out.GetCreateSpec() != nil {
+			spec = out.GetCreateSpec() // create reports the problems
+			o.described = spec
+		}
+	} else {
+		o.described = spec
+	}
+	// The flag --tool claude brings in the login and the settings.
+	if !slices.Contains(o.tools, o.preset.Name) {
+		o.tools = append(o.tools, o.preset.Tool)
+	}
+	o.tools = append(o.tools, extras...)
+	if spec.GetWorkspace().GetSource() == "" && !o.noWorkspace {
+		here, err := filepath.Abs(".")
+		if err != nil {
+			return err
+		}
+		o.workspace = here
+	}
+	return nil
+}
+
+// addVariables hands over the preset's variables that are set here and that no flag sets,
+// and returns their names.
+func (o *presetOptions) addVariables(a *app) []string {
+	var names []string
+	given := func(name string) bool {
+		return slices.ContainsFunc(slices.Concat(o.vars.plain, o.vars.secret), func(pair string) bool {
+			key, _, _ := strings.Cut(pair, "=")
+			return key == name
+		})
+	}
+	pass := func(list *[]string, wanted []string) {
+		for _, name := range wanted {
+			if value, _ := a.lookupEnv(name); value != "" && !given(name) {
+				*list = append(*list, name)
+				names = append(names, name)
+			}
+		}
+	}
+	pass(&o.vars.secret, o.preset.Keys)
+	pass(&o.vars.plain, o.preset.Settings)
+	for _, name := range slices.Sorted(maps.Keys(o.preset.Env)) {
+		if !given(name) {
+			o.vars.plain = append(o.vars.plain, name+"="+o.preset.Env[name])
+		}
+	}
+	return names
+}
+
+// folder is the folder that becomes the workspace; "" if there is none.
+func (o *presetOptions) folder() string {
+	folder, _ := notation.Workspace(firstOf(o.mountWorkspace, o.workspace))
+	if folder == "" {
+		folder = o.described.GetWorkspace().GetSource()
+	}
+	if folder == "" {
+		return ""
+	}
+	return here(folder)
 }
