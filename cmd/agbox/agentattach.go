@@ -107,8 +107,8 @@ func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
 		return "The container of its sandbox was gone; it gets the new sandbox " + ev.GetMoved().GetSandboxId() + "."
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		return endNews(run, ev.GetEnd())
-	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
-		return "The agent is " + short(ev.GetState().String(), "AGENT_STATE_") + "."
+	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED, agboxv1.AgentEventType_AGENT_ENDED:
+		return "The agent is " + strings.TrimPrefix(ev.GetState().String(), "AGENT_STATE_") + "."
 	case agboxv1.AgentEventType_AGENT_PROGRESS:
 		if said := ev.GetProgress().GetLastMessage(); said != n.said {
 			n.said = said
@@ -117,9 +117,9 @@ func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
 		return fmt.Sprintf("Checkpoint %d is stored.", ev.GetCheckpoint().GetSeq())
 	case agboxv1.AgentEventType_AGENT_CONTEXT:
-		return "Its context is " + short(ev.GetGauge().GetContext().String(), "AGENT_CONTEXT_") + "."
+		return "Its context is " + strings.TrimPrefix(ev.GetGauge().GetContext().String(), "AGENT_CONTEXT_") + "."
 	case agboxv1.AgentEventType_AGENT_LIVENESS:
-		return "Its liveness is " + short(ev.GetGauge().GetLiveness().String(), "AGENT_LIVENESS_") + "."
+		return "Its liveness is " + strings.TrimPrefix(ev.GetGauge().GetLiveness().String(), "AGENT_LIVENESS_") + "."
 	case agboxv1.AgentEventType_AGENT_PAUSED:
 		return pauseNews("The agent is paused", ev.GetPause())
 	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED:
@@ -131,9 +131,7 @@ func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		return "A kill was requested by " + ev.GetKill().GetBy() + "."
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
-		return "It reported " + strings.ToLower(short(ev.GetDone().GetOutcome().String(), "AGENT_OUTCOME_")) + ". " + ev.GetDone().GetMessage()
-	case agboxv1.AgentEventType_AGENT_ENDED:
-		return "The agent is " + short(ev.GetState().String(), "AGENT_STATE_") + "."
+		return "It reported " + strings.ToLower(strings.TrimPrefix(ev.GetDone().GetOutcome().String(), "AGENT_OUTCOME_")) + ". " + ev.GetDone().GetMessage()
 	}
 	return ""
 }
@@ -147,7 +145,7 @@ func endNews(run uint32, end *agboxv1.IncarnationEnd) string {
 		how = "because its sandbox was lost"
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED:
 	default:
-		how += " (" + strings.ToLower(short(end.GetKind().String(), "INCARNATION_END_KIND_")) + ")"
+		how += " (" + strings.ToLower(strings.TrimPrefix(end.GetKind().String(), "INCARNATION_END_KIND_")) + ")"
 	}
 	return strings.TrimSpace(fmt.Sprintf("Incarnation %d ended %s. %s", run, how, end.GetErrorMessage()))
 }
@@ -167,15 +165,12 @@ func holdNews(ev *agboxv1.AgentEvent) string {
 }
 
 func pauseNews(what string, p *agboxv1.AgentPause) string {
-	text := what + " (" + short(p.GetReason().String(), "PAUSE_REASON_") + "). " + p.GetMessage()
+	text := what + " (" + strings.TrimPrefix(p.GetReason().String(), "PAUSE_REASON_") + "). " + p.GetMessage()
 	if p.GetWakeAt() != nil {
 		text += " It goes on at " + p.GetWakeAt().AsTime().Local().Format("15:04:05") + "."
 	}
 	return strings.TrimSpace(text)
 }
-
-// short is the name of an enum value without its prefix.
-func short(name, prefix string) string { return strings.TrimPrefix(name, prefix) }
 
 type agentLogsOptions struct {
 	follow bool

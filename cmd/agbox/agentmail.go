@@ -201,12 +201,8 @@ func (s senders) name(ctx context.Context, c *client.Client, id string) string {
 	if name, known := s[id]; known {
 		return name
 	}
-	g, err := c.GetAgent(ctx, id)
-	if err != nil || g.GetName() == "" {
-		s[id] = id
-	} else {
-		s[id] = g.GetName()
-	}
+	g, _ := c.GetAgent(ctx, id)
+	s[id] = cmp.Or(g.GetName(), id)
 	return s[id]
 }
 

@@ -120,10 +120,7 @@ come, also those of later incarnations.`,
 			}
 			out := bufio.NewWriter(a.stdout)
 			err = o.print(out, c.ReadJournal(ctx, id, o.incarnation))
-			if failed := out.Flush(); err == nil {
-				err = failed
-			}
-			return err
+			return cmp.Or(err, out.Flush())
 		}),
 	}
 	f := cmd.Flags()

@@ -125,7 +125,7 @@ func namesFor(ctx context.Context, c *client.Client, agents []*agboxv1.Agent) (m
 
 // sandboxCell shows the sandbox of an agent: its name, or its id if it has none.
 func sandboxCell(g *agboxv1.Agent, names map[string]string) view.Cell {
-	return view.Text(orDash(firstOf(names[g.GetSandboxId()], g.GetSandboxId())))
+	return view.Text(orDash(cmp.Or(names[g.GetSandboxId()], g.GetSandboxId())))
 }
 
 // agentNote is the sentence that says most about an agent: of agbox, else what its program

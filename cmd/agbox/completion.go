@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -73,7 +74,7 @@ func listSandboxes(ctx context.Context, c *client.Client) (string, error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{})
 	var b strings.Builder
 	for _, h := range list {
-		b.WriteString(firstOf(h.GetName(), h.GetSandboxId()) + "\t" + sandboxState(h) + ", " + printable(h.GetImage()) + "\n")
+		b.WriteString(cmp.Or(h.GetName(), h.GetSandboxId()) + "\t" + sandboxState(h) + ", " + printable(h.GetImage()) + "\n")
 	}
 	return b.String(), err
 }
@@ -104,10 +105,10 @@ func listExecs(ctx context.Context, c *client.Client) (string, error) {
 	}
 	var b strings.Builder
 	for _, e := range list {
-		ref := firstOf(e.GetName(), e.GetExecId())
+		ref := cmp.Or(e.GetName(), e.GetExecId())
 		if e.GetMain() || e.GetName() != "" && bearers[e.GetName()] > 1 {
 			// A name is unique only within a sandbox.
-			ref = firstOf(names[e.GetSandboxId()], e.GetSandboxId()) + "/" + e.GetName()
+			ref = cmp.Or(names[e.GetSandboxId()], e.GetSandboxId()) + "/" + e.GetName()
 		}
 		b.WriteString(ref + "\t" + cut(shellWords(e.GetCommand()), commandWidth) + "\n")
 	}

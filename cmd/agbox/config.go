@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -67,7 +68,7 @@ is reported only by create.`,
 				text, _ := requestScreen(*q, nil, extent{})
 				a.sayEach(strings.TrimSuffix(text, "\n"))
 			}
-			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(firstOf(spec.GetImage(), "built from "+firstOf(spec.GetBuild().GetContext(), "a Dockerfile"))), withServices(spec))
+			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(cmp.Or(spec.GetImage(), "built from "+cmp.Or(spec.GetBuild().GetContext(), "a Dockerfile"))), withServices(spec))
 			return err
 		}),
 	}
@@ -76,14 +77,10 @@ is reported only by create.`,
 }
 
 func withServices(spec *agboxv1.CreateSpec) string {
-	switch n := len(spec.GetServices()); n {
-	case 0:
-		return ""
-	case 1:
-		return ", with 1 service"
-	default:
-		return fmt.Sprintf(", with %d services", n)
+	if n := len(spec.GetServices()); n > 0 {
+		return ", with " + plural(n, "service", "services")
 	}
+	return ""
 }
 
 func (a *app) configShowCommand() *cobra.Command {

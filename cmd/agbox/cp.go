@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/agbox/agbox/client"
 )
@@ -213,7 +212,7 @@ func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources
 	if dst.path == "" && !dst.pipe {
 		return usagef("DST is empty.")
 	}
-	if out, ok := a.stdout.(*os.File); dst.pipe && ok && term.IsTerminal(int(out.Fd())) {
+	if dst.pipe && a.stdoutWidth() > 0 {
 		return usagef("Standard output is a terminal. Redirect the archive to a file or to tar.")
 	}
 	isDir, err := false, dst.resolve(ctx, a, c, changes)
@@ -259,7 +258,7 @@ func (o *cpOptions) toPipe(ctx context.Context, a *app, c *client.Client, src co
 
 // fromPipe unpacks standard input.
 func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst copyArg) (client.Copied, error) {
-	if a.stdin != nil && term.IsTerminal(int(a.stdin.Fd())) {
+	if a.terminal() != nil {
 		return client.Copied{}, usagef("Standard input is a terminal. Pipe a tar archive into it, for example `tar c . | agbox cp - SANDBOX:PATH`.")
 	}
 	r, w := io.Pipe()

@@ -201,7 +201,7 @@ func (s *patchScreen) line(line string) string {
 // characters, 0 if there is none.
 func writeStat(out io.Writer, changes []client.WorkChange, place edits.Place, width int, colours bool) error {
 	if width <= 0 {
-		width = 80
+		width = usualWidth
 	}
 	type row struct {
 		name string

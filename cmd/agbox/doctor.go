@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,7 +90,7 @@ func (o *doctorOptions) offline(ctx context.Context, unreachable error) (*agboxv
 	switch {
 	case err != nil:
 		return nil, err
-	case allWell(out) && len(doneOf(out)) == 0:
+	case allWell(out) && !slices.ContainsFunc(out.GetFindings(), (*agboxv1.DoctorFinding).GetDone):
 		return nil, unreachable
 	}
 	return out, nil
@@ -100,22 +102,7 @@ func toDo(f *agboxv1.DoctorFinding) bool {
 }
 
 func allWell(out *agboxv1.DoctorResponse) bool {
-	for _, f := range out.GetFindings() {
-		if toDo(f) {
-			return false
-		}
-	}
-	return true
-}
-
-func doneOf(out *agboxv1.DoctorResponse) []*agboxv1.DoctorFinding {
-	var done []*agboxv1.DoctorFinding
-	for _, f := range out.GetFindings() {
-		if f.GetDone() {
-			done = append(done, f)
-		}
-	}
-	return done
+	return !slices.ContainsFunc(out.GetFindings(), toDo)
 }
 
 func printDoctorJSON(a *app, out *agboxv1.DoctorResponse) error {
@@ -159,22 +146,16 @@ func doctorRow(f *agboxv1.DoctorFinding) []view.Cell {
 	case f.GetNeedsPerson():
 		action = view.Cell{Text: action.Text + " !", Style: view.Bad}
 	}
-	name := f.GetName()
-	if name == "" {
-		name = f.GetId()
-	}
-	return append([]view.Cell{action}, cells(enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(name), orDash(f.GetSandboxId()), why)...)
-}
-
-// enumWord is the readable form of an enum value.
-func enumWord(value, prefix string) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(value, prefix)), "_", " ")
+	return append([]view.Cell{action}, cells(enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(cmp.Or(f.GetName(), f.GetId())), orDash(f.GetSandboxId()), why)...)
 }
 
 // doctorClosing summarizes the findings and says what to do.
 func doctorClosing(out *agboxv1.DoctorResponse, fix bool) string {
-	var fixable, person, failed int
+	var done, fixable, person, failed int
 	for _, f := range out.GetFindings() {
+		if f.GetDone() {
+			done++
+		}
 		switch {
 		case f.GetError() != "":
 			failed++
@@ -185,8 +166,8 @@ func doctorClosing(out *agboxv1.DoctorResponse, fix bool) string {
 		}
 	}
 	var said []string
-	if n := len(doneOf(out)); n > 0 {
-		said = append(said, fmt.Sprintf("%s.", plural(n, "problem was fixed", "problems were fixed")))
+	if done > 0 {
+		said = append(said, fmt.Sprintf("%s.", plural(done, "problem was fixed", "problems were fixed")))
 	}
 	if failed > 0 {
 		said = append(said, fmt.Sprintf("%s; the table says why.", plural(failed, "action failed", "actions failed")))
@@ -214,11 +195,4 @@ func offlineSentence(out *agboxv1.DoctorResponse, fix bool) string {
 		return "The daemon is not running; the next command starts it."
 	}
 	return "The daemon is not running and cannot start until this is fixed."
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -127,7 +128,7 @@ func (o *eventsOptions) line(ev *agboxv1.SandboxEvent, t view.Options) string {
 	if t.Width > 0 && t.Width < narrowEvents && ev.GetOccurredAt() != nil {
 		at = ev.GetOccurredAt().AsTime().Local().Format(time.TimeOnly)
 	}
-	name := printable(firstOf(o.names[ev.GetSandboxId()], ev.GetSandboxId()))
+	name := printable(cmp.Or(o.names[ev.GetSandboxId()], ev.GetSandboxId()))
 	if t.Width > 0 {
 		name = cut(name, max(12, t.Width/5))
 	}

@@ -218,7 +218,7 @@ func (o *execOptions) start(ctx context.Context, s *session, in *agboxv1.CreateE
 			Create: in, Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: s.app.writerName(),
 		}, o.stdin)
 	}
-	return s.run(ctx, in)
+	return s.copy(ctx, s.client.RunLogs(ctx, in))
 }
 
 // createDetached starts a command, prints its id and leaves it alone.

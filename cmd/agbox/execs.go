@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,7 +159,7 @@ func (a *app) execRow(e *agboxv1.ExecStatus, names map[string]string) []view.Cel
 		}
 	}
 	return []view.Cell{
-		view.Text(orDash(e.GetName())), view.Text(e.GetExecId()), view.Text(firstOf(names[e.GetSandboxId()], e.GetSandboxId())),
+		view.Text(orDash(e.GetName())), view.Text(e.GetExecId()), view.Text(cmp.Or(names[e.GetSandboxId()], e.GetSandboxId())),
 		stateCell(execState(e) + endMarks(e)), exit, a.sinceCell(e.GetStartedAt()), view.Text(cpuTime(e)), view.Text(peakMemory(e)),
 		view.Text(e.GetSandboxId()), view.Text(shellWords(e.GetCommand())),
 	}

@@ -90,7 +90,18 @@ func (o *envFlags) read(a *app) (envs map[string]string, marked []string, err er
 		}
 		o.lines = append(o.lines, lines...)
 	}
-	return a.environmentWithSecrets(slices.Concat(o.lines, o.plain), o.secret)
+	if envs, err = a.environment("env", slices.Concat(o.lines, o.plain)); err != nil {
+		return nil, nil, err
+	}
+	hidden, err := a.environment("secret-env", o.secret)
+	if err != nil || hidden == nil {
+		return envs, nil, err
+	}
+	if envs == nil {
+		envs = make(map[string]string, len(hidden))
+	}
+	maps.Copy(envs, hidden)
+	return envs, slices.Sorted(maps.Keys(hidden)), nil
 }
 
 // envFile reads a file of variables in Docker's format: a line is KEY=VALUE or KEY, the
@@ -233,23 +244,6 @@ func (a *app) environment(flag string, pairs []string) (map[string]string, error
 	return assignments(flag, given)
 }
 
-// environmentWithSecrets returns the variables of --env and --secret-env, and the names of
-// the latter.
-func (a *app) environmentWithSecrets(plain, secret []string) (envs map[string]string, marked []string, err error) {
-	if envs, err = a.environment("env", plain); err != nil {
-		return nil, nil, err
-	}
-	hidden, err := a.environment("secret-env", secret)
-	if err != nil || hidden == nil {
-		return envs, nil, err
-	}
-	if envs == nil {
-		envs = make(map[string]string, len(hidden))
-	}
-	maps.Copy(envs, hidden)
-	return envs, slices.Sorted(maps.Keys(hidden)), nil
-}
-
 func flagError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -284,9 +278,6 @@ func (f wordsFlag) Set(text string) (err error) {
 }
 
 func (f wordsFlag) String() string {
-	if f.p == nil {
-		return ""
-	}
 	return strings.Join(*f.p, " ")
 }
 
@@ -307,7 +298,7 @@ func (f boolFlag) Set(text string) error {
 }
 
 func (f boolFlag) String() string {
-	if f.p == nil || *f.p == nil {
+	if *f.p == nil {
 		return "false"
 	}
 	return strconv.FormatBool(**f.p)
@@ -316,13 +307,20 @@ func (f boolFlag) String() string {
 // Type makes the help show the flag without a value.
 func (boolFlag) Type() string { return "bool" }
 
+// enum is a type of enum values of the API.
+type enum interface {
+	~int32
+	Descriptor() protoreflect.EnumDescriptor
+}
+
 // enumFlag reads the word for an enum value; empty leaves the choice to the daemon.
-func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {
+func enumFlag[E enum](flag, word string) (E, error) {
 	if word == "" {
 		return 0, nil
 	}
+	d := E(0).Descriptor()
 	if v := document.EnumValue(d, strings.ReplaceAll(word, "-", "_")); v != nil {
-		return v.Number(), nil
+		return E(v.Number()), nil
 	}
 	words := document.EnumWords(d)
 	last := len(words) - 1

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,7 +216,7 @@ func (a *app) introduced(list []*agboxv1.SandboxHandle) []string {
 }
 
 // nameOf is what a person calls a sandbox: its name, else its id.
-func nameOf(h *agboxv1.SandboxHandle) string { return firstOf(h.GetName(), h.GetSandboxId()) }
+func nameOf(h *agboxv1.SandboxHandle) string { return cmp.Or(h.GetName(), h.GetSandboxId()) }
 
 // orHere returns the sandboxes that were named, else the sandbox of this folder.
 func (a *app) orHere(ctx context.Context, c *client.Client, refs []string, to purpose) ([]string, error) {

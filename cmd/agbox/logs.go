@@ -167,7 +167,7 @@ func outputGone(end *agboxv1.LogEnd) bool {
 }
 
 func (o *logsOptions) runSandbox(ctx context.Context, a *app, c *client.Client, part client.LogOptions, p *logPrinter) error {
-	p.prefixes(a.stdoutColours())
+	p.prefix, p.colour = true, a.stdoutColours()
 	all := client.SandboxLogOptions{
 		Follow: part.Follow, Since: part.Since, Until: part.Until, TailLines: part.TailLines, Streams: part.Streams,
 	}

@@ -27,7 +27,7 @@ func printed(t *testing.T, style logsStyle, f format, prefix bool, items ...clie
 	a := &app{stdout: &out, stderr: &errs, width: func() int { return 0 }}
 	p := a.logPrinter(style, f)
 	if prefix {
-		p.prefixes(false)
+		p.prefix, p.colour = true, false
 	}
 	for _, item := range items {
 		if err := p.print(item.Exec, item.LogItem); err != nil {

@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
@@ -83,16 +80,12 @@ func (a *app) logPrinter(style logsStyle, f format) *logPrinter {
 	return p
 }
 
-// prefixes makes each line begin with its command.
-func (p *logPrinter) prefixes(colour bool) { p.prefix, p.colour = true, colour }
-
 // stdoutColours reports whether to use colours on stdout.
 func (a *app) stdoutColours() bool {
 	if value, set := a.lookupEnv("NO_COLOR"); set && value != "" {
 		return false
 	}
-	f, ok := a.stdout.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return a.stdoutWidth() > 0
 }
 
 func (p *logPrinter) print(e *agboxv1.ExecStatus, item client.LogItem) error {

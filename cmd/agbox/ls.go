@@ -134,7 +134,7 @@ func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]view.Cell {
 		rows[i] = []view.Cell{
 			view.Text(orDash(h.GetName())), view.Text(h.GetSandboxId()), stateCell(sandboxState(h)), view.Text(orDash(h.GetImage())),
 			view.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), view.Text(folderWord(h, places[i].gone, home)), view.Text(servicesWord(h)),
-			view.Text(labelsWord(h.GetLabels())), view.Text(orDash(firstOf(h.GetErrorMessage(), h.GetDegradedReason()))),
+			view.Text(labelsWord(h.GetLabels())), view.Text(orDash(cmp.Or(h.GetErrorMessage(), h.GetDegradedReason()))),
 		}
 	}
 	return rows
@@ -284,7 +284,7 @@ func publishedPorts(ctx context.Context, a *app, c *client.Client, ref string) (
 	for _, container := range box.GetContainers() {
 		for _, p := range container.GetPorts() {
 			lines = append(lines, portLine{
-				Container: containerWord(container.GetService()), ContainerPort: p.GetContainerPort(),
+				Container: cmp.Or(container.GetService(), "primary"), ContainerPort: p.GetContainerPort(),
 				Protocol: protocolWord(p.GetProtocol()), HostIP: p.GetHostIp(), HostPort: p.GetHostPort(),
 			})
 		}
@@ -337,14 +337,6 @@ func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out ou
 		rows[i] = cells(l.Container, fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address)
 	}
 	return a.printTable(out, []view.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
-}
-
-// containerWord names a container of a sandbox by its service.
-func containerWord(service string) string {
-	if service == "" {
-		return "primary"
-	}
-	return service
 }
 
 func protocolWord(p agboxv1.PortProtocol) string { return enumWord(p.String(), "PORT_PROTOCOL_") }

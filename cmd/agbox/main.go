@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 func main() {
@@ -29,7 +29,7 @@ func newApp() *app {
 		stdin:     os.Stdin,
 		stdout:    os.Stdout,
 		stderr:    os.Stderr,
-		width:     terminalWidth,
+		width:     func() int { return terminalWidth(os.Stderr) },
 		now:       time.Now,
 		lookupEnv: os.LookupEnv,
 		replace:   syscall.Exec,
@@ -99,22 +99,6 @@ func processSignals() (subscribe func(...os.Signal) (<-chan os.Signal, func()), 
 		})
 	}
 	return subscribe, restore
-}
-
-// usualWidth is the assumed width, in columns, of a terminal that reports none.
-const usualWidth = 80
-
-// terminalWidth is the width of the terminal behind stderr in columns, 0 if
-// there is none.
-func terminalWidth() int {
-	width, _, err := term.GetSize(int(os.Stderr.Fd()))
-	switch {
-	case err != nil:
-		return 0
-	case width <= 0:
-		return usualWidth
-	}
-	return width
 }
 
 const rootLong = `agbox gives each coding agent a sandbox: a container it may do anything in, on
@@ -254,7 +238,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	if usage != nil {
 		a.sayEach(usage.text)
-		a.say("See `%s --help`.", firstOf(usage.of, cmd.CommandPath()))
+		a.say("See `%s --help`.", cmp.Or(usage.of, cmd.CommandPath()))
 		return codeUsage
 	}
 	a.sayEach(err.Error())

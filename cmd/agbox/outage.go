@@ -77,7 +77,7 @@ func (n *outageNews) tell(o client.Outage) {
 
 // refusedLocked says that keys were refused, and forgets it.
 func (n *outageNews) refusedLocked() string {
-	text := fmt.Sprintf("More was typed than is kept: %s not delivered.", counted(n.refused, "byte was", "bytes were"))
+	text := fmt.Sprintf("More was typed than is kept: %s not delivered.", plural(n.refused, "byte was", "bytes were"))
 	n.refused = 0
 	return text
 }
@@ -148,18 +148,11 @@ func (n *outageNews) undelivered(left bool) string {
 func undeliveredText(lost, unknown int) string {
 	switch {
 	case lost > 0 && unknown > 0:
-		return fmt.Sprintf("%s not delivered, and of %s it is unknown.", counted(lost, "typed byte was", "typed bytes were"), counted(unknown, "byte before that", "bytes before them"))
+		return fmt.Sprintf("%s not delivered, and of %s it is unknown.", plural(lost, "typed byte was", "typed bytes were"), plural(unknown, "byte before that", "bytes before them"))
 	case lost > 0:
-		return fmt.Sprintf("%s not delivered.", counted(lost, "typed byte was", "typed bytes were"))
+		return fmt.Sprintf("%s not delivered.", plural(lost, "typed byte was", "typed bytes were"))
 	case unknown > 0:
-		return fmt.Sprintf("It is unknown whether the last %s delivered.", counted(unknown, "typed byte was", "typed bytes were"))
+		return fmt.Sprintf("It is unknown whether the last %s delivered.", plural(unknown, "typed byte was", "typed bytes were"))
 	}
 	return ""
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

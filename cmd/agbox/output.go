@@ -45,9 +45,6 @@ func (f *formatFlag) String() string {
 	if f.yaml {
 		return "yaml"
 	}
-	if f.format == nil {
-		return ""
-	}
 	return f.format.String()
 }
 
@@ -100,21 +97,27 @@ func printJSONLine(w io.Writer, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	enc := newJSONEncoder(w)
-	return enc.Encode(value)
+	return newJSONEncoder(w).Encode(value)
 }
 
 // printJSONList writes one JSON array.
 func printJSONList[M proto.Message](w io.Writer, list []M) error {
-	values := make([]json.RawMessage, 0, len(list))
-	for _, m := range list {
-		value, err := view.JSON(m)
-		if err != nil {
-			return err
-		}
-		values = append(values, value)
+	values, err := jsonValues(list)
+	if err != nil {
+		return err
 	}
 	return printJSON(w, values)
+}
+
+func jsonValues[M proto.Message](list []M) ([]json.RawMessage, error) {
+	values := make([]json.RawMessage, len(list))
+	for i, m := range list {
+		var err error
+		if values[i], err = view.JSON(m); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
 }
 
 // formatWide is the value of -o for a table with all columns, of which none is cut.
@@ -171,12 +174,9 @@ func printItems[M proto.Message](a *app, o output, list []M) error {
 	if o.template == nil {
 		return printJSONList(a.stdout, list)
 	}
-	values := make([]json.RawMessage, len(list))
-	for i, m := range list {
-		var err error
-		if values[i], err = view.JSON(m); err != nil {
-			return err
-		}
+	values, err := jsonValues(list)
+	if err != nil {
+		return err
 	}
 	if err := o.template.Print(a.stdout, values, a.tableOptions(o)); err != nil {
 		return usagef("--format: %s.", err)
@@ -385,13 +385,23 @@ func (a *app) since(t *timestamppb.Timestamp) string { return a.sinceCell(t).Tex
 // stdoutWidth is the width of the terminal behind stdout in characters, 0 if stdout is no
 // terminal.
 func (a *app) stdoutWidth() int {
-	f, ok := a.stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return 0
+	if f, ok := a.stdout.(*os.File); ok {
+		return terminalWidth(f)
 	}
+	return 0
+}
+
+// usualWidth is the assumed width, in columns, of a terminal that reports none.
+const usualWidth = 80
+
+// terminalWidth is the width of the terminal behind a file in columns, 0 if there is none.
+func terminalWidth(f *os.File) int {
 	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || width <= 0 {
-		return 80
+	switch {
+	case err != nil:
+		return 0
+	case width <= 0:
+		return usualWidth
 	}
 	return width
 }

@@ -62,12 +62,6 @@ func callerUID() int {
 
 func (p presetImage) name() string { return p.preset.Image(p.base, p.uid) }
 
-// exists reports whether the engine has the image.
-func (p presetImage) exists(ctx context.Context, c *client.Client) (bool, error) {
-	names, err := imageNames(ctx, c)
-	return names[p.name()], err
-}
-
 // imageNames are the names of the engine's images.
 func imageNames(ctx context.Context, c *client.Client) (map[string]bool, error) {
 	images, err := c.ListImages(ctx)
@@ -82,7 +76,7 @@ func imageNames(ctx context.Context, c *client.Client) (map[string]bool, error) 
 
 // provide builds the image if the engine does not have it, and shows how far it is.
 func (p presetImage) provide(ctx context.Context, a *app, c *client.Client) error {
-	if there, err := p.exists(ctx, c); there || err != nil {
+	if names, err := imageNames(ctx, c); err != nil || names[p.name()] {
 		return err
 	}
 	a.say("Building the image %s, once: Debian packages and %s %s of npm, on %s.", p.name(), p.preset.Package, p.preset.Version, printable(p.base))
@@ -282,7 +276,7 @@ func (o *presetOptions) addVariables(a *app) []string {
 
 // folder is the folder that becomes the workspace; "" if there is none.
 func (o *presetOptions) folder() string {
-	folder, _ := notation.Workspace(firstOf(o.mountWorkspace, o.workspace))
+	folder, _ := notation.Workspace(cmp.Or(o.mountWorkspace, o.workspace))
 	if folder == "" {
 		folder = o.described.GetWorkspace().GetSource()
 	}

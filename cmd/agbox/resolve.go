@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,10 +156,10 @@ func noSuch(ctx context.Context, c *client.Client, ref string) error {
 	if err == nil && failed == nil { // otherwise the first sentence has to do
 		var sandboxes, commands []string
 		for _, h := range boxes {
-			sandboxes = append(sandboxes, printable(firstOf(h.GetName(), h.GetSandboxId())))
+			sandboxes = append(sandboxes, printable(cmp.Or(h.GetName(), h.GetSandboxId())))
 		}
 		for _, e := range running {
-			commands = append(commands, printable(firstOf(e.GetName(), e.GetExecId())))
+			commands = append(commands, printable(cmp.Or(e.GetName(), e.GetExecId())))
 		}
 		text += fmt.Sprintf(" Sandboxes (`agbox ls`): %s. Running commands (`agbox ps`, with -a also ended ones): %s.", listed(sandboxes), listed(commands))
 	}
@@ -227,7 +228,7 @@ func newestExec(ctx context.Context, c *client.Client, box *agboxv1.SandboxHandl
 	}
 	if newest == nil {
 		return nil, &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_EXEC_NOT_FOUND.String(),
-			Message: fmt.Sprintf("Sandbox %s %s.", firstOf(box.GetName(), box.GetSandboxId()), none)}
+			Message: fmt.Sprintf("Sandbox %s %s.", cmp.Or(box.GetName(), box.GetSandboxId()), none)}
 	}
 	return newest, nil
 }

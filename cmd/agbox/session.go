@@ -247,14 +247,8 @@ func (s *session) send(ctx context.Context, sig syscall.Signal) error {
 	return err
 }
 
-// run runs the command, copies its output until it has ended, and returns its
-// exit code.
-func (s *session) run(ctx context.Context, in *agboxv1.CreateExecRequest) error {
-	return s.copy(ctx, s.client.RunLogs(ctx, in))
-}
-
-// attach is like run, over a session. With withInput it passes stdin to the command. A
-// command on a terminal gets the size of ours.
+// attach connects to the command and copies its output. With withInput it passes stdin to
+// the command. A command on a terminal gets the size of ours.
 func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput bool) error {
 	if o.Create == nil {
 		var err error
@@ -306,7 +300,7 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 	return s.copy(ctx, sess.Items())
 }
 
-// copy copies the output of the command until it has ended.
+// copy copies the output of the command until it has ended, and returns its exit code.
 func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, error]) error {
 	stdout, stderr := &sink{w: s.app.stdout}, &sink{w: s.app.stderr}
 	var told toldGaps

@@ -81,17 +81,13 @@ var statsColumns = []view.Column{
 }
 
 func statsRow(s *agboxv1.ContainerStats) []view.Cell {
-	name := s.GetSandboxName()
-	if name == "" {
-		name = s.GetSandboxId()
-	}
 	pair := func(a, b uint64) string { return byteCount(int64(a)) + " / " + byteCount(int64(b)) }
 	pids := fmt.Sprint(s.GetPids())
 	if s.GetPidsLimit() > 0 {
 		pids += fmt.Sprintf(" / %d", s.GetPidsLimit())
 	}
 	return cells(
-		name, containerWord(s.GetService()), fmt.Sprintf("%.1f %%", s.GetCpuPercent()),
+		cmp.Or(s.GetSandboxName(), s.GetSandboxId()), cmp.Or(s.GetService(), "primary"), fmt.Sprintf("%.1f %%", s.GetCpuPercent()),
 		memoryCount(s.GetMemoryBytes())+" / "+memoryCount(s.GetMemoryLimitBytes()), pair(s.GetNetReceivedBytes(), s.GetNetSentBytes()),
 		pair(s.GetBlockReadBytes(), s.GetBlockWrittenBytes()), pids,
 	)
@@ -210,7 +206,7 @@ func (o *topOptions) rows(list *agboxv1.ListProcessesResponse) [][]view.Cell {
 	var rows [][]view.Cell
 	for _, r := range all {
 		rows = append(rows, cells(
-			fmt.Sprint(r.p.GetPid()), r.p.GetUser(), orDash(firstOf(r.p.GetExecName(), r.p.GetExecId())), r.p.GetState(),
+			fmt.Sprint(r.p.GetPid()), r.p.GetUser(), orDash(cmp.Or(r.p.GetExecName(), r.p.GetExecId())), r.p.GetState(),
 			fmt.Sprintf("%.1f %%", r.percent), memoryCount(r.p.GetMemoryBytes()), shortTime(r.p.GetCpuTime().AsDuration()),
 			fmt.Sprint(r.p.GetParentPid()), r.p.GetCommand(),
 		))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -134,7 +135,7 @@ func (a *app) writerName() string {
 			return r
 		}
 		return '_'
-	}, firstOf(user, "somebody")+" "+where)
+	}, cmp.Or(user, "somebody")+" "+where)
 	return name[:min(len(name), 48)]
 }
 

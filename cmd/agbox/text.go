@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,10 +48,7 @@ func stamp(t *timestamppb.Timestamp) string {
 
 // orDash shows an empty cell as "-".
 func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return printable(s)
+	return cmp.Or(printable(s), "-")
 }
 
 // printable makes characters visible that could control the terminal: text may come from a
@@ -58,17 +56,7 @@ func orDash(s string) string {
 func printable(s string) string { return view.Printable(s) }
 
 // printableLines is like printable, but keeps line breaks and tabs.
-func printableLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		cells := strings.Split(line, "\t")
-		for j, cell := range cells {
-			cells[j] = printable(cell)
-		}
-		lines[i] = strings.Join(cells, "\t")
-	}
-	return strings.Join(lines, "\n")
-}
+func printableLines(s string) string { return view.PrintableLines(s) }
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
@@ -159,7 +147,9 @@ func (o *outline) fields(m protoreflect.Message, indent string) {
 			o.entries(f, v.Map(), indent+"  ")
 		case f.IsList():
 			o.WriteString(key + "\n")
-			o.items(f, v.List(), indent)
+			for i := range v.List().Len() {
+				o.value(f, v.List().Get(i), indent+"-", indent)
+			}
 		default:
 			o.value(f, v, key, indent)
 		}
@@ -167,24 +157,12 @@ func (o *outline) fields(m protoreflect.Message, indent string) {
 }
 
 func (o *outline) entries(f protoreflect.FieldDescriptor, m protoreflect.Map, indent string) {
-	type entry struct {
-		key   string
-		value protoreflect.Value
+	all := make(map[string]protoreflect.Value, m.Len())
+	for k, v := range m.Range {
+		all[k.String()] = v
 	}
-	var all []entry
-	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-		all = append(all, entry{k.String(), v})
-		return true
-	})
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.key, b.key) })
-	for _, e := range all {
-		o.value(f.MapValue(), e.value, indent+plainOrQuoted(e.key)+":", indent)
-	}
-}
-
-func (o *outline) items(f protoreflect.FieldDescriptor, list protoreflect.List, indent string) {
-	for i := range list.Len() {
-		o.value(f, list.Get(i), indent+"-", indent)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		o.value(f.MapValue(), all[key], indent+plainOrQuoted(key)+":", indent)
 	}
 }
 
@@ -251,13 +229,6 @@ func plainOrQuoted(s string) string {
 	return s
 }
 
-func firstOf(name, id string) string {
-	if name != "" {
-		return name
-	}
-	return id
-}
-
 // commandWidth is how much of a command a message shows, in columns.
 const commandWidth = 60
 
@@ -267,4 +238,16 @@ func tilde(path, home string) string {
 		return "~/" + rest
 	}
 	return path
+}
+
+// enumWord is the readable form of an enum value.
+func enumWord(value, prefix string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(value, prefix)), "_", " ")
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -90,13 +90,7 @@ func (a *app) trustListCommand() *cobra.Command {
 			}
 			var rows [][]view.Cell
 			for _, t := range all {
-				dangerous := 0
-				for _, r := range t.Requests {
-					if r.Dangerous {
-						dangerous++
-					}
-				}
-				rows = append(rows, append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous)), a.agoCell(t.TrustedAt)))
+				rows = append(rows, append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous(t.Requests))), a.agoCell(t.TrustedAt)))
 			}
 			return a.printTable(out, []view.Column{
 				{Title: "FILE", Min: 16}, {Title: "REQUESTS", Right: true, Omit: 1}, {Title: "DANGEROUS", Right: true}, {Title: "TRUSTED", Omit: 2},

@@ -58,7 +58,7 @@ func (f *Template) Print(w io.Writer, items []json.RawMessage, options Options) 
 		if err := f.template.Execute(&b, item); err != nil {
 			return explained(err, item)
 		}
-		lines = append(lines, harmless(b.String()))
+		lines = append(lines, PrintableLines(b.String())) // what is left, such as keys
 	}
 	if len(lines) == 0 {
 		return nil
@@ -69,20 +69,6 @@ func (f *Template) Print(w io.Writer, items []json.RawMessage, options Options) 
 	}
 	_, err := io.WriteString(w, columns(lines, options))
 	return err
-}
-
-// harmless escapes what is left in the output of a template, such as keys, except the line
-// breaks and tabs of the template.
-func harmless(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		cells := strings.Split(line, "\t")
-		for j := range cells {
-			cells[j] = Printable(cells[j])
-		}
-		lines[i] = strings.Join(cells, "\t")
-	}
-	return strings.Join(lines, "\n")
 }
 
 // columns renders lines whose cells are separated by tabs.

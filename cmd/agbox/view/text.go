@@ -28,6 +28,19 @@ func Printable(s string) string {
 	return b.String()
 }
 
+// PrintableLines is like Printable, but keeps line breaks and tabs.
+func PrintableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "\t")
+		for j, cell := range cells {
+			cells[j] = Printable(cell)
+		}
+		lines[i] = strings.Join(cells, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // Width is the number of columns that a printable text takes on a terminal. Terminals
