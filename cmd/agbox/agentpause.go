@@ -176,11 +176,7 @@ func (a *app) drainAgents(ctx context.Context, c *client.Client, req *agboxv1.Dr
 	if err != nil {
 		return err
 	}
-	ids := make([]string, len(list))
-	for i, g := range list {
-		ids[i] = g.GetAgentId()
-	}
-	return a.each(ctx, ids, func(id string) error {
+	return a.each(ctx, collect(list, (*agboxv1.Agent).GetAgentId), func(id string) error {
 		if !noWait {
 			if _, err := c.WaitAgentHalted(ctx, id); err != nil {
 				return err

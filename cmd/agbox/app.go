@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,8 @@ func (a *app) with(do work) func(*cobra.Command, []string) error {
 		ctx, done := a.interruptible(ctx)
 		defer done()
 		err := do(ctx, c, args)
-		var sig interrupted
-		if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig) {
-			return exitStatus(codeSignal + int(sig))
+		if errors.Is(err, context.Canceled) {
+			return cmp.Or(signalled(ctx), err)
 		}
 		return err
 	})
@@ -125,6 +125,14 @@ func (a *app) outageLine(begin, text string) {
 type interrupted syscall.Signal
 
 func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(i).String() }
+
+// signalled is the exit status for the signal that has ended ctx; nil if none has.
+func signalled(ctx context.Context) error {
+	if sig, ok := errors.AsType[interrupted](context.Cause(ctx)); ok {
+		return exitStatus(codeSignal + int(sig))
+	}
+	return nil
+}
 
 // interruptible cancels the context on the first SIGINT, SIGTERM or SIGHUP. The second one
 // says what goes on without agbox, and ends the program; a later call of interruptible takes
@@ -269,9 +277,13 @@ func (a *app) each(ctx context.Context, refs []string, do func(ref string) error
 	return nil
 }
 
-// onlyCommands makes cmd a group: without arguments it shows its help; an unknown
+// onlyCommands makes cmd a group of commands: without arguments it shows its help; an unknown
 // command is a usage error.
-func onlyCommands(cmd *cobra.Command) {
+func onlyCommands(cmd *cobra.Command, subs ...*cobra.Command) {
+	for _, sub := range subs {
+		sub.DisableFlagsInUseLine = true
+		cmd.AddCommand(sub)
+	}
 	cmd.SuggestionsMinimumDistance = fewTypos
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

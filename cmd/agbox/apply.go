@@ -251,10 +251,7 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 		a.say("Git does not know the encoding %s.", printable(some(done.Encodings)))
 	}
 	if len(done.Submodules) > 0 {
-		var names []string
-		for _, name := range done.Submodules {
-			names = append(names, edits.PlaceIn(done.Folder, o.Here).Name(name))
-		}
+		names := collect(done.Submodules, edits.PlaceIn(done.Folder, o.Here).Name)
 		bring := "PATH..."
 		if len(names) <= namedLosses {
 			bring = shellWords(names)

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"os"
 	"syscall"
 
@@ -130,11 +130,7 @@ func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, o
 		s := a.newSession(c, opt.Exec)
 		defer s.relayed.Wait()
 		err := s.attach(ctx, opt, false)
-		var sig interrupted
-		if errors.As(context.Cause(ctx), &sig) {
-			return exitStatus(codeSignal + int(sig))
-		}
-		return err
+		return cmp.Or(signalled(ctx), err)
 	}
 	opt.OnInput = func(granted bool, typist string) {
 		if !granted {

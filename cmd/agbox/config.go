@@ -27,9 +27,6 @@ func (a *app) configCommand() *cobra.Command {
 		Use:   "config COMMAND",
 		Short: "Check a sandbox file, or show the merged result",
 	}
-	onlyCommands(cmd)
-	validate := a.configValidateCommand()
-	show := a.configShowCommand()
 	schema := &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of agbox.yaml, for completion in editors",
@@ -41,10 +38,7 @@ func (a *app) configCommand() *cobra.Command {
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	for _, sub := range []*cobra.Command{validate, show, schema} {
-		sub.DisableFlagsInUseLine = true
-		cmd.AddCommand(sub)
-	}
+	onlyCommands(cmd, a.configValidateCommand(), a.configShowCommand(), schema)
 	return cmd
 }
 

@@ -292,8 +292,7 @@ func createNamed(ctx context.Context, c *client.Client, in *agboxv1.CreateSandbo
 
 // nameTaken reports whether another sandbox has the name that was asked for.
 func nameTaken(err error) bool {
-	var e *client.Error
-	return errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_SANDBOX_NAME_EXISTS.String()
+	return hasReason(err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
 }
 
 // namesItself reports whether a request has a name, or takes it from a file.

@@ -27,12 +27,10 @@ func (a *app) daemonCommand() *cobra.Command {
 		Long: `The daemon owns the sandboxes. The first command that needs it starts it. Stopping
 it affects no sandbox and no running command.`,
 	}
-	onlyCommands(cmd)
-	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand(), a.daemonLogsCommand())
+	onlyCommands(cmd, a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand(), a.daemonLogsCommand())
 	for _, sub := range cmd.Commands() {
 		sub.Args = arguments(0, 0, "")
 		sub.ValidArgsFunction = cobra.NoFileCompletions
-		sub.DisableFlagsInUseLine = true
 	}
 	return cmd
 }
@@ -272,7 +270,6 @@ func (a *app) policyCommand() *cobra.Command {
 		Use:   "policy COMMAND",
 		Short: "Show what the operator of this machine allows at most",
 	}
-	onlyCommands(cmd)
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show the policy that the daemon applies, and where each setting comes from",
@@ -292,7 +289,6 @@ it starts.`,
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	show.DisableFlagsInUseLine = true
-	cmd.AddCommand(show)
+	onlyCommands(cmd, show)
 	return cmd
 }

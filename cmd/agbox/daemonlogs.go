@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -49,15 +50,11 @@ runs is in the journal: journalctl -u agboxd, or journalctl --user -u agboxd.`,
 				defer changes.close()
 			}
 			err = showFile(ctx, a.stdout, path, lines, changes)
-			var sig interrupted
-			switch {
-			case errors.As(context.Cause(ctx), &sig):
-				return exitStatus(codeSignal + int(sig))
-			case errors.Is(err, fs.ErrNotExist):
-				return &client.Error{Code: codes.NotFound, Message: "There is no " + path + ": agbox has started no daemon here. " +
+			if errors.Is(err, fs.ErrNotExist) {
+				err = &client.Error{Code: codes.NotFound, Message: "There is no " + path + ": agbox has started no daemon here. " +
 					"If systemd runs it, see `journalctl -u agboxd`."}
 			}
-			return err
+			return cmp.Or(signalled(ctx), err)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep showing what is added")

@@ -114,11 +114,7 @@ func printDoctorJSON(a *app, out *agboxv1.DoctorResponse) error {
 }
 
 func printDoctor(a *app, out *agboxv1.DoctorResponse, o *doctorOptions) error {
-	rows := make([][]view.Cell, len(out.GetFindings()))
-	for i, f := range out.GetFindings() {
-		rows[i] = doctorRow(f)
-	}
-	if err := a.printTable(o.output, doctorColumns, rows); err != nil {
+	if err := a.printTable(o.output, doctorColumns, collect(out.GetFindings(), doctorRow)); err != nil {
 		return err
 	}
 	lines := []string{doctorClosing(out, o.fix)}

@@ -270,11 +270,8 @@ func ignoredWords(d *agboxv1.SandboxPhaseDetails) string {
 		return ""
 	}
 	names := d.GetIgnoredNames()[:min(len(d.GetIgnoredNames()), shownIgnored)]
-	for i := range names {
-		names[i] = printable(names[i])
-	}
 	return fmt.Sprintf("The copy has %s, %s among them. --tracked copies only what git tracks, --use-gitignore leaves them out.",
-		plural(n, "file that a .gitignore names", "files that a .gitignore names"), strings.Join(names, ", "))
+		plural(n, "file that a .gitignore names", "files that a .gitignore names"), strings.Join(collect(names, printable), ", "))
 }
 
 // put shows a line. long means that the phase may take long.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -201,7 +200,7 @@ func (o *execOptions) onTerminal(ctx context.Context, a *app, c *client.Client, 
 	}
 	t := a.terminal()
 	if t == nil {
-		return usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
+		return errNoTerminal
 	}
 	f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}, fleeting: o.fleeting}
 	return f.run(ctx, client.AttachOptions{
@@ -271,7 +270,7 @@ func (o *execOptions) inService(ctx context.Context, a *app, c *client.Client, s
 	}
 	t := a.terminal()
 	if o.tty && o.stdin && t == nil {
-		return usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
+		return errNoTerminal
 	}
 	if in.SandboxId, err = a.sandbox(ctx, c, sandbox, changes); err != nil {
 		return err
@@ -309,11 +308,10 @@ func (o *execOptions) inService(ctx context.Context, a *app, c *client.Client, s
 	if t != nil {
 		t.restore()
 	}
-	var sig interrupted
-	switch {
-	case errors.As(context.Cause(ctx), &sig):
+	switch stopped := signalled(ctx); {
+	case stopped != nil:
 		a.say("The command in service %s may go on until the service stops: agbox does not own it.", o.service)
-		return exitStatus(codeSignal + int(sig))
+		return stopped
 	case err != nil:
 		return err
 	case code != 0:
@@ -441,11 +439,8 @@ func (o *execOptions) findShell(ctx context.Context, c *client.Client, sandbox s
 		_, err := c.Run(ctx, &agboxv1.CreateExecRequest{
 			SandboxId: sandbox, User: o.user, Command: []string{shell, "-c", findShellScript, shell},
 		}, &found, io.Discard)
-		var e *client.Error
-		missing := errors.As(err, &e) && (e.Reason == agboxv1.ErrorReason_COMMAND_NOT_FOUND.String() ||
-			e.Reason == agboxv1.ErrorReason_COMMAND_NOT_EXECUTABLE.String())
 		switch {
-		case missing:
+		case hasReason(err, agboxv1.ErrorReason_COMMAND_NOT_FOUND), hasReason(err, agboxv1.ErrorReason_COMMAND_NOT_EXECUTABLE):
 			continue
 		case err != nil:
 			return "", err

@@ -89,10 +89,7 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 	case o.output.raw():
 		return printItems(a, o.output, list)
 	}
-	rows := make([][]view.Cell, len(list))
-	for i, e := range list {
-		rows[i] = a.execRow(e, names)
-	}
+	rows := collect(list, func(e *agboxv1.ExecStatus) []view.Cell { return a.execRow(e, names) })
 	return a.printTable(o.output, o.columns(), rows)
 }
 
@@ -133,10 +130,7 @@ func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) 
 		if err != nil {
 			return nil, err
 		}
-		sandboxes = nil
-		for _, h := range handles {
-			sandboxes = append(sandboxes, h.GetSandboxId())
-		}
+		sandboxes = collect(handles, (*agboxv1.SandboxHandle).GetSandboxId)
 	}
 	var list []*agboxv1.ExecStatus
 	for _, id := range sandboxes {

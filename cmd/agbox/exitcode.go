@@ -76,8 +76,8 @@ func exitCode(err error) int {
 	if errors.Is(err, client.ErrDaemonUnreachable) {
 		return codeNoDaemon
 	}
-	var e *client.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
 		return codeFailure
 	}
 	reason := agboxv1.ErrorReason(agboxv1.ErrorReason_value[e.Reason])
@@ -130,6 +130,18 @@ func exitCodesTopic() *cobra.Command {
 	fmt.Fprintf(&b, "  %-6d the command was not found\n", codeNoCommand)
 	b.WriteString("\nagbox logs exits with 0 when it has read all output, whatever the command's exit code was,\nand with 3 if the output was removed.")
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+}
+
+// hasCode reports whether the daemon, or agbox like it, has failed with a code.
+func hasCode(err error, code codes.Code) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && e.Code == code
+}
+
+// hasReason is like hasCode for the reason.
+func hasReason(err error, reason agboxv1.ErrorReason) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && e.Reason == reason.String()
 }
 
 // exitStatus ends the program with a code; any message was already printed.

@@ -208,11 +208,9 @@ func moved(everyone []*agboxv1.SandboxHandle, here string) string {
 
 // introduced describes sandboxes, each by its name, state and age.
 func (a *app) introduced(list []*agboxv1.SandboxHandle) []string {
-	var all []string
-	for _, h := range list {
-		all = append(all, fmt.Sprintf("%s (%s, made %s)", nameOf(h), sandboxState(h), a.since(h.GetCreatedAt())))
-	}
-	return all
+	return collect(list, func(h *agboxv1.SandboxHandle) string {
+		return fmt.Sprintf("%s (%s, made %s)", nameOf(h), sandboxState(h), a.since(h.GetCreatedAt()))
+	})
 }
 
 // nameOf is what a person calls a sandbox: its name, else its id.
@@ -271,7 +269,7 @@ func (a *app) isPath(ctx context.Context, c *client.Client, text string) bool {
 // found out, it is taken for one.
 func isSandbox(ctx context.Context, c *client.Client, text string) bool {
 	out, err := c.Candidates(ctx, ofSandbox, text)
-	if e := new(client.Error); errors.As(err, &e) && e.Code == codes.InvalidArgument {
+	if hasCode(err, codes.InvalidArgument) {
 		return false // it can be no id and no name
 	}
 	return err != nil && !errors.Is(err, client.ErrNotFound) || slices.ContainsFunc(out.GetReferents(), whole)

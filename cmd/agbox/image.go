@@ -22,11 +22,7 @@ func (a *app) imageCommand() *cobra.Command {
 		Use:   "image",
 		Short: "List, pull, build and remove images",
 	}
-	onlyCommands(cmd)
-	for _, c := range []*cobra.Command{a.imageLsCommand(), a.imagePullCommand(), a.imageBuildCommand(), a.imageRmCommand(), a.imagePruneCommand()} {
-		c.DisableFlagsInUseLine = true
-		cmd.AddCommand(c)
-	}
+	onlyCommands(cmd, a.imageLsCommand(), a.imagePullCommand(), a.imageBuildCommand(), a.imageRmCommand(), a.imagePruneCommand())
 	return cmd
 }
 

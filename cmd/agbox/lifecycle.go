@@ -60,6 +60,19 @@ func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []str
 	return late
 }
 
+// untilReady is a wait for the end of a start.
+func untilReady(c *client.Client) func(context.Context, string) error {
+	return func(ctx context.Context, id string) error {
+		_, err := c.WaitReady(ctx, id)
+		return err
+	}
+}
+
+// untilDeleted is a wait for the end of a removal.
+func untilDeleted(c *client.Client) func(context.Context, string) error {
+	return func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
+}
+
 func (a *app) startCommand() *cobra.Command {
 	var noWait bool
 	cmd := &cobra.Command{
@@ -70,10 +83,7 @@ func (a *app) startCommand() *cobra.Command {
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			ch := change{ask: c.ResumeSandbox}
 			if !noWait {
-				ch.wait = func(ctx context.Context, id string) error {
-					_, err := c.WaitReady(ctx, id)
-					return err
-				}
+				ch.wait = untilReady(c)
 			}
 			args, err := a.orHere(ctx, c, args, changes)
 			if err != nil {
@@ -111,17 +121,14 @@ the sandbox is started again.`,
 					return err
 				}
 			}
+			var err error
 			if all {
-				ids, err := sandboxesIn(ctx, c, running...)
-				if err != nil {
-					return err
-				}
-				args = ids
+				args, err = sandboxesIn(ctx, c, running...)
 			} else {
-				var err error
-				if args, err = a.named(ctx, c, "stop", args); err != nil {
-					return err
-				}
+				args, err = a.named(ctx, c, "stop", args)
+			}
+			if err != nil {
+				return err
 			}
 			return ch.apply(ctx, a, c, args)
 		}),
@@ -150,10 +157,7 @@ between; "agbox stop" cancels the start.`,
 				ch.said = func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
 			}
 			if !noWait {
-				ch.wait = func(ctx context.Context, id string) error {
-					_, err := c.WaitReady(ctx, id)
-					return err
-				}
+				ch.wait = untilReady(c)
 			}
 			args, err := a.named(ctx, c, "restart", args)
 			if err != nil {

@@ -218,8 +218,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 // report prints an error and returns its exit code.
 func (a *app) report(cmd *cobra.Command, err error) int {
-	var status exitStatus
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
 	if errors.Is(err, errSpecTold) {
@@ -228,8 +227,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if readerGone(err) {
 		return codeSignal + int(syscall.SIGPIPE)
 	}
-	var told toldError
-	if errors.As(err, &told) {
+	if told, ok := errors.AsType[toldError](err); ok {
 		return exitCode(told.cause)
 	}
 	var usage *usageError
@@ -249,6 +247,6 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 // signal ends most commands before they see that, but not if the caller ignores it, nor if
 // it was git that wrote.
 func readerGone(err error) bool {
-	var write *fs.PathError
-	return errors.As(err, &write) && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE)
+	write, ok := errors.AsType[*fs.PathError](err)
+	return ok && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +19,7 @@ import (
 
 // presetCommands makes a command for each preset.
 func (a *app) presetCommands() []*cobra.Command {
-	var all []*cobra.Command
-	for _, p := range presets.All() {
-		all = append(all, a.presetCommand(&p))
-	}
-	return all
+	return collect(presets.All(), func(p presets.Preset) *cobra.Command { return a.presetCommand(&p) })
 }
 
 func (a *app) presetCommand(p *presets.Preset) *cobra.Command {
@@ -94,14 +91,10 @@ func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args 
 	err := o.prepare(making, a, c)
 	done()
 	if err != nil {
-		if sig := interrupted(0); errors.As(context.Cause(making), &sig) {
-			return exitStatus(codeSignal + int(sig))
-		}
-		return err
+		return cmp.Or(signalled(making), err)
 	}
 	left, err := o.session(ctx, a, c, o.preset.Run(o.ask, o.off, args))
-	var code exitStatus
-	if errors.As(err, &code) && int(code) == codeNoCommand {
+	if errors.Is(err, exitStatus(codeNoCommand)) {
 		a.say("The image does not contain %s. Use an image that does, or install it with --post-create 'npm install -g %s'.", o.preset.Command, o.preset.Package)
 		if left != "" && o.existing == "" {
 			o.discard(ctx, a, c, left)
@@ -186,11 +179,7 @@ func (a *app) presetToolCommand() *cobra.Command {
 		Use:   "preset COMMAND",
 		Short: "Show and build the images of agbox claude, codex, opencode and gemini",
 	}
-	onlyCommands(cmd)
-	for _, sub := range []*cobra.Command{a.presetLsCommand(), a.presetShowCommand(), a.presetBuildCommand()} {
-		sub.DisableFlagsInUseLine = true
-		cmd.AddCommand(sub)
-	}
+	onlyCommands(cmd, a.presetLsCommand(), a.presetShowCommand(), a.presetBuildCommand())
 	return cmd
 }
 

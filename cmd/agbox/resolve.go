@@ -154,13 +154,8 @@ func noSuch(ctx context.Context, c *client.Client, ref string) error {
 	boxes, err := c.ListSandboxes(ctx, client.ListOptions{})
 	running, failed := c.ListActiveExecs(ctx, "")
 	if err == nil && failed == nil { // otherwise the first sentence has to do
-		var sandboxes, commands []string
-		for _, h := range boxes {
-			sandboxes = append(sandboxes, printable(cmp.Or(h.GetName(), h.GetSandboxId())))
-		}
-		for _, e := range running {
-			commands = append(commands, printable(cmp.Or(e.GetName(), e.GetExecId())))
-		}
+		sandboxes := collect(boxes, func(h *agboxv1.SandboxHandle) string { return printable(cmp.Or(h.GetName(), h.GetSandboxId())) })
+		commands := collect(running, func(e *agboxv1.ExecStatus) string { return printable(cmp.Or(e.GetName(), e.GetExecId())) })
 		text += fmt.Sprintf(" Sandboxes (`agbox ls`): %s. Running commands (`agbox ps`, with -a also ended ones): %s.", listed(sandboxes), listed(commands))
 	}
 	return &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_EXEC_NOT_FOUND.String(), Message: text}

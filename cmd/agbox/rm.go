@@ -72,10 +72,7 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		if err != nil {
 			return err
 		}
-		refs = slices.Clone(refs)
-		for _, h := range list {
-			refs = append(refs, h.GetSandboxId())
-		}
+		refs = slices.Concat(refs, collect(list, (*agboxv1.SandboxHandle).GetSandboxId))
 	}
 	if o.all {
 		if refs, err = sandboxesIn(ctx, c); err != nil {
@@ -89,7 +86,7 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 	}
 	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id, o.keepLogs) }}
 	if !o.noWait {
-		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
+		ch.wait = untilDeleted(c)
 	}
 	if o.force {
 		if !o.now {
@@ -116,11 +113,7 @@ func (o *rmOptions) here(ctx context.Context, a *app, c *client.Client) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	yes, err := a.confirm(ctx, "Remove sandbox "+names[0]+"?")
-	if err == nil && !yes {
-		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", names[0])}
-	}
-	return names, err
+	return names, a.confirmRemoval(ctx, names[0], "Remove sandbox "+names[0]+"?")
 }
 
 func (a *app) pruneCommand() *cobra.Command {
@@ -148,10 +141,7 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 		return err
 	}
 	list = slices.DeleteFunc(list, func(h *agboxv1.SandboxHandle) bool { return !slices.Contains(resting, h.GetState()) })
-	ids := make([]string, len(list))
-	for i, h := range list {
-		ids[i] = h.GetSandboxId()
-	}
+	ids := collect(list, (*agboxv1.SandboxHandle).GetSandboxId)
 	switch {
 	case len(ids) == 0:
 		a.say("No sandbox is stopped or has failed.")
@@ -180,7 +170,7 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 			}
 			return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{SpareAgents: true})
 		},
-		wait:   func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) },
+		wait:   untilDeleted(c),
 		ignore: func(err error) bool { return errors.Is(err, client.ErrNotFound) },
 	}
 	return ch.apply(ctx, a, c, ids)

@@ -165,12 +165,10 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 	look, cancel := context.WithTimeout(ctx, guardWithin)
 	defer cancel()
 	w, err := c.Work(look, h.GetSandboxId(), client.WorkOptions{NamesOnly: true, Removal: true})
-	var failure *client.Error
 	switch {
 	case ctx.Err() != nil:
 		return l, ctx.Err()
-	case errors.As(err, &failure) && (failure.Reason == agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE.String() ||
-		failure.Reason == agboxv1.ErrorReason_PRIMARY_MISSING.String() || failure.Code == codes.Unimplemented):
+	case hasReason(err, agboxv1.ErrorReason_WORKSPACE_HAS_NO_BASE), hasReason(err, agboxv1.ErrorReason_PRIMARY_MISSING), hasCode(err, codes.Unimplemented):
 		return l, nil // a daemon without bases has nothing to compare with, and without a container there is nothing
 	case errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrDaemonUnreachable):
 		return l, err
@@ -183,10 +181,7 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 		l.large, l.refused = l.large || !refused, l.refused || refused
 	}
 	if all := append(w.Changes, w.Large...); len(all) > 0 {
-		names := make([]string, len(all))
-		for i, change := range all {
-			names[i] = printable(change.Path)
-		}
+		names := collect(all, func(change client.WorkChange) string { return printable(change.Path) })
 		l.work = plural(len(names), "changed file", "changed files") + " (" + some(names) + ")"
 	}
 	var unshown, how []string
@@ -195,10 +190,7 @@ func lostWork(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) (
 	}
 	l.unshown, l.how = strings.Join(unshown, " and "), strings.Join(how, " ")
 	if names, err := w.Unresolved(look, h.GetSandboxId()); err == nil && len(names) > 0 { // a folder that is gone has none
-		for i := range names {
-			names[i] = printable(names[i])
-		}
-		l.marked = "the way back from the markers of " + plural(len(names), "conflict", "conflicts") + " in the folder (" + some(names) + ")"
+		l.marked = "the way back from the markers of " + plural(len(names), "conflict", "conflicts") + " in the folder (" + some(collect(names, printable)) + ")"
 	}
 	l.alone = w.Copied() == ""
 	commits, err := c.NewCommits(look, h.GetSandboxId(), w)
@@ -237,11 +229,7 @@ func (l *loss) lostCommits(look context.Context, all []client.BranchCommit, why 
 		parts = append(parts, "commits of "+plural(len(tags), "tag or other reference", "tags or other references")+" ("+some(tags)+")")
 	}
 	if len(l.nested) > 0 {
-		names := make([]string, len(l.nested))
-		for i, name := range l.nested {
-			names[i] = printable(name)
-		}
-		parts = append(parts, "commits or stashes of "+plural(len(names), "nested repository", "nested repositories")+" ("+some(names)+")")
+		parts = append(parts, "commits or stashes of "+plural(len(l.nested), "nested repository", "nested repositories")+" ("+some(collect(l.nested, printable))+")")
 	}
 	if l.unread = why != nil; l.unread {
 		parts = append(parts, "any commits that are not brought back, which could not "+whyNot(look, "read", why))
@@ -300,13 +288,18 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs 
 
 // mayLose asks about what the removal of a sandbox would lose. force is the command that does not ask.
 func (a *app) mayLose(ctx context.Context, h *agboxv1.SandboxHandle, lost loss, force string) error {
-	name := cmp.Or(h.GetName(), h.GetSandboxId())
+	name := nameOf(h)
 	text := lost.ofRemoving(name)
 	if a.terminal() == nil {
 		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" `%s` removes it anyway.", force)}
 	}
 	a.say("%s", text)
-	yes, err := a.confirm(ctx, "Remove it anyway?")
+	return a.confirmRemoval(ctx, name, "Remove it anyway?")
+}
+
+// confirmRemoval asks whether to remove a sandbox. The answer no is an error.
+func (a *app) confirmRemoval(ctx context.Context, name, question string) error {
+	yes, err := a.confirm(ctx, question)
 	if err == nil && !yes {
 		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", name)}
 	}
@@ -332,17 +325,13 @@ func (a *app) tellOfLosses(ctx context.Context, c *client.Client, list []*agboxv
 // comes before any other question about the sandbox: the answer could not remove it.
 func sparesAgents(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandle) error {
 	agents, err := c.ListAgents(ctx, &agboxv1.ListAgentsRequest{SandboxId: h.GetSandboxId()})
-	var failure *client.Error
-	if errors.As(err, &failure) && failure.Code == codes.Unimplemented {
+	if hasCode(err, codes.Unimplemented) {
 		return nil // a daemon without agents
 	}
 	if err != nil || len(agents) == 0 {
 		return err
 	}
-	var names []string
-	for _, one := range agents {
-		names = append(names, cmp.Or(one.GetName(), one.GetAgentId()))
-	}
+	names := collect(agents, func(g *agboxv1.Agent) string { return cmp.Or(g.GetName(), g.GetAgentId()) })
 	return &client.Error{
 		Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_SANDBOX_HAS_AGENTS.String(),
 		Message: fmt.Sprintf("In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
@@ -406,9 +395,5 @@ func (a *app) mayLeave(ctx context.Context, h *agboxv1.SandboxHandle, repositori
 		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" Look at it first: `agbox rm -f %s` removes the sandbox anyway.", name)}
 	}
 	a.say("%s", text)
-	yes, err := a.confirm(ctx, "Remove the sandbox anyway?")
-	if err == nil && !yes {
-		err = &client.Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf("Sandbox %s stays.", name)}
-	}
-	return err
+	return a.confirmRemoval(ctx, name, "Remove the sandbox anyway?")
 }

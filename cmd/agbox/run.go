@@ -104,7 +104,7 @@ func (o *runOptions) called(id string) string { return cmp.Or(o.named, o.name, i
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
 	exec := execOptions{detach: o.detach, stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove && !o.detach, agent: o.agent}
 	if o.stdin && o.tty && !o.detach && a.terminal() == nil {
-		return "", usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
+		return "", errNoTerminal
 	}
 	if _, err := parseDetachKeys(o.detachKeys); err != nil {
 		return "", err
@@ -117,7 +117,7 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 		return "", err
 	}
 	err = exec.run(ctx, a, c, append([]string{id, "--"}, command...))
-	if code := exitStatus(0); errors.As(err, &code) { // it has ended
+	if _, ended := errors.AsType[exitStatus](err); ended {
 		a.tellUncovered(ctx, c, id)
 	}
 	switch {
@@ -152,16 +152,16 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 		id, err = o.create(making, a, c, in)
 	}
 	done()
-	var sig interrupted
+	stopped := signalled(making)
 	switch {
-	case !errors.As(context.Cause(making), &sig):
+	case stopped == nil:
 		return id, err
 	case err == nil: // the signal came after the sandbox was ready
 		o.discard(ctx, a, c, id)
 	case !errors.Is(err, context.Canceled):
 		return "", err
 	}
-	return "", exitStatus(codeSignal + int(sig))
+	return "", stopped
 }
 
 // tellOfLoss says which changes and commits of a copied workspace --rm removes with the sandbox. It was

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -318,9 +317,8 @@ func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 // fails if there are problems. The answer is nil if the daemon is too old for the call.
 func (o *specOptions) resolved(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
 	out, err := c.ResolveSpec(ctx, in)
-	var failure *client.Error
 	switch {
-	case errors.As(err, &failure) && failure.Code == codes.Unimplemented:
+	case hasCode(err, codes.Unimplemented):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -447,8 +445,7 @@ func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client
 // them. It is also nil if the daemon is too old to say.
 func resolveQuietly(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, string, error) {
 	out, err := c.ResolveSpec(ctx, in)
-	var failure *client.Error
-	if errors.As(err, &failure) && failure.Code == codes.Unimplemented {
+	if hasCode(err, codes.Unimplemented) {
 		return nil, "", nil
 	}
 	problem := ""

@@ -58,11 +58,7 @@ func (o *statsOptions) run(ctx context.Context, a *app, c *client.Client, refs [
 			}
 			continue
 		}
-		rows := make([][]view.Cell, 0, len(round.GetContainers()))
-		for _, s := range round.GetContainers() {
-			rows = append(rows, statsRow(s))
-		}
-		text := view.Render(statsColumns, rows, a.tableOptions(o.output))
+		text := view.Render(statsColumns, collect(round.GetContainers(), statsRow), a.tableOptions(o.output))
 		if over {
 			// Overwriting lines instead of clearing the screen avoids flicker.
 			text = "\x1b[H" + strings.ReplaceAll(text, "\n", "\x1b[K\n") + "\x1b[J"

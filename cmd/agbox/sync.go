@@ -84,8 +84,7 @@ func (v *syncView) run(ctx context.Context, c *client.Client, watch bool) error 
 		Agree:   agree,
 		Trouble: func(why string) { v.say("%s", printable(why)) },
 	})
-	var sig interrupted
-	ended := watch && errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig)
+	ended := watch && errors.Is(err, context.Canceled) && signalled(ctx) != nil
 	if v.folder == "" || err != nil && !ended {
 		return err
 	}

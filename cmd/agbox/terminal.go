@@ -39,6 +39,9 @@ func (a *app) terminal() *terminal {
 	return &terminal{fd: int(a.stdin.Fd())}
 }
 
+// errNoTerminal refuses -it.
+var errNoTerminal = usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
+
 // raw switches the terminal to raw mode. It does nothing in the background: SIGCONT
 // calls it again once agbox is in the foreground.
 func (t *terminal) raw() error {

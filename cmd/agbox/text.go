@@ -229,6 +229,15 @@ func plainOrQuoted(s string) string {
 	return s
 }
 
+// collect returns what of makes of each item.
+func collect[T, R any](list []T, of func(T) R) []R {
+	all := make([]R, len(list))
+	for i, item := range list {
+		all[i] = of(item)
+	}
+	return all
+}
+
 // commandWidth is how much of a command a message shows, in columns.
 const commandWidth = 60
 

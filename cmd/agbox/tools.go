@@ -24,7 +24,6 @@ func (a *app) toolsCommand() *cobra.Command {
 		Use:   "tools COMMAND",
 		Short: "Show the built-in tools that can be added to a sandbox",
 	}
-	onlyCommands(cmd)
 	var f output
 	ls := &cobra.Command{
 		Use:   "ls [TOOL...]",
@@ -52,8 +51,7 @@ add to a sandbox from this machine, and what is missing for it. HOW is one of:
 		},
 	}
 	addTable(ls, &f)
-	ls.DisableFlagsInUseLine = true
-	cmd.AddCommand(ls)
+	onlyCommands(cmd, ls)
 	return cmd
 }
 

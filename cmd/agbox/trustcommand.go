@@ -26,11 +26,7 @@ answer holds for exactly this content: if the file changes, agbox shows the
 difference and asks again. A file that requests nothing is used without a question.
 agbox never asks about flags, because you gave them yourself.`,
 	}
-	onlyCommands(cmd)
-	for _, sub := range []*cobra.Command{a.trustReviewCommand(), a.trustListCommand(), a.trustShowCommand(), a.trustRevokeCommand()} {
-		sub.DisableFlagsInUseLine = true
-		cmd.AddCommand(sub)
-	}
+	onlyCommands(cmd, a.trustReviewCommand(), a.trustListCommand(), a.trustShowCommand(), a.trustRevokeCommand())
 	return cmd
 }
 

@@ -101,7 +101,7 @@ or refuses as "agbox rm" does, unless -f is given.`,
 			}}
 			if remove {
 				ch.ask = func(ctx context.Context, id string) error { return a.remove(ctx, c, id, false) }
-				ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
+				ch.wait = untilDeleted(c)
 			}
 			if force {
 				ch.ask = func(ctx context.Context, id string) error {
@@ -171,10 +171,7 @@ func (o *upOptions) run(ctx context.Context, a *app, c *client.Client) error {
 // start starts a sandbox that does not run, and prints its id.
 func (o *upOptions) start(ctx context.Context, a *app, c *client.Client, h *agboxv1.SandboxHandle) error {
 	if h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
-		ch := change{ask: c.ResumeSandbox, wait: func(ctx context.Context, id string) error {
-			_, err := c.WaitReady(ctx, id)
-			return err
-		}}
+		ch := change{ask: c.ResumeSandbox, wait: untilReady(c)}
 		return ch.apply(ctx, a, c, []string{h.GetSandboxId()})
 	}
 	_, err := fmt.Fprintln(a.stdout, h.GetSandboxId())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -35,9 +34,8 @@ type upOptions struct {
 func (o *upOptions) asked(ctx context.Context, a *app, c *client.Client, input *client.SpecInput, found *agboxv1.GetSandboxResponse) (anew bool, err error) {
 	h := found.GetSandbox()
 	out, err := c.ResolveSpec(ctx, input.Request)
-	var failure *client.Error
 	switch {
-	case errors.As(err, &failure) && failure.Code == codes.Unimplemented:
+	case hasCode(err, codes.Unimplemented):
 		return false, nil // an old daemon cannot say
 	case err != nil:
 		return false, err
@@ -238,19 +236,10 @@ func noRoom(s *agboxv1.CreateSpec) string {
 	if s.GetSecurity().GetReadOnlyRoot() {
 		return "The root of the sandbox is read-only."
 	}
-	var targets []string
-	for _, m := range s.GetMounts() {
-		targets = append(targets, m.GetTarget())
-	}
-	for _, c := range s.GetCopies() {
-		targets = append(targets, c.GetTarget())
-	}
-	for _, v := range s.GetVolumes() {
-		targets = append(targets, v.GetTarget())
-	}
-	for _, t := range s.GetTmpfs() {
-		targets = append(targets, t.GetTarget())
-	}
+	targets := slices.Concat(
+		collect(s.GetMounts(), (*agboxv1.MountSpec).GetTarget), collect(s.GetCopies(), (*agboxv1.CopySpec).GetTarget),
+		collect(s.GetVolumes(), (*agboxv1.VolumeSpec).GetTarget), collect(s.GetTmpfs(), (*agboxv1.TmpfsSpec).GetTarget),
+	)
 	for _, target := range targets {
 		if target = path.Clean(target); within(target, workspaceTarget) || within(workspaceTarget, target) {
 			return "The file puts something else at " + printable(target) + "."
@@ -282,15 +271,6 @@ func wantsNoWorkspace(in *agboxv1.CreateSandboxRequest) bool {
 // hasFolder reports whether the primary mounts a folder, gets a copy of it, or has it in
 // what it mounts or gets a copy of.
 func hasFolder(s *agboxv1.CreateSpec, folder string) bool {
-	for _, m := range s.GetMounts() {
-		if holds(m.GetSource(), folder) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(s.GetCopies(), func(c *agboxv1.CopySpec) bool { return holds(c.GetSource(), folder) })
-}
-
-// holds reports whether a path is the folder or one above it.
-func holds(path, folder string) bool {
-	return within(resolvedLinks(folder), resolvedLinks(path))
+	sources := slices.Concat(collect(s.GetMounts(), (*agboxv1.MountSpec).GetSource), collect(s.GetCopies(), (*agboxv1.CopySpec).GetSource))
+	return slices.ContainsFunc(sources, func(path string) bool { return within(resolvedLinks(folder), resolvedLinks(path)) })
 }
