@@ -19,6 +19,7 @@ import (
 
 	"github.com/agbox/agbox/cmd/agboxd/logfile"
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
@@ -69,9 +70,9 @@ func addSettings(cmd *cobra.Command) *settings {
 	f := cmd.Flags()
 	s.addEngine()
 	f.Var(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "address ranges for the networks of sandboxes, for example 10.222.0.0/16")
-	f.Var(policyValue{&c.Revival}, "revival", "what to do when a sandbox's container exits by itself, unless the sandbox sets it: fail, revive or reap")
-	f.Var(recoveryValue{&c.PendingRecovery}, "pending-recovery", "what to do after a crash or stop of the daemon with a sandbox that has no container yet: resume its creation, or fail")
-	f.Var(lifetimeValue{&c.ChildLifetime}, "child-lifetime", "how long an agent lives that another agent has spawned, unless the request or its stack says so: held by its parent, or detached")
+	f.Var(wordValue[agboxv1.RevivalPolicy]{&c.Revival, policies}, "revival", "what to do when a sandbox's container exits by itself, unless the sandbox sets it: fail, revive or reap")
+	f.Var(wordValue[machine.PendingRecovery]{&c.PendingRecovery, recoveries}, "pending-recovery", "what to do after a crash or stop of the daemon with a sandbox that has no container yet: resume its creation, or fail")
+	f.Var(wordValue[agboxv1.AgentLifetime]{&c.ChildLifetime, lifetimes}, "child-lifetime", "how long an agent lives that another agent has spawned, unless the request or its stack says so: held by its parent, or detached")
 	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full scans of the engine")
 	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
 	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
@@ -86,7 +87,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
 	f.Var(countValue{&c.MaxSandboxFiles}, "max-sandbox-files", "how many files a sandbox may have in its folders for logs and socket, besides those of its commands. A sandbox with more, or with 256 MiB more than max-sandbox-log, is stopped. Applies to new sandboxes")
 	f.Var(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
-	f.Var(fenceValue{&c.HostFence}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
+	f.Var(wordValue[reconcile.FenceMode]{&c.HostFence, fences}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "child-lifetime", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-agents", "max-execs", "max-events",
@@ -271,21 +272,10 @@ func (s *settings) take(written string, value *document.Node) string {
 	case flag.Changed:
 		// The flag overrides the file, but check the file's value too: without the flag it
 		// is used next time.
-		return s.try(name, words)
+		flag = addSettings(newScratch()).cmd.Flags().Lookup(name)
 	}
 	for _, word := range words {
 		if err := flag.Value.Set(word); err != nil {
-			return fmt.Sprintf("The setting %q is not valid: %v.", name, err)
-		}
-	}
-	return ""
-}
-
-// try returns the problem of a value without setting it; empty if there is none.
-func (s *settings) try(name string, words []string) string {
-	scratch := addSettings(newScratch())
-	for _, word := range words {
-		if err := scratch.cmd.Flags().Lookup(name).Value.Set(word); err != nil {
 			return fmt.Sprintf("The setting %q is not valid: %v.", name, err)
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,9 +25,6 @@ type timeValue struct {
 }
 
 func (v timeValue) String() string {
-	if v.to == nil {
-		return ""
-	}
 	return notation.FormatDuration(*v.to)
 }
 
@@ -50,7 +46,7 @@ func (v timeValue) Set(text string) error {
 type optionalTime struct{ to **time.Duration }
 
 func (v optionalTime) String() string {
-	if v.to == nil || *v.to == nil {
+	if *v.to == nil {
 		return ""
 	}
 	return notation.FormatDuration(**v.to)
@@ -71,9 +67,6 @@ func (v optionalTime) Set(text string) error {
 type countValue struct{ to *int }
 
 func (v countValue) String() string {
-	if v.to == nil {
-		return ""
-	}
 	return strconv.Itoa(*v.to)
 }
 
@@ -92,9 +85,6 @@ func (v countValue) Set(text string) error {
 type sizeValue struct{ to *uint64 }
 
 func (v sizeValue) String() string {
-	if v.to == nil {
-		return ""
-	}
 	n, unit := *v.to, ""
 	for _, next := range []string{"k", "m", "g", "t"} {
 		if n == 0 || n%1024 != 0 {
@@ -121,8 +111,6 @@ type memoryValue struct{ to *reconcile.MemoryDefault }
 
 func (v memoryValue) String() string {
 	switch {
-	case v.to == nil:
-		return ""
 	case v.to.Percent > 0:
 		return strconv.Itoa(v.to.Percent) + "%"
 	case v.to.Bytes > 0:
@@ -162,9 +150,6 @@ type rangesValue struct {
 }
 
 func (v rangesValue) String() string {
-	if v.to == nil {
-		return ""
-	}
 	return strings.Join(v.list(), ",")
 }
 
@@ -194,103 +179,48 @@ func (v rangesValue) Set(text string) error {
 	return nil
 }
 
-// policyValue is a revival policy.
-type policyValue struct{ to *agboxv1.RevivalPolicy }
+// wordValue is one of some values that each have a word.
+type wordValue[T comparable] struct {
+	to      *T
+	choices []choice[T]
+}
 
-const policyPrefix = "REVIVAL_POLICY_"
+type choice[T comparable] struct {
+	word  string
+	value T
+}
 
-func (v policyValue) String() string {
-	if v.to == nil {
-		return ""
+var (
+	policies = []choice[agboxv1.RevivalPolicy]{
+		{"fail", agboxv1.RevivalPolicy_REVIVAL_POLICY_FAIL},
+		{"revive", agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE},
+		{"reap", agboxv1.RevivalPolicy_REVIVAL_POLICY_REAP},
 	}
-	return strings.ToLower(strings.TrimPrefix(v.to.String(), policyPrefix))
-}
+	fences     = []choice[reconcile.FenceMode]{{"auto", reconcile.FenceIfPossible}, {"require", reconcile.FenceRequired}, {"off", reconcile.FenceOff}}
+	lifetimes  = []choice[agboxv1.AgentLifetime]{{"held", agboxv1.AgentLifetime_AGENT_LIFETIME_HELD}, {"detached", agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED}}
+	recoveries = []choice[machine.PendingRecovery]{{"resume", machine.PendingResume}, {"fail", machine.PendingFail}}
+)
 
-func (v policyValue) Type() string { return "string" }
-
-func (v policyValue) Set(text string) error {
-	if !slices.Contains([]string{"fail", "revive", "reap"}, text) {
-		return fmt.Errorf("%q is not fail, revive or reap", text)
-	}
-	*v.to = agboxv1.RevivalPolicy(agboxv1.RevivalPolicy_value[policyPrefix+strings.ToUpper(text)])
-	return nil
-}
-
-// fenceValue is a reconcile.FenceMode.
-type fenceValue struct{ to *reconcile.FenceMode }
-
-// fences are the words for the values, by value.
-var fences = []string{reconcile.FenceIfPossible: "auto", reconcile.FenceRequired: "require", reconcile.FenceOff: "off"}
-
-func (v fenceValue) String() string {
-	if v.to == nil {
-		return ""
-	}
-	return fences[*v.to]
-}
-
-func (v fenceValue) Type() string { return "string" }
-
-func (v fenceValue) Set(text string) error {
-	i := slices.Index(fences, text)
-	if i < 0 {
-		return fmt.Errorf("%q is not auto, require or off", text)
-	}
-	*v.to = reconcile.FenceMode(i)
-	return nil
-}
-
-// lifetimeValue is the lifetime of an agent.
-type lifetimeValue struct{ to *agboxv1.AgentLifetime }
-
-// lifetimes are the words for the values.
-var lifetimes = map[string]agboxv1.AgentLifetime{
-	"held":     agboxv1.AgentLifetime_AGENT_LIFETIME_HELD,
-	"detached": agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED,
-}
-
-func (v lifetimeValue) String() string {
-	if v.to != nil {
-		for word, is := range lifetimes {
-			if is == *v.to {
-				return word
-			}
+func (v wordValue[T]) String() string {
+	for _, c := range v.choices {
+		if c.value == *v.to {
+			return c.word
 		}
 	}
 	return ""
 }
 
-func (v lifetimeValue) Type() string { return "string" }
+func (v wordValue[T]) Type() string { return "string" }
 
-func (v lifetimeValue) Set(text string) error {
-	is, ok := lifetimes[text]
-	if !ok {
-		return fmt.Errorf("%q is not held or detached", text)
+func (v wordValue[T]) Set(text string) error {
+	var words []string
+	for _, c := range v.choices {
+		if c.word == text {
+			*v.to = c.value
+			return nil
+		}
+		words = append(words, c.word)
 	}
-	*v.to = is
-	return nil
-}
-
-// recoveryValue is a machine.PendingRecovery.
-type recoveryValue struct{ to *machine.PendingRecovery }
-
-// recoveries are the words for the values, by value.
-var recoveries = []string{machine.PendingResume: "resume", machine.PendingFail: "fail"}
-
-func (v recoveryValue) String() string {
-	if v.to == nil {
-		return ""
-	}
-	return recoveries[*v.to]
-}
-
-func (v recoveryValue) Type() string { return "string" }
-
-func (v recoveryValue) Set(text string) error {
-	i := slices.Index(recoveries, text)
-	if i < 0 {
-		return fmt.Errorf("%q is not resume or fail", text)
-	}
-	*v.to = machine.PendingRecovery(i)
-	return nil
+	last := len(words) - 1
+	return fmt.Errorf("%q is not %s or %s", text, strings.Join(words[:last], ", "), words[last])
 }
