@@ -184,11 +184,7 @@ func (a *app) agentLogsCommand() *cobra.Command {
 		Use:   "logs [-f] AGENT [flags]",
 		Short: "Show the output of an agent's incarnations, one after the other",
 		Args:  arguments(1, 1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.agent(ctx, c, args[0], reads)
-			if err != nil {
-				return err
-			}
+		RunE: a.withAgent(func(ctx context.Context, c *client.Client, id string) error {
 			if !o.follow {
 				return o.run(ctx, a, c, id)
 			}

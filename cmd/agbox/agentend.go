@@ -40,13 +40,7 @@ wants to; the command does not wait for that. If it has not acknowledged the mes
 		if o.cascade && o.noCascade {
 			return usagef("%s takes either --cascade or --no-cascade.", cmd.CommandPath())
 		}
-		return a.each(ctx, args, func(ref string) error {
-			id, err := a.agent(ctx, c, ref, changes)
-			if err != nil {
-				return err
-			}
-			return o.kill(ctx, c, id)
-		})
+		return a.eachAgent(ctx, c, args, changes, func(id string) error { return o.kill(ctx, c, id) })
 	})
 	cmd.Flags().BoolVar(&o.now, "now", false, "send SIGKILL at once")
 	cmd.Flags().BoolVar(&o.graceful, "graceful", false, "ask the program to end by itself, and do not wait")
@@ -109,11 +103,7 @@ sandbox has what "agbox rm" would ask about, as changed files that were not brou
 it asks on a terminal and refuses elsewhere, unless -f is given.`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				id, err := a.agent(ctx, c, ref, changes)
-				if err != nil {
-					return err
-				}
+			return a.eachAgent(ctx, c, args, changes, func(id string) error {
 				g, err := c.GetAgent(ctx, id)
 				if err != nil {
 					return err
@@ -314,11 +304,7 @@ If one of them is ORPHANED meanwhile, a note on stderr says how to decide about 
   agbox agent wait --tree planner`,
 		Args: arguments(1, -1, "an AGENT"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				id, err := a.agent(ctx, c, ref, reads)
-				if err != nil {
-					return err
-				}
+			return a.eachAgent(ctx, c, args, reads, func(id string) error {
 				return a.whileWaiting(ctx, c, id, tree, func() error {
 					if tree {
 						return a.waitTree(ctx, c, id)

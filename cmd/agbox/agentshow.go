@@ -145,11 +145,7 @@ func (a *app) agentInspectCommand() *cobra.Command {
 		Use:   "inspect AGENT [flags]",
 		Short: "Show everything about an agent",
 		Args:  arguments(1, 1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.agent(ctx, c, args[0], reads)
-			if err != nil {
-				return err
-			}
+		RunE: a.withAgent(func(ctx context.Context, c *client.Client, id string) error {
 			g, err := c.GetAgent(ctx, id)
 			switch {
 			case err != nil:
@@ -170,11 +166,7 @@ func (a *app) agentEventsCommand() *cobra.Command {
 		Use:   "events [-f] AGENT [flags]",
 		Short: "Show what happened to an agent, as lines of JSON",
 		Args:  arguments(1, 1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.agent(ctx, c, args[0], reads)
-			if err != nil {
-				return err
-			}
+		RunE: a.withAgent(func(ctx context.Context, c *client.Client, id string) error {
 			g, err := c.GetAgent(ctx, id)
 			if err != nil {
 				return err

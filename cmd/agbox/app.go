@@ -310,13 +310,13 @@ func (a *app) ownSocketOnly() error {
 // glance bounds optional requests, such as completion and the daemon's version.
 const glance = 2 * time.Second
 
-// glance asks a running daemon without starting one. It fails after glance.
-func (a *app) glance(ctx context.Context, ask func(context.Context, *client.Client) (string, error)) (string, error) {
+// askRunning asks a running daemon without starting one. It fails after glance.
+func askRunning[T any](ctx context.Context, a *app, ask func(context.Context, *client.Client) (T, error)) (answer T, err error) {
 	quiet := *a
 	quiet.noAutostart = true
 	c, err := quiet.client(client.WithReconnect(0))
 	if err != nil {
-		return "", err
+		return answer, err
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, glance)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
@@ -46,8 +47,8 @@ func (a *app) completeExecsFirst(most int) completer {
 	}
 }
 
-// lister returns pairs of a name and a description, one per line, tab between.
-type lister func(context.Context, *client.Client) (string, error)
+// lister returns pairs of a name and a description, tab between.
+type lister func(context.Context, *client.Client) ([]cobra.Completion, error)
 
 func (a *app) complete(most int, list lister) completer {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -55,45 +56,37 @@ func (a *app) complete(most int, list lister) completer {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		// A shell that waits for a completion must not start a daemon.
-		text, err := a.glance(cmd.Context(), list)
+		all, err := askRunning(cmd.Context(), a, list)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var out []cobra.Completion
-		for line := range strings.Lines(text) {
-			line = strings.TrimSuffix(line, "\n")
-			if strings.HasPrefix(line, prefix) && !slices.Contains(args, strings.Split(line, "\t")[0]) {
-				out = append(out, line)
-			}
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return slices.DeleteFunc(all, func(one cobra.Completion) bool {
+			return !strings.HasPrefix(one, prefix) || slices.Contains(args, strings.Split(one, "\t")[0])
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func listSandboxes(ctx context.Context, c *client.Client) (string, error) {
+func listSandboxes(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{})
-	var b strings.Builder
-	for _, h := range list {
-		b.WriteString(cmp.Or(h.GetName(), h.GetSandboxId()) + "\t" + sandboxState(h) + ", " + printable(h.GetImage()) + "\n")
-	}
-	return b.String(), err
+	return collect(list, func(h *agboxv1.SandboxHandle) cobra.Completion {
+		return cmp.Or(h.GetName(), h.GetSandboxId()) + "\t" + sandboxState(h) + ", " + printable(h.GetImage())
+	}), err
 }
 
-func listImages(ctx context.Context, c *client.Client) (string, error) {
+func listImages(ctx context.Context, c *client.Client) (all []cobra.Completion, err error) {
 	images, err := c.ListImages(ctx)
-	var b strings.Builder
 	for _, i := range images {
 		for _, name := range i.GetNames() {
-			b.WriteString(printable(name) + "\t" + byteCount(int64(i.GetSizeBytes())) + "\n")
+			all = append(all, printable(name)+"\t"+byteCount(int64(i.GetSizeBytes())))
 		}
 	}
-	return b.String(), err
+	return all, err
 }
 
-func listExecs(ctx context.Context, c *client.Client) (string, error) {
+func listExecs(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	list, err := c.ListActiveExecs(ctx, "")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	boxes, err := c.ListSandboxes(ctx, client.ListOptions{})
 	names, bearers := make(map[string]string, len(boxes)), make(map[string]int)
@@ -103,16 +96,14 @@ func listExecs(ctx context.Context, c *client.Client) (string, error) {
 	for _, e := range list {
 		bearers[e.GetName()]++
 	}
-	var b strings.Builder
-	for _, e := range list {
+	return collect(list, func(e *agboxv1.ExecStatus) cobra.Completion {
 		ref := cmp.Or(e.GetName(), e.GetExecId())
 		if e.GetMain() || e.GetName() != "" && bearers[e.GetName()] > 1 {
 			// A name is unique only within a sandbox.
 			ref = cmp.Or(names[e.GetSandboxId()], e.GetSandboxId()) + "/" + e.GetName()
 		}
-		b.WriteString(ref + "\t" + cut(shellWords(e.GetCommand()), commandWidth) + "\n")
-	}
-	return b.String(), err
+		return ref + "\t" + cut(shellWords(e.GetCommand()), commandWidth)
+	}), err
 }
 
 // fileFlags are the flags whose values are, or begin with, a path of this machine.

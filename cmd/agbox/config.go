@@ -98,8 +98,7 @@ with absolute paths. The output is itself a sandbox file.`,
 	}
 	o.addFlags(cmd)
 	cmd.Flags().VarP(&out, "output", "o", "yaml or json")
-	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	completeWords(cmd, "output", "yaml", "json")
 	return cmd
 }
 
@@ -157,7 +156,7 @@ func (f *specFormat) print(w io.Writer, spec *agboxv1.CreateSpec) error {
 	if err != nil {
 		return err
 	}
-	return printJSON(w, rawJSON(text))
+	return printJSON(w, json.RawMessage(text))
 }
 
 // starter is the file that init writes. Its comments begin with "# ", its disabled
@@ -208,6 +207,3 @@ func (a *app) writeStarter(force bool) error {
 	a.say("Wrote %s. `agbox config validate` checks it; `agbox up` creates the sandbox of this folder.", defaultSpecFile)
 	return nil
 }
-
-// rawJSON is text that is JSON already.
-func rawJSON(text []byte) json.RawMessage { return text }

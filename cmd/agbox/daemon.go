@@ -258,7 +258,7 @@ func printVersion(ctx context.Context, a *app, out format) error {
 
 // daemonVersion asks a running daemon for its version; empty if none answers.
 func (a *app) daemonVersion(ctx context.Context) string {
-	answer, _ := a.glance(ctx, func(ctx context.Context, c *client.Client) (string, error) {
+	answer, _ := askRunning(ctx, a, func(ctx context.Context, c *client.Client) (string, error) {
 		out, err := c.Ping(ctx)
 		return out.GetVersion(), err
 	})

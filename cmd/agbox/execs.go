@@ -304,8 +304,7 @@ command that runs in it.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&o.signal, "signal", "s", "", "`SIGNAL` by name or number, for example INT")
-	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions(usualSignals, cobra.ShellCompDirectiveNoFileComp))
+	completeWords(cmd, "signal", usualSignals...)
 	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s (default 5s)")
 	// The daemon has the default. pflag shows no default for 0s.
 	cmd.Flags().Lookup("grace").DefValue = "0s"
@@ -313,40 +312,33 @@ command that runs in it.`,
 }
 
 func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
+	var sig syscall.Signal
 	switch {
 	case o.signal != "" && o.grace >= 0:
 		return usagef("-s sends a single signal, so --grace has no effect: omit one of them.")
 	case o.grace != client.DefaultGrace && o.grace < 0:
 		return usagef("--grace %s is negative: use 0s for SIGKILL at once.", o.grace)
-	case o.signal == "":
-		return a.each(ctx, refs, func(ref string) error { return o.end(ctx, a, c, ref) })
-	}
-	sig, err := parseSignal(o.signal)
-	if err != nil {
-		return err
+	case o.signal != "":
+		var err error
+		if sig, err = parseSignal(o.signal); err != nil {
+			return err
+		}
 	}
 	return a.each(ctx, refs, func(ref string) error {
 		e, err := a.namedExec(ctx, c, ref, true, changes)
 		if err != nil {
 			return err
 		}
-		return c.SignalExec(ctx, e.GetExecId(), sig)
-	})
-}
-
-// end ends a command. It is not an error if the command has already ended.
-func (o *killOptions) end(ctx context.Context, a *app, c *client.Client, ref string) error {
-	e, err := a.namedExec(ctx, c, ref, true, changes)
-	if err != nil {
+		if sig != 0 {
+			return c.SignalExec(ctx, e.GetExecId(), sig)
+		}
+		err = c.CancelExec(ctx, e.GetExecId(), o.grace)
+		if failure, ok := errors.AsType[*client.Error](err); ok && failure.Reason == agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL.String() {
+			a.say("%s", failure.Message)
+			return nil
+		}
 		return err
-	}
-	err = c.CancelExec(ctx, e.GetExecId(), o.grace)
-	var failure *client.Error
-	if errors.As(err, &failure) && failure.Reason == agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL.String() {
-		a.say("%s", failure.Message)
-		return nil
-	}
-	return err
+	})
 }
 
 // usualSignals are the signals that shell completion offers.

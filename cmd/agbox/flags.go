@@ -132,6 +132,12 @@ func envFile(path string) ([]string, error) {
 	return pairs, lines.Err()
 }
 
+// completeWords completes the value of a flag with words.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	// It fails only for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // filterKeys are the keys that a command takes in --filter, each with its rule.
 type filterKeys[T any] map[string]func(item T, value string) bool
 

@@ -285,7 +285,7 @@ func publishedPorts(ctx context.Context, a *app, c *client.Client, ref string) (
 		for _, p := range container.GetPorts() {
 			lines = append(lines, portLine{
 				Container: cmp.Or(container.GetService(), "primary"), ContainerPort: p.GetContainerPort(),
-				Protocol: protocolWord(p.GetProtocol()), HostIP: p.GetHostIp(), HostPort: p.GetHostPort(),
+				Protocol: enumWord(p.GetProtocol().String(), "PORT_PROTOCOL_"), HostIP: p.GetHostIp(), HostPort: p.GetHostPort(),
 			})
 		}
 	}
@@ -338,8 +338,6 @@ func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out ou
 	}
 	return a.printTable(out, []view.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
 }
-
-func protocolWord(p agboxv1.PortProtocol) string { return enumWord(p.String(), "PORT_PROTOCOL_") }
 
 func isSandboxState(h *agboxv1.SandboxHandle, value string) bool {
 	return isState(sandboxState(h), value)

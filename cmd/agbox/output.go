@@ -80,8 +80,7 @@ func (a *app) useYAML(cmd *cobra.Command, _ []string) {
 func addFormat(cmd *cobra.Command, f *format) {
 	*f = formatText
 	cmd.Flags().VarP(&formatFlag{format: f}, "output", "o", "text, json or yaml")
-	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	completeWords(cmd, "output", "text", "json", "yaml")
 }
 
 // printJSON writes one JSON value.
@@ -137,14 +136,13 @@ func addTable(cmd *cobra.Command, o *output) {
 	f := cmd.Flags()
 	f.VarP(&formatFlag{format: &o.format, wide: true}, "output", "o", "text, wide (all columns, whole), json or yaml")
 	f.BoolVar(&o.noTrunc, "no-trunc", false, "do not shorten the columns to fit the terminal")
-	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	completeWords(cmd, "output", "text", "wide", "json", "yaml")
 }
 
 // addTemplate adds --format to a command.
 func addTemplate(cmd *cobra.Command, o *output) {
 	cmd.Flags().Var(templateFlag{o}, "format", "print each item as this Go template says, for example '{{.name}}: {{.state}}', or 'table {{.name}}\\t{{.state}}'; the fields are those of -o json")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"json", "table"}, cobra.ShellCompDirectiveNoFileComp))
+	completeWords(cmd, "format", "json", "table")
 }
 
 // templateFlag is the value of --format.

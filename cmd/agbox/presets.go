@@ -67,8 +67,7 @@ variable %[3]s names another one that contains %[1]s.`, p.Command, p.Title, p.Im
 	addBase(cmd, &o.base)
 	o.addFlags(cmd)
 	shortHelp(cmd, "with", "new", "ask", "no-workspace", "mount-workspace", "rm", "name", "image", "base", "verbose")
-	// It fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions(append(slices.Clone(presets.Extras), noExtras), cobra.ShellCompDirectiveNoFileComp))
+	completeWords(cmd, "with", append(slices.Clone(presets.Extras), noExtras)...)
 	return cmd
 }
 

@@ -39,6 +39,28 @@ func (a *app) agent(ctx context.Context, c *client.Client, text string, to purpo
 	return a.resolve(ctx, c, ofAgent, text, to)
 }
 
+// eachAgent is each for agents, which do gets by their ids.
+func (a *app) eachAgent(ctx context.Context, c *client.Client, refs []string, to purpose, do func(id string) error) error {
+	return a.each(ctx, refs, func(ref string) error {
+		id, err := a.agent(ctx, c, ref, to)
+		if err != nil {
+			return err
+		}
+		return do(id)
+	})
+}
+
+// withAgent is with for a command on the AGENT that is its first argument.
+func (a *app) withAgent(do func(ctx context.Context, c *client.Client, id string) error) func(*cobra.Command, []string) error {
+	return a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := a.agent(ctx, c, args[0], reads)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, id)
+	})
+}
+
 // resolved returns the ids that texts mean. An empty text stays empty.
 func (a *app) resolved(ctx context.Context, c *client.Client, kind agboxv1.RefKind, texts []string, to purpose) ([]string, error) {
 	ids := make([]string, len(texts))

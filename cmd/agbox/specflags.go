@@ -131,8 +131,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 		"revival":     document.EnumWords(agboxv1.RevivalPolicy(0).Descriptor()),
 		"tool":        projections.Names(),
 	} {
-		// It fails only for a flag that does not exist.
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		completeWords(cmd, name, words...)
 	}
 }
 

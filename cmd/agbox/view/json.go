@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -127,15 +128,12 @@ func (w *jsonWriter) field(f protoreflect.FieldDescriptor, v protoreflect.Value)
 // mapping writes a map in the order of its keys.
 func (w *jsonWriter) mapping(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	values := make(map[string]protoreflect.Value, m.Len())
-	var keys []string
 	for k, v := range m.Range {
-		keys = append(keys, k.String())
 		values[k.String()] = v
 	}
-	slices.Sort(keys)
 	w.WriteByte('{')
 	first := true
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
 		w.key(key, &first)
 		w.single(f.MapValue(), values[key])
 	}
