@@ -82,8 +82,7 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	// A failed restore cannot be reported: the terminal is where it would be shown.
 	_ = c.put(ctx, c.app.stdout, []byte(c.screen.undo()))
 	c.terminal.restore()
-	var status endStatus
-	ended := errors.As(err, &status)
+	status, ended := errors.AsType[endStatus](err)
 	c.tellUndelivered(ctx, !ended)
 	if ended {
 		return c.teller(ctx).ended(status.end, toldGaps{})
@@ -93,18 +92,14 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 
 // left tells the user how to reach a command that keeps running.
 func (c *console) left(ctx context.Context, err error) error {
-	cause := context.Cause(ctx)
-	var sig interrupted
-	if !errors.Is(cause, errLeft) && !errors.As(cause, &sig) {
+	stopped := signalled(ctx)
+	if stopped == nil && !errors.Is(context.Cause(ctx), errLeft) {
 		return err
 	}
-	if c.id != "" && (sig == 0 || !c.fleeting) {
+	if c.id != "" && (stopped == nil || !c.fleeting) {
 		c.teller(ctx).say("Detached. The command keeps running: `agbox attach %s` reconnects to it, `agbox kill %s` ends it.", c.id, c.id)
 	}
-	if sig != 0 {
-		return exitStatus(codeSignal + int(sig))
-	}
-	return nil
+	return stopped
 }
 
 // attach connects to the command. For one that already runs, it first shows the current

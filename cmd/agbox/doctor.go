@@ -181,14 +181,11 @@ func doctorClosing(out *agboxv1.DoctorResponse, fix bool) string {
 		said = append(said, fmt.Sprintf("%s not touched.", plural(int(n), "container of other installs was", "containers of other installs were")))
 	}
 	if out.GetOffline() {
-		said = append(said, offlineSentence(out, fix))
+		text := "The daemon is not running and cannot start until this is fixed."
+		if fix && allWell(out) {
+			text = "The daemon is not running; the next command starts it."
+		}
+		said = append(said, text)
 	}
 	return strings.Join(said, " ")
-}
-
-func offlineSentence(out *agboxv1.DoctorResponse, fix bool) string {
-	if fix && allWell(out) {
-		return "The daemon is not running; the next command starts it."
-	}
-	return "The daemon is not running and cannot start until this is fixed."
 }

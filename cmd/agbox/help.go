@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/agbox/agbox/cmd/agbox/view"
 	"github.com/agbox/agbox/docs"
 	"github.com/agbox/agbox/internal/version"
 )
@@ -159,23 +160,11 @@ func tableRow(b *strings.Builder, line string) {
 // wrap writes text in lines of at most helpWidth columns: the first after first, the
 // others after indent. It keeps text that fits as it is.
 func wrap(b *strings.Builder, text, first, indent string) {
-	if line := first + text; len([]rune(line)) <= helpWidth {
-		b.WriteString(line)
-		return
+	lines := view.Fold(text, helpWidth-len(first), helpWidth-len(indent))
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
 	}
-	line := first
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-			line += word
-		case len([]rune(line))+1+len([]rune(word)) > helpWidth:
-			b.WriteString(line + "\n")
-			line = indent + word
-		default:
-			line += " " + word
-		}
-	}
-	b.WriteString(line)
+	b.WriteString(first + strings.Join(lines, "\n"+indent))
 }
 
 func (a *app) manCommand() *cobra.Command {

@@ -58,8 +58,6 @@ func printable(s string) string { return view.Printable(s) }
 // printableLines is like printable, but keeps line breaks and tabs.
 func printableLines(s string) string { return view.PrintableLines(s) }
 
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
-
 // cut shortens s to at most n columns of the terminal.
 func cut(s string, n int) string { return view.Cut(s, n) }
 
@@ -221,7 +219,7 @@ func scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 // plainOrQuoted quotes strings that YAML would read differently or that hold control
 // characters.
 func plainOrQuoted(s string) string {
-	quote := s == "" || strings.TrimSpace(s) != s || strings.IndexFunc(s, unprintable) >= 0 ||
+	quote := s == "" || strings.TrimSpace(s) != s || printable(s) != s ||
 		strings.ContainsAny(s[:1], "-?:,[]{}#&*!|>'\"%@`") || strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
 	if quote {
 		return strconv.Quote(s)

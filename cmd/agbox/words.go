@@ -89,8 +89,8 @@ const noNetworks = "A sandbox has a private network of its own and cannot join a
 // unknownFlag is the usage error for flags of cmd that cannot be parsed. It names what is
 // meant by an unknown flag.
 func unknownFlag(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return usagef("%s.", flagProblem(err))
 	}
 	name, hint := unknown.GetSpecifiedName(), ""
