@@ -37,7 +37,7 @@ func ends() map[agboxv1.AgentState][]agboxv1.AgentState {
 }
 
 // Legal reports whether the event may follow the record. Of the event it reads type,
-// state and incarnation. ARCHITECTURE.md has the same table; a test compares the two.
+// state and incarnation. README.md has the same table; a test compares the two.
 func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	typ := ev.GetType()
 	if !r.Exists() {

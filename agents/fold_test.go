@@ -170,7 +170,7 @@ func examples(t *testing.T) map[agboxv1.AgentState][]Record {
 	return all
 }
 
-// transitions writes the table of ARCHITECTURE.md from Legal and Fold.
+// transitions writes the table of README.md from Legal and Fold.
 func transitions(t *testing.T) string {
 	columns := []agboxv1.AgentState{0, Pending, Planning, Acquiring, Executing, Verifying, Paused, Completed}
 	table := new(strings.Builder)
@@ -228,14 +228,14 @@ func cell(typ agboxv1.AgentEventType, column agboxv1.AgentState, records []Recor
 }
 
 func TestTransitionTableInTheDocumentIsTrue(t *testing.T) {
-	raw, err := os.ReadFile("../ARCHITECTURE.md")
+	raw, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(raw), "<!-- agent transitions: begin -->\n")
 	table, _, found := strings.Cut(rest, "<!-- agent transitions: end -->")
 	if want := transitions(t); !found || table != want {
-		t.Errorf("the table in ARCHITECTURE.md does not match the rules; it should be:\n%s", want)
+		t.Errorf("the table in README.md does not match the rules; it should be:\n%s", want)
 	}
 }
 

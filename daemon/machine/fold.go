@@ -9,7 +9,7 @@ import (
 )
 
 // Legal reports whether an event of this type may follow the record. A sandbox never ends
-// while one of its execs is recorded as running. ARCHITECTURE.md has the same table; a
+// while one of its execs is recorded as running. README.md has the same table; a
 // test compares the two.
 func Legal(r Record, typ agboxv1.EventType) bool {
 	if !r.Exists() {

@@ -799,7 +799,7 @@ func (w *world) checkNoService(t *rapid.T, rules Rules) {
 	}
 }
 
-// transitions formats the table of ARCHITECTURE.md from the rules. Events with the same
+// transitions formats the table of README.md from the rules. Events with the same
 // effect share a row.
 func transitions() string {
 	states := []agboxv1.SandboxState{0, Pending, Ready, Failed, Stopped, Deleting, Deleted}
@@ -855,14 +855,14 @@ func cell(s agboxv1.SandboxState, typ agboxv1.EventType, word func(agboxv1.Sandb
 }
 
 func TestTransitionTableInTheDocumentIsTrue(t *testing.T) {
-	raw, err := os.ReadFile("../../ARCHITECTURE.md")
+	raw, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(raw), "<!-- transitions: begin -->\n")
 	table, _, found := strings.Cut(rest, "<!-- transitions: end -->")
 	if want := transitions(); !found || table != want {
-		t.Errorf("the table in ARCHITECTURE.md does not match the rules; it should be:\n%s", want)
+		t.Errorf("the table in README.md does not match the rules; it should be:\n%s", want)
 	}
 }
 

@@ -10,7 +10,10 @@ import (
 	"testing"
 )
 
-const mapFile = "../../ARCHITECTURE.md"
+// mapFile is the map, and documents are what else tells of files of this repository.
+const mapFile = "ARCHITECTURE.md"
+
+var documents = []string{mapFile, "agents/README.md", "daemon/README.md", "daemon/machine/README.md", "docs/development.md", "docs/limits.md", "runtime/README.md"}
 
 var (
 	// quoted finds what the map writes as code.
@@ -22,10 +25,10 @@ var (
 	below = regexp.MustCompile(`^[.\w-]*\w(/[\w.-]+)+/?$`)
 )
 
-// quotes returns what the map has in back quotes, without its blocks of code.
-func quotes(t *testing.T) []string {
+// quotes returns what a document has in back quotes, without its blocks of code.
+func quotes(t *testing.T, document string) []string {
 	t.Helper()
-	raw, err := os.ReadFile(mapFile)
+	raw, err := os.ReadFile(filepath.Join("../..", document))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +67,20 @@ func tree(t *testing.T) []string {
 	return all
 }
 
-func TestEachPathInTheMapLeadsToOnePlace(t *testing.T) {
+func TestEachPathInADocumentLeadsToOnePlace(t *testing.T) {
 	paths := tree(t)
 	checked := 0
-	for _, q := range quotes(t) {
+	for _, document := range documents {
+		checked += checkPaths(t, document, paths)
+	}
+	if checked < 200 {
+		t.Errorf("only %d paths were found", checked)
+	}
+}
+
+// checkPaths checks the paths in a document, and returns how many there are.
+func checkPaths(t *testing.T, document string, paths []string) (checked int) {
+	for _, q := range quotes(t, document) {
 		host, _, _ := strings.Cut(strings.TrimPrefix(q, "."), "/")
 		if !source.MatchString(q) && (!below.MatchString(q) || strings.Contains(host, ".")) {
 			continue
@@ -85,19 +98,17 @@ func TestEachPathInTheMapLeadsToOnePlace(t *testing.T) {
 		}
 		switch len(found) {
 		case 0:
-			t.Errorf("%s is in ARCHITECTURE.md, but there is no such file or folder", q)
+			t.Errorf("%s is in %s, but there is no such file or folder", q, document)
 		case 1:
 		default:
-			t.Errorf("%s in ARCHITECTURE.md may be any of %s: name the folder too", q, strings.Join(found, ", "))
+			t.Errorf("%s in %s may be any of %s: name the folder too", q, document, strings.Join(found, ", "))
 		}
 	}
-	if checked < 100 {
-		t.Errorf("only %d paths were found in ARCHITECTURE.md", checked)
-	}
+	return checked
 }
 
 func TestTheMapNamesEachPackage(t *testing.T) {
-	named := quotes(t)
+	named := quotes(t, mapFile)
 	for _, pkg := range list(t, "./...") {
 		if path := strings.TrimPrefix(pkg, module); !slices.Contains(named, path) {
 			t.Errorf("ARCHITECTURE.md does not name the package %s", path)

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// claim is a row of the table "What holds" of the README.
+// claim is a row of the table of docs/guarantees.md.
 type claim struct{ text, checkedBy string }
 
 func claims(t *testing.T) []claim {
 	t.Helper()
-	raw, err := os.ReadFile("../../README.md")
+	raw, err := os.ReadFile("../../docs/guarantees.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +30,12 @@ func claims(t *testing.T) []claim {
 		all = append(all, claim{cells[0], cells[1]})
 	}
 	if len(all) < 20 {
-		t.Fatalf("the README has %d claims", len(all))
+		t.Fatalf("docs/guarantees.md has %d claims", len(all))
 	}
 	return all
 }
 
-func TestEachClaimOfTheREADMELeadsToItsTests(t *testing.T) {
+func TestEachGuaranteeLeadsToItsTests(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestEachClaimOfTheREADMELeadsToItsTests(t *testing.T) {
 	}
 }
 
-func TestTheREADMECountsTheFaults(t *testing.T) {
+func TestTheGuaranteesCountTheFaults(t *testing.T) {
 	raw, err := os.ReadFile("../../e2e/FAULTS.md")
 	if err != nil {
 		t.Fatal(err)

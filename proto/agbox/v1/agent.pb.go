@@ -609,7 +609,7 @@ func (CheckpointKind) EnumDescriptor() ([]byte, []int) {
 }
 
 // IncarnationEndKind says what ended an incarnation. What follows for the agent is in
-// ARCHITECTURE.md, "Life of an agent".
+// agents/README.md.
 type IncarnationEndKind int32
 
 const (
