@@ -117,23 +117,23 @@ func (l *Loop) shared(sandboxID string, since time.Time) (runtime.Inventory, boo
 	return l.inventory[sandboxID], l.inventoryAt.After(since)
 }
 
-// groupBy groups objects by a part of their identity.
-func groupBy(inv runtime.Inventory, key func(runtime.Identity) string) map[string]runtime.Inventory {
+// groupBySandbox groups objects by the sandbox that they belong to.
+func groupBySandbox(inv runtime.Inventory) map[string]runtime.Inventory {
 	grouped := make(map[string]runtime.Inventory)
 	for _, c := range inv.Containers {
-		part := grouped[key(c.Identity)]
+		part := grouped[c.SandboxID]
 		part.Containers = append(part.Containers, c)
-		grouped[key(c.Identity)] = part
+		grouped[c.SandboxID] = part
 	}
 	for _, n := range inv.Networks {
-		part := grouped[key(n.Identity)]
+		part := grouped[n.SandboxID]
 		part.Networks = append(part.Networks, n)
-		grouped[key(n.Identity)] = part
+		grouped[n.SandboxID] = part
 	}
 	for _, v := range inv.Volumes {
-		part := grouped[key(v.Identity)]
+		part := grouped[v.SandboxID]
 		part.Volumes = append(part.Volumes, v)
-		grouped[key(v.Identity)] = part
+		grouped[v.SandboxID] = part
 	}
 	return grouped
 }
@@ -195,7 +195,11 @@ func retryable(err error) bool {
 
 // ours removes objects with our install's label but not the sandbox's nonce.
 func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
-	return groupBy(inv, func(id runtime.Identity) string { return id.Nonce })[nonce]
+	return runtime.Inventory{
+		Containers: slices.DeleteFunc(slices.Clone(inv.Containers), func(c runtime.Container) bool { return c.Nonce != nonce }),
+		Networks:   slices.DeleteFunc(slices.Clone(inv.Networks), func(n runtime.Network) bool { return n.Nonce != nonce }),
+		Volumes:    slices.DeleteFunc(slices.Clone(inv.Volumes), func(v runtime.Volume) bool { return v.Nonce != nonce }),
+	}
 }
 
 // doubtEngine means that the engine may have been replaced.

@@ -186,7 +186,7 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	if info.Version != "" {
 		l.keepIdentity(ctx, info)
 	}
-	look.inventory, look.bySandbox, look.known = inv, groupBy(inv, func(id runtime.Identity) string { return id.SandboxID }), true
+	look.inventory, look.bySandbox, look.known = inv, groupBySandbox(inv), true
 	l.mu.Lock()
 	l.inventory, l.inventoryAt = maps.Clone(look.bySandbox), begun // remember modifies it
 	l.mu.Unlock()
