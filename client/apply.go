@@ -66,7 +66,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			w.Close()
 			return AppliedWork{}, err
 		}
-		done, again, err := b.bring(ctx, w, history)
+		done, again, err := b.transfer(ctx, w, history)
 		if err == nil && !again {
 			err = c.noteHome(ctx, id, w, o, done)
 		}

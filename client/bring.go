@@ -131,8 +131,8 @@ type bringing struct {
 	asked consent
 }
 
-// bring brings the work. again means that it ended what an earlier call had begun.
-func (b *bringing) bring(ctx context.Context, w *Work, history *edits.History) (done AppliedWork, again bool, err error) {
+// transfer brings the work. again means that it ended what an earlier call had begun.
+func (b *bringing) transfer(ctx context.Context, w *Work, history *edits.History) (done AppliedWork, again bool, err error) {
 	done.Folder, done.Target = w.Source, w.Target
 	paths := edits.PathsIn(w.Source, b.o.Here, b.o.Paths)
 	changes := edits.Select(w.Changes, paths)

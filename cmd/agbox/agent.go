@@ -131,7 +131,7 @@ memory ends the agent as DEAD_LETTER.`,
 	f.StringVar(&o.work, "work", "", "`FILE` that says what to do, at most 64 KiB; the program finds a copy at the path in AGBOX_WORK")
 	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
-	f.StringVar(&o.stack, "stack", "", "make the agent and its descendants the stack `NAME`, which only it and its parent reach across")
+	f.StringVar(&o.stack, "stack", "", "start the stack `NAME`: messages cannot cross its border, except between its root and the root's parent")
 	f.StringVar(&o.reach, "reach", "", "`WHOM` it reaches instead of the agents of its sandbox: sandbox:SANDBOX, stack:NAME or all")
 	f.StringSliceVar(&o.maySpawn, "may-spawn", nil, "allow the program to spawn agents of this `CLASS`, in its sandbox or in ones made from that (repeatable)")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")

@@ -32,8 +32,8 @@ func (a *app) upCommand() *cobra.Command {
 		Long: `Create the sandbox of this folder, or start it if it is stopped, wait until it is
 ready, and print its id. It does nothing to a sandbox that runs. Its name is that of the
 folder unless --name is given. This folder is copied to /workspace unless the file or a
-flag names a workspace, or mounts or copies the folder. The copy has its main command run
-where its image says, and other commands in /workspace. --no-workspace copies nothing.
+flag names a workspace, or mounts or copies the folder. The main command then keeps the
+image's working directory; other commands start in /workspace. --no-workspace copies nothing.
 
 The first of these files describes it, unless -f names one: agbox.yaml, compose.yaml,
 compose.yml, docker-compose.yaml, docker-compose.yml, .devcontainer/devcontainer.json,

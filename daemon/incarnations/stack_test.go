@@ -36,7 +36,7 @@ func TestAStackHasItsOwnBounds(t *testing.T) {
 		t.Errorf("a descendant is in %q %v", d.Stack, d.StackRoots)
 	}
 	_, code = r.make("kill", `{"agent":"deep"}`)
-	r.want("beyond the border", code, "AGENT_NOT_FOUND")
+	r.want("in another stack", code, "AGENT_NOT_FOUND")
 	_, code = r.make("kill", `{"agent":"inner"}`)
 	r.want("the root of the inner stack", code, "")
 	_, code = r.make("spawn", `{"command":["x"],"name":"mate"}`)

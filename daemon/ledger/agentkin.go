@@ -14,9 +14,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// tellKin delivers to the parent of an agent, and to init, what follows from a change of the
+// notifyKin delivers to the parent of an agent, and to init, what follows from a change of the
 // agent. The key of a message names the newest event and what it tells, so it is delivered once.
-func (l *Ledger) tellKin(tx *store.Tx, before, after Agent) error {
+func (l *Ledger) notifyKin(tx *store.Tx, before, after Agent) error {
 	if !before.Exists() || after.ID == agents.Init || after.LastSequence == before.LastSequence {
 		return nil
 	}

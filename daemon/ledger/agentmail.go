@@ -77,7 +77,7 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 	l.putInbox(tx, to, box.with(m, 1).awaits(m, now))
 	l.putShares(tx, to, m, 1)
 	err := l.wakeByMessage(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
-	l.stir(tx, to)
+	l.enqueue(tx, to)
 	return err
 }
 
@@ -244,7 +244,7 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 		}
 		if removed > 0 {
 			l.putInbox(tx, agentID, box)
-			l.stir(tx, agentID) // its messages may have held it
+			l.enqueue(tx, agentID) // its messages may have held it
 		}
 		return nil
 	})

@@ -135,7 +135,7 @@ func (l *Ledger) mayReach(tx *store.Tx, sender Agent, to string) error {
 		return recipientNotFound(to)
 	}
 	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_STACK_BORDER,
-		"Agent %s is beyond the border of a stack, which only the root of the stack and its parent reach across: send it to \"parent\".", to).With("agent_id", to)
+		"Agent %s is in another stack; send to \"parent\" instead.", to).With("agent_id", to)
 }
 
 // bounced is the body of a message that says that another one was not delivered.

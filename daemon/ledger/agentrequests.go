@@ -258,7 +258,7 @@ func (l *Ledger) moveOthers(tx *store.Tx, sandboxID, owner string, moved *agboxv
 		if _, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error { return t.append(moved) }); err != nil {
 			return err
 		}
-		l.stir(tx, a.ID)
+		l.enqueue(tx, a.ID)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (t *agentTxn) put(draft *agboxv1.AgentEvent) error {
 	if replaced != 0 {
 		return t.tx.DropAgentEvent(t.id, replaced, ev.GetType())
 	}
-	return t.forfeit()
+	return t.releaseExcess()
 }
 
 // adopt gives the agent a living parent before its end, if it has none, so that its end is
@@ -102,8 +102,8 @@ func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) er
 	return t.append(&agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
 }
 
-// forfeit appends the release of what the agent's new state does not allow it to have.
-func (t *agentTxn) forfeit() error {
+// releaseExcess appends the release of what the agent's new state does not allow it to have.
+func (t *agentTxn) releaseExcess() error {
 	if !t.a.ForfeitsLeases() {
 		return nil
 	}

@@ -50,7 +50,7 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 			return err
 		}
 		after = l.agentIn(tx, id)
-		if err := l.tellKin(tx, before, after); err != nil {
+		if err := l.notifyKin(tx, before, after); err != nil {
 			return err
 		}
 		if err := l.askToEnd(tx, before, after); err != nil {

@@ -27,7 +27,7 @@ func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
 	if after.LeaseSeq == before.LeaseSeq && len(inBook(after).Wants) == len(inBook(before).Wants) {
 		return nil
 	}
-	if err := l.tellAncestors(tx, before, after); err != nil {
+	if err := l.notifyAncestors(tx, before, after); err != nil {
 		return err
 	}
 	return l.passLeases(tx)
@@ -61,7 +61,7 @@ func (l *Ledger) grant(tx *store.Tx, id string) error {
 		}
 		return t.wakeFromConflict("its leases")
 	})
-	l.stir(tx, id)
+	l.enqueue(tx, id)
 	return err
 }
 
@@ -78,7 +78,7 @@ func (l *Ledger) callParked(tx *store.Tx, id string, verdict lease.Verdict) erro
 			Leases: agents.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers,
 		})
 	})
-	l.stir(tx, id)
+	l.enqueue(tx, id)
 	return err
 }
 
@@ -90,9 +90,9 @@ func (t *agentTxn) wakeFromConflict(by string) error {
 	return t.wake(&agboxv1.AgentWake{By: by})
 }
 
-// tellAncestors tells the ancestors of an agent that it is paused because of what they hold
+// notifyAncestors tells the ancestors of an agent that it is paused because of what they hold
 // or wait for. One that waits for the end of that agent would otherwise wait for ever.
-func (l *Ledger) tellAncestors(tx *store.Tx, before, after Agent) error {
+func (l *Ledger) notifyAncestors(tx *store.Tx, before, after Agent) error {
 	if after.LeaseSeq == before.LeaseSeq || len(after.Wants) == 0 || after.State != agents.Paused {
 		return nil
 	}

@@ -78,7 +78,7 @@ func (t *agentTxn) acquire(seen agents.Record, manifest []lease.Claim, observati
 		return LeaseAnswer{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
 			"Agent %s is %s: wait until it is woken, for example with \"agbox-agent pause idle\", which prints the observation, and then ask again.", t.a.ID, t.a.Word()).With("agent_id", t.a.ID)
 	}
-	if answer, known, err := t.standing(manifest); known || err != nil {
+	if answer, known, err := t.earlierAnswer(manifest); known || err != nil {
 		return answer, cmp.Or(err, errNothing)
 	}
 	if n := len(lease.Merge(t.a.Holds, manifest, 0)); n > agents.MaxLeases {
@@ -115,9 +115,9 @@ func (t *agentTxn) acquire(seen agents.Record, manifest []lease.Claim, observati
 
 var verdicts = map[lease.Verdict]agboxv1.LeaseVerdict{lease.Granted: granted, lease.Wait: waits, lease.Die: dies}
 
-// standing returns the answer to a manifest that was answered before and whose answer still
+// earlierAnswer returns the answer to a manifest that was answered before and whose answer still
 // holds.
-func (t *agentTxn) standing(manifest []lease.Claim) (answer LeaseAnswer, known bool, err error) {
+func (t *agentTxn) earlierAnswer(manifest []lease.Claim) (answer LeaseAnswer, known bool, err error) {
 	a := t.a
 	if len(a.Wants) == 0 {
 		return LeaseAnswer{Verdict: granted}, lease.Covers(a.Holds, manifest), nil

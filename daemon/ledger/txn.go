@@ -230,9 +230,9 @@ func (l *Ledger) putShares(tx *store.Tx, to string, m *agboxv1.AgentMessage, sig
 	}
 }
 
-// stir schedules a round of an agent once the transaction is committed. It is for agents
+// enqueue schedules a round of an agent once the transaction is committed. It is for agents
 // other than the one whom the caller enqueues anyway.
-func (l *Ledger) stir(tx *store.Tx, agentID string) {
+func (l *Ledger) enqueue(tx *store.Tx, agentID string) {
 	tx.OnCommit(func() {
 		l.mail.mu.Lock()
 		enqueue := l.mail.enqueue

@@ -60,7 +60,7 @@ func New(installID string, resolvers func() []netip.Addr) *Fence {
 func (f *Fence) Gaps(interfaces []string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fenced, complete, err := f.standing()
+	fenced, complete, err := f.presentRules()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (f *Fence) Raise(interfaces []string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fenced, complete, err := f.standing()
+	fenced, complete, err := f.presentRules()
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (f *Fence) Tidy() error { return f.trim(true) }
 func (f *Fence) trim(empty bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fenced, complete, err := f.standing()
+	fenced, complete, err := f.presentRules()
 	if err != nil {
 		return err
 	}
@@ -203,9 +203,9 @@ func (f *Fence) build(interfaces []string) error {
 // comment is how nft stores a comment of a rule.
 func comment(r rule) []byte { return userdata.AppendString(nil, userdata.TypeComment, r.text) }
 
-// standing returns the fenced interfaces, and whether the rules are the ones that chains
+// presentRules returns the fenced interfaces, and whether the rules are the ones that chains
 // returns. Without a table there are none.
-func (f *Fence) standing() (fenced []string, complete bool, err error) {
+func (f *Fence) presentRules() (fenced []string, complete bool, err error) {
 	conn := new(nftables.Conn)
 	_, err = conn.ListTableOfFamily(f.table.Name, f.table.Family)
 	if errors.Is(err, unix.ENOENT) {

@@ -8,15 +8,15 @@ import (
 
 // Fence is a fake of the rules that keep sandboxes from the addresses of the host.
 type Fence struct {
-	mu       sync.Mutex
-	standing map[string]bool
-	err      error
-	exists   func(name string) bool
+	mu     sync.Mutex
+	fenced map[string]bool
+	err    error
+	exists func(name string) bool
 }
 
 // newFence returns a fence without rules. exists reports whether an interface exists.
 func newFence(exists func(name string) bool) *Fence {
-	return &Fence{standing: make(map[string]bool), exists: exists}
+	return &Fence{fenced: make(map[string]bool), exists: exists}
 }
 
 // Fail makes every method fail from now on; nil undoes that.
@@ -30,7 +30,7 @@ func (f *Fence) Fail(err error) {
 func (f *Fence) Fenced() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.standing))
+	return slices.Sorted(maps.Keys(f.fenced))
 }
 
 // Gaps returns those of the interfaces without rules.
@@ -40,7 +40,7 @@ func (f *Fence) Gaps(interfaces []string) ([]string, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	return slices.DeleteFunc(slices.Clone(interfaces), func(name string) bool { return f.standing[name] }), nil
+	return slices.DeleteFunc(slices.Clone(interfaces), func(name string) bool { return f.fenced[name] }), nil
 }
 
 // Able fails if Fail was called.
@@ -57,7 +57,7 @@ func (f *Fence) Raise(interfaces []string) error {
 		return f.err
 	}
 	for _, name := range interfaces {
-		f.standing[name] = true
+		f.fenced[name] = true
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (f *Fence) Raise(interfaces []string) error {
 // Trim removes the rules for interfaces that do not exist.
 func (f *Fence) Trim() error {
 	f.mu.Lock()
-	names := slices.Collect(maps.Keys(f.standing))
+	names := slices.Collect(maps.Keys(f.fenced))
 	err := f.err
 	f.mu.Unlock()
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *Fence) Trim() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range gone {
-		delete(f.standing, name)
+		delete(f.fenced, name)
 	}
 	return nil
 }
@@ -88,6 +88,6 @@ func (f *Fence) Tidy() error { return f.Trim() }
 func (f *Fence) Clear() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	clear(f.standing)
+	clear(f.fenced)
 	return nil
 }

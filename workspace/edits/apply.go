@@ -104,7 +104,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	if o.Check || o.NoMerge && !clean {
 		return out, nil
 	}
-	return out, f.bring(o, decisions, &out)
+	return out, f.perform(o, decisions, &out)
 }
 
 // enter opens and locks the folder.
@@ -170,8 +170,8 @@ func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
 	return done, err
 }
 
-// bring makes the stage and the journal, and does what they say.
-func (f *folder) bring(o ApplyOptions, decisions []decision, out *Applied) error {
+// perform makes the stage and the journal, and does what they say.
+func (f *folder) perform(o ApplyOptions, decisions []decision, out *Applied) error {
 	j := &journal{Sandbox: o.Sandbox, Label: o.Label}
 	s, err := f.makeStage(o)
 	if err != nil {
@@ -379,7 +379,7 @@ func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, erro
 	if o.Check || len(done) == 0 {
 		return out, nil
 	}
-	if err := f.bring(o, back, &out); err != nil {
+	if err := f.perform(o, back, &out); err != nil {
 		return out, err
 	}
 	return out, o.forget(done)

@@ -67,7 +67,7 @@ func Commit(ctx context.Context, changes []Change, o BranchOptions) (Committed, 
 		return out, note()
 	}
 	// Objects that no reference has are none that git takes for work.
-	if err := together(note, func() error { return b.bring(out.Has, b.known...) }); err != nil {
+	if err := together(note, func() error { return b.copyObjects(out.Has, b.known...) }); err != nil {
 		return out, err
 	}
 	out.Commit = out.Has

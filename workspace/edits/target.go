@@ -249,8 +249,8 @@ func (t *target) peel(object string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// bring gives the target the objects of a commit that it does not have with some others.
-func (t *target) bring(commit string, others ...string) error {
+// copyObjects gives the target the objects of a commit that it does not have with some others.
+func (t *target) copyObjects(commit string, others ...string) error {
 	var revs strings.Builder
 	fmt.Fprintln(&revs, commit)
 	for _, one := range others {
