@@ -111,7 +111,7 @@ func TestCommandsThatWereLostAreTakenUpWithTheirContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{
-		SandboxId: shop.box, ExecId: late, Command: []string{"sh", "-c", "while [ -e /var/log/all-sandbox/late ]; do sleep 0.05; done; echo late; exit 5"},
+		SandboxId: shop.box, ExecId: late, Command: []string{"sh", "-c", "while [ -e /var/log/agents-sandbox/late ]; do sleep 0.05; done; echo late; exit 5"},
 	})
 	if err != nil {
 		t.Fatal(err)
