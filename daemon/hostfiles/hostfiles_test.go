@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -479,5 +481,52 @@ func TestAHostileGitignoreIsAnErrorThatNamesFileAndLine(t *testing.T) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
+	}
+}
+
+// hostPaths sets all fields of a message whose names are those of paths of the host, also of messages in
+// it, and returns their places.
+func hostPaths(m protoreflect.Message, place string, found map[string]bool) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		below := place + "." + string(f.Name())
+		switch {
+		case f.IsMap():
+		case f.Kind() == protoreflect.MessageKind && strings.HasPrefix(string(f.Message().FullName()), "agbox.v1."):
+			child := m.NewField(f)
+			if f.IsList() {
+				hostPaths(child.List().AppendMutable().Message(), below+".0", found)
+			} else {
+				hostPaths(child.Message(), below, found)
+			}
+			m.Set(f, child)
+		case f.Kind() == protoreflect.StringKind && !f.IsList() && slices.Contains([]string{"source", "context", "work"}, string(f.Name())):
+			m.Set(f, protoreflect.ValueOfString(below))
+			found[below] = true
+		}
+	}
+}
+
+// Check, links and the report of dangerous mounts all go by this list.
+func TestTheListOfSourcesHasAllPathsOfASpec(t *testing.T) {
+	spec, want := new(agboxv1.CreateSpec), make(map[string]bool)
+	hostPaths(spec.ProtoReflect(), "spec", want)
+	delete(want, "spec.tool_projections.0.source") // what the tools of the spec stand for
+	for _, f := range Sources(spec) {
+		place := "spec"
+		for _, part := range f.Path {
+			place += fmt.Sprintf(".%v", part)
+		}
+		if *f.Source != place || !want[place] {
+			t.Errorf("%s has the path %q", place, *f.Source)
+		}
+		if f.OfBuild != strings.Contains(place, ".build.") {
+			t.Errorf("%s is of a build: %v", place, f.OfBuild)
+		}
+		delete(want, place)
+	}
+	for place := range want {
+		t.Errorf("%s is missing", place)
 	}
 }
