@@ -218,6 +218,9 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 	case conflicts > 0 && o.Abort:
 		a.say("%s left: edit the files above until they have no markers, then `agbox apply %s --continue` keeps them as they are.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
+	case conflicts > 0 && o.Check:
+		a.say("%s. `agbox apply %s` brings the rest, and writes markers into files of text.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		return exitStatus(codeFailure)
 	case conflicts > 0:
 		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort removes the markers.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
@@ -352,7 +355,11 @@ func (o *applyOptions) tell(a *app, done client.AppliedWork) error {
 		case edits.Merged:
 			name += "  (merged)"
 		case edits.Marked:
-			name += "  (conflict: both have changed the same lines; see the markers)"
+			name += "  (conflict: both have changed the same lines"
+			if !o.Check {
+				name += "; see the markers"
+			}
+			name += ")"
 		case edits.Refused:
 			name += "  (conflict: " + printable(one.Why) + ")"
 		}

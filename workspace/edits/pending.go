@@ -96,7 +96,7 @@ func (f *folder) pending(o ApplyOptions) ([]pending, error) {
 }
 
 // settle looks what became of the conflicts of a sandbox. Those that the user resolved, or
-// says to have, advance the base. Those whose file is again what it was are forgotten: the
+// says to have, advance the base. Others whose file is again what it was are forgotten: the
 // change comes again. open are the others: with markers, or with nothing of the sandbox.
 // work is all that the sandbox has changed; nil is unknown.
 func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open map[string]pending, err error) {
@@ -118,10 +118,11 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 		if err != nil && !blocked {
 			return nil, nil, err
 		}
+		kept := o.Continue && len(Select([]Change{{Path: path}}, o.Paths)) > 0
 		switch {
-		case !blocked && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
+		case !blocked && !kept && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
 			done = append(done, p)
-		case !blocked && f.took(&p, now) || o.Continue && (blocked || p.bare) && len(Select([]Change{{Path: path}}, o.Paths)) > 0:
+		case !blocked && f.took(&p, now) || kept && (blocked || p.bare):
 			done, resolved = append(done, p), append(resolved, path)
 			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
 		case p.bare && work != nil && !changed[path]:

@@ -206,6 +206,25 @@ func TestContinueKeepsWhatTheFolderHas(t *testing.T) {
 	c.forgotten()
 }
 
+// Who takes the own version has a file that looks as if it had been put back to be merged later.
+func TestContinueKeepsTheOwnVersion(t *testing.T) {
+	for what, own := range map[string]string{"as it was before the conflict": "ours\n", "as it was when it was copied": "base\n"} {
+		c := newConflict(t)
+		c.has(own)
+		o := c.o
+		o.Continue = true
+		if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+			t.Errorf("%s: %+v", what, out)
+		}
+		c.want(own, "theirs\n")
+		c.forgotten()
+		if out := c.apply(c.o); out.Conflicts() != 0 || out.Changed {
+			t.Errorf("%s, the next call: %+v", what, out)
+		}
+		c.want(own, "theirs\n")
+	}
+}
+
 // A kill at any change while a conflict is put back, or resolved, leaves it so that the next
 // call does the same.
 func TestAKillWhileAConflictEndsLosesNothing(t *testing.T) {
