@@ -49,7 +49,7 @@ func (c *Client) AttachAgent(ctx context.Context, agent string, o AgentAttachOpt
 	return sequence(func(give func(AgentItem) bool) error {
 		r := &agentReader{at: o.Cursor, log: logPlace{Cursor: o.Cursor.Log}, give: give}
 		started := false
-		return follow(ctx, c, agboxv1.AgentServiceClient.AttachAgent, endless, func() *agboxv1.AttachAgentRequest {
+		return follow(ctx, c, c.agents.AttachAgent, endless, func() *agboxv1.AttachAgentRequest {
 			in := &agboxv1.AttachAgentRequest{AgentId: agent}
 			if o.TailLines != nil && !started {
 				in.TailLines = o.TailLines
@@ -146,7 +146,7 @@ func (c *Client) FollowJournal(ctx context.Context, agent string) iter.Seq2[*agb
 
 func (c *Client) readJournal(ctx context.Context, next *agboxv1.ReadJournalRequest) iter.Seq2[*agboxv1.ReadJournalResponse, error] {
 	return sequence(func(give func(*agboxv1.ReadJournalResponse) bool) error {
-		return follow(ctx, c, agboxv1.AgentServiceClient.ReadJournal, endless, func() *agboxv1.ReadJournalRequest { return next }, func(m *agboxv1.ReadJournalResponse) (bool, error) {
+		return follow(ctx, c, c.agents.ReadJournal, endless, func() *agboxv1.ReadJournalRequest { return next }, func(m *agboxv1.ReadJournalResponse) (bool, error) {
 			if m.GetJson() == "" {
 				return true, nil
 			}
@@ -163,8 +163,7 @@ func (c *Client) SendMessage(ctx context.Context, agent, key, text string) (uint
 	if key == "" {
 		key = NewID()
 	}
-	in := &agboxv1.SendMessageRequest{AgentId: agent, Key: key, Text: text}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.SendMessage, in, idempotent)
+	out, err := c.agents.SendMessage(ctx, &agboxv1.SendMessageRequest{AgentId: agent, Key: key, Text: text}, idempotent)
 	return out.GetSeq(), err
 }
 
@@ -176,8 +175,7 @@ func (c *Client) SendOnStream(ctx context.Context, stream, stack, key, text stri
 	if key == "" {
 		key = NewID()
 	}
-	in := &agboxv1.SendMessageRequest{Stream: stream, Stack: stack, Key: key, Text: text}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.SendMessage, in, idempotent)
+	out, err := c.agents.SendMessage(ctx, &agboxv1.SendMessageRequest{Stream: stream, Stack: stack, Key: key, Text: text}, idempotent)
 	return out.GetRecipients(), err
 }
 
@@ -208,7 +206,7 @@ func (c *Client) Inbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.Age
 func (c *Client) FollowInbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.AgentMessage, error] {
 	return sequence(func(give func(*agboxv1.AgentMessage) bool) error {
 		next := &agboxv1.FollowInboxRequest{AgentId: agent}
-		return follow(ctx, c, agboxv1.AgentServiceClient.FollowInbox, endless, func() *agboxv1.FollowInboxRequest { return next }, func(r *agboxv1.FollowInboxResponse) (bool, error) {
+		return follow(ctx, c, c.agents.FollowInbox, endless, func() *agboxv1.FollowInboxRequest { return next }, func(r *agboxv1.FollowInboxResponse) (bool, error) {
 			if r.GetMessage() == nil {
 				return true, nil
 			}
@@ -226,5 +224,5 @@ func (c *Client) AcknowledgeInbox(ctx context.Context, upto uint64) error {
 }
 
 func (c *Client) readInbox(ctx context.Context, in *agboxv1.ReadInboxRequest) (*agboxv1.ReadInboxResponse, error) {
-	return unary(ctx, c, agboxv1.AgentServiceClient.ReadInbox, in, idempotent)
+	return c.agents.ReadInbox(ctx, in, idempotent)
 }

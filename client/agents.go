@@ -20,19 +20,17 @@ func (c *Client) SpawnAgent(ctx context.Context, in *agboxv1.SpawnAgentRequest) 
 	if in.GetAgentId() == "" {
 		in.AgentId = NewID()
 	}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.SpawnAgent, in, idempotent)
-	return out.GetAgent(), err
+	return agentOf(c.agents.SpawnAgent(ctx, in, idempotent))
 }
 
 // GetAgent returns one agent with its spec.
 func (c *Client) GetAgent(ctx context.Context, agent string) (*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.GetAgent, &agboxv1.GetAgentRequest{AgentId: agent}, idempotent)
-	return out.GetAgent(), err
+	return agentOf(c.agents.GetAgent(ctx, &agboxv1.GetAgentRequest{AgentId: agent}, idempotent))
 }
 
 // ListAgents returns the agents that the request selects, oldest first.
 func (c *Client) ListAgents(ctx context.Context, in *agboxv1.ListAgentsRequest) ([]*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ListAgents, in, idempotent)
+	out, err := c.agents.ListAgents(ctx, in, idempotent)
 	return out.GetAgents(), err
 }
 
@@ -45,32 +43,25 @@ func (c *Client) KillAgent(ctx context.Context, agent string, mode agboxv1.KillM
 // KillAgentAs is KillAgent with all fields of the request, which say for example what becomes
 // of the children.
 func (c *Client) KillAgentAs(ctx context.Context, in *agboxv1.KillAgentRequest) (*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.KillAgent, in, idempotent)
-	return out.GetAgent(), err
+	return agentOf(c.agents.KillAgent(ctx, in, idempotent))
 }
 
 // ResolveAgent decides about an agent that is ORPHANED: it goes on in a new incarnation, or
 // it ends. It returns when the decision is recorded.
 func (c *Client) ResolveAgent(ctx context.Context, agent string, verdict agboxv1.AgentVerdict) (*agboxv1.Agent, error) {
-	in := &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ResumeAgent, in, atMostOnce)
-	return out.GetAgent(), err
+	return agentOf(c.agents.ResumeAgent(ctx, &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict}))
 }
 
 // PauseAgent pauses an agent until DecideAgent. message says why, for whoever decides. It
 // returns when the pause is recorded.
 func (c *Client) PauseAgent(ctx context.Context, agent, message string) (*agboxv1.Agent, error) {
-	in := &agboxv1.PauseAgentRequest{AgentId: agent, Message: message}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.PauseAgent, in, idempotent)
-	return out.GetAgent(), err
+	return agentOf(c.agents.PauseAgent(ctx, &agboxv1.PauseAgentRequest{AgentId: agent, Message: message}, idempotent))
 }
 
 // DecideAgent approves or denies what an agent waits for. message says why, for the agent. It
 // returns when the decision is recorded.
 func (c *Client) DecideAgent(ctx context.Context, agent string, verdict agboxv1.AgentVerdict, message string) (*agboxv1.Agent, error) {
-	in := &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict, Message: message}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ResumeAgent, in, atMostOnce)
-	return out.GetAgent(), err
+	return agentOf(c.agents.ResumeAgent(ctx, &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict, Message: message}))
 }
 
 // DeleteAgent removes an agent that has ended.
@@ -80,15 +71,14 @@ func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
 
 // ListCheckpoints returns the checkpoints of an agent that are kept, oldest first.
 func (c *Client) ListCheckpoints(ctx context.Context, agent string) ([]*agboxv1.AgentCheckpoint, error) {
-	in := &agboxv1.ListCheckpointsRequest{AgentId: agent}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ListCheckpoints, in, idempotent)
+	out, err := c.agents.ListCheckpoints(ctx, &agboxv1.ListCheckpointsRequest{AgentId: agent}, idempotent)
 	return out.GetCheckpoints(), err
 }
 
 // GetCheckpoint returns a checkpoint of an agent and its file, of at most 17 MiB. 0 means the
 // newest one that is whole.
 func (c *Client) GetCheckpoint(ctx context.Context, agent string, seq uint64) (info *agboxv1.AgentCheckpoint, file []byte, err error) {
-	err = follow(ctx, c, agboxv1.AgentServiceClient.GetCheckpoint, ends, func() *agboxv1.GetCheckpointRequest {
+	err = follow(ctx, c, c.agents.GetCheckpoint, ends, func() *agboxv1.GetCheckpointRequest {
 		info, file = nil, nil
 		return &agboxv1.GetCheckpointRequest{AgentId: agent, Seq: seq}
 	}, func(m *agboxv1.GetCheckpointResponse) (bool, error) {
@@ -107,7 +97,7 @@ func (c *Client) GetCheckpoint(ctx context.Context, agent string, seq uint64) (i
 // it would skip events that are no longer kept, the error is ErrOutOfRange.
 func (c *Client) WatchAgents(ctx context.Context, agent string, after uint64) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return sequence(func(give func(*agboxv1.AgentEvent) bool) error {
-		return follow(ctx, c, agboxv1.AgentServiceClient.WatchAgents, endless, func() *agboxv1.WatchAgentsRequest {
+		return follow(ctx, c, c.agents.WatchAgents, endless, func() *agboxv1.WatchAgentsRequest {
 			return &agboxv1.WatchAgentsRequest{AgentId: agent, AfterPosition: after}
 		}, func(m *agboxv1.WatchAgentsResponse) (bool, error) {
 			if m.GetEvent() == nil || m.GetPosition() <= after {
@@ -167,7 +157,7 @@ func (c *Client) deleteAgent(ctx context.Context, agent string, cascade bool) er
 		return err
 	}
 	in := &agboxv1.DeleteAgentRequest{AgentId: a.GetAgentId(), Cascade: cascade}
-	_, err = unary(ctx, c, agboxv1.AgentServiceClient.DeleteAgent, in, idempotent)
+	_, err = c.agents.DeleteAgent(ctx, in, idempotent)
 	if errors.Is(err, ErrNotFound) {
 		return nil // removed since; possibly by a call whose answer was lost
 	}
@@ -178,7 +168,7 @@ func (c *Client) deleteAgent(ctx context.Context, agent string, cascade bool) er
 // PAUSED until WakeAgent. It returns when the requests are recorded, with the selected
 // agents; WaitAgentHalted waits until it is done.
 func (c *Client) DrainAgents(ctx context.Context, in *agboxv1.DrainAgentsRequest) ([]*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.DrainAgents, in, idempotent)
+	out, err := c.agents.DrainAgents(ctx, in, idempotent)
 	return out.GetAgents(), err
 }
 
@@ -233,7 +223,7 @@ func (c *Client) HoldAgent(ctx context.Context, h AgentHold) iter.Seq2[*agboxv1.
 		if h.Linger > 0 {
 			in.Linger = durationpb.New(h.Linger)
 		}
-		return follow(ctx, c, agboxv1.AgentServiceClient.HoldAgent, endless, func() *agboxv1.HoldAgentRequest { return in }, func(m *agboxv1.HoldAgentResponse) (bool, error) {
+		return follow(ctx, c, c.agents.HoldAgent, endless, func() *agboxv1.HoldAgentRequest { return in }, func(m *agboxv1.HoldAgentResponse) (bool, error) {
 			held := slices.Contains(m.GetAgent().GetHolders(), "client:"+h.Name)
 			return !give(m.GetAgent()) || !held || m.GetAgent().GetEndedAt() != nil, nil
 		})
@@ -243,8 +233,7 @@ func (c *Client) HoldAgent(ctx context.Context, h AgentHold) iter.Seq2[*agboxv1.
 // CloseHold ends a hold at once: if nobody else holds the agent, its work is saved and it is
 // SUSPENDED.
 func (c *Client) CloseHold(ctx context.Context, agent, hold string) (*agboxv1.Agent, error) {
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.CloseHold, &agboxv1.CloseHoldRequest{AgentId: agent, Hold: hold}, idempotent)
-	return out.GetAgent(), err
+	return agentOf(c.agents.CloseHold(ctx, &agboxv1.CloseHoldRequest{AgentId: agent, Hold: hold}, idempotent))
 }
 
 // WaitAgent waits until an agent has ended, and returns it.
@@ -292,7 +281,7 @@ func (c *Client) WaitAgentTree(ctx context.Context, agent string, each func(*agb
 // waitAgent calls each with every agent of a wait once.
 func (c *Client) waitAgent(ctx context.Context, in *agboxv1.WaitAgentRequest, each func(*agboxv1.Agent) error) error {
 	told := make(map[string]bool) // a stream that is opened again begins anew
-	return follow(ctx, c, agboxv1.AgentServiceClient.WaitAgent, ends, func() *agboxv1.WaitAgentRequest { return in }, func(m *agboxv1.WaitAgentResponse) (bool, error) {
+	return follow(ctx, c, c.agents.WaitAgent, ends, func() *agboxv1.WaitAgentRequest { return in }, func(m *agboxv1.WaitAgentResponse) (bool, error) {
 		id := m.GetAgent().GetAgentId()
 		if told[id] {
 			return false, nil
@@ -305,19 +294,21 @@ func (c *Client) waitAgent(ctx context.Context, in *agboxv1.WaitAgentRequest, ea
 // ReapAgents has the daemon look at all agents at once, as it does by itself every few
 // seconds, and returns what it found.
 func (c *Client) ReapAgents(ctx context.Context) (*agboxv1.ReapAgentsResponse, error) {
-	return unary(ctx, c, agboxv1.AgentServiceClient.ReapAgents, new(agboxv1.ReapAgentsRequest), idempotent)
+	return c.agents.ReapAgents(ctx, new(agboxv1.ReapAgentsRequest), idempotent)
 }
 
 // Leases returns what an agent holds and asks for, or what all do if agent is empty, by
 // resource.
 func (c *Client) Leases(ctx context.Context, agent string) ([]*agboxv1.LeaseEntry, error) {
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.ListLeases, &agboxv1.ListLeasesRequest{AgentId: agent}, idempotent)
+	out, err := c.agents.ListLeases(ctx, &agboxv1.ListLeasesRequest{AgentId: agent}, idempotent)
 	return out.GetLeases(), err
 }
 
 // BreakLease takes a resource away from an agent, whose program is not told.
 func (c *Client) BreakLease(ctx context.Context, agent, resource string) (*agboxv1.Agent, error) {
-	in := &agboxv1.BreakLeaseRequest{AgentId: agent, Resource: resource}
-	out, err := unary(ctx, c, agboxv1.AgentServiceClient.BreakLease, in, atMostOnce)
+	return agentOf(c.agents.BreakLease(ctx, &agboxv1.BreakLeaseRequest{AgentId: agent, Resource: resource}))
+}
+
+func agentOf(out interface{ GetAgent() *agboxv1.Agent }, err error) (*agboxv1.Agent, error) {
 	return out.GetAgent(), err
 }

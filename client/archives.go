@@ -48,8 +48,8 @@ type Copied struct {
 func (c *Client) ReadArchive(ctx context.Context, sandbox, path, name string, w io.Writer, o CopyOptions) error {
 	in := &agboxv1.CopyOutRequest{SandboxId: sandbox, Path: path, Name: name, Follow: o.Follow, User: o.User}
 	var sink error
-	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
-		got, err := readStream(ctx, api, agboxv1.FileServiceClient.CopyOut, in, ends, func(m *agboxv1.CopyOutResponse) (bool, error) {
+	err := c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
+		got, err := readStream(ctx, c.files.CopyOut, in, ends, func(m *agboxv1.CopyOutResponse) (bool, error) {
 			_, sink = w.Write(m.GetData())
 			return false, sink
 		})
@@ -76,9 +76,9 @@ func (c *Client) WriteArchive(ctx context.Context, sandbox, dir, only string, r 
 	src := &counting{r: r}
 	var done Copied
 	var source error
-	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
 		var resp *agboxv1.CopyInResponse
-		resp, source, err = sendArchive(ctx, api, open, src)
+		resp, source, err = c.sendArchive(ctx, open, src)
 		done = Copied{Files: int64(resp.GetFiles()), Bytes: int64(resp.GetBytes()), Skipped: int64(resp.GetSkipped())}
 		if err != nil && source == nil {
 			err = c.decode(ctx, err).begun(src.n == 0)
@@ -102,10 +102,10 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func sendArchive(ctx context.Context, api agboxv1.FileServiceClient, open *agboxv1.CopyInOpen, r io.Reader) (resp *agboxv1.CopyInResponse, source, err error) {
+func (c *Client) sendArchive(ctx context.Context, open *agboxv1.CopyInOpen, r io.Reader) (resp *agboxv1.CopyInResponse, source, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also stops the sandbox if r failed
-	stream, err := api.CopyIn(ctx)
+	stream, err := c.files.CopyIn(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

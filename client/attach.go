@@ -164,12 +164,11 @@ func (s *Session) attach(ready chan<- struct{}) error {
 	wait := s.client.newFollower()
 	at := logPlace{Cursor: s.opt.Cursor}
 	for {
-		api, err := service[agboxv1.SandboxServiceClient](s.ctx, s.client)
-		if err != nil {
+		if err := s.client.Connect(s.ctx); err != nil {
 			return s.ended(err)
 		}
 		l := &attachLink{s: s, at: &at, ready: ready, wait: wait}
-		over, err := l.serve(api)
+		over, err := l.serve()
 		if over {
 			return nil
 		}
@@ -209,10 +208,10 @@ type attachLink struct {
 
 // serve attaches and passes output on until the connection is lost or the session has
 // ended.
-func (l *attachLink) serve(api agboxv1.SandboxServiceClient) (over bool, err error) {
+func (l *attachLink) serve() (over bool, err error) {
 	ctx, cancel := context.WithCancel(l.s.ctx)
 	defer cancel()
-	stream, err := api.AttachExec(ctx)
+	stream, err := l.s.client.sandboxes.AttachExec(ctx)
 	if err != nil {
 		return false, err
 	}

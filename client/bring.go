@@ -268,10 +268,10 @@ func (c *Client) advanceBase(ctx context.Context, sandboxID string, files []edit
 
 // advanceTo changes the base of a sandbox. One that is removed meanwhile has no base, and needs none.
 func (c *Client) advanceTo(ctx context.Context, open *agboxv1.AdvanceBaseOpen, files []edits.AdvancedFile) error {
-	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		stream, err := api.AdvanceBase(ctx)
+		stream, err := c.files.AdvanceBase(ctx)
 		if err != nil {
 			return true, err
 		}

@@ -26,6 +26,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
@@ -54,6 +56,10 @@ type Client struct {
 	// autostart starts a daemon if none runs; nil without WithAutostart.
 	autostart func(context.Context) error
 
+	sandboxes agboxv1.SandboxServiceClient
+	agents    agboxv1.AgentServiceClient
+	files     agboxv1.FileServiceClient
+
 	// opening is held, across I/O, by the goroutine that makes the connection. Other
 	// goroutines wait for the same connection or for the end of their contexts. Close
 	// also holds it.
@@ -69,8 +75,6 @@ type Client struct {
 // connection is the result of the first call.
 type connection struct {
 	grpc *grpc.ClientConn
-	// services are the generated clients.
-	services []any
 	// first has the socket that was opened to look for the daemon. gRPC uses it as its
 	// first transport, and dials later ones itself.
 	first chan net.Conn
@@ -122,6 +126,7 @@ func WithOutages(tell func(Outage)) Option {
 // New makes a client. It does not connect, but Close must be called.
 func New(opts ...Option) (*Client, error) {
 	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1), users: ownUsers()}
+	c.sandboxes, c.agents, c.files = agboxv1.NewSandboxServiceClient(calling{c}), agboxv1.NewAgentServiceClient(calling{c}), agboxv1.NewFileServiceClient(calling{c})
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, err
@@ -200,16 +205,6 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	return live, nil
 }
 
-// service returns the generated client of one of the daemon's services, connected.
-func service[API any](ctx context.Context, c *Client) (api API, err error) {
-	live, err := c.open(ctx)
-	if err != nil {
-		return api, err
-	}
-	is := func(one any) bool { _, ok := one.(API); return ok }
-	return live.services[slices.IndexFunc(live.services, is)].(API), nil
-}
-
 // find connects to the daemon. With WithAutostart it starts one if there is none.
 func (c *Client) find(ctx context.Context) (net.Conn, error) {
 	conn, err := dialSocket(ctx, c.socket, c.users)
@@ -255,8 +250,6 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(caller.MaxAnswer)),
-		grpc.WithUnaryInterceptor(identifyUnary),
-		grpc.WithStreamInterceptor(identifyStream),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.1, MaxDelay: longestPause},
 			MinConnectTimeout: dialTimeout,
@@ -265,7 +258,6 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	if err != nil {
 		return nil, &Error{Code: codes.Internal, Message: fmt.Sprintf("The connection to agboxd cannot be made: %v.", err)}
 	}
-	live.services = []any{agboxv1.NewSandboxServiceClient(live.grpc), agboxv1.NewAgentServiceClient(live.grpc), agboxv1.NewFileServiceClient(live.grpc)}
 	return live, nil
 }
 
@@ -316,4 +308,80 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 		}
 	}
 	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed with an unexpected error (%s). Look at its log.", st.Message())}
+}
+
+// repetition is an option of a unary call: whether it may be repeated if its result is unknown. Without
+// it, a call is repeated only if it was certainly not executed.
+type repetition struct {
+	grpc.EmptyCallOption
+	harmless bool
+}
+
+// idempotent calls may reach the daemon twice.
+var idempotent = repetition{harmless: true}
+
+// calling is the connection of the generated clients. It makes the connection to the daemon if there is
+// none, and tells the daemon that the call is of a client of ours: others are clients of the published
+// contract. It repeats a unary call if the daemon goes away.
+type calling struct{ client *Client }
+
+// Invoke makes a unary call. Its errors are of type *Error.
+func (c calling) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+	return c.client.repeated(ctx, c.client.newPatience(), func() (again bool, err error) {
+		live, err := c.client.open(ctx)
+		if err != nil {
+			return false, err
+		}
+		var to peer.Peer
+		err = live.grpc.Invoke(identify(ctx), method, in, out, append(opts, grpc.Peer(&to))...)
+		// gRPC sets the peer only if the call reached a connection.
+		return slices.Contains(opts, grpc.CallOption(idempotent)) || to.Addr == nil, err
+	})
+}
+
+// NewStream opens a stream once. Its errors, and those of the stream, are for decode.
+func (c calling) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	live, err := c.client.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return live.grpc.NewStream(identify(ctx), desc, method, opts...)
+}
+
+func identify(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, caller.Header, caller.Version)
+}
+
+// repeated calls once until it succeeds. It repeats the call while the daemon is away if once
+// returns again, but not a start of the daemon that failed. once resets wait after progress.
+func (c *Client) repeated(ctx context.Context, wait *patience, once func() (again bool, err error)) error {
+	for {
+		if err := c.Connect(ctx); err != nil {
+			return err
+		}
+		again, err := once()
+		if err == nil {
+			c.answered.Store(true)
+			wait.reached()
+			return nil
+		}
+		e := c.decode(ctx, err)
+		if !again && e.Reason != agboxv1.ErrorReason_DAEMON_STOPPING.String() {
+			return e
+		}
+		if err := wait.again(ctx, e); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) newPatience() *patience {
+	return &patience{bound: c.reconnect, socket: c.socket, restart: c.autostart, outages: &c.outages}
+}
+
+// newFollower is newPatience for a stream that follows something.
+func (c *Client) newFollower() *patience {
+	p := c.newPatience()
+	p.follows = true
+	return p
 }

@@ -104,10 +104,10 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 	from, asked := new(Work), false
 	in := &agboxv1.CompareWorkspaceRequest{SandboxId: sandbox, All: o.All, NamesOnly: o.NamesOnly, WithBase: base, Against: against, ContentsOnce: true, Stat: o.Lines, Removal: o.Removal, BaseInParts: true, Home: o.branch, Index: o.branch}
 	var w *Work
-	receive := func(api agboxv1.FileServiceClient) (again bool, err error) {
+	receive := func() (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		stream, err := api.CompareWorkspace(ctx, in)
+		stream, err := c.files.CompareWorkspace(ctx, in)
 		if err != nil {
 			return true, err
 		}
@@ -135,14 +135,14 @@ func (c *Client) compare(ctx context.Context, sandbox string, o WorkOptions, bas
 		}
 		return true, err
 	}
-	if err = repeated(ctx, c, c.newPatience(), receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged.Has) > 0 {
+	if err = c.repeated(ctx, c.newPatience(), receive); err == nil && len(w.lost)+len(w.elsewhere)+len(w.merged.Has) > 0 {
 		from, asked = w, true
 		if in.MergedCommits = w.merged.Has; len(w.lost)+len(w.elsewhere) <= maxLost {
 			in.LostCommits, in.ElsewhereCommits = w.lost, w.elsewhere
 		} else { // nothing that went to a branch counts as brought
 			in.Against = agboxv1.WorkBase_WORK_BASE_FOLDER
 		}
-		err = repeated(ctx, c, c.newPatience(), receive)
+		err = c.repeated(ctx, c.newPatience(), receive)
 	}
 	if err != nil {
 		dir.Remove()

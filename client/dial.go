@@ -14,12 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/agbox/agbox/internal/process"
-	"github.com/agbox/agbox/proto/agbox/caller"
 )
 
 // socketBuffer is the requested size of both socket buffers. Some versions of grpc-go can
@@ -77,17 +74,6 @@ func dialError(ctx context.Context, path string, err error) *Error {
 		e.Message = fmt.Sprintf("agboxd does not answer on %s (%v). Check `agbox daemon status`.", path, err)
 	}
 	return e
-}
-
-// identifyUnary tells the daemon that the call is of a client of ours. It treats others as
-// clients of the published contract.
-func identifyUnary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return invoke(metadata.AppendToOutgoingContext(ctx, caller.Header, caller.Version), method, req, reply, conn, opts...)
-}
-
-// identifyStream is identifyUnary for streams.
-func identifyStream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return open(metadata.AppendToOutgoingContext(ctx, caller.Header, caller.Version), desc, conn, method, opts...)
 }
 
 // othersMayWrite are the permission bits that let other users change a folder.

@@ -17,7 +17,7 @@ import (
 // sequence that is no longer kept is ErrOutOfRange.
 func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
 	return sequence(func(give func(*agboxv1.SandboxEvent) bool) error {
-		return follow(ctx, c, agboxv1.SandboxServiceClient.SubscribeSandboxEvents, ends, func() *agboxv1.SubscribeSandboxEventsRequest {
+		return follow(ctx, c, c.sandboxes.SubscribeSandboxEvents, ends, func() *agboxv1.SubscribeSandboxEventsRequest {
 			return &agboxv1.SubscribeSandboxEventsRequest{
 				SandboxId: sandbox, FromSequence: after, ExactTypes: true, IncludeMain: true,
 			}
@@ -48,7 +48,7 @@ type WatchOptions struct {
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
 	return sequence(func(give func(*agboxv1.WatchEventsResponse) bool) error {
 		at, stands := o.After, false
-		return follow(ctx, c, agboxv1.SandboxServiceClient.WatchEvents, endless, func() *agboxv1.WatchEventsRequest {
+		return follow(ctx, c, c.sandboxes.WatchEvents, endless, func() *agboxv1.WatchEventsRequest {
 			return &agboxv1.WatchEventsRequest{
 				AfterPosition: at,
 				// Once a position is known, a new stream must not skip later events.

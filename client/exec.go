@@ -24,7 +24,7 @@ const DefaultGrace time.Duration = -1
 // and FollowLogs tell which. It sets exec_id and request_key if they are empty, so
 // repeating the call after a lost answer does not start a second process.
 func (c *Client) CreateExec(ctx context.Context, in *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
-	return unary(ctx, c, agboxv1.SandboxServiceClient.CreateExec, repeatableExec(in), idempotent)
+	return c.sandboxes.CreateExec(ctx, repeatableExec(in), idempotent)
 }
 
 // CancelExec ends a running exec: SIGTERM to its process group and, after the grace
@@ -35,21 +35,19 @@ func (c *Client) CancelExec(ctx context.Context, exec string, grace time.Duratio
 	if grace >= 0 {
 		in.Grace = durationpb.New(grace)
 	}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.CancelExec, in, idempotent)
+	_, err := c.sandboxes.CancelExec(ctx, in, idempotent)
 	return err
 }
 
 // SignalExec sends a signal, at most once, to the process group of a running exec.
 func (c *Client) SignalExec(ctx context.Context, exec string, sig syscall.Signal) error {
-	in := &agboxv1.SignalExecRequest{ExecId: exec, Signal: int32(sig)}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.SignalExec, in, atMostOnce)
+	_, err := c.sandboxes.SignalExec(ctx, &agboxv1.SignalExecRequest{ExecId: exec, Signal: int32(sig)})
 	return err
 }
 
 // GetExec returns one exec, running or finished.
 func (c *Client) GetExec(ctx context.Context, exec string) (*agboxv1.ExecStatus, error) {
-	in := &agboxv1.GetExecRequest{ExecId: exec}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.GetExec, in, idempotent)
+	out, err := c.sandboxes.GetExec(ctx, &agboxv1.GetExecRequest{ExecId: exec}, idempotent)
 	return out.GetExec(), err
 }
 
@@ -60,7 +58,7 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv
 	if sandbox != "" {
 		in.SandboxId = &sandbox
 	}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListActiveExecs, in, idempotent)
+	out, err := c.sandboxes.ListActiveExecs(ctx, in, idempotent)
 	return out.GetExecs(), err
 }
 
@@ -70,7 +68,7 @@ func (c *Client) ListExecs(ctx context.Context, sandbox string) iter.Seq2[*agbox
 	return sequence(func(give func(*agboxv1.ExecStatus) bool) error {
 		in := &agboxv1.ListExecsRequest{SandboxId: sandbox}
 		for {
-			out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListExecs, in, idempotent)
+			out, err := c.sandboxes.ListExecs(ctx, in, idempotent)
 			if err != nil {
 				return err
 			}
@@ -158,15 +156,11 @@ type ServiceStreams struct {
 // code. It is not resumed if the connection breaks: the engine runs the command, and agbox
 // keeps nothing of it. If ctx ends, the input of the command ends, and it may go on.
 func (c *Client) ExecInService(ctx context.Context, command *agboxv1.ServiceCommand, streams ServiceStreams) (exitCode int, err error) {
-	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
-	if err != nil {
-		return 0, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
 	defer sender.Wait()
 	defer cancel()
-	stream, err := api.ExecInService(ctx)
+	stream, err := c.sandboxes.ExecInService(ctx)
 	if err == nil {
 		// A failed send means that Recv has the reason.
 		_ = stream.Send(&agboxv1.ExecInServiceRequest{Item: &agboxv1.ExecInServiceRequest_Open{Open: command}})
@@ -221,12 +215,8 @@ func sendToService(ctx context.Context, stream grpc.BidiStreamingClient[agboxv1.
 // set it returns when the service's container ends. It is not resumed if the connection
 // breaks, because the engine has no cursors.
 func (c *Client) ServiceLogs(ctx context.Context, in *agboxv1.ServiceLogsRequest, stdout, stderr io.Writer) error {
-	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
-	if err != nil {
-		return err
-	}
 	var sink error
-	_, err = readStream(ctx, api, agboxv1.SandboxServiceClient.ServiceLogs, in, ends, func(piece *agboxv1.ServiceLogsResponse) (bool, error) {
+	_, err := readStream(ctx, c.sandboxes.ServiceLogs, in, ends, func(piece *agboxv1.ServiceLogsResponse) (bool, error) {
 		out := stdout
 		if piece.GetStream() == agboxv1.LogStream_LOG_STREAM_STDERR {
 			out = stderr

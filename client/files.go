@@ -21,8 +21,7 @@ type FileOptions struct {
 
 // StatFile describes a file of a sandbox. With follow it describes a link's target.
 func (c *Client) StatFile(ctx context.Context, sandbox, path string, follow bool, o FileOptions) (*agboxv1.FileInfo, error) {
-	in := &agboxv1.StatFileRequest{SandboxId: sandbox, Path: path, Follow: follow, User: o.User}
-	out, err := unary(ctx, c, agboxv1.FileServiceClient.Stat, in, idempotent)
+	out, err := c.files.Stat(ctx, &agboxv1.StatFileRequest{SandboxId: sandbox, Path: path, Follow: follow, User: o.User}, idempotent)
 	return out.GetFile(), err
 }
 
@@ -32,7 +31,7 @@ func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOpti
 	return sequence(func(give func(*agboxv1.FileInfo) bool) error {
 		in := &agboxv1.ListFilesRequest{SandboxId: sandbox, Path: path, User: o.User}
 		for {
-			out, err := unary(ctx, c, agboxv1.FileServiceClient.List, in, idempotent)
+			out, err := c.files.List(ctx, in, idempotent)
 			if err != nil {
 				return err
 			}
@@ -52,22 +51,20 @@ func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOpti
 // parents and accepts an existing directory.
 func (c *Client) MakeDirectory(ctx context.Context, sandbox, path string, parents bool, o FileOptions) error {
 	in := &agboxv1.MakeDirectoryRequest{SandboxId: sandbox, Path: path, Parents: parents, User: o.User}
-	_, err := unary(ctx, c, agboxv1.FileServiceClient.MakeDirectory, in, repeat(parents))
+	_, err := c.files.MakeDirectory(ctx, in, repetition{harmless: parents})
 	return err
 }
 
 // RemoveFile removes a file, a symbolic link or an empty directory. With recursive it
 // removes a directory with its content. It stops when ctx ends.
 func (c *Client) RemoveFile(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) error {
-	in := &agboxv1.RemoveFileRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-	_, err := unary(ctx, c, agboxv1.FileServiceClient.Remove, in, atMostOnce)
+	_, err := c.files.Remove(ctx, &agboxv1.RemoveFileRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User})
 	return err
 }
 
 // MoveFile renames a file or directory. With noReplace it fails if the new path exists.
 func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noReplace bool, o FileOptions) error {
-	in := &agboxv1.MoveFileRequest{SandboxId: sandbox, Path: from, NewPath: to, NoReplace: noReplace, User: o.User}
-	_, err := unary(ctx, c, agboxv1.FileServiceClient.Move, in, atMostOnce)
+	_, err := c.files.Move(ctx, &agboxv1.MoveFileRequest{SandboxId: sandbox, Path: from, NewPath: to, NoReplace: noReplace, User: o.User})
 	return err
 }
 
@@ -77,11 +74,11 @@ func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noRepla
 func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, length uint64, w io.Writer, o FileOptions) error {
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
 	r := &fileReading{w: w, in: in, wait: c.newPatience()}
-	err := repeated(ctx, c, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
+	err := c.repeated(ctx, r.wait, func() (bool, error) {
 		if r.done {
 			return true, nil // broke after the last requested byte
 		}
-		_, err := readStream(ctx, api, agboxv1.FileServiceClient.Read, in, ends, r.take)
+		_, err := readStream(ctx, c.files.Read, in, ends, r.take)
 		return r.sink == nil, err
 	})
 	if r.sink != nil {
@@ -154,13 +151,13 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 	}
 	var out *agboxv1.FileInfo
 	var source error
-	err := repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err := c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
 		if seeker != nil {
 			if _, source = seeker.Seek(begin, io.SeekStart); source != nil {
 				return false, source
 			}
 		}
-		out, source, err = writeOnce(ctx, api, open, r)
+		out, source, err = c.writeOnce(ctx, open, r)
 		again = seeker != nil && !o.CreateOnly && source == nil
 		if err != nil && source == nil {
 			err = c.decode(ctx, err).begun(again)
@@ -178,10 +175,10 @@ const pieceSize = 256 << 10
 
 // writeOnce makes one attempt. An error of r is also source. The stream is then
 // cancelled, so nothing is written.
-func writeOnce(ctx context.Context, api agboxv1.FileServiceClient, open *agboxv1.WriteFileOpen, r io.Reader) (out *agboxv1.FileInfo, source, err error) {
+func (c *Client) writeOnce(ctx context.Context, open *agboxv1.WriteFileOpen, r io.Reader) (out *agboxv1.FileInfo, source, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := api.Write(ctx)
+	stream, err := c.files.Write(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,8 +244,8 @@ func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive
 	return sequence(func(give func(FileEvent) bool) error {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
 		w := &fileWatch{wait: c.newFollower(), give: give}
-		return repeated(ctx, c, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
-			_, err := readStream(ctx, api, agboxv1.FileServiceClient.Watch, in, ends, w.take)
+		return c.repeated(ctx, w.wait, func() (bool, error) {
+			_, err := readStream(ctx, c.files.Watch, in, ends, w.take)
 			return true, err
 		})
 	})

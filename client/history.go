@@ -38,10 +38,10 @@ var errReferences = &Error{Code: codes.FailedPrecondition, Message: "The referen
 
 // origin returns from where a workspace was copied, without what has changed.
 func (c *Client) origin(ctx context.Context, sandboxID string) (w *Work, err error) {
-	err = repeated(ctx, c, c.newPatience(), func(api agboxv1.FileServiceClient) (again bool, err error) {
+	err = c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // a daemon without base_only compares
-		stream, err := api.CompareWorkspace(ctx, &agboxv1.CompareWorkspaceRequest{SandboxId: sandboxID, BaseOnly: true, NamesOnly: true})
+		stream, err := c.files.CompareWorkspace(ctx, &agboxv1.CompareWorkspaceRequest{SandboxId: sandboxID, BaseOnly: true, NamesOnly: true})
 		if err != nil {
 			return true, err
 		}

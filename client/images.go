@@ -25,7 +25,7 @@ import (
 
 // ListImages returns the engine's images, newest first.
 func (c *Client) ListImages(ctx context.Context) ([]*agboxv1.Image, error) {
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListImages, &agboxv1.ListImagesRequest{}, idempotent)
+	out, err := c.sandboxes.ListImages(ctx, &agboxv1.ListImagesRequest{}, idempotent)
 	return out.GetImages(), err
 }
 
@@ -33,15 +33,14 @@ func (c *Client) ListImages(ctx context.Context) ([]*agboxv1.Image, error) {
 // one that agbox has built and that nothing uses. The error has the reason IMAGE_IN_USE if a
 // container uses it.
 func (c *Client) RemoveImage(ctx context.Context, image string, onlyUnused bool) error {
-	in := &agboxv1.RemoveImageRequest{Image: image, OnlyUnusedBuilt: onlyUnused}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.RemoveImage, in, atMostOnce)
+	_, err := c.sandboxes.RemoveImage(ctx, &agboxv1.RemoveImageRequest{Image: image, OnlyUnusedBuilt: onlyUnused})
 	return err
 }
 
 // PullImage pulls an image. It reports progress to progress, which may be nil.
 func (c *Client) PullImage(ctx context.Context, in *agboxv1.PullImageRequest, progress func(*agboxv1.PullImageResponse)) (*agboxv1.Image, error) {
 	var pulled *agboxv1.Image
-	err := follow(ctx, c, agboxv1.SandboxServiceClient.PullImage, endless, func() *agboxv1.PullImageRequest { return in }, func(m *agboxv1.PullImageResponse) (bool, error) {
+	err := follow(ctx, c, c.sandboxes.PullImage, endless, func() *agboxv1.PullImageRequest { return in }, func(m *agboxv1.PullImageResponse) (bool, error) {
 		if pulled = m.GetImage(); pulled == nil && progress != nil {
 			progress(m)
 		}
@@ -57,13 +56,9 @@ const buildPiece = 256 << 10
 // output, which may be nil. Files that dir's .dockerignore names are not sent. It returns
 // the image's id. A build is not repeated if the daemon goes away.
 func (c *Client) BuildImage(ctx context.Context, options *agboxv1.BuildOptions, dir string, output func(string)) (id string, err error) {
-	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
-	if err != nil {
-		return "", err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := api.BuildImage(ctx)
+	stream, err := c.sandboxes.BuildImage(ctx)
 	if err != nil {
 		return "", c.decode(ctx, err)
 	}
@@ -251,11 +246,7 @@ func packFile(archive *tar.Writer, root int, path, name string, entry fs.DirEntr
 // sandbox. tell gets lines of output, and each image when it is complete. The call is not
 // repeated if the daemon goes away.
 func (c *Client) BuildSandboxImages(ctx context.Context, in *agboxv1.CreateSandboxRequest, tell func(*agboxv1.BuildSandboxImagesResponse)) error {
-	api, err := service[agboxv1.SandboxServiceClient](ctx, c)
-	if err != nil {
-		return err
-	}
-	_, err = readStream(ctx, api, agboxv1.SandboxServiceClient.BuildSandboxImages, &agboxv1.BuildSandboxImagesRequest{Create: in}, ends, func(m *agboxv1.BuildSandboxImagesResponse) (bool, error) {
+	_, err := readStream(ctx, c.sandboxes.BuildSandboxImages, &agboxv1.BuildSandboxImagesRequest{Create: in}, ends, func(m *agboxv1.BuildSandboxImagesResponse) (bool, error) {
 		tell(m)
 		return false, nil
 	})

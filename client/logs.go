@@ -113,11 +113,11 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 		if at == nil {
 			at = &logPlace{Cursor: p.o.Cursor}
 		}
-		open := func(api agboxv1.SandboxServiceClient, ctx context.Context, next *agboxv1.FollowExecLogsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
+		open := func(ctx context.Context, next *agboxv1.FollowExecLogsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
 			if create != nil {
-				return api.RunExec(ctx, create)
+				return c.sandboxes.RunExec(ctx, create)
 			}
-			return api.FollowExecLogs(ctx, next)
+			return c.sandboxes.FollowExecLogs(ctx, next)
 		}
 		next := func() *agboxv1.FollowExecLogsRequest { return p.o.request(p.exec, at.resume(), started) }
 		return follow(ctx, c, open, endless, next, func(m *agboxv1.FollowExecLogsResponse) (bool, error) {

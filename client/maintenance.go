@@ -114,8 +114,7 @@ func (c *Client) UpgradeDaemon(ctx context.Context, binary string) (DaemonUpgrad
 	if err != nil {
 		return DaemonUpgrade{}, err
 	}
-	in := &agboxv1.UpgradeDaemonRequest{Binary: binary}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.UpgradeDaemon, in, atMostOnce)
+	out, err := c.sandboxes.UpgradeDaemon(ctx, &agboxv1.UpgradeDaemonRequest{Binary: binary})
 	if err != nil {
 		return DaemonUpgrade{}, err
 	}
@@ -156,11 +155,7 @@ func (c *Client) awaitSuccessor(ctx context.Context, started time.Time) (*agboxv
 // daemon also performs the actions. Such a call is not repeated if its answer is lost,
 // because a second answer would not report what the first call did.
 func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
-	r := idempotent
-	if fix {
-		r = atMostOnce
-	}
-	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix}, r)
+	return c.sandboxes.Doctor(ctx, &agboxv1.DoctorRequest{Fix: fix}, repetition{harmless: !fix})
 }
 
 // AdoptEngine is Doctor after the engine that answers was accepted as the one of the
@@ -168,7 +163,7 @@ func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse,
 // commands whose container has a living first process. It changes nothing if that is the
 // engine of the install.
 func (c *Client) AdoptEngine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
-	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix, AdoptEngine: true}, atMostOnce)
+	return c.sandboxes.Doctor(ctx, &agboxv1.DoctorRequest{Fix: fix, AdoptEngine: true})
 }
 
 // DoctorOffline examines the install that the environment names while no daemon runs, and

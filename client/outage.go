@@ -1,8 +1,17 @@
 package client
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 const (
@@ -93,4 +102,133 @@ func (o *outages) end() {
 		o.told, o.failed, o.over = false, false, time.Now()
 		o.tell(Outage{Over: true})
 	}
+}
+
+// patience paces the retries after the daemon was lost, and bounds them.
+type patience struct {
+	bound time.Duration
+	// since is the time of the first of consecutive failures. It is zero if there is
+	// none.
+	since time.Time
+	pause time.Duration
+	// socket is named in the error after the last retry.
+	socket string
+	// restart starts a daemon after a crash. If nil, the client only waits.
+	restart func(context.Context) error
+	// follows means that failed starts do not end the retries: somebody else may start a
+	// daemon. Otherwise the second one in a row does; the reason of one may pass.
+	follows bool
+	// failed is why the last start failed, nil if it did not; nextStart is when to try again.
+	failed    error
+	nextStart time.Time
+	// stopping means that the daemon was stopped on purpose, so it did not crash.
+	stopping bool
+	outages  *outages
+}
+
+// reset forgets the failures after progress.
+func (p *patience) reset() {
+	p.since, p.pause, p.stopping, p.failed, p.nextStart = time.Time{}, 0, false, nil, time.Time{}
+	p.reached()
+}
+
+// reached is called when a daemon has answered.
+func (p *patience) reached() { p.outages.end() }
+
+// again pauses and returns nil if the call that failed with e should be retried.
+// Otherwise it returns the error for the caller.
+func (p *patience) again(ctx context.Context, e *Error) error {
+	bound := p.boundFor(e)
+	if bound == 0 {
+		return e
+	}
+	now := time.Now()
+	if p.since.IsZero() {
+		p.since, p.pause = now, firstPause
+	}
+	switch stops := e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String(); {
+	case stops, e.lost:
+		p.stopping = p.stopping || stops
+		if err := p.lost(ctx, now); err != nil {
+			return err
+		}
+	default:
+		p.reached()
+		p.failed = nil
+	}
+	if now.Sub(p.since)+p.pause > bound {
+		return p.exhausted(e)
+	}
+	timer := time.NewTimer(p.pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ended(ctx.Err())
+	case <-timer.C:
+		p.pause = min(2*p.pause, longestPause)
+		return nil
+	}
+}
+
+// lost handles a failure for which the daemon is gone: it tells of it and starts a daemon
+// if one may be started. An error ends the retries.
+func (p *patience) lost(ctx context.Context, now time.Time) error {
+	// A daemon that is stopped removes its socket; one that crashes leaves it.
+	if _, err := os.Lstat(p.socket); errors.Is(err, fs.ErrNotExist) {
+		p.stopping = true
+	}
+	news := Outage{Stopped: p.stopping, Wait: p.bound - now.Sub(p.since)}
+	if p.stopping || p.restart == nil {
+		p.outages.begin(p.since, outageAfter, news)
+		return nil
+	}
+	if now.Sub(p.since) < restartAfter || now.Before(p.nextStart) {
+		return nil
+	}
+	news.Starting = true
+	p.outages.begin(p.since, restartAfter, news)
+	p.nextStart = now.Add(startAgainAfter)
+	within, cancel := context.WithTimeout(ctx, p.bound-now.Sub(p.since))
+	defer cancel()
+	err := p.restart(within)
+	var own *Error
+	switch {
+	case err == nil:
+		p.failed = nil
+		return nil
+	case errors.As(err, &own) && own.lost:
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil // only the bound has ended it
+	case p.failed != nil && !p.follows:
+		return err
+	}
+	p.failed = err
+	p.outages.startFailed(Outage{Failed: err, Wait: p.bound - time.Since(p.since)})
+	return nil
+}
+
+// boundFor returns how long to retry after e. 0 means no retry.
+func (p *patience) boundFor(e *Error) time.Duration {
+	switch {
+	case e.lost, e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String():
+		return p.bound
+	case e.Reason == agboxv1.ErrorReason_SANDBOX_UNREACHABLE.String():
+		return min(p.bound, recoveryBound)
+	}
+	return 0
+}
+
+func (p *patience) exhausted(e *Error) error {
+	if e.Reason == agboxv1.ErrorReason_SANDBOX_UNREACHABLE.String() {
+		return e
+	}
+	remedy := "Start it with `agbox daemon start`."
+	if p.failed != nil {
+		remedy = p.failed.Error()
+	}
+	message := fmt.Sprintf("agboxd at %s went away and did not come back within %v; commands in the sandboxes keep running. %s", p.socket, p.bound, remedy)
+	return &Error{Code: codes.Unavailable, Reason: e.Reason, Message: message, cause: ErrDaemonUnreachable}
 }

@@ -15,8 +15,7 @@ import (
 // with that name; if there is neither, those whose ids begin with it. An exec may also be
 // SANDBOX/EXEC. Nothing is ErrNotFound. All other calls take ids only.
 func (c *Client) Candidates(ctx context.Context, kind agboxv1.RefKind, text string) (*agboxv1.ResolveResponse, error) {
-	in := &agboxv1.ResolveRequest{Kind: kind, Text: text}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.Resolve, in, idempotent)
+	out, err := c.sandboxes.Resolve(ctx, &agboxv1.ResolveRequest{Kind: kind, Text: text}, idempotent)
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == codes.Unimplemented {
 		return c.candidatesOfOlder(ctx, kind, text)
 	}

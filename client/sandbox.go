@@ -9,7 +9,7 @@ import (
 
 // Ping returns the identity and the state of the daemon.
 func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
-	return unary(ctx, c, agboxv1.SandboxServiceClient.Ping, &agboxv1.PingRequest{}, idempotent)
+	return c.sandboxes.Ping(ctx, &agboxv1.PingRequest{}, idempotent)
 }
 
 // CreateSandbox creates a sandbox and returns when it is accepted, in state PENDING.
@@ -18,15 +18,14 @@ func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
 // make a second sandbox. A caller who repeats it with the same id and spec gets the same
 // sandbox.
 func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.CreateSandbox, repeatableSandbox(in), idempotent)
+	out, err := c.sandboxes.CreateSandbox(ctx, repeatableSandbox(in), idempotent)
 	return out.GetSandbox(), err
 }
 
 // GetSandbox returns one sandbox with its spec and containers. It also returns a deleted
 // one whose record is kept.
 func (c *Client) GetSandbox(ctx context.Context, sandbox string) (*agboxv1.GetSandboxResponse, error) {
-	in := &agboxv1.GetSandboxRequest{SandboxId: sandbox}
-	return unary(ctx, c, agboxv1.SandboxServiceClient.GetSandbox, in, idempotent)
+	return c.sandboxes.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: sandbox}, idempotent)
 }
 
 // ListOptions selects sandboxes.
@@ -39,39 +38,34 @@ type ListOptions struct {
 
 // ListSandboxes returns sandboxes, newest first.
 func (c *Client) ListSandboxes(ctx context.Context, o ListOptions) ([]*agboxv1.SandboxHandle, error) {
-	in := &agboxv1.ListSandboxesRequest{IncludeDeleted: o.IncludeDeleted, LabelSelector: o.Labels}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListSandboxes, in, idempotent)
+	out, err := c.sandboxes.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: o.IncludeDeleted, LabelSelector: o.Labels}, idempotent)
 	return out.GetSandboxes(), err
 }
 
 // ResumeSandbox starts a STOPPED sandbox again. WaitReady waits until it is READY.
 func (c *Client) ResumeSandbox(ctx context.Context, sandbox string) error {
-	in := &agboxv1.ResumeSandboxRequest{SandboxId: sandbox}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.ResumeSandbox, in, idempotent)
+	_, err := c.sandboxes.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: sandbox}, idempotent)
 	return err
 }
 
 // StopSandbox stops the containers and keeps them. Running execs end. WaitStopped waits
 // until it is done.
 func (c *Client) StopSandbox(ctx context.Context, sandbox string) error {
-	in := &agboxv1.StopSandboxRequest{SandboxId: sandbox}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.StopSandbox, in, idempotent)
+	_, err := c.sandboxes.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: sandbox}, idempotent)
 	return err
 }
 
 // StopSandboxNow is StopSandbox that does not wait for agents to save their work. It may
 // follow a StopSandbox that waits for them.
 func (c *Client) StopSandboxNow(ctx context.Context, sandbox string) error {
-	in := &agboxv1.StopSandboxRequest{SandboxId: sandbox, Now: true}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.StopSandbox, in, idempotent)
+	_, err := c.sandboxes.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: sandbox, Now: true}, idempotent)
 	return err
 }
 
 // RestartSandbox stops a sandbox and starts it again, also if the caller ends in between.
 // now does not wait for agents to save their work. WaitReady waits until it is READY again.
 func (c *Client) RestartSandbox(ctx context.Context, sandbox string, now bool) error {
-	in := &agboxv1.RestartSandboxRequest{SandboxId: sandbox, Now: now}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.RestartSandbox, in, idempotent)
+	_, err := c.sandboxes.RestartSandbox(ctx, &agboxv1.RestartSandboxRequest{SandboxId: sandbox, Now: now}, idempotent)
 	return err
 }
 
@@ -79,8 +73,7 @@ func (c *Client) RestartSandbox(ctx context.Context, sandbox string, now bool) e
 // containers stay as they are. Give it the id, so that it can be repeated if its answer is
 // lost.
 func (c *Client) RenameSandbox(ctx context.Context, id, name string) error {
-	in := &agboxv1.RenameSandboxRequest{SandboxId: id, Name: name}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.RenameSandbox, in, idempotent)
+	_, err := c.sandboxes.RenameSandbox(ctx, &agboxv1.RenameSandboxRequest{SandboxId: id, Name: name}, idempotent)
 	return err
 }
 
@@ -104,8 +97,7 @@ type DeleteOptions struct {
 
 // DeleteSandboxWith is DeleteSandbox with options.
 func (c *Client) DeleteSandboxWith(ctx context.Context, sandbox string, o DeleteOptions) error {
-	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, Now: o.Now, SpareAgents: o.SpareAgents, RemoveLogs: o.RemoveLogs}
-	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
+	_, err := c.sandboxes.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, Now: o.Now, SpareAgents: o.SpareAgents, RemoveLogs: o.RemoveLogs}, idempotent)
 	return err
 }
 
@@ -113,8 +105,7 @@ func (c *Client) DeleteSandboxWith(ctx context.Context, sandbox string, o Delete
 // one, and returns their ids. It is not repeated if its answer is lost, because a second
 // answer would lack the ids of the first one.
 func (c *Client) DeleteSandboxes(ctx context.Context, labels map[string]string) ([]string, error) {
-	in := &agboxv1.DeleteSandboxesRequest{LabelSelector: labels}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandboxes, in, atMostOnce)
+	out, err := c.sandboxes.DeleteSandboxes(ctx, &agboxv1.DeleteSandboxesRequest{LabelSelector: labels})
 	return out.GetDeletedSandboxIds(), err
 }
 
@@ -124,7 +115,7 @@ func (c *Client) DeleteSandboxes(ctx context.Context, labels map[string]string) 
 // or, with once, after the first item.
 func (c *Client) Stats(ctx context.Context, sandboxes []string, once bool) iter.Seq2[*agboxv1.WatchStatsResponse, error] {
 	return sequence(func(give func(*agboxv1.WatchStatsResponse) bool) error {
-		return follow(ctx, c, agboxv1.SandboxServiceClient.WatchStats, ends, func() *agboxv1.WatchStatsRequest {
+		return follow(ctx, c, c.sandboxes.WatchStats, ends, func() *agboxv1.WatchStatsRequest {
 			return &agboxv1.WatchStatsRequest{SandboxIds: sandboxes, Once: once}
 		}, func(m *agboxv1.WatchStatsResponse) (bool, error) { return !give(m) || once, nil })
 	})
@@ -132,8 +123,7 @@ func (c *Client) Stats(ctx context.Context, sandboxes []string, once bool) iter.
 
 // Processes lists the processes in the primary of a READY sandbox.
 func (c *Client) Processes(ctx context.Context, sandbox string) (*agboxv1.ListProcessesResponse, error) {
-	in := &agboxv1.ListProcessesRequest{SandboxId: sandbox}
-	return unary(ctx, c, agboxv1.SandboxServiceClient.ListProcesses, in, idempotent)
+	return c.sandboxes.ListProcesses(ctx, &agboxv1.ListProcessesRequest{SandboxId: sandbox}, idempotent)
 }
 
 // Uncovered is what came into the writable mounts of a sandbox after it was made, and that
@@ -148,7 +138,7 @@ type Uncovered struct {
 // Uncovered returns what has no cover in a sandbox's writable mounts. The sandbox may be
 // stopped.
 func (c *Client) Uncovered(ctx context.Context, sandbox string) (Uncovered, error) {
-	out, err := unary(ctx, c, agboxv1.FileServiceClient.ListUncovered, &agboxv1.ListUncoveredRequest{SandboxId: sandbox}, idempotent)
+	out, err := c.files.ListUncovered(ctx, &agboxv1.ListUncoveredRequest{SandboxId: sandbox}, idempotent)
 	return Uncovered{texts(out.GetPaths()), texts(out.GetNotSearched())}, err
 }
 

@@ -28,7 +28,7 @@ import (
 // ResolveSpec returns the spec that CreateSandbox would store for a request, or all
 // problems of the request. It changes nothing.
 func (c *Client) ResolveSpec(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
-	return unary(ctx, c, agboxv1.SandboxServiceClient.ResolveSpec, &agboxv1.ResolveSpecRequest{Create: in}, idempotent)
+	return c.sandboxes.ResolveSpec(ctx, &agboxv1.ResolveSpecRequest{Create: in}, idempotent)
 }
 
 // SpecFiles are files on this machine that describe a sandbox.
