@@ -153,12 +153,12 @@ func squashed(err error) error {
 func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
 	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
 	if w.allCame(o, done) {
-		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.has, w.mergedBy())
+		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.Has, w.mergedBy())
 	}
 	if o.Branch != "" && !o.Check {
 		moved := slices.Clone(w.named)
-		if done.has != "" && done.Conflicts() == 0 {
-			moved = append(moved, done.has)
+		if done.Has != "" && done.Conflicts() == 0 {
+			moved = append(moved, done.Has)
 		}
 		open.MovedCommits = moved[max(0, len(moved)-maxLost):]
 	}
@@ -173,7 +173,7 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
 		return false // nothing was brought
 	}
-	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.hasTip {
+	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.HasTip {
 		return false // one commit of all does not have them
 	}
 	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.byOthers()) && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0

@@ -51,62 +51,30 @@ type ApplyOptions struct {
 // WorkOutcome is what became of a change.
 type WorkOutcome = edits.Outcome
 
-// SandboxCommit is a commit that a sandbox made. It has written all of it, also the author.
-type SandboxCommit = edits.SandboxCommit
-
-// CommitLink is a symbolic link in a commit.
-type CommitLink = edits.Link
-
 // AppliedWork is the result of ApplyWork.
 type AppliedWork struct {
 	// Folder is where the work was brought, and Target the workspace in the sandbox.
 	Folder, Target string
-	Outcomes       []WorkOutcome
+	// Committed has what came to Branch; without one, only the Outcomes. The sandbox has written all of
+	// Commits, also the authors. AtHome are the files that ApplyWork or Sync brought to the folder before.
+	// Rewritten is also set if the sandbox has commits and none was copied in.
+	edits.Committed
 	// Resumed is set if an earlier call was killed, and this one completed its work. That has
 	// the first of the outcomes.
 	Resumed bool
 	// Resolved are the files whose conflict was resolved since it was brought, or counts as
 	// such by Continue.
 	Resolved []string
-	// Changed is set if the folder was changed. Commit is the new commit of Branch; empty if
-	// there are conflicts, or if the branch has all changes already.
+	// Changed is set if the folder was changed.
 	Changed bool
-	Commit  string
-	// Outside are the changed files that are on no branch, because git ignores or does not
-	// track them, and Refused are on none because git refuses their names, for links or at all.
-	Outside, Refused []string
-	// Unfit are the changed files that are on no branch, because they do not have the encoding that
-	// attributes of git say.
-	Unfit []string
-	// Encodings are those of Unfit that git does not know.
-	Encodings []string
-	// Submodules are the changed files that are on no branch, because they are inside submodules.
-	Submodules []string
-	// AtHome are the files that ApplyWork or Sync brought to the folder before, and that are not on
-	// Branch.
-	AtHome []string
 	// NoBranch is set if Branch does not exist and was not made, because all work is on none.
 	NoBranch bool
-	// Commits are those that the sandbox made, the oldest first, and Links the symbolic links in
-	// them.
-	Commits []SandboxCommit
-	Links   []CommitLink
-	// LFS are the files of which Commits have versions whose content git-lfs has inside only: it
-	// goes with the sandbox.
-	LFS []string
-	// Rewritten is set if the sandbox has commits, but not on top of one that was copied in, and
-	// that the folder's repository has: there is one commit of all.
-	Rewritten bool
 	// OldStage is set if the folder has a .agbox-apply as an agbox of before left it if it was
 	// killed. Nothing in it is used.
 	OldStage bool
 	// Large are changes that were not brought because they are too large. The folder counts as
 	// having one of more than edits.MaxContent when a later call finds an equal file there.
 	Large []WorkChange
-	// has is the commit that has the changes on Branch, and hasTip is set if the sandbox's commits are
-	// below it as they are, also if an earlier call that was killed has brought them.
-	has    string
-	hasTip bool
 	// Executable are, for a check, the files that Agree would be asked about. Otherwise they are
 	// those that were left out.
 	Executable []Executable
@@ -197,9 +165,8 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 		},
 	})
 	out.Outside = slices.DeleteFunc(out.Outside, func(name string) bool { return w.there(changes, name) })
-	done.Outcomes, done.Commit, done.Outside, done.Refused, done.Unfit, done.Submodules = out.Outcomes, out.Commit, out.Outside, out.Refused, out.Unfit, out.Submodules
-	done.Commits, done.Links, done.LFS, done.Rewritten = out.Commits, out.Links, out.LFS, out.Rewritten || w.alone
-	done.Encodings, done.AtHome, done.has, done.hasTip = out.Encodings, out.AtHome, out.Has, out.HasTip
+	done.Committed = out
+	done.Rewritten = out.Rewritten || w.alone
 	done.NoBranch = !b.o.Check && err == nil && len(out.Left()) > 0 && out.Tip == "" && out.Commit == "" && len(out.Outcomes) == 0
 	return err
 }

@@ -396,11 +396,11 @@ func TestWorkThatABranchLeavesOutHasNotAllCome(t *testing.T) {
 		want bool
 	}{
 		{AppliedWork{}, true},
-		{AppliedWork{Outside: []string{"a"}}, true},
-		{AppliedWork{Refused: []string{"a"}}, false},
-		{AppliedWork{Unfit: []string{"a"}}, false},
-		{AppliedWork{Submodules: []string{"a"}}, false},
-		{AppliedWork{Unfit: []string{"a"}, hasTip: true}, true},
+		{AppliedWork{Committed: edits.Committed{Outside: []string{"a"}}}, true},
+		{AppliedWork{Committed: edits.Committed{Refused: []string{"a"}}}, false},
+		{AppliedWork{Committed: edits.Committed{Unfit: []string{"a"}}}, false},
+		{AppliedWork{Committed: edits.Committed{Submodules: []string{"a"}}}, false},
+		{AppliedWork{Committed: edits.Committed{Unfit: []string{"a"}, HasTip: true}}, true},
 	} {
 		if got := (&Work{tip: "tip"}).allCame(ApplyOptions{Branch: "fix"}, one.done); got != one.want {
 			t.Errorf("%+v: all came: %t", one.done, got)

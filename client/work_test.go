@@ -141,11 +141,11 @@ func TestMoreLostCommitsThanARequestMayNameLeaveNothingBrought(t *testing.T) {
 // Commits count as brought only if the files of the call came.
 func TestAPullThatWouldMergeBringsNoCommits(t *testing.T) {
 	w := &Work{tip: "b", brought: "a"}
-	would := AppliedWork{Outcomes: []WorkOutcome{{Kind: edits.Written}, {Kind: edits.Merged}}}
+	would := AppliedWork{Committed: edits.Committed{Outcomes: []WorkOutcome{{Kind: edits.Written}, {Kind: edits.Merged}}}}
 	if w.allCame(ApplyOptions{NoMerge: true}, would) {
 		t.Error("nothing was brought, and the commits count as such")
 	}
-	if !w.allCame(ApplyOptions{}, would) || !w.allCame(ApplyOptions{NoMerge: true}, AppliedWork{Outcomes: would.Outcomes[:1]}) {
+	if !w.allCame(ApplyOptions{}, would) || !w.allCame(ApplyOptions{NoMerge: true}, AppliedWork{Committed: edits.Committed{Outcomes: would.Outcomes[:1]}}) {
 		t.Error("all was brought, and the commits do not count as such")
 	}
 }
@@ -208,13 +208,13 @@ func TestApplySaysToWhichCommitsBranchesHaveMoved(t *testing.T) {
 		done  AppliedWork
 		moved string
 	}{
-		"a branch":     {ApplyOptions{Branch: "b"}, AppliedWork{has: "new"}, "there new"},
+		"a branch":     {ApplyOptions{Branch: "b"}, AppliedWork{Committed: edits.Committed{Has: "new"}}, "there new"},
 		"no news":      {ApplyOptions{Branch: "b"}, AppliedWork{}, "there"},
-		"a conflict":   {ApplyOptions{Branch: "b"}, AppliedWork{has: "new", Outcomes: refused}, "there"},
-		"a check":      {ApplyOptions{Branch: "b", Check: true}, AppliedWork{has: "new"}, ""},
+		"a conflict":   {ApplyOptions{Branch: "b"}, AppliedWork{Committed: edits.Committed{Has: "new", Outcomes: refused}}, "there"},
+		"a check":      {ApplyOptions{Branch: "b", Check: true}, AppliedWork{Committed: edits.Committed{Has: "new"}}, ""},
 		"the folder":   {ApplyOptions{}, AppliedWork{}, ""},
-		"some of it":   {ApplyOptions{Branch: "b", Paths: []string{"a"}}, AppliedWork{has: "new"}, "there new"},
-		"a large file": {ApplyOptions{Branch: "b"}, AppliedWork{has: "new", Large: []WorkChange{{}}}, "there new"},
+		"some of it":   {ApplyOptions{Branch: "b", Paths: []string{"a"}}, AppliedWork{Committed: edits.Committed{Has: "new"}}, "there new"},
+		"a large file": {ApplyOptions{Branch: "b"}, AppliedWork{Committed: edits.Committed{Has: "new"}, Large: []WorkChange{{}}}, "there new"},
 	} {
 		got = nil
 		w := &Work{branchCommits: []string{"gone", "since", "there"}, named: []string{"there"}, lost: []string{"gone"}}
