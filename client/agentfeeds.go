@@ -183,20 +183,14 @@ func (c *Client) SendOnStream(ctx context.Context, stream, stack, key, text stri
 // or after those that there are.
 func (c *Client) Inbox(ctx context.Context, agent string) iter.Seq2[*agboxv1.AgentMessage, error] {
 	return sequence(func(give func(*agboxv1.AgentMessage) bool) error {
-		for in := (&agboxv1.ReadInboxRequest{AgentId: agent}); ; {
-			out, err := c.readInbox(ctx, in)
-			if err != nil {
-				return err
-			}
+		in := &agboxv1.ReadInboxRequest{AgentId: agent}
+		return pages(give, func() ([]*agboxv1.AgentMessage, bool, error) {
+			out, err := c.agents.ReadInbox(ctx, in, idempotent)
 			for _, m := range out.GetMessages() {
-				if in.After = m.GetSeq(); !give(m) {
-					return nil
-				}
+				in.After = m.GetSeq()
 			}
-			if !out.GetMore() {
-				return nil
-			}
-		}
+			return out.GetMessages(), out.GetMore(), err
+		})
 	})
 }
 
@@ -219,10 +213,6 @@ func (c *Client) FollowInbox(ctx context.Context, agent string) iter.Seq2[*agbox
 // AcknowledgeInbox removes the messages up to a number from the inbox of the operator,
 // which is that of "init".
 func (c *Client) AcknowledgeInbox(ctx context.Context, upto uint64) error {
-	_, err := c.readInbox(ctx, &agboxv1.ReadInboxRequest{AgentId: "init", Ack: upto, After: upto})
+	_, err := c.agents.ReadInbox(ctx, &agboxv1.ReadInboxRequest{AgentId: "init", Ack: upto, After: upto}, idempotent)
 	return err
-}
-
-func (c *Client) readInbox(ctx context.Context, in *agboxv1.ReadInboxRequest) (*agboxv1.ReadInboxResponse, error) {
-	return c.agents.ReadInbox(ctx, in, idempotent)
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -72,13 +71,18 @@ func (c *Client) WriteArchive(ctx context.Context, sandbox, dir, only string, r 
 	if o.Special {
 		special = agboxv1.SpecialFiles_SPECIAL_FILES_MAKE
 	}
-	open := &agboxv1.CopyInOpen{SandboxId: sandbox, Path: dir, Only: only, NoOwner: o.NoOwner, Special: special, User: o.User}
+	open := &agboxv1.CopyInRequest{Item: &agboxv1.CopyInRequest_Open{
+		Open: &agboxv1.CopyInOpen{SandboxId: sandbox, Path: dir, Only: only, NoOwner: o.NoOwner, Special: special, User: o.User},
+	}}
+	piece := func(data []byte) *agboxv1.CopyInRequest {
+		return &agboxv1.CopyInRequest{Item: &agboxv1.CopyInRequest_Data{Data: data}}
+	}
 	src := &counting{r: r}
 	var done Copied
 	var source error
 	err := c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
 		var resp *agboxv1.CopyInResponse
-		resp, source, err = c.sendArchive(ctx, open, src)
+		resp, source, err = upload(ctx, c.files.CopyIn, open, piece, src)
 		done = Copied{Files: int64(resp.GetFiles()), Bytes: int64(resp.GetBytes()), Skipped: int64(resp.GetSkipped())}
 		if err != nil && source == nil {
 			err = c.decode(ctx, err).begun(src.n == 0)
@@ -100,27 +104,4 @@ func (c *counting) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
-}
-
-func (c *Client) sendArchive(ctx context.Context, open *agboxv1.CopyInOpen, r io.Reader) (resp *agboxv1.CopyInResponse, source, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // also stops the sandbox if r failed
-	stream, err := c.files.CopyIn(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	err = stream.Send(&agboxv1.CopyInRequest{Item: &agboxv1.CopyInRequest_Open{Open: open}})
-	if err == nil {
-		source, err = send(r, func(data []byte) error {
-			return stream.Send(&agboxv1.CopyInRequest{Item: &agboxv1.CopyInRequest_Data{Data: data}})
-		})
-	}
-	if source != nil {
-		return nil, source, source
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	resp, err = stream.CloseAndRecv()
-	return resp, nil, err
 }

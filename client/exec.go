@@ -67,21 +67,11 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv
 func (c *Client) ListExecs(ctx context.Context, sandbox string) iter.Seq2[*agboxv1.ExecStatus, error] {
 	return sequence(func(give func(*agboxv1.ExecStatus) bool) error {
 		in := &agboxv1.ListExecsRequest{SandboxId: sandbox}
-		for {
+		return pages(give, func() ([]*agboxv1.ExecStatus, bool, error) {
 			out, err := c.sandboxes.ListExecs(ctx, in, idempotent)
-			if err != nil {
-				return err
-			}
-			for _, e := range out.GetExecs() {
-				if !give(e) {
-					return nil
-				}
-			}
 			in.PageToken = out.GetNextPageToken()
-			if in.PageToken == "" {
-				return nil
-			}
-		}
+			return out.GetExecs(), in.PageToken != "", err
+		})
 	})
 }
 

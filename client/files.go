@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
@@ -30,20 +31,11 @@ func (c *Client) StatFile(ctx context.Context, sandbox, path string, follow bool
 func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOptions) iter.Seq2[*agboxv1.FileInfo, error] {
 	return sequence(func(give func(*agboxv1.FileInfo) bool) error {
 		in := &agboxv1.ListFilesRequest{SandboxId: sandbox, Path: path, User: o.User}
-		for {
+		return pages(give, func() ([]*agboxv1.FileInfo, bool, error) {
 			out, err := c.files.List(ctx, in, idempotent)
-			if err != nil {
-				return err
-			}
-			for _, f := range out.GetFiles() {
-				if !give(f) {
-					return nil
-				}
-			}
-			if in.PageToken = out.GetNextPageToken(); in.PageToken == "" {
-				return nil
-			}
-		}
+			in.PageToken = out.GetNextPageToken()
+			return out.GetFiles(), in.PageToken != "", err
+		})
 	})
 }
 
@@ -145,11 +137,14 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 			seeker = nil
 		}
 	}
-	open := &agboxv1.WriteFileOpen{
+	open := &agboxv1.WriteFileRequest{Item: &agboxv1.WriteFileRequest_Open{Open: &agboxv1.WriteFileOpen{
 		SandboxId: sandbox, Path: path, Mode: o.Mode, Uid: o.UID, Gid: o.GID,
 		CreateOnly: o.CreateOnly, Parents: o.Parents, User: o.User, ExpectedSha256: o.Expected,
+	}}}
+	piece := func(data []byte) *agboxv1.WriteFileRequest {
+		return &agboxv1.WriteFileRequest{Item: &agboxv1.WriteFileRequest_Data{Data: data}}
 	}
-	var out *agboxv1.FileInfo
+	var out *agboxv1.WriteFileResponse
 	var source error
 	err := c.repeated(ctx, c.newPatience(), func() (again bool, err error) {
 		if seeker != nil {
@@ -157,7 +152,7 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 				return false, source
 			}
 		}
-		out, source, err = c.writeOnce(ctx, open, r)
+		out, source, err = upload(ctx, c.files.Write, open, piece, r)
 		again = seeker != nil && !o.CreateOnly && source == nil
 		if err != nil && source == nil {
 			err = c.decode(ctx, err).begun(again)
@@ -167,26 +162,25 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 	if source != nil {
 		return nil, source
 	}
-	return out, err
+	return out.GetFile(), err
 }
 
 // pieceSize is the size of the data in one message, in bytes.
 const pieceSize = 256 << 10
 
-// writeOnce makes one attempt. An error of r is also source. The stream is then
-// cancelled, so nothing is written.
-func (c *Client) writeOnce(ctx context.Context, open *agboxv1.WriteFileOpen, r io.Reader) (out *agboxv1.FileInfo, source, err error) {
+// upload makes one attempt to send first and then r. An error of r is also source. The stream is then
+// cancelled: a file is not written, and no more of an archive is unpacked.
+func upload[Req, Resp any](ctx context.Context, open func(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[Req, Resp], error),
+	first *Req, piece func([]byte) *Req, r io.Reader) (out *Resp, source, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.files.Write(ctx)
+	stream, err := open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	err = stream.Send(&agboxv1.WriteFileRequest{Item: &agboxv1.WriteFileRequest_Open{Open: open}})
+	err = stream.Send(first)
 	if err == nil {
-		source, err = send(r, func(data []byte) error {
-			return stream.Send(&agboxv1.WriteFileRequest{Item: &agboxv1.WriteFileRequest_Data{Data: data}})
-		})
+		source, err = send(r, func(data []byte) error { return stream.Send(piece(data)) })
 	}
 	if source != nil {
 		return nil, source, source
@@ -194,8 +188,8 @@ func (c *Client) writeOnce(ctx context.Context, open *agboxv1.WriteFileOpen, r i
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
-	resp, err := stream.CloseAndRecv() // the error has the reason if sending failed
-	return resp.GetFile(), nil, err
+	out, err = stream.CloseAndRecv() // the error has the reason if sending failed
+	return out, nil, err
 }
 
 // send reads r to its end in pieces. It separates errors of r from errors of sending.

@@ -25,6 +25,24 @@ func sequence[V any](read func(give func(V) bool) error) iter.Seq2[V, error] {
 	}
 }
 
+// pages gives what a list has, page by page. next returns one page, and whether there are more.
+func pages[V any](give func(V) bool, next func() (page []V, more bool, err error)) error {
+	for {
+		page, more, err := next()
+		if err != nil {
+			return err
+		}
+		for _, one := range page {
+			if !give(one) {
+				return nil
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
 // ending says whether the daemon may end a stream without an error.
 type ending bool
 
