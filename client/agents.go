@@ -183,8 +183,13 @@ func (c *Client) WaitAgentHalted(ctx context.Context, agent string) (*agboxv1.Ag
 	halted := func(a *agboxv1.Agent) bool {
 		return a.GetEndedAt() != nil || a.GetState() == agboxv1.AgentState_AGENT_STATE_PAUSED && !a.GetRunning()
 	}
+	return c.untilAgent(ctx, agent, halted)
+}
+
+// untilAgent waits by the events of an agent until it is as is says, or was removed.
+func (c *Client) untilAgent(ctx context.Context, agent string, is func(*agboxv1.Agent) bool) (*agboxv1.Agent, error) {
 	a, err := c.GetAgent(ctx, agent)
-	if err != nil || halted(a) {
+	if err != nil || is(a) {
 		return a, err
 	}
 	for ev, err := range c.WatchAgents(ctx, a.GetAgentId(), 0) {
@@ -193,7 +198,7 @@ func (c *Client) WaitAgentHalted(ctx context.Context, agent string) (*agboxv1.Ag
 		}
 		switch ev.GetType() {
 		case agboxv1.AgentEventType_AGENT_PAUSED, agboxv1.AgentEventType_AGENT_ENDED, agboxv1.AgentEventType_AGENT_DELETED:
-			if a, err = c.GetAgent(ctx, a.GetAgentId()); err != nil || halted(a) {
+			if a, err = c.GetAgent(ctx, a.GetAgentId()); err != nil || is(a) {
 				return a, err
 			}
 		}
@@ -244,29 +249,12 @@ func (c *Client) WaitAgent(ctx context.Context, agent string) (*agboxv1.Agent, e
 		return nil
 	})
 	if e, ok := errors.AsType[*Error](err); ok && e.Code == codes.Unimplemented {
-		return c.waitAgentOfOlder(ctx, agent)
+		return c.untilAgent(ctx, agent, func(a *agboxv1.Agent) bool { return a.GetEndedAt() != nil }) // an older daemon
 	}
 	if err == nil && ended == nil {
 		return c.GetAgent(ctx, agent) // which says that it was removed
 	}
 	return ended, err
-}
-
-// waitAgentOfOlder is WaitAgent with a daemon that has no such call.
-func (c *Client) waitAgentOfOlder(ctx context.Context, agent string) (*agboxv1.Agent, error) {
-	a, err := c.GetAgent(ctx, agent)
-	if err != nil || a.GetEndedAt() != nil {
-		return a, err
-	}
-	for ev, err := range c.WatchAgents(ctx, a.GetAgentId(), 0) {
-		if err != nil {
-			return nil, err
-		}
-		if ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED || ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED {
-			break
-		}
-	}
-	return c.GetAgent(ctx, a.GetAgentId())
 }
 
 // WaitAgentTree waits until an agent and all agents below it have ended, also those that are
