@@ -12,6 +12,7 @@ import (
 
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/covers"
 	"github.com/agbox/agbox/workspace/edits"
 )
 
@@ -34,7 +35,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 	if err != nil {
 		return AppliedWork{}, err
 	}
-	b := &bringing{c: c, id: id, label: labelOf(out.GetSandbox()), data: install.Folders(), o: o, asked: consent{agree: o.Agree}}
+	b := &bringing{c: c, id: id, label: labelOf(out.GetSandbox()), data: install.Folders(), o: o, asked: covers.Consent{Agree: o.Agree}}
 	var earlier AppliedWork
 	for first := true; ; first = false {
 		w, history, err := c.workFor(ctx, id, o)

@@ -5,7 +5,16 @@ import (
 	"io"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/covers"
 )
+
+// Executable is what a sandbox brings to a folder of this machine and what programs of this machine
+// execute, agents read as instructions or agbox reads the next time, because it is there.
+type Executable = covers.Executable
+
+// Agree decides whether a folder of this machine gets such files. If not, they are left out, and the
+// rest comes.
+type Agree = covers.Agree
 
 // CopyOptions are the options of a copy between the host and a sandbox.
 type CopyOptions struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/covers"
 	"github.com/agbox/agbox/workspace/edits"
 )
 
@@ -96,7 +97,7 @@ type bringing struct {
 	data string
 	o    ApplyOptions
 	// asked has what Agree has said.
-	asked consent
+	asked covers.Consent
 }
 
 // transfer brings the work. again means that it ended what an earlier call had begun.
@@ -110,9 +111,9 @@ func (b *bringing) transfer(ctx context.Context, w *Work, history *edits.History
 	switch {
 	case b.o.Abort || b.o.Continue: // bring nothing
 	case b.o.Check:
-		done.Executable = executables(w.Source, changes)
+		done.Executable = covers.Executables(w.Source, changes)
 	default:
-		if changes, done.Executable, err = b.asked.decide(ctx, w.Source, changes); err != nil {
+		if changes, done.Executable, err = b.asked.Decide(ctx, w.Source, changes); err != nil {
 			return done, false, err
 		}
 	}
@@ -132,7 +133,7 @@ func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *
 		Folder: w.Source, Data: b.data, Sandbox: b.id, Label: b.label, Check: b.o.Check, NoMerge: b.o.NoMerge,
 		// That of an earlier call that was killed may be another sandbox.
 		Advance: func(of string, files []edits.AdvancedFile) error { return b.c.advanceBase(ctx, of, files) },
-		Paths:   paths, Without: without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
+		Paths:   paths, Without: covers.Without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
 	})
 	done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
 	done.Resolved, done.Resumed = out.Resolved, out.Finished
@@ -145,7 +146,7 @@ func (b *bringing) toBranch(ctx context.Context, w *Work, history *edits.History
 		for _, c := range w.Large {
 			history.Apart[c.Path] = true
 		}
-		maps.Copy(history.Apart, without(done.Executable, b.o.Check))
+		maps.Copy(history.Apart, covers.Without(done.Executable, b.o.Check))
 		history.Agree = w.agreeToCommits(ctx, b.o, changes, done)
 	}
 	out, err := edits.Commit(ctx, changes, edits.BranchOptions{
@@ -185,12 +186,12 @@ func (w *Work) there(changes []WorkChange, name string) bool {
 // commit takes it out again. come are the changes that nobody must ask about any more.
 func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkChange, done *AppliedWork) func([]WorkChange) error {
 	return func(all []WorkChange) error {
-		found := slices.DeleteFunc(executables(w.Source, all), func(e Executable) bool {
+		found := slices.DeleteFunc(covers.Executables(w.Source, all), func(e Executable) bool {
 			return !o.Check && slices.ContainsFunc(come, func(c WorkChange) bool { return c.Path == e.Path })
 		})
-		found = outermost(found)
+		found = covers.Outermost(found)
 		if o.Check {
-			done.Executable = outermost(append(done.Executable, found...))
+			done.Executable = covers.Outermost(append(done.Executable, found...))
 			return nil
 		}
 		if len(found) == 0 || o.Agree == nil {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/workspace/archive"
+	"github.com/agbox/agbox/workspace/covers"
 )
 
 // pathInfo describes the file at a path of a copy.
@@ -313,17 +314,17 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 		return Copied{}, localError("Copying to "+to, err)
 	}
 	defer dir.Close() // only opened to write in it
-	watch, err := watchConfigs(where.dir, o.Executable)
+	watch, err := covers.NewWatch(where.dir, o.Executable)
 	if err != nil {
 		return Copied{}, localError("Copying to "+to, err)
 	}
-	defer func() { _ = watch.root.Close() }() // only read
+	defer watch.Close()
 	var done Copied
 	err = c.whole(ctx, o, func(progress func(files, bytes int64)) error {
-		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: progress, Hold: watch.hold})
+		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: progress, Hold: watch.Hold})
 		return err
 	})
-	done.Executable, done.Left = watch.result()
+	done.Executable, done.Left = watch.Result()
 	return done, localError("Copying to "+to, err)
 }
 

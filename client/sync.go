@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/workspace/covers"
 	"github.com/agbox/agbox/workspace/edits"
 	"github.com/agbox/agbox/workspace/gitignore"
 )
@@ -247,7 +248,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	}
 	s := &syncing{
 		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
-		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: consent{agree: o.Agree},
+		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: covers.Consent{Agree: o.Agree},
 	}
 	defer s.close()
 	if s.from, err = c.origin(ctx, s.id); err == nil {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/workspace/covers"
 	"github.com/agbox/agbox/workspace/edits"
 )
 
@@ -71,7 +72,7 @@ type syncing struct {
 	// last is set in a round after which none follows.
 	last bool
 	// asked has what Agree has said.
-	asked consent
+	asked covers.Consent
 	// from has what the workspace was copied from.
 	from *Work
 	// waited is for how long a git was waited for that works on the folder.
@@ -306,7 +307,7 @@ type syncRound struct {
 
 // hold keeps back what this machine would execute, unless Agree lets it come.
 func (r *syncRound) hold(ctx context.Context) error {
-	come, left, err := r.asked.decide(ctx, r.scanner.Folder, r.ToFolder)
+	come, left, err := r.asked.Decide(ctx, r.scanner.Folder, r.ToFolder)
 	for _, one := range left {
 		r.clash(one.Path, "not brought without a yes: "+one.Who+", "+one.When)
 	}

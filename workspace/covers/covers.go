@@ -1,7 +1,7 @@
 // Package covers names the files of a project that programs of the host execute, or that
 // agbox reads the next time, just because they are there: settings of editors and agents,
 // hooks of git, sandbox files. A sandbox that could change them would have its commands run
-// on the host.
+// on the host. It finds them among what comes from a sandbox, and keeps what a person says of them.
 package covers
 
 import (

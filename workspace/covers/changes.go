@@ -1,4 +1,4 @@
-package client
+package covers
 
 import (
 	"archive/tar"
@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agbox/agbox/workspace/covers"
 	"github.com/agbox/agbox/workspace/edits"
 )
 
@@ -32,16 +31,16 @@ type Executable struct {
 	// Repository means that git takes the folder at Path for a repository.
 	Repository bool
 	// changes are the changes that it stands for.
-	changes []WorkChange
+	changes []edits.Change
 }
 
 // Agree decides whether a folder of this machine gets such files. If not, they are left out,
 // and the rest comes.
 type Agree func(ctx context.Context, folder string, found []Executable) (bool, error)
 
-// consent remembers what Agree has decided.
-type consent struct {
-	agree Agree
+// Consent remembers what Agree has decided. Its zero value agrees.
+type Consent struct {
+	Agree Agree
 	known map[answered]bool
 }
 
@@ -52,7 +51,7 @@ type answered struct {
 	removed    bool
 }
 
-func answerFor(c WorkChange) answered {
+func answerFor(c edits.Change) answered {
 	a := answered{path: c.Path, from: c.From, removed: c.After == nil}
 	if c.After != nil {
 		a.after = *c.After
@@ -60,10 +59,10 @@ func answerFor(c WorkChange) answered {
 	return a
 }
 
-// decide separates what comes to a folder from what is left out.
-func (c *consent) decide(ctx context.Context, folder string, changes []WorkChange) (come []WorkChange, left []Executable, err error) {
-	found := executables(folder, changes)
-	if c.agree == nil || len(found) == 0 {
+// Decide separates what comes to a folder from what is left out.
+func (c *Consent) Decide(ctx context.Context, folder string, changes []edits.Change) (come []edits.Change, left []Executable, err error) {
+	found := Executables(folder, changes)
+	if c.Agree == nil || len(found) == 0 {
 		return changes, nil, nil
 	}
 	if c.known == nil {
@@ -71,12 +70,12 @@ func (c *consent) decide(ctx context.Context, folder string, changes []WorkChang
 	}
 	var open []Executable
 	for _, one := range found {
-		if slices.ContainsFunc(one.changes, func(w WorkChange) bool { _, ok := c.known[answerFor(w)]; return !ok }) {
+		if slices.ContainsFunc(one.changes, func(w edits.Change) bool { _, ok := c.known[answerFor(w)]; return !ok }) {
 			open = append(open, one)
 		}
 	}
 	if len(open) > 0 {
-		yes, err := c.agree(ctx, folder, open)
+		yes, err := c.Agree(ctx, folder, open)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -88,18 +87,18 @@ func (c *consent) decide(ctx context.Context, folder string, changes []WorkChang
 	}
 	out := make(map[string]bool)
 	for _, one := range found {
-		if slices.ContainsFunc(one.changes, func(w WorkChange) bool { return !c.known[answerFor(w)] }) {
+		if slices.ContainsFunc(one.changes, func(w edits.Change) bool { return !c.known[answerFor(w)] }) {
 			left = append(left, one)
 			for _, w := range one.changes {
 				out[w.Path] = true
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(changes), func(w WorkChange) bool { return out[w.Path] }), left, nil
+	return slices.DeleteFunc(slices.Clone(changes), func(w edits.Change) bool { return out[w.Path] }), left, nil
 }
 
-// without returns the paths of the changes that were left out; none for a check.
-func without(left []Executable, check bool) map[string]bool {
+// Without returns the paths of the changes that were left out; none for a check.
+func Without(left []Executable, check bool) map[string]bool {
 	paths := make(map[string]bool)
 	for _, one := range left {
 		for _, w := range one.changes {
@@ -109,16 +108,16 @@ func without(left []Executable, check bool) map[string]bool {
 	return paths
 }
 
-// executables returns what this machine would execute of some changes of a folder, sorted by
-// path: repositories of git, and the files of package covers. What the folder has already is
+// Executables returns what this machine would execute of some changes of a folder, sorted by
+// path: repositories of git, and the files of Table. What the folder has already is
 // not among them.
-func executables(folder string, changes []WorkChange) (all []Executable) {
+func Executables(folder string, changes []edits.Change) (all []Executable) {
 	repositories := repositoriesOf(folder, changes)
 	for _, w := range changes {
 		dir, inGit := repositories.of(w)
-		row, ok := covers.Find(filepath.Join(folder, w.Path))
+		row, ok := Find(filepath.Join(folder, w.Path))
 		if !ok && w.From != "" {
-			row, ok = covers.Find(filepath.Join(folder, w.From))
+			row, ok = Find(filepath.Join(folder, w.From))
 		}
 		if !inGit && !ok || has(folder, w) {
 			continue
@@ -131,11 +130,11 @@ func executables(folder string, changes []WorkChange) (all []Executable) {
 			letter = "A"
 		}
 		if !inGit {
-			all = append(all, Executable{Path: w.Path, Letter: letter, Who: row.Who, When: row.When, changes: []WorkChange{w}})
+			all = append(all, Executable{Path: w.Path, Letter: letter, Who: row.Who, When: row.When, changes: []edits.Change{w}})
 		} else if i := slices.IndexFunc(all, func(e Executable) bool { return e.Repository && e.Path == dir }); i >= 0 {
 			all[i].changes = append(all[i].changes, w)
 		} else {
-			all = append(all, Executable{Path: dir, Letter: letter, Who: "git", When: repositoryWhen, Repository: true, changes: []WorkChange{w}})
+			all = append(all, Executable{Path: dir, Letter: letter, Who: "git", When: repositoryWhen, Repository: true, changes: []edits.Change{w}})
 		}
 	}
 	return all
@@ -145,7 +144,7 @@ func executables(folder string, changes []WorkChange) (all []Executable) {
 const repositoryWhen = "takes it for a repository, and executes its settings at any command in it"
 
 // has reports whether a folder has a change already.
-func has(folder string, w WorkChange) bool {
+func has(folder string, w edits.Change) bool {
 	now, _, err := edits.ReadFile(folder, w.Path)
 	if w.After == nil {
 		return errors.Is(err, fs.ErrNotExist)
@@ -158,7 +157,7 @@ type repositories map[string]bool
 
 // repositoriesOf returns the folders of git that some changes make, or change, together with
 // what is in the folder already.
-func repositoriesOf(folder string, changes []WorkChange) repositories {
+func repositoriesOf(folder string, changes []edits.Change) repositories {
 	parts := make(map[string]map[string]bool) // of each folder, those that the changes touch
 	for _, w := range changes {
 		for _, name := range []string{w.Path, w.From} {
@@ -172,7 +171,7 @@ func repositoriesOf(folder string, changes []WorkChange) repositories {
 	}
 	all := make(repositories)
 	for dir, touched := range parts {
-		all[dir] = covers.Repository(func(name string) bool {
+		all[dir] = Repository(func(name string) bool {
 			_, err := os.Lstat(filepath.Join(folder, dir, name))
 			return touched[name] || err == nil
 		})
@@ -185,7 +184,7 @@ func gitPartsOf(name string) func(yield func(dir, part string) bool) {
 	return func(yield func(dir, part string) bool) {
 		dir := "."
 		for at := range strings.SplitSeq(name, "/") {
-			if part := covers.GitPart(at); part != "" && !yield(dir, part) {
+			if part := GitPart(at); part != "" && !yield(dir, part) {
 				return
 			}
 			dir = filepath.Join(dir, at)
@@ -194,7 +193,7 @@ func gitPartsOf(name string) func(yield func(dir, part string) bool) {
 }
 
 // of returns the outermost repository that a change is a part of.
-func (r repositories) of(w WorkChange) (string, bool) {
+func (r repositories) of(w edits.Change) (string, bool) {
 	for _, name := range []string{w.Path, w.From} {
 		for dir := range gitPartsOf(name) {
 			if r[dir] {
@@ -205,10 +204,9 @@ func (r repositories) of(w WorkChange) (string, bool) {
 	return "", false
 }
 
-// configWatch finds what a copy from a sandbox brings to a folder and this machine would
-// execute (package covers), or git would take for a repository. It leaves out what may not
-// come.
-type configWatch struct {
+// Watch finds what a copy from a sandbox brings to a folder and this machine would execute, or
+// git would take for a repository. It leaves out what may not come.
+type Watch struct {
 	root *os.Root
 	dir  string
 	// may decides about each; nil means that all may come.
@@ -221,8 +219,8 @@ type configWatch struct {
 	repositories map[string]bool
 }
 
-// watchConfigs prepares the watch of a directory.
-func watchConfigs(dir string, may func(Executable) bool) (*configWatch, error) {
+// NewWatch prepares the watch of a directory. Close must be called.
+func NewWatch(dir string, may func(Executable) bool) (*Watch, error) {
 	abs, err := filepath.Abs(dir)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
@@ -234,14 +232,17 @@ func watchConfigs(dir string, may func(Executable) bool) (*configWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &configWatch{
+	return &Watch{
 		root: root, dir: abs, may: may, before: make(map[string]string),
 		came: make(map[string]Executable), left: make(map[string]Executable), repositories: make(map[string]bool),
 	}, nil
 }
 
-// hold is archive.UnpackOptions.Hold.
-func (w *configWatch) hold(h *tar.Header, name string, content io.Reader) (bool, error) {
+// Close ends the watch.
+func (w *Watch) Close() { _ = w.root.Close() } // only read
+
+// Hold is archive.UnpackOptions.Hold.
+func (w *Watch) Hold(h *tar.Header, name string, content io.Reader) (bool, error) {
 	one, ok := w.find(h, name)
 	if !ok {
 		return false, nil
@@ -264,7 +265,7 @@ func (w *configWatch) hold(h *tar.Header, name string, content io.Reader) (bool,
 }
 
 // find returns what the host executes of an entry.
-func (w *configWatch) find(h *tar.Header, name string) (one Executable, ok bool) {
+func (w *Watch) find(h *tar.Header, name string) (one Executable, ok bool) {
 	isDir := h.Typeflag == tar.TypeDir
 	if folder, ok := w.repository(name, isDir); ok {
 		return Executable{Path: filepath.Join(w.dir, folder), Letter: "A", Who: "git", When: repositoryWhen, Repository: true}, true
@@ -272,13 +273,13 @@ func (w *configWatch) find(h *tar.Header, name string) (one Executable, ok bool)
 	if isDir {
 		return one, false
 	}
-	row, ok := covers.Find(filepath.Join(w.dir, name))
+	row, ok := Find(filepath.Join(w.dir, name))
 	if !ok {
-		row, ok = covers.Find(filepath.Join(w.dir, w.inRepository(name)))
+		row, ok = Find(filepath.Join(w.dir, w.inRepository(name)))
 	}
 	if !ok && h.Typeflag == tar.TypeLink {
 		target, left := w.left[path.Clean(h.Linkname)] // there is nothing to link to
-		row, ok = covers.Entry{Who: target.Who, When: target.When}, left
+		row, ok = Entry{Who: target.Who, When: target.When}, left
 	}
 	if !ok {
 		return one, false
@@ -292,7 +293,7 @@ func (w *configWatch) find(h *tar.Header, name string) (one Executable, ok bool)
 
 // repository returns the folder that an entry makes one of git, together with what is there
 // already. All of a new .git is a part of it.
-func (w *configWatch) repository(name string, isDir bool) (folder string, ok bool) {
+func (w *Watch) repository(name string, isDir bool) (folder string, ok bool) {
 	for dir, part := range gitPartsOf(name) {
 		if !w.isRepository(dir, "") && w.isRepository(dir, part) {
 			return dir, true
@@ -304,7 +305,7 @@ func (w *configWatch) repository(name string, isDir bool) (folder string, ok boo
 		first, rest, above = strings.Cut(rest, "/")
 		folder = path.Join(folder, first)
 		// A file .git is in the table.
-		if (above || isDir) && covers.Same(first, ".git") && !w.isRepository(folder, "") {
+		if (above || isDir) && Same(first, ".git") && !w.isRepository(folder, "") {
 			return folder, true
 		}
 	}
@@ -312,7 +313,7 @@ func (w *configWatch) repository(name string, isDir bool) (folder string, ok boo
 }
 
 // inRepository returns a name as it would be in a .git, if it is in another folder of git.
-func (w *configWatch) inRepository(name string) string {
+func (w *Watch) inRepository(name string) string {
 	for dir := range gitPartsOf(name) {
 		if w.isRepository(dir, "") {
 			return path.Join(".git", strings.TrimPrefix(name, dir+"/"))
@@ -322,11 +323,11 @@ func (w *configWatch) inRepository(name string) string {
 }
 
 // isRepository reports whether a folder is one of git, or is with one part more.
-func (w *configWatch) isRepository(dir, more string) bool {
+func (w *Watch) isRepository(dir, more string) bool {
 	if more == "" && w.repositories[dir] {
 		return true
 	}
-	is := covers.Repository(func(part string) bool {
+	is := Repository(func(part string) bool {
 		_, err := w.root.Lstat(path.Join(dir, part))
 		return part == more || err == nil
 	})
@@ -337,7 +338,7 @@ func (w *configWatch) isRepository(dir, more string) bool {
 }
 
 // same reports whether an entry changes nothing.
-func (w *configWatch) same(h *tar.Header, name string, content io.Reader) (bool, error) {
+func (w *Watch) same(h *tar.Header, name string, content io.Reader) (bool, error) {
 	switch h.Typeflag {
 	case tar.TypeSymlink:
 		return w.state(name) == "link "+h.Linkname, nil
@@ -355,19 +356,19 @@ func (w *configWatch) same(h *tar.Header, name string, content io.Reader) (bool,
 	return w.state(name) == fileState(fs.FileMode(h.Mode), sum.Sum(nil), nil), err
 }
 
-// result returns what came and changed something, and what was left out, each by path. What is
+// Result returns what came and changed something, and what was left out, each by path. What is
 // below a repository is a part of it.
-func (w *configWatch) result() (came, left []Executable) {
+func (w *Watch) Result() (came, left []Executable) {
 	for _, name := range slices.Sorted(maps.Keys(w.came)) {
 		if w.came[name].Repository || w.before[name] != w.state(name) {
 			came = append(came, w.came[name])
 		}
 	}
-	return outermost(came), outermost(slices.Collect(maps.Values(w.left)))
+	return Outermost(came), Outermost(slices.Collect(maps.Values(w.left)))
 }
 
-// outermost sorts by path, and removes what is in another of them or is there twice.
-func outermost(all []Executable) (out []Executable) {
+// Outermost sorts by path, and removes what is in another of them or is there twice.
+func Outermost(all []Executable) (out []Executable) {
 	slices.SortFunc(all, func(a, b Executable) int { return cmp.Compare(a.Path, b.Path) })
 	for _, one := range all {
 		if !slices.ContainsFunc(out, func(e Executable) bool {
@@ -380,7 +381,7 @@ func outermost(all []Executable) (out []Executable) {
 }
 
 // state stands for the content of a file; "" if there is none.
-func (w *configWatch) state(name string) string {
+func (w *Watch) state(name string) string {
 	st, err := w.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
