@@ -13,78 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/workspace/covers"
 	"github.com/agbox/agbox/workspace/edits"
 )
-
-// SyncOptions say how Sync works.
-type SyncOptions struct {
-	// Watch goes on until the context ends.
-	Watch bool
-	// Began is called once. It may be nil, and so may Told.
-	Began func(folder, target string)
-	// Told is called for each file that was brought to the other side, and once for each
-	// conflict. Both are called by one goroutine at a time.
-	Told func(SyncedFile)
-	// Agree is asked once for each version of a file that this machine would execute. What does
-	// not come for it counts and is told as a conflict. Nil agrees.
-	Agree Agree
-	// Trouble is called with a sentence if changes are noticed later than usual. It may be nil.
-	Trouble func(why string)
-}
-
-// SyncedFile is what became of a file.
-type SyncedFile struct {
-	// Path is relative to the folder.
-	Path string
-	// ToSandbox is false for a file that came from the sandbox.
-	ToSandbox bool
-	// Before and After are the versions of the side that has the file now. nil means none.
-	Before, After *WorkFile
-	// Target is that of a symbolic link that came from the sandbox.
-	Target string
-	// Conflict says why both sides keep their versions, as the end of a sentence. It is empty
-	// if the file was brought.
-	Conflict string
-}
-
-// syncing is one run of Sync.
-type syncing struct {
-	c         *Client
-	id, label string
-	// data is the folder with agbox's own files about folders.
-	data string
-	// tracked means that the copy had only what git tracks.
-	tracked bool
-	o       SyncOptions
-	scanner edits.Scanner
-	target  string
-	// pushes are what was written to the sandbox, or is about to be.
-	pushes *edits.Pushes
-	// release ends the hold on the folder.
-	release func()
-	// folders are those of the last scan.
-	folders []string
-	// conflicts has why each path was told to be in conflict.
-	conflicts map[string]string
-	// moved has the files that were not what the round before had found.
-	moved map[string]bool
-	// last is set in a round after which none follows.
-	last bool
-	// asked has what Agree has said.
-	asked covers.Consent
-	// from has what the workspace was copied from.
-	from *Work
-	// waited is for how long a git was waited for that works on the folder.
-	waited time.Duration
-}
-
-// close lets other clients keep the folder in step.
-func (s *syncing) close() {
-	if s.release != nil {
-		s.release()
-	}
-}
 
 // maxRounds bounds the rounds until both sides are in step: each may find what happened
 // during the one before.
@@ -253,12 +183,11 @@ func (s *syncing) noteMerged(ctx context.Context, w *Work, scan edits.Scan) erro
 // finish ends what was written to the sandbox when a client or the daemon was killed. again
 // means that there was something.
 func (s *syncing) finish(ctx context.Context, w *Work) (again bool, err error) {
-	t := syncTarget{c: s.c, id: s.id, top: s.target, folder: s.scanner.Folder, pushes: s.pushes}
 	for _, left := range w.left {
 		if left.Untouched {
-			err = s.c.RemoveFile(ctx, s.id, t.at(left.At), false, FileOptions{})
+			err = s.c.RemoveFile(ctx, s.id, s.at(left.At), false, FileOptions{})
 		} else {
-			err = s.c.MoveFile(ctx, s.id, t.at(left.At), t.at(left.Path), true, FileOptions{})
+			err = s.c.MoveFile(ctx, s.id, s.at(left.At), s.at(left.Path), true, FileOptions{})
 		}
 		if err = repeatable(err); ctx.Err() != nil || errors.Is(err, errRepeat) {
 			return false, err
@@ -376,9 +305,8 @@ func (r *syncRound) bringToSandbox(ctx context.Context) error {
 	}
 	var done []edits.AdvancedFile
 	var failed error
-	t := syncTarget{c: r.c, id: r.id, top: r.target, folder: r.scanner.Folder, pushes: r.pushes}
 	for _, change := range r.ToSandbox {
-		file, err := r.put(ctx, t, change)
+		file, err := r.put(ctx, change)
 		var own *Error
 		err = repeatable(err)
 		if ctx.Err() == nil && errors.As(err, &own) && !errors.Is(err, errRepeat) {
@@ -431,10 +359,10 @@ func sandboxRefuses(e *Error) string {
 
 // put brings one file, and returns what the base is to have. nil means that the folder has
 // changed it again.
-func (r *syncRound) put(ctx context.Context, t syncTarget, change edits.Change) (*edits.AdvancedFile, error) {
+func (r *syncRound) put(ctx context.Context, change edits.Change) (*edits.AdvancedFile, error) {
 	done := &edits.AdvancedFile{Path: change.Path}
 	if change.After == nil {
-		return done, t.remove(ctx, change)
+		return done, r.remove(ctx, change)
 	}
 	file, content, err := edits.ReadFile(r.scanner.Folder, change.Path)
 	if err != nil || !edits.Same(file, change.After) {
@@ -445,5 +373,5 @@ func (r *syncRound) put(ctx context.Context, t syncTarget, change edits.Change) 
 		return nil, err
 	}
 	done.File, done.Content = file, func() ([]byte, error) { return os.ReadFile(kept) }
-	return done, t.write(ctx, change, content)
+	return done, r.write(ctx, change, content)
 }
