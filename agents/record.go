@@ -382,7 +382,7 @@ func (r Record) PauseMark() uint64 {
 }
 
 // Acts reports whether the state of the agent lets its program do something, by the table
-// gate.Acts. A program that has reported no phase need not know that its agent is PLANNING.
+// gate.Ops. A program that has reported no phase need not know that its agent is PLANNING.
 func (r Record) Acts(op string) bool {
 	state := stateWords[r.State]
 	if r.State == Planning && (r.Incarnation == nil || !r.Incarnation.Phased) {

@@ -11,6 +11,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/agbox/agbox/agents/gate"
 )
 
 // exitCode is that of a refusal.
@@ -54,7 +56,7 @@ func ask(ctx context.Context, socket string, request map[string]any, body []byte
 		return got, nil, err
 	}
 	until := time.Now().Add(timeout)
-	if op, _ := request["op"].(string); requestCommands[op].parse != nil {
+	if op, _ := request["op"].(string); gate.ByDaemon(op) {
 		until = time.Time{} // the daemon may be away, or wait for something
 	} else {
 		var cancel context.CancelFunc

@@ -14,8 +14,7 @@ import (
 
 // acts are all that a program can ask for: each op, but gate and call by the kind of the call.
 func acts() []string {
-	all := append(slices.Clone(reportOps[:]), requestOps[:]...)
-	all = slices.DeleteFunc(all, func(op string) bool { return op == journal.Gate })
+	all := slices.DeleteFunc(gate.Names(), func(op string) bool { return op == journal.Gate })
 	return append(all, journal.Tool, journal.LLM, journal.Network)
 }
 
@@ -52,8 +51,8 @@ func may(act, state string) bool {
 func TestWhatAProgramMayDoInEachState(t *testing.T) {
 	s, _ := server(t)
 	for _, act := range acts() {
-		if !gate.HasAct(act) {
-			t.Errorf("%s has no row in gate.Acts", act)
+		if !gate.HasVerdict(act) {
+			t.Errorf("%s has no row in gate.Ops", act)
 		}
 		for _, state := range gate.States {
 			no := inState(s, state).mayAct(act, "change", time.Now())
@@ -75,11 +74,9 @@ func TestWhatAProgramMayDoInEachState(t *testing.T) {
 			}
 		}
 	}
-	for _, row := range gate.Acts {
-		for _, name := range row.Names {
-			if !slices.Contains(acts(), name) {
-				t.Errorf("there is no op %s", name)
-			}
+	for _, row := range gate.Ops {
+		if row.Name != journal.Gate && !slices.Contains(acts(), row.Name) {
+			t.Errorf("there is no op %s", row.Name)
 		}
 	}
 }
@@ -166,9 +163,20 @@ func TestTheTableOfActsInTheDocumentIsTrue(t *testing.T) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "| op | %s |\n|---|%s\n", strings.Join(gate.States[:], " | "), strings.Repeat("---|", len(gate.States)))
-	for _, row := range gate.Acts {
-		fmt.Fprintf(&b, "| `%s` |", strings.Join(row.Names, "`, `"))
-		for _, v := range row.In {
+	names := make(map[gate.Verdicts][]string)
+	var rows []gate.Verdicts
+	for _, op := range gate.Ops {
+		if names[op.In] == nil {
+			rows = append(rows, op.In)
+		}
+		names[op.In] = append(names[op.In], op.Name)
+	}
+	for _, row := range rows {
+		if row == (gate.Verdicts{}) { // gate, which is by the kind of its call
+			continue
+		}
+		fmt.Fprintf(&b, "| `%s` |", strings.Join(names[row], "`, `"))
+		for _, v := range row {
 			fmt.Fprintf(&b, " %s |", map[gate.Verdict]string{gate.No: "no", gate.Yes: "yes", gate.Reads: "reads"}[v])
 		}
 		b.WriteString("\n")

@@ -223,7 +223,7 @@ func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time)
 		}
 		switch {
 		case err != nil:
-		case isRequest(req.Op):
+		case gate.ByDaemon(req.Op):
 			if no := in.mayAct(req.Op, "", now); no != nil {
 				err = no
 			} else {
@@ -264,7 +264,7 @@ func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply an
 	if act == journal.Gate {
 		act = row.Kind
 	}
-	if no := in.mayAct(act, row.Name, now); no != nil && (act == row.Op || gate.HasAct(act)) {
+	if no := in.mayAct(act, row.Name, now); no != nil && (act == row.Op || gate.HasVerdict(act)) {
 		return nil, no
 	}
 	sum, err := in.report(row, now)

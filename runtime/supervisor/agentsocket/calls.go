@@ -307,7 +307,7 @@ func (s *Server) after(d time.Duration, fn func()) *time.Timer {
 // not ask are stopped here. A final call is one for which gate has said yes; without that,
 // gate is asked now.
 func (in *incarnation) mayCall(c probes.Call, now time.Time) error {
-	if no := in.mayAct(c.Kind, c.Name, now); no != nil && gate.HasAct(c.Kind) {
+	if no := in.mayAct(c.Kind, c.Name, now); no != nil && gate.HasVerdict(c.Kind) {
 		return no
 	}
 	switch c.Kind {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,12 +88,6 @@ type request struct {
 
 // opHealth asks about the health of the program. It reports nothing.
 const opHealth = "health"
-
-// reportOps are the ops that the supervisor answers by itself.
-var reportOps = [...]string{
-	journal.Hello, journal.State, journal.Phase, journal.Beat, journal.Usage, journal.Step, journal.Turn, journal.Checkpoint, journal.Context,
-	journal.Gate, journal.Call, journal.Say, journal.Error, journal.Send, journal.Observed, journal.Done, opHealth, opDrained,
-}
 
 // maxID bounds the id of a request.
 const maxID = 128
@@ -238,8 +231,8 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		if !isRequest(req.Op) {
-			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: %s, %s.", req.Op, strings.Join(reportOps[:], ", "), strings.Join(requestOps[:], ", "))}
+		if !gate.ByDaemon(req.Op) {
+			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: %s.", req.Op, strings.Join(gate.Names(), ", "))}
 		}
 	}
 	return req, row, err
@@ -374,11 +367,6 @@ const (
 	// may still read.
 	goneEvery = time.Second
 )
-
-// requestOps are the ops that only the daemon decides. Without a daemon they take longer.
-var requestOps = [...]string{"spawn", "wait", "kill", "children", "acquire", "release", "recv", "open", "close", "pause", "resumed"}
-
-func isRequest(op string) bool { return slices.Contains(requestOps[:], op) }
 
 // maxTotal bounds what is believed of a number of a beat.
 const maxTotal = 1e12

@@ -59,7 +59,7 @@ const (
 	stateAcquiring = "ACQUIRING"
 )
 
-// mayAct refuses what the state of the agent does not allow, by the table gate.Acts. tool is the
+// mayAct refuses what the state of the agent does not allow, by the table gate.Ops. tool is the
 // name of a tool.
 func (in *incarnation) mayAct(act, tool string, now time.Time) *refusal {
 	in.mu.Lock()
@@ -141,16 +141,6 @@ func observed(result json.RawMessage) (observation uint64, phase string) {
 		_ = json.Unmarshal(got.Observation, &nested) // that of a request for leases
 	}
 	return cmp.Or(number, nested.Observation), got.Phase
-}
-
-// polls returns a channel that ends requests of an op when the incarnation is drained: of
-// those that wait for what others do. It is nil for all others.
-func (in *incarnation) polls(op string) <-chan struct{} {
-	switch op {
-	case "acquire", "pause", "recv", "wait":
-		return in.draining
-	}
-	return nil
 }
 
 // knowsPhases remembers that the program has to do with phases, and returns the newest one.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 )
 
@@ -41,6 +42,10 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 		defer timer.Stop()
 		late = timer.C
 	}
+	var drained <-chan struct{}
+	if gate.Waits(req.Op) {
+		drained = in.draining
+	}
 	select {
 	case d := <-o.answer:
 		if d.Code != "" {
@@ -48,7 +53,7 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 		}
 		in.align(d.Result)
 		return d.Result, nil
-	case <-in.polls(req.Op):
+	case <-drained:
 		return nil, &refusal{codeDraining, "This incarnation is drained: save the work and exit."}
 	case <-late:
 		return nil, refused(codeLate)
