@@ -47,8 +47,16 @@ type answer struct {
 	} `json:"error"`
 }
 
+// session is what a command of an incarnation has.
+type session struct {
+	socket, token  string
+	env            []string
+	stdout, stderr io.Writer
+}
+
 // ask sends a request with its body and returns its answer, also as it came.
-func ask(ctx context.Context, socket string, request map[string]any, body []byte) (got answer, raw []byte, err error) {
+func (s session) ask(ctx context.Context, request map[string]any, body []byte) (got answer, raw []byte, err error) {
+	request["token"] = s.token
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false) // a line is bounded
@@ -63,7 +71,7 @@ func ask(ctx context.Context, socket string, request map[string]any, body []byte
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
-	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	c, err := new(net.Dialer).DialContext(ctx, "unix", s.socket)
 	if err != nil {
 		return got, nil, err
 	}
@@ -82,9 +90,9 @@ func ask(ctx context.Context, socket string, request map[string]any, body []byte
 
 // askUntil asks, and asks again for leases as often as the agent was woken meanwhile. What
 // changed while it was paused goes to stderr as a line of JSON: so the program has taken it.
-func askUntil(ctx context.Context, socket string, request map[string]any, body []byte, stderr io.Writer) (answer, []byte, error) {
+func (s session) askUntil(ctx context.Context, request map[string]any, body []byte) (answer, []byte, error) {
 	for {
-		got, raw, err := ask(ctx, socket, request, body)
+		got, raw, err := s.ask(ctx, request, body)
 		if err != nil || !got.OK || request["op"] != "acquire" {
 			return got, raw, err
 		}
@@ -103,7 +111,7 @@ func askUntil(ctx context.Context, socket string, request map[string]any, body [
 		if err := json.Unmarshal(changed.Result.Observation, &number); err != nil {
 			return got, raw, err
 		}
-		if _, err := fmt.Fprintf(stderr, "%s\n", bytes.TrimSpace(changed.Result.Observation)); err != nil {
+		if _, err := fmt.Fprintf(s.stderr, "%s\n", bytes.TrimSpace(changed.Result.Observation)); err != nil {
 			return got, raw, err // nobody has taken it
 		}
 		request["observation"] = number.Observation
@@ -136,35 +144,6 @@ func variable(env []string, key string) string {
 		}
 	}
 	return ""
-}
-
-// parse makes a request of the command line. body is what follows its line.
-func parse(args []string, stdin io.Reader) (request map[string]any, body []byte, err error) {
-	switch args[0] {
-	case "api":
-		request, err = parseAPI(args[1:])
-	case "gate":
-		request, err = parseGate(args[1:])
-	case "escalate":
-		request, err = parseEscalate(args[1:], stdin)
-	case "error":
-		request, err = parseError(args[1:])
-	case "send":
-		request, err = parseSend(args[1:], stdin)
-	case "checkpoint":
-		return parseCheckpoint(args[1:], stdin)
-	case "turn":
-		return parseTurn(args[1:], stdin)
-	default:
-		if command, known := requestCommands[args[0]]; known {
-			if request, err = command.parse(args[1:]); err == nil {
-				request["op"] = args[0]
-			}
-			return request, nil, err
-		}
-		request, err = parseReport(args[0], args[1:])
-	}
-	return request, nil, err
 }
 
 func parseAPI(args []string) (map[string]any, error) {

@@ -32,23 +32,28 @@ const (
 
 // serveHealth answers the health checks of a program from what it has reported, until its
 // incarnation ends. It returns the exit code.
-func serveHealth(ctx context.Context, args []string, socket, token string, stderr io.Writer) int {
+func serveHealth(ctx context.Context, s session, args []string) int {
 	flags := flag.NewFlagSet("serve-health", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	port := flags.Uint("port", healthPort, "")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || *port < 1 || *port > 65535 {
-		_, _ = fmt.Fprintln(stderr, "agbox-agent: serve-health takes only --port PORT, from 1 to 65535")
+		_, _ = fmt.Fprintln(s.stderr, "agbox-agent: serve-health takes only --port PORT, from 1 to 65535")
 		return exitFailed
 	}
 	l, err := bind(ctx, uint16(*port))
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "agbox-agent: Port %d cannot be used (%v): choose another one with --port, and with the probes.\n", *port, err)
+		_, _ = fmt.Fprintf(s.stderr, "agbox-agent: Port %d cannot be used (%v): choose another one with --port, and with the probes.\n", *port, err)
 		return exitFailed
 	}
-	h := &healthServer{socket: socket, token: token, listener: l, room: make(chan struct{}, maxChecks)}
+	h := &healthServer{session: s, listener: l, room: make(chan struct{}, maxChecks)}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	return h.serve(ctx)
+}
+
+// answerHealth is the command serve-health.
+func answerHealth(args []string) (func(ctx context.Context, s session) int, error) {
+	return func(ctx context.Context, s session) int { return serveHealth(ctx, s, args) }, nil
 }
 
 // bind listens on a port of 127.0.0.1.
@@ -70,8 +75,8 @@ func bind(ctx context.Context, port uint16) (net.Listener, error) {
 
 // healthServer answers /healthz and /readyz.
 type healthServer struct {
-	socket, token string
-	listener      net.Listener
+	session
+	listener net.Listener
 	// room bounds the connections, work counts them.
 	room chan struct{}
 	work sync.WaitGroup
@@ -135,7 +140,7 @@ func (h *healthServer) result(ctx context.Context, method, path string) (code in
 	case method != "GET":
 		return 405, "only GET is possible"
 	}
-	got, raw, err := ask(ctx, h.socket, map[string]any{"op": "health", "token": h.token}, nil)
+	got, raw, err := h.ask(ctx, map[string]any{"op": "health"}, nil)
 	if err == nil && !got.OK {
 		_ = h.listener.Close() // its incarnation is over
 		return 503, got.Error.Message
@@ -176,8 +181,8 @@ func parseEvery(args []string) (time.Duration, error) {
 // beater sends beats for a program that has no timer. That only shows that the program has
 // not ended.
 type beater struct {
-	socket, token string
-	every         time.Duration
+	session
+	every time.Duration
 	// parent returns the id of the parent process.
 	parent func() int
 }
@@ -185,12 +190,12 @@ type beater struct {
 // run sends beats until the parent ends, the incarnation ends or ctx does, and returns the
 // exit code. It goes on if the supervisor cannot be asked: its socket stays as long as the
 // container.
-func (b beater) run(ctx context.Context, stderr io.Writer) int {
+func (b beater) run(ctx context.Context) int {
 	ticker := time.NewTicker(b.every)
 	defer ticker.Stop()
 	parent, sent := b.parent(), false
 	for b.parent() == parent {
-		got, _, err := ask(ctx, b.socket, map[string]any{"op": "beat", "token": b.token}, nil)
+		got, _, err := b.ask(ctx, map[string]any{"op": "beat"}, nil)
 		switch {
 		case err != nil:
 		case got.OK:
@@ -198,7 +203,7 @@ func (b beater) run(ctx context.Context, stderr io.Writer) int {
 		case sent && got.Error.Code == "WRONG_TOKEN": // the incarnation has ended
 			return exitOK
 		default:
-			_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
+			_, _ = fmt.Fprintln(b.stderr, "agbox-agent:", got.Error.Message)
 			return exitCode(got.Error.Code)
 		}
 		select {
@@ -210,8 +215,13 @@ func (b beater) run(ctx context.Context, stderr io.Writer) int {
 	return exitOK
 }
 
-// beats makes a beater of the command line.
-func beats(args []string, socket, token string) (beater, error) {
+// beatEvery is the command "beat --every".
+func beatEvery(args []string) (func(ctx context.Context, s session) int, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
 	every, err := parseEvery(args)
-	return beater{socket: socket, token: token, every: every, parent: os.Getppid}, err
+	return func(ctx context.Context, s session) int {
+		return beater{s, every, os.Getppid}.run(ctx)
+	}, err
 }

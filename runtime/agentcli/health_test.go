@@ -187,8 +187,8 @@ func TestBeatsGoOnUntilTheIncarnationEnds(t *testing.T) {
 		{"a beat that is refused", []string{yes, `{"ok":false,"error":{"code":"NOT_STORED","message":"full"}}` + "\n"}, exitRefused, 2},
 	} {
 		socket, asked := answering(t, row.lines...)
-		b := beater{socket: socket, token: "tok", every: time.Millisecond, parent: func() int { return 7 }}
-		if code := b.run(t.Context(), new(strings.Builder)); code != row.code || asked.Load() != row.asked {
+		b := beater{session: session{socket: socket, token: "tok", stderr: io.Discard}, every: time.Millisecond, parent: func() int { return 7 }}
+		if code := b.run(t.Context()); code != row.code || asked.Load() != row.asked {
 			t.Errorf("%s: exit code %d after %d beats; want %d after %d", row.name, code, asked.Load(), row.code, row.asked)
 		}
 	}
@@ -196,13 +196,13 @@ func TestBeatsGoOnUntilTheIncarnationEnds(t *testing.T) {
 
 func TestBeatsEndWithTheProgram(t *testing.T) {
 	socket, asked := answering(t, `{"ok":true,"result":{}}`+"\n")
-	b := beater{socket: socket, token: "tok", every: time.Millisecond, parent: func() int {
+	b := beater{session: session{socket: socket, token: "tok", stderr: io.Discard}, every: time.Millisecond, parent: func() int {
 		if asked.Load() >= 3 {
 			return 1
 		}
 		return 7
 	}}
-	if code := b.run(t.Context(), new(strings.Builder)); code != exitOK || asked.Load() != 3 {
+	if code := b.run(t.Context()); code != exitOK || asked.Load() != 3 {
 		t.Errorf("exit code %d after %d beats", code, asked.Load())
 	}
 }

@@ -94,6 +94,15 @@ func longResult(row journal.Row, long io.ReaderAt) []byte {
 	return all
 }
 
+const (
+	// hookLimit is how long the context hook may run.
+	hookLimit = 10 * time.Second
+	// maxContext is how much it may print, in bytes.
+	maxContext = 1 << 20
+	// maxWork bounds the file with the work, in bytes. It has at most 64 KiB.
+	maxWork = 1 << 20
+)
+
 // maxCalls is more than the file with the calls has, in bytes: 1 MiB, and 8 MiB of results in base64.
 const maxCalls = 16 << 20
 
@@ -103,7 +112,8 @@ const maxPrevious = 1 << 20
 // hydrate prints, as one JSON object, what an incarnation needs to go on: first the
 // checkpoint, then the calls since then, then what the context hook adds. Only the checkpoint
 // is necessary.
-func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
+func hydrate(ctx context.Context, s session) int {
+	env, stderr := s.env, s.stderr
 	h := hydrated{State: json.RawMessage("{}"), Skip: []call{}, Pending: []call{}, Previous: json.RawMessage("null"), Notices: []string{}, Work: variable(env, "AGBOX_WORK")}
 	if err := h.checkpoint(variable(env, "AGBOX_CHECKPOINT")); err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: The checkpoint cannot be read:", err)
@@ -129,12 +139,12 @@ func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
 	if err := h.context(ctx, hook, variable(env, "AGBOX_CONTEXT_HOOK")); err != nil {
 		h.Notices = append(h.Notices, fmt.Sprintf("The context hook has failed (%v): go on without what it would have added.", err))
 	}
-	if err := json.NewEncoder(stdout).Encode(h); err != nil {
+	if err := json.NewEncoder(s.stdout).Encode(h); err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
 		return exitFailed
 	}
 	if observed > 0 {
-		return acknowledge(ctx, env, observed, stderr)
+		return acknowledge(ctx, s, observed)
 	}
 	return exitOK
 }
@@ -358,16 +368,14 @@ func (h *hydrated) observation(name string) (uint64, error) {
 }
 
 // acknowledge reports that an observation was taken.
-func acknowledge(ctx context.Context, env []string, number uint64, stderr io.Writer) int {
-	got, _, err := ask(ctx, variable(env, "AGBOX_AGENT_SOCKET"), map[string]any{
-		"op": "observed", "observation": number, "token": variable(env, "AGBOX_TOKEN"),
-	}, nil)
+func acknowledge(ctx context.Context, s session, number uint64) int {
+	got, _, err := s.ask(ctx, map[string]any{"op": "observed", "observation": number}, nil)
 	switch {
 	case err != nil:
-		_, _ = fmt.Fprintln(stderr, "agbox-agent: The supervisor cannot be told that the observation was taken:", err)
+		_, _ = fmt.Fprintln(s.stderr, "agbox-agent: The supervisor cannot be told that the observation was taken:", err)
 		return exitFailed
 	case !got.OK && got.Error.Code != "UNKNOWN_OP": // an older supervisor needs no report
-		_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
+		_, _ = fmt.Fprintln(s.stderr, "agbox-agent:", got.Error.Message)
 		return exitCode(got.Error.Code)
 	}
 	return exitOK

@@ -16,7 +16,7 @@ import (
 // parseCheckpoint makes a request of the arguments of "checkpoint". The state is the content
 // of a file, or of stdin.
 func parseCheckpoint(args []string, stdin io.Reader) (request map[string]any, state []byte, err error) {
-	request = map[string]any{"op": "checkpoint"}
+	request = map[string]any{}
 	for len(args) > 0 && strings.HasPrefix(args[0], "--") {
 		if len(args) == 1 {
 			return nil, nil, fmt.Errorf("%s needs a value", args[0])
@@ -54,7 +54,7 @@ func parseTurn(args []string, stdin io.Reader) (request map[string]any, state []
 		}
 		file, args = args[1], args[2:]
 	}
-	if request, err = parseReport("turn", args); err != nil || file == "" {
+	if request, err = positional("turn", args, 0, "context_pct"); err != nil || file == "" {
 		return request, nil, err
 	}
 	if state, err = readState(file, stdin); err != nil {
@@ -85,7 +85,7 @@ func readState(file string, stdin io.Reader) ([]byte, error) {
 
 // parseGate makes a request of the arguments of the command gate.
 func parseGate(args []string) (map[string]any, error) {
-	request := map[string]any{"op": "gate"}
+	request := map[string]any{}
 	for ; len(args) > 0 && strings.HasPrefix(args[0], "--"); args = args[1:] {
 		switch args[0] {
 		case "--llm":
@@ -146,7 +146,7 @@ func percent(text string) (float64, error) {
 
 // parseError makes a request of the arguments of the command error.
 func parseError(args []string) (map[string]any, error) {
-	request := map[string]any{"op": "error"}
+	request := map[string]any{}
 	if len(args) > 1 && args[0] == "--retry-after" {
 		after, err := time.ParseDuration(args[1])
 		if err != nil || after < time.Millisecond {
@@ -161,18 +161,14 @@ func parseError(args []string) (map[string]any, error) {
 	return request, nil
 }
 
-func parseReport(op string, rest []string) (map[string]any, error) {
-	want, known := arguments[op]
-	if !known {
-		return nil, fmt.Errorf("there is no command %q; \"agbox-agent help\" lists all", op)
+// positional makes a request whose fields are the arguments, of which the first are needed.
+func positional(command string, args []string, needed int, names ...string) (map[string]any, error) {
+	if len(args) < needed || len(args) > len(names) {
+		return nil, fmt.Errorf("%s needs %d to %d arguments and has %d; \"agbox-agent help\" shows them", command, needed, len(names), len(args))
 	}
-	if len(rest) < want.needed || len(rest) > len(want.names) {
-		return nil, fmt.Errorf("%s needs %d to %d arguments and has %d; \"agbox-agent help\" shows them", op, want.needed, len(want.names), len(rest))
-	}
-	request := map[string]any{"op": op}
-	for i, text := range rest {
-		name := want.names[i]
-		switch name {
+	request := map[string]any{}
+	for i, text := range args {
+		switch name := names[i]; name {
 		case "input_tokens", "output_tokens", "steps":
 			n, err := strconv.ParseUint(text, 10, 64)
 			if err != nil {
@@ -190,22 +186,4 @@ func parseReport(op string, rest []string) (map[string]any, error) {
 		}
 	}
 	return request, nil
-}
-
-// arguments has, for each command, the names of its arguments and how many are needed.
-var arguments = map[string]struct {
-	names  []string
-	needed int
-}{
-	"hello":   {},
-	"state":   {[]string{"state"}, 1},
-	"phase":   {[]string{"state"}, 1},
-	"beat":    {},
-	"drained": {},
-	"usage":   {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
-	"step":    {[]string{"steps"}, 0},
-	"turn":    {[]string{"context_pct"}, 0},
-	"context": {[]string{"context_pct"}, 1},
-	"say":     {[]string{"text"}, 1},
-	"done":    {[]string{"outcome", "message"}, 1},
 }

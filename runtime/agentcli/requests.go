@@ -24,29 +24,6 @@ const (
 	exitDrain   = 75
 )
 
-// requestCommand is a command whose op only the daemon decides. Its answer may take long.
-type requestCommand struct {
-	// parse makes the fields of the request of the arguments.
-	parse func(args []string) (map[string]any, error)
-	// show prints the result. The error may be an exitError.
-	show func(result json.RawMessage, stdout io.Writer) error
-}
-
-// requestCommands has these commands by their ops.
-var requestCommands = map[string]requestCommand{
-	"spawn":    {parseSpawn, showSpawned},
-	"children": {noArguments, showChildren},
-	"pause":    {parsePause, showRaw},
-	"resumed":  {parseResumed, showPhase},
-	"recv":     {parseRecv, showMessages},
-	"wait":     {parseWait, showChildren},
-	"kill":     {parseKill, showNothing},
-	"acquire":  {parseAcquire, showAcquired},
-	"release":  {parseRelease, showAcquired},
-	"open":     {parseStream, showNothing},
-	"close":    {parseStream, showNothing},
-}
-
 // noArguments refuses arguments.
 func noArguments(args []string) (map[string]any, error) {
 	if len(args) > 0 {
@@ -78,14 +55,14 @@ func showChildren(result json.RawMessage, stdout io.Writer) error {
 }
 
 // showResult prints the result of an answer.
-func showResult(command requestCommand, answer []byte, stdout io.Writer) error {
+func showResult(show func(json.RawMessage, io.Writer) error, answer []byte, stdout io.Writer) error {
 	var got struct {
 		Result json.RawMessage `json:"result"`
 	}
 	if err := json.Unmarshal(answer, &got); err != nil {
 		return err
 	}
-	return command.show(got.Result, stdout)
+	return show(got.Result, stdout)
 }
 
 // parseRecv makes the fields of the request of the arguments of the command recv.
@@ -136,14 +113,14 @@ const maxText = 64 << 10
 
 // parseSend makes a request of the arguments of the command send. With - for the text it is
 // the content of stdin.
-func parseSend(args []string, stdin io.Reader) (map[string]any, error) {
-	request := map[string]any{"op": "send"}
+func parseSend(args []string, stdin io.Reader) (request map[string]any, body []byte, err error) {
+	request = map[string]any{"op": "send"}
 	for ; len(args) > 0 && strings.HasPrefix(args[0], "--"); args = args[2:] {
 		switch {
 		case args[0] != "--key" && args[0] != "--stream":
-			return nil, fmt.Errorf("send has no flag %q; \"agbox-agent help\" shows them", args[0])
+			return nil, nil, fmt.Errorf("send has no flag %q; \"agbox-agent help\" shows them", args[0])
 		case len(args) == 1:
-			return nil, fmt.Errorf("%s needs a value", args[0])
+			return nil, nil, fmt.Errorf("%s needs a value", args[0])
 		}
 		request[args[0][2:]] = args[1]
 	}
@@ -151,20 +128,20 @@ func parseSend(args []string, stdin io.Reader) (map[string]any, error) {
 		request["to"], args = args[0], args[1:]
 	}
 	if len(args) != 1 {
-		return nil, errors.New("send needs TO or --stream, and one TEXT; \"agbox-agent help\" shows them")
+		return nil, nil, errors.New("send needs TO or --stream, and one TEXT; \"agbox-agent help\" shows them")
 	}
 	request["text"] = args[0]
 	if args[0] == "-" {
 		text, err := io.ReadAll(io.LimitReader(stdin, maxText+1))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(text) > maxText {
-			return nil, fmt.Errorf("a message has at most %d bytes", maxText)
+			return nil, nil, fmt.Errorf("a message has at most %d bytes", maxText)
 		}
 		request["text"] = string(text)
 	}
-	return request, nil
+	return request, nil, nil
 }
 
 // parsePause makes the fields of the request of the arguments of "pause".
@@ -220,9 +197,9 @@ func asksToReplan(request map[string]any, answer []byte) bool {
 }
 
 // parseEscalate makes a message to the parent of the arguments of "escalate".
-func parseEscalate(args []string, stdin io.Reader) (map[string]any, error) {
+func parseEscalate(args []string, stdin io.Reader) (request map[string]any, body []byte, err error) {
 	if len(args) == 0 || strings.HasPrefix(args[0], "--") && len(args) < 3 {
-		return nil, errors.New("escalate needs a TEXT")
+		return nil, nil, errors.New("escalate needs a TEXT")
 	}
 	last := len(args) - 1
 	return parseSend(append(slices.Clone(args[:last]), "parent", args[last]), stdin)

@@ -34,8 +34,7 @@ const (
 
 // toolCall is a run of "agbox-agent tool".
 type toolCall struct {
-	socket, token  string
-	stdout, stderr io.Writer
+	session
 	// id is the id of the call, name that of the tool, command what it runs.
 	id, name string
 	final    bool
@@ -68,8 +67,9 @@ type callAnswer struct {
 	} `json:"result"`
 }
 
-// parse reads the arguments of the command tool.
-func (c *toolCall) parse(args []string) error {
+// runTool is the command tool.
+func runTool(args []string) (func(ctx context.Context, s session) int, error) {
+	c := new(toolCall)
 	for ; len(args) > 0 && args[0] != "--" && args[0] != "" && args[0][0] == '-'; args = args[1:] {
 		switch {
 		case args[0] == "--final":
@@ -79,25 +79,28 @@ func (c *toolCall) parse(args []string) error {
 		case args[0] == "--id" && len(args) > 1:
 			c.id, args = args[1], args[1:]
 		default:
-			return fmt.Errorf("tool has no flag %q; \"agbox-agent help\" shows them", args[0])
+			return nil, fmt.Errorf("tool has no flag %q; \"agbox-agent help\" shows them", args[0])
 		}
 	}
 	if len(args) < 3 || args[1] != "--" {
-		return errors.New("tool needs the NAME of the tool and, after --, the COMMAND that it is")
+		return nil, errors.New("tool needs the NAME of the tool and, after --, the COMMAND that it is")
 	}
 	if c.once && c.id == "" {
-		return errors.New("tool --once needs an --id, by which later incarnations find the call")
+		return nil, errors.New("tool --once needs an --id, by which later incarnations find the call")
 	}
 	c.name, c.command = args[0], args[2:]
-	return nil
+	return func(ctx context.Context, s session) int {
+		c.session = s
+		return c.run(ctx)
+	}, nil
 }
 
 // run runs the tool and returns its exit code.
-func (c *toolCall) run(ctx context.Context, env []string) int {
+func (c *toolCall) run(ctx context.Context) int {
 	// The tool gets a signal when this thread ends, and that must not be before the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if code, known := c.recall(env); known {
+	if code, known := c.recall(); known {
 		return code
 	}
 	var begun callAnswer
@@ -106,7 +109,10 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 		{"op": "call", "call": "begin", "kind": "tool", "name": c.name, "invocation": c.id},
 	} {
 		got, raw, err := c.ask(ctx, request, nil)
-		if err = errors.Join(err, json.Unmarshal(raw, &begun)); err != nil {
+		if err == nil {
+			err = json.Unmarshal(raw, &begun)
+		}
+		if err != nil {
 			return c.say(exitFailed, "The supervisor cannot be asked: %v", err)
 		}
 		if got.Drain && got.DeadlineMs == 0 {
@@ -122,7 +128,7 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 	if c.once {
 		cmd.Stdout, cmd.WaitDelay = io.MultiWriter(c.stdout, &c.result), killAfter
 	}
-	cmd.Env = append(env, probes.CallVariable+"="+begun.Result.Mark)
+	cmd.Env = append(c.env, probes.CallVariable+"="+begun.Result.Mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -136,16 +142,16 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 
 // recall answers a call that an earlier incarnation has made since the checkpoint: it prints the
 // result. known is false if the tool is to be run.
-func (c *toolCall) recall(env []string) (code int, known bool) {
-	name := variable(env, "AGBOX_JOURNAL")
+func (c *toolCall) recall() (code int, known bool) {
+	name := variable(c.env, "AGBOX_JOURNAL")
 	switch {
-	case !c.once, name == "" && variable(env, "AGBOX_PREVIOUS_EXIT_CODE") == "": // the first incarnation has no such calls
+	case !c.once, name == "" && variable(c.env, "AGBOX_PREVIOUS_EXIT_CODE") == "": // the first incarnation has no such calls
 		return 0, false
 	case name == "":
 		return c.say(exitRefused, "The calls of earlier incarnations are not known, so it is not known whether the call %q was made: ask the system that it went to. Without --once it is made in any case.", c.id), true
 	}
 	var h hydrated
-	if err := h.calls(name, variable(env, "AGBOX_RESULTS")); err != nil {
+	if err := h.calls(name, variable(c.env, "AGBOX_RESULTS")); err != nil {
 		return c.say(exitRefused, "The calls of earlier incarnations cannot be read (%v), so it is not known whether the call %q was made: ask the system that it went to.", err, c.id), true
 	}
 	same := func(of call) bool { return of.Invocation == c.id }
@@ -248,7 +254,10 @@ func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
 	for ctx.Err() == nil {
 		got, raw, err := c.ask(ctx, map[string]any{"op": "call", "call": "wait", "invocation": c.id}, nil)
 		var state callAnswer
-		if err = errors.Join(err, json.Unmarshal(raw, &state)); err != nil {
+		if err == nil {
+			err = json.Unmarshal(raw, &state)
+		}
+		if err != nil {
 			select {
 			case <-time.After(waitAgain):
 			case <-ctx.Done():
@@ -263,16 +272,6 @@ func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
 			return
 		}
 	}
-}
-
-// ask sends a request, and a body after it.
-func (c *toolCall) ask(ctx context.Context, request map[string]any, body []byte) (answer, []byte, error) {
-	request["token"] = c.token
-	got, raw, err := ask(ctx, c.socket, request, body)
-	if raw == nil {
-		raw = []byte("null")
-	}
-	return got, raw, err
 }
 
 // say tells why, and returns the code.

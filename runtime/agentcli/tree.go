@@ -7,10 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // flagSet makes a set of flags that prints nothing.
@@ -59,11 +57,11 @@ func parseSpawn(args []string) (map[string]any, error) {
 		request["key"] = rand.Text()
 	}
 	if *work != "" {
-		text, err := readWork(*work)
+		text, err := readUpTo(*work, maxWork)
 		if err != nil {
 			return nil, err
 		}
-		request["work"] = text
+		request["work"] = string(text)
 	}
 	budget := map[string]any{}
 	if *tokens >= 0 {
@@ -113,20 +111,6 @@ func sandboxFlags(f *flag.FlagSet, request map[string]any) {
 	f.BoolFunc("allow-host", "", func(string) error { request["allow_host"] = true; return nil })
 }
 
-// readWork reads the file that says what to do.
-func readWork(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = file.Close() }()
-	text, err := io.ReadAll(io.LimitReader(file, maxWork+1))
-	if len(text) > maxWork {
-		return "", fmt.Errorf("%s has more than %d bytes", path, maxWork)
-	}
-	return string(text), err
-}
-
 func parseWait(args []string) (map[string]any, error) {
 	f := flagSet("wait")
 	one := f.Bool("any", false, "")
@@ -163,14 +147,3 @@ func showSpawned(result json.RawMessage, stdout io.Writer) error {
 	_, err := fmt.Fprintln(stdout, got.AgentID)
 	return err
 }
-
-func showNothing(json.RawMessage, io.Writer) error { return nil }
-
-const (
-	// hookLimit is how long the context hook may run.
-	hookLimit = 10 * time.Second
-	// maxContext is how much it may print, in bytes.
-	maxContext = 1 << 20
-	// maxWork bounds the file with the work, in bytes. It has at most 64 KiB.
-	maxWork = 1 << 20
-)
