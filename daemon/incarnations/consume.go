@@ -131,5 +131,7 @@ func removeSources(dir, execID string) error {
 func (r *Runner) advance(execID string, at place) {
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	r.desk.read[execID] = at
+	k := r.desk.known[execID]
+	k.read = &at
+	r.desk.known[execID] = k
 }

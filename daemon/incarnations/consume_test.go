@@ -205,7 +205,7 @@ func TestUsageOfFormerIncarnationsCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Forget(a, a.Incarnation) // its end is not recorded
-	if len(b.desk.read)+len(b.desk.heard) == 0 {
+	if len(b.desk.known) == 0 {
 		t.Error("an incarnation was forgotten whose end is not recorded")
 	}
 	after, err := b.Ledger.EmitReports(t.Context(), a.Record, reports)
@@ -216,7 +216,7 @@ func TestUsageOfFormerIncarnationsCounts(t *testing.T) {
 	if p := b.agent().Progress; p.GetTotal().GetInputTokens() != 5 || p.GetSteps() != 1 {
 		t.Errorf("after the end: %v", p)
 	}
-	if seen := len(b.desk.heard) + len(b.desk.read); seen != 0 {
+	if seen := len(b.desk.known); seen != 0 {
 		t.Errorf("%d entries stay of an incarnation that has ended", seen)
 	}
 }

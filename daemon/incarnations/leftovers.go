@@ -77,10 +77,7 @@ func (r *Runner) LastBeat(a ledger.Agent) time.Time {
 	if a.Incarnation == nil {
 		return time.Time{}
 	}
-	r.desk.mu.Lock()
-	h, known := r.desk.heard[a.Incarnation.ExecID]
-	r.desk.mu.Unlock()
-	if known {
+	if h := r.desk.of(a.Incarnation.ExecID); h.news != nil {
 		if !h.news.GetArmed() {
 			return time.Time{}
 		}

@@ -22,12 +22,13 @@ func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
 	}
 	now := r.now()
 	r.desk.mu.Lock()
-	before, known := r.desk.heard[news.GetExecId()]
-	r.desk.heard[news.GetExecId()] = heard{lk, news, now}
-	asked := r.desk.askedLocked(lk, news)
+	k := r.desk.known[news.GetExecId()]
+	before := k.news
+	asked := k.hear(lk, news, now)
+	r.desk.known[news.GetExecId()] = k
 	r.desk.mu.Unlock()
-	if !known || asked || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() ||
-		before.news.GetHung() != news.GetHung() || a.Liveness != liveness(a, news) {
+	if before == nil || asked || before.GetRows() != news.GetRows() || before.GetReady() != news.GetReady() ||
+		before.GetHung() != news.GetHung() || a.Liveness != liveness(a, news) {
 		r.enqueue(a.ID)
 	}
 }
@@ -48,10 +49,8 @@ func (r *Runner) Show(a ledger.Agent, view *agboxv1.Agent) {
 	if a.Incarnation == nil {
 		return
 	}
-	r.desk.mu.Lock()
-	h, known := r.desk.heard[a.Incarnation.ExecID]
-	r.desk.mu.Unlock()
-	if !known {
+	h := r.desk.of(a.Incarnation.ExecID)
+	if h.news == nil {
 		return
 	}
 	view.Liveness, view.HeapUsedMb = liveness(a, h.news), h.news.HeapUsedMb
@@ -64,10 +63,15 @@ func (r *Runner) Show(a ledger.Agent, view *agboxv1.Agent) {
 func (r *Runner) Silent(lk *links.Link) {
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	maps.DeleteFunc(r.desk.heard, func(_ string, h heard) bool { return h.link == lk })
-	maps.DeleteFunc(r.desk.open, func(_ string, open openRequests) bool { return open.link == lk })
-	maps.DeleteFunc(r.desk.paused, func(_ string, told toldPause) bool { return told.link == lk })
-	maps.DeleteFunc(r.desk.children, func(_ string, told toldChildren) bool { return told.link == lk })
+	for execID, k := range r.desk.known {
+		switch {
+		case k.link != lk:
+		case k.read == nil:
+			delete(r.desk.known, execID)
+		default:
+			r.desk.known[execID] = known{read: k.read}
+		}
+	}
 }
 
 // See adds to an observation what the supervisor has told about the incarnation of an
@@ -76,18 +80,22 @@ func (r *Runner) See(a ledger.Agent, seen *agents.Seen) {
 	children := r.childrenBudget(a)
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	h, known := r.desk.heard[a.Incarnation.ExecID]
-	if !known {
+	h := r.desk.known[a.Incarnation.ExecID]
+	if h.news == nil {
 		seen.Unknown = true
 		return
 	}
-	seen.Ready, seen.Asked = h.news.GetReady(), len(r.desk.open[a.Incarnation.ExecID].byNumber) > 0
-	seen.Spoke = h.news.GetRows() > 0 && !(h.news.GetRows() == 1 && r.desk.read[a.Incarnation.ExecID].Sum.OnlyAsked())
-	if seen.PauseMark = h.news.GetPauseMark(); r.desk.paused[a.Incarnation.ExecID].link == h.link {
-		seen.PauseMark = r.desk.paused[a.Incarnation.ExecID].mark // its news may be from before
+	read := place{}
+	if h.read != nil {
+		read = *h.read
 	}
-	seen.Untold = children != r.desk.toldChildrenLocked(a.Incarnation.ExecID)
-	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
+	seen.Ready, seen.Asked = h.news.GetReady(), len(h.open) > 0
+	seen.Spoke = h.news.GetRows() > 0 && !(h.news.GetRows() == 1 && read.Sum.OnlyAsked())
+	if seen.PauseMark = h.news.GetPauseMark(); h.pause != nil {
+		seen.PauseMark = *h.pause // its news may be from before
+	}
+	seen.Untold = children != h.childrenBudget()
+	seen.Unread = h.news.GetRows() > read.tried
 	seen.Silent, seen.Armed, seen.Hung = silence(h.news), h.news.GetArmed(), h.news.GetHung()
 }
 
@@ -100,44 +108,32 @@ func (r *Runner) Forget(a ledger.Agent, ended *agents.Incarnation) {
 	r.tidy(a, ended)
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	delete(r.desk.heard, ended.ExecID)
-	delete(r.desk.read, ended.ExecID)
-	delete(r.desk.open, ended.ExecID)
-	delete(r.desk.paused, ended.ExecID)
-	delete(r.desk.children, ended.ExecID)
+	delete(r.desk.known, ended.ExecID)
 	delete(r.desk.pictures, a.ID)
 }
 
 // Ready returns the result of the readiness probe of an incarnation. It is nil if it has
 // none, or if its supervisor cannot be asked.
 func (r *Runner) Ready(execID string) *bool {
-	r.desk.mu.Lock()
-	defer r.desk.mu.Unlock()
-	if h, known := r.desk.heard[execID]; known {
+	if h := r.desk.of(execID); h.news != nil {
 		return h.news.Ready
 	}
 	return nil
 }
 
-// askedLocked takes over the requests of news, and forgets those that are not open any more.
-// It reports whether there are new ones.
-func (d *desk) askedLocked(lk *links.Link, news *guestv1.IncarnationNews) bool {
-	open := d.open[news.GetExecId()]
-	if open.link != lk {
-		open = openRequests{lk, make(map[uint64]request)}
+// hear takes over news with their requests, and forgets those that are not open any more. It
+// reports whether there are new ones.
+func (k *known) hear(lk *links.Link, news *guestv1.IncarnationNews, now time.Time) (asked bool) {
+	if k.link != lk {
+		*k = known{link: lk, open: make(map[uint64]request), read: k.read}
 	}
-	maps.DeleteFunc(open.byNumber, func(number uint64, _ request) bool { return !slices.Contains(news.GetOpenRequests(), number) })
-	asked := false
+	k.news, k.at = news, now
+	maps.DeleteFunc(k.open, func(number uint64, _ request) bool { return !slices.Contains(news.GetOpenRequests(), number) })
 	for _, q := range news.GetRequests() {
-		if len(open.byNumber) < guest.MaxRequests && slices.Contains(news.GetOpenRequests(), q.GetNumber()) {
-			open.byNumber[q.GetNumber()] = request{q.GetNumber(), q.GetOp(), q.GetJson()}
+		if len(k.open) < guest.MaxRequests && slices.Contains(news.GetOpenRequests(), q.GetNumber()) {
+			k.open[q.GetNumber()] = request{q.GetNumber(), q.GetOp(), q.GetJson()}
 			asked = true
 		}
-	}
-	if len(open.byNumber) == 0 {
-		delete(d.open, news.GetExecId())
-	} else {
-		d.open[news.GetExecId()] = open
 	}
 	return asked
 }

@@ -23,9 +23,7 @@ const maxRefusal = 16 << 10
 // TellPause tells the incarnation of the agent whether the agent is paused, and what changed
 // if it was woken. A supervisor that is too old is not told.
 func (r *Runner) TellPause(ctx context.Context, a ledger.Agent) error {
-	r.desk.mu.Lock()
-	link := r.desk.heard[a.Incarnation.ExecID].link
-	r.desk.mu.Unlock()
+	link := r.desk.of(a.Incarnation.ExecID).link
 	req := &guestv1.PauseRequest{ExecId: a.Incarnation.ExecID, Mark: a.PauseMark()}
 	if req.GetMark() != 0 {
 		req.Message = a.Pause.Message
@@ -48,7 +46,10 @@ func (r *Runner) TellPause(ctx context.Context, a ledger.Agent) error {
 	}
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	r.desk.paused[a.Incarnation.ExecID] = toldPause{link, req.GetMark()}
+	if k := r.desk.known[a.Incarnation.ExecID]; k.link == link {
+		k.pause = &req.Mark
+		r.desk.known[a.Incarnation.ExecID] = k
+	}
 	return nil
 }
 

@@ -290,14 +290,13 @@ func (r *Runner) Journal(sandboxID, execID string, from journal.Tail, after uint
 // placeOf returns how far the journal of an incarnation was read, and the number of rows of
 // which the supervisor has told.
 func (r *Runner) placeOf(a ledger.Agent) (at place, rows uint64) {
-	r.desk.mu.Lock()
-	defer r.desk.mu.Unlock()
-	at, known := r.desk.read[a.Incarnation.ExecID]
-	if !known {
-		at = place{Tail: journal.Beginning()}
-		at.Sum.Phase = agents.RulesOf(a.Spec).FirstPhase()
+	k := r.desk.of(a.Incarnation.ExecID)
+	if k.read != nil {
+		return *k.read, k.news.GetRows()
 	}
-	return at, r.desk.heard[a.Incarnation.ExecID].news.GetRows()
+	at = place{Tail: journal.Beginning()}
+	at.Sum.Phase = agents.RulesOf(a.Spec).FirstPhase()
+	return at, k.news.GetRows()
 }
 
 // One transaction records no more of a journal than this, so that others write in between:

@@ -182,11 +182,8 @@ func (r *Runner) childrenBudget(a ledger.Agent) childrenBudget {
 // too old is not told.
 func (r *Runner) TellChildren(ctx context.Context, a ledger.Agent) error {
 	execID, budget := a.Incarnation.ExecID, r.childrenBudget(a)
-	r.desk.mu.Lock()
-	link := r.desk.heard[execID].link
-	known := budget == r.desk.toldChildrenLocked(execID)
-	r.desk.mu.Unlock()
-	if known {
+	before := r.desk.of(execID)
+	if budget == before.childrenBudget() {
 		return nil
 	}
 	err := r.execs.Allot(ctx, a.Incarnation.SandboxID, &guestv1.AllotRequest{
@@ -198,18 +195,20 @@ func (r *Runner) TellChildren(ctx context.Context, a ledger.Agent) error {
 	}
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	r.desk.children[execID] = toldChildren{link, budget}
+	if k := r.desk.known[execID]; k.link == before.link {
+		k.children = &budget
+		r.desk.known[execID] = k
+	}
 	return nil
 }
 
-// toldChildrenLocked is what an incarnation knows of the budget of children.
-func (d *desk) toldChildrenLocked(execID string) childrenBudget {
-	h := d.heard[execID]
-	if told, is := d.children[execID]; is && told.link == h.link {
-		return told.childrenBudget // its news may be from before
+// childrenBudget is what the incarnation knows of the budget of children.
+func (k known) childrenBudget() childrenBudget {
+	if k.children != nil {
+		return *k.children // its news may be from before
 	}
 	return childrenBudget{
-		have:  gate.Amount{InputTokens: h.news.GetChildrenInputTokens(), CostMicroUSD: h.news.GetChildrenCostMicroUsd()},
-		spent: gate.Amount{InputTokens: h.news.GetSpentInputTokens(), CostMicroUSD: h.news.GetSpentCostMicroUsd()},
+		have:  gate.Amount{InputTokens: k.news.GetChildrenInputTokens(), CostMicroUSD: k.news.GetChildrenCostMicroUsd()},
+		spent: gate.Amount{InputTokens: k.news.GetSpentInputTokens(), CostMicroUSD: k.news.GetSpentCostMicroUsd()},
 	}
 }

@@ -46,7 +46,7 @@ var handlers = map[string]handler{
 func (r *Runner) Answer(ctx context.Context, a ledger.Agent) error {
 	execID := a.Incarnation.ExecID
 	r.desk.mu.Lock()
-	open := maps.Clone(r.desk.open[execID].byNumber)
+	open := maps.Clone(r.desk.known[execID].open)
 	r.desk.mu.Unlock()
 	var failed []error
 	for _, number := range slices.Sorted(maps.Keys(open)) {
@@ -109,6 +109,6 @@ func (r *Runner) send(ctx context.Context, a ledger.Agent, answer *guestv1.Answe
 	}
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	delete(r.desk.open[a.Incarnation.ExecID].byNumber, answer.GetNumber())
+	delete(r.desk.known[a.Incarnation.ExecID].open, answer.GetNumber())
 	return nil
 }

@@ -106,26 +106,28 @@ func (r *Runner) SandboxesOfChildren(s ChildSandboxes) { r.sandboxes = s }
 type desk struct {
 	// mu guards the fields below. It is never held across I/O.
 	mu sync.Mutex
-	// heard has the newest news, by exec id.
-	heard map[string]heard
-	// read has how far the journals were read, by exec id.
-	read map[string]place
-	// open has the open requests, by exec id.
-	open map[string]openRequests
-	// paused has of which pauses they were told, by exec id.
-	paused map[string]toldPause
-	// children has what they were told of the budget of children, by exec id.
-	children map[string]toldChildren
+	// known has what is known about incarnations, by exec id.
+	known map[string]known
 	// pictures has what was seen before the newest pause, by agent id.
 	pictures map[string]pictured
 }
 
-// heard is what a supervisor has told.
-type heard struct {
-	// link is the link over which it came.
+// known is what is known about an incarnation.
+type known struct {
+	// link is the one over which its supervisor tells of it. All but read came over this one, and
+	// another one begins anew. It is nil if nothing was told.
 	link *links.Link
+	// news are the newest, and at is when they came. Both are zero if nothing was told.
 	news *guestv1.IncarnationNews
 	at   time.Time
+	// open are the requests that were not answered, by their numbers.
+	open map[uint64]request
+	// pause and children are what the supervisor was told since: the mark of a pause, and the budget
+	// of children. They are nil if it was not.
+	pause    *uint64
+	children *childrenBudget
+	// read is how far the journal was read; nil if it was not.
+	read *place
 }
 
 // place is a place in a journal.
@@ -137,35 +139,24 @@ type place struct {
 }
 
 func newDesk() *desk {
-	return &desk{heard: make(map[string]heard), read: make(map[string]place), open: make(map[string]openRequests), paused: make(map[string]toldPause), children: make(map[string]toldChildren), pictures: make(map[string]pictured)}
+	return &desk{known: make(map[string]known), pictures: make(map[string]pictured)}
 }
 
-// toldChildren is what an incarnation was told of the budget of children, over which link.
-type toldChildren struct {
-	link *links.Link
-	childrenBudget
+// of returns what is known about an incarnation.
+func (d *desk) of(execID string) known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known[execID]
 }
 
 // childrenBudget is what the children of an agent have of its budget, and the part of that
 // which is spent.
 type childrenBudget struct{ have, spent gate.Amount }
 
-// toldPause is the pause of which an incarnation was told, over which link.
-type toldPause struct {
-	link *links.Link
-	mark uint64
-}
-
 // pictured is what journals show of the time before a pause, which began with that event.
 type pictured struct {
 	awayAt uint64
 	seen   *journal.Seen // nil if they show nothing
-}
-
-// openRequests are the requests that a supervisor has told of and that were not answered.
-type openRequests struct {
-	link     *links.Link
-	byNumber map[uint64]request
 }
 
 // holds has which clients are connected that hold an agent. Who holds which agent is in the
