@@ -6,8 +6,8 @@ import (
 )
 
 // Book has a table with an index, so that a request, a release and a grant look at the agents
-// that they concern, and not at all. It decides as Decide, Next, Parked and WaitsFor do, which
-// are the rule; tests compare them at each step of random histories. A parked agent holds nothing.
+// that they concern, and not at all. It decides as Decide does; tests compare it with a look at the
+// whole table at each step of random histories. A parked agent holds nothing.
 //
 // Changes can be taken back, up to the last Keep. A Book is for one goroutine.
 type Book struct {
@@ -311,8 +311,9 @@ func (b *Book) named(all seats, but string, most int) (ids []string, count int) 
 	return ids, len(all)
 }
 
-// Next is as the function Next. It looks at the agents that wait for what was let go since it
-// was called last.
+// Next returns the agent that waits and whose manifest is to be granted now, the first in the queue
+// of all such. Put it with that grant, and call Next again, until ok is false. It looks at the agents
+// that wait for what was let go since it was called last.
 func (b *Book) Next() (id string, ok bool) {
 	for len(b.free) > 0 {
 		id, b.free = b.free[0].id, b.free[1:]
@@ -364,7 +365,9 @@ func (b *Book) Unblocked() (id string, verdict Verdict, ok bool) {
 	return "", 0, false
 }
 
-// WaitsFor is as the function WaitsFor, for an agent of the book.
+// WaitsFor returns the ids of those that an agent has to wait for, oldest first: the holders of what
+// conflicts with what it wants, and the agents before it in the queue. It returns nil if the agent
+// does not wait.
 func (b *Book) WaitsFor(id string) []string {
 	p := b.parties[id]
 	if p.Queued == 0 {

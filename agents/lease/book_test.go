@@ -39,7 +39,7 @@ func (h *history) put(p Party) {
 // verdicts are what Decide says to those that are parked.
 func (h *history) verdicts() map[string]Verdict {
 	all := make(map[string]Verdict)
-	for _, id := range Parked(h.parties()) {
+	for _, id := range theParked(h.parties()) {
 		all[id], _ = Decide(h.parties(), h.table[id], h.table[id].Wants)
 	}
 	return all
@@ -56,7 +56,7 @@ func (h *history) same() {
 		if h.book.Verdict(p, manifest) != verdict || count != len(blockers) || !slices.Equal(got, blockers[:min(len(blockers), 2)]) {
 			h.t.Fatalf("%+v asks for %v of %+v: the book says %v against %d, first %v; want %v against %v", p, manifest, table, h.book.Verdict(p, manifest), count, got, verdict, blockers)
 		}
-		if got, want := h.book.WaitsFor(p.ID), WaitsFor(table, p); !slices.Equal(got, want) {
+		if got, want := h.book.WaitsFor(p.ID), waitsFor(table, p); !slices.Equal(got, want) {
 			h.t.Fatalf("%s waits for %v in %+v; want %v", p.ID, got, table, want)
 		}
 	}
@@ -67,7 +67,7 @@ func (h *history) settle() {
 	h.t.Helper()
 	for {
 		id, ok := h.book.Next()
-		if want, any := Next(h.parties()); id != want || ok != any {
+		if want, any := next(h.parties()); id != want || ok != any {
 			h.t.Fatalf("next is %q in %+v; want %q", id, h.parties(), want)
 		}
 		if !ok {

@@ -43,14 +43,14 @@ func TestWhatIsFreeIsGrantedInTheOrderOfTheQueue(t *testing.T) {
 		{ID: "holder", Age: 3, Holds: holding(whole...)},
 		{ID: "parked", Age: 4, Wants: whole},
 	}
-	if id, ok := Next(table); ok {
+	if id, ok := next(table); ok {
 		t.Errorf("%s is granted what another holds", id)
 	}
 	table[2].Holds = nil
-	if id, ok := Next(table); !ok || id != "early" {
+	if id, ok := next(table); !ok || id != "early" {
 		t.Errorf("%q is granted; want early", id)
 	}
-	if parked := Parked(table); !slices.Equal(parked, []string{"parked"}) {
+	if parked := theParked(table); !slices.Equal(parked, []string{"parked"}) {
 		t.Errorf("%v are parked; want parked", parked)
 	}
 	if got := Contested(whole, []Claim{{"a", Shared}, {"db", Shared}}); got != "db" {

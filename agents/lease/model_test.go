@@ -103,7 +103,7 @@ var asWritten = rule{
 		return verdict
 	},
 	settle: func(m model, w world) (int, bool) {
-		id, ok := Next(m.table(w))
+		id, ok := next(m.table(w))
 		return slices.Index(ids[:], id), ok
 	},
 }
@@ -352,12 +352,12 @@ func (m model) safe(t *testing.T) func(world) {
 		}
 		table := m.table(w)
 		for _, p := range table {
-			for _, other := range WaitsFor(table, p) {
+			for _, other := range waitsFor(table, p) {
 				if age := uint64(slices.Index(ids[:], other)); age < p.Age {
 					t.Errorf("%s waits for %s, which is older: %v", p.ID, other, w)
 				}
 			}
-			if p.Queued > 0 && len(WaitsFor(table, p)) == 0 {
+			if p.Queued > 0 && len(waitsFor(table, p)) == 0 {
 				t.Errorf("%s waits for nobody: %v", p.ID, w)
 			}
 		}
