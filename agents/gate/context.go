@@ -1,4 +1,5 @@
-// Package gate decides which calls an agent may still make: by how full the context of its
+// Package gate has what the program of an agent can ask for (Ops), the shapes of the answers, and
+// which calls it may still make: by the state of the agent, by how full the context of its
 // incarnation is, and by what is left of its budget. Its functions are pure. The supervisor
 // applies them without a daemon.
 package gate

@@ -63,15 +63,13 @@ var ownPauses = map[string]struct {
 	"idle":     {agboxv1.PauseReason_PAUSE_REASON_IDLE, "It has nothing to do."},
 }
 
+type pauseFields struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
 // pause pauses the agent. It is answered with the observation when the agent was woken.
-func (r *Runner) pause(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var fields struct {
-		Reason  string `json:"reason"`
-		Message string `json:"message"`
-	}
-	if err := q.decode(&fields); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) pause(ctx context.Context, a ledger.Agent, q request, fields pauseFields) (any, bool, error) {
 	why, known := ownPauses[fields.Reason]
 	if !known {
 		return nil, false, invalid("The reason of a pause is approval or idle, not %.32q.", fields.Reason)
@@ -87,22 +85,20 @@ func (r *Runner) pause(ctx context.Context, a ledger.Agent, q request) (any, boo
 	}
 	switch {
 	case a.State != agents.Paused: // it has gone on since
-		return map[string]any{"phase": a.Word()}, false, nil
+		return phaseOf(a), false, nil
 	case !a.Pause.Woken:
 		return nil, true, nil
 	}
 	return r.observe(ctx, a), false, nil
 }
 
+type resumedFields struct {
+	How         string `json:"how"`
+	Observation uint64 `json:"observation"`
+}
+
 // resumed lets the agent go on.
-func (r *Runner) resumed(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var fields struct {
-		How         string `json:"how"`
-		Observation uint64 `json:"observation"`
-	}
-	if err := q.decode(&fields); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) resumed(ctx context.Context, a ledger.Agent, q request, fields resumedFields) (any, bool, error) {
 	if fields.How != "ok" && fields.How != "replan" {
 		return nil, false, invalid("An agent goes on with how: ok, or replan if what it had assumed does not hold any more; not with %.32q.", fields.How)
 	}
@@ -110,7 +106,7 @@ func (r *Runner) resumed(ctx context.Context, a ledger.Agent, q request) (any, b
 	if err != nil {
 		return nil, false, err
 	}
-	return map[string]any{"phase": a.Word()}, false, nil
+	return phaseOf(a), false, nil
 }
 
 // Drain lets the incarnation save its work and exit, and has the supervisor end it when the

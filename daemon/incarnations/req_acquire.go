@@ -2,6 +2,7 @@ package incarnations
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/lease"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
@@ -20,42 +22,16 @@ import (
 // maxResource is the length of the name of a resource, in bytes.
 const maxResource = 512
 
-// claim is a resource in a request, or in its answer.
-type claim struct {
-	Resource string `json:"resource"`
-	// Mode is exclusive, which it is if it is empty, or shared.
-	Mode string `json:"mode"`
-	// Fence is the fencing number of a resource that the agent holds.
-	Fence uint64 `json:"fence,omitempty"`
-}
-
-// acquired is the answer to a manifest.
-type acquired struct {
-	// Verdict is GRANTED, WAIT or DIE; or OBSERVE, if the agent was woken while its program
-	// waits: then the program takes the observation and asks again, with its number.
-	Verdict string `json:"verdict"`
-	// Phase is the state of the agent. Its supervisor takes it over.
-	Phase string `json:"phase"`
-	// Leases are all that the agent holds.
-	Leases []claim `json:"leases"`
-	// Message says who has what the agent asks for.
-	Message string `json:"message,omitempty"`
-	// Observation is set with OBSERVE.
-	Observation *observation `json:"observation,omitempty"`
+type acquireFields struct {
+	Manifest []gate.Lease `json:"manifest"`
+	Wait     bool         `json:"wait"`
+	// Observation is the one that the program has taken, if the agent was paused.
+	Observation uint64 `json:"observation"`
 }
 
 // acquire asks for all resources of a manifest at once. With wait it answers when they are
 // granted; an agent that has died asks again as soon as it is woken.
-func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var fields struct {
-		Manifest []claim `json:"manifest"`
-		Wait     bool    `json:"wait"`
-		// Observation is the one that the program has taken, if the agent was paused.
-		Observation uint64 `json:"observation"`
-	}
-	if err := q.decode(&fields); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request, fields acquireFields) (any, bool, error) {
 	manifest, err := manifestOf(fields.Manifest)
 	if err != nil {
 		return nil, false, err
@@ -78,7 +54,7 @@ func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, b
 	case fields.Wait && !granted:
 		return nil, true, nil
 	}
-	reply := acquired{Verdict: strings.TrimPrefix(answer.Verdict.String(), "LEASE_VERDICT_"), Phase: after.Word(), Leases: claimsOf(after.Holds)}
+	reply := gate.Acquired{Verdict: strings.TrimPrefix(answer.Verdict.String(), "LEASE_VERDICT_"), Phase: phaseOf(after), Leases: leasesOf(after)}
 	if answer.Verdict != agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED && after.Pause != nil {
 		reply.Message = after.Pause.Message
 	}
@@ -91,8 +67,8 @@ func (r *Runner) toObserve(ctx context.Context, id string) (any, bool, error) {
 	if !exists || a.PendingObservation() == 0 {
 		return nil, true, nil // it has gone on meanwhile
 	}
-	o := r.observe(ctx, a)
-	return acquired{Verdict: "OBSERVE", Phase: a.Word(), Leases: claimsOf(a.Holds), Observation: &o}, false, nil
+	raw, err := json.Marshal(r.observe(ctx, a))
+	return gate.Acquired{Verdict: "OBSERVE", Phase: phaseOf(a), Leases: leasesOf(a), Observation: raw}, false, err
 }
 
 // enters reports whether the next round lets the agent go on without a report of its program.
@@ -106,36 +82,33 @@ func (r *Runner) enters(id string) bool {
 	return agents.Enters(a.Record, seen, agents.RulesOf(a.Spec))
 }
 
+type releaseFields struct {
+	Resources []string `json:"resources"`
+}
+
 // release releases resources, or all that the agent holds. Those that it does not hold are
 // ignored.
-func (r *Runner) release(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var fields struct {
-		Resources []string `json:"resources"`
-	}
-	if err := q.decode(&fields); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) release(ctx context.Context, a ledger.Agent, _ request, fields releaseFields) (any, bool, error) {
 	after, err := r.ledger.ReleaseLeases(ctx, a.Record, fields.Resources)
-	if err != nil {
-		return nil, false, err
-	}
-	return map[string]any{"leases": claimsOf(after.Holds)}, false, nil
+	return leasesOf(after), false, err
 }
 
-func claimsOf(holds []lease.Hold) []claim {
-	list := []claim{}
-	for _, h := range holds {
-		c := claim{h.Resource, "exclusive", h.Fence}
+func leasesOf(a ledger.Agent) gate.Leases {
+	list := []gate.Lease{}
+	for _, h := range a.Holds {
+		l := gate.Lease{Resource: h.Resource, Mode: "exclusive", Fence: h.Fence}
 		if h.Mode == lease.Shared {
-			c.Mode = "shared"
+			l.Mode = "shared"
 		}
-		list = append(list, c)
+		list = append(list, l)
 	}
-	return list
+	return gate.Leases{Leases: list}
 }
+
+func phaseOf(a ledger.Agent) gate.Phase { return gate.Phase{Phase: a.Word()} }
 
 // manifestOf checks a manifest.
-func manifestOf(list []claim) ([]lease.Claim, error) {
+func manifestOf(list []gate.Lease) ([]lease.Claim, error) {
 	if len(list) == 0 || len(list) > agents.MaxLeases {
 		return nil, invalid("A manifest has 1 to %d resources, and this one has %d.", agents.MaxLeases, len(list))
 	}

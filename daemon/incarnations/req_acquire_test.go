@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agbox/agbox/agents/gate"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
@@ -94,7 +95,7 @@ func TestAPausedAgentIsToldToTakeTheObservationBeforeItAsks(t *testing.T) {
 	b, to := working(t)
 	b.rows = 1 // its program reports
 	ask := func(number uint64, observation uint64, wait bool) *guestv1.AnswerRequest {
-		return b.request(to, number, "acquire", string(mustJSON(t, map[string]any{"manifest": []claim{{Resource: "db"}}, "wait": wait, "observation": observation})))
+		return b.request(to, number, "acquire", string(mustJSON(t, map[string]any{"manifest": []gate.Lease{{Resource: "db"}}, "wait": wait, "observation": observation})))
 	}
 	if _, err := b.Ledger.PauseAgent(t.Context(), "x", ""); err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ func TestWhatIsGrantedDuringAnApprovalIsNotWorkedWith(t *testing.T) {
 	b, to := working(t)
 	b.rows = 1
 	ask := func(number uint64, wait bool) *guestv1.AnswerRequest {
-		return b.request(to, number, "acquire", string(mustJSON(t, map[string]any{"manifest": []claim{{Resource: "db"}}, "wait": wait})))
+		return b.request(to, number, "acquire", string(mustJSON(t, map[string]any{"manifest": []gate.Lease{{Resource: "db"}}, "wait": wait})))
 	}
 	if got := ask(1, false); !strings.Contains(string(got.GetJson()), "GRANTED") {
 		t.Fatal(got)

@@ -15,20 +15,9 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// child is an agent as its parent sees it.
-type child struct {
-	AgentID string `json:"agent_id"`
-	Name    string `json:"name,omitempty"`
-	Title   string `json:"title,omitempty"`
-	// State is the word for it, as "agbox agent ls" shows it. Over means that it has ended.
-	State   string `json:"state"`
-	Over    bool   `json:"over"`
-	Message string `json:"message,omitempty"`
-}
-
 // childOf describes an agent to its parent.
-func childOf(a ledger.Agent) child {
-	c := child{AgentID: a.ID, Name: a.Name, Title: cut(a.Spec.GetTitle()), State: a.Word(), Over: a.Over()}
+func childOf(a ledger.Agent) gate.Child {
+	c := gate.Child{AgentID: a.ID, Name: a.Name, Title: cut(a.Spec.GetTitle()), State: a.Word(), Over: a.Over()}
 	if c.Message = cut(a.Done.GetMessage()); a.Pause != nil {
 		c.Message = cut(a.Pause.Message)
 	}
@@ -64,27 +53,25 @@ func withNewestEnded(list []ledger.Agent, most int) []ledger.Agent {
 
 // children answers which agents the agent has spawned.
 func (r *Runner) children(_ context.Context, a ledger.Agent, _ request) (any, bool, error) {
-	list := []child{}
+	list := []gate.Child{}
 	for _, c := range r.childrenOf(a) {
 		list = append(list, childOf(c))
 	}
-	return map[string]any{"children": list}, false, nil
+	return gate.Children{Children: list}, false, nil
 }
 
 // maxNamed bounds the agents that a request names. Each is looked for in the whole tree, and
 // the request of "wait" again in each round.
 const maxNamed = 256
 
+type waitFields struct {
+	Agents []string `json:"agents"`
+	Any    bool     `json:"any"`
+}
+
 // wait answers when descendants of the agent have ended: all that are named or, without
 // names, all its children; with any, one of them.
-func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var f struct {
-		Agents []string `json:"agents"`
-		Any    bool     `json:"any"`
-	}
-	if err := q.decode(&f); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) wait(_ context.Context, a ledger.Agent, _ request, f waitFields) (any, bool, error) {
 	if len(f.Agents) > maxNamed {
 		return nil, false, invalid("A request may name %d agents, and this one names %d: ask for some after the others.", maxNamed, len(f.Agents))
 	}
@@ -99,7 +86,7 @@ func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, 
 			waited = append(waited, d)
 		}
 	}
-	over, list := 0, []child{}
+	over, list := 0, []gate.Child{}
 	for _, c := range waited {
 		if c.Over() {
 			over++
@@ -109,7 +96,7 @@ func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, 
 	if over < len(waited) && (!f.Any || over == 0) {
 		return nil, true, nil
 	}
-	return map[string]any{"children": list}, false, nil
+	return gate.Children{Children: list}, false, nil
 }
 
 // descendant finds an agent below another one by its id or name. Of another stack it finds only
@@ -144,16 +131,14 @@ func (r *Runner) descendant(a ledger.Agent, ref string) (ledger.Agent, error) {
 		"Agent %s has no child, and no child has one, with the id or name %.64q: \"agbox-agent children\" lists the children.", a.ID, ref).With("agent_id", a.ID)
 }
 
+type killFields struct {
+	Agent string `json:"agent"`
+	// Mode is the name of a KillMode in lower case; terminate if empty.
+	Mode string `json:"mode"`
+}
+
 // kill ends a descendant of the agent. The answer does not wait for the end.
-func (r *Runner) kill(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var f struct {
-		Agent string `json:"agent"`
-		// Mode is the name of a KillMode in lower case; terminate if empty.
-		Mode string `json:"mode"`
-	}
-	if err := q.decode(&f); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) kill(ctx context.Context, a ledger.Agent, q request, f killFields) (any, bool, error) {
 	mode, known := agboxv1.KillMode_value["KILL_MODE_"+strings.ToUpper(cmp.Or(f.Mode, "terminate"))]
 	if !known || mode == 0 {
 		return nil, false, invalid("There is no mode %.32q: leave it out, or give graceful or now.", f.Mode)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/agents"
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
@@ -333,21 +334,10 @@ func (r *Runner) ownDiffers(known ledger.Agent, n ledger.NewAgent) bool {
 	return !proto.Equal(sb.Spec, shown)
 }
 
-// spawnedChild is the answer to a request for a child.
-type spawnedChild struct {
-	child
-	// Sandbox is new or shared, and SandboxID is the sandbox in which the child runs.
-	Sandbox   string `json:"sandbox"`
-	SandboxID string `json:"sandbox_id"`
-	// Border says of the root of a stack what its border does, and Notice what that means.
-	Border string `json:"border,omitempty"`
-	Notice string `json:"notice,omitempty"`
-}
-
 // answerSpawn answers once the workspace is copied that the child gets: what the parent changes
 // after that is its own. The end of a sandbox that cannot be made is told as that of the child.
 func (r *Runner) answerSpawn(made ledger.Agent) (any, bool, error) {
-	answer := spawnedChild{child: childOf(made), Sandbox: sharedSandbox, SandboxID: made.SandboxID}
+	answer := gate.Spawned{Child: childOf(made), Sandbox: sharedSandbox, SandboxID: made.SandboxID}
 	switch made.BorderOf() {
 	case agboxv1.StackBorder_STACK_BORDER_ORDERS:
 		answer.Border, answer.Notice = "orders", sharedNotice

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
@@ -56,7 +57,7 @@ func (r *Runner) close(ctx context.Context, a ledger.Agent, q request) (any, boo
 }
 
 // openStreams is the answer to both.
-func openStreams(a ledger.Agent) any { return map[string]any{"streams": a.Streams} }
+func openStreams(a ledger.Agent) any { return gate.Streams{Streams: a.Streams} }
 
 // message is a message as its recipient sees it.
 type message struct {
@@ -84,17 +85,15 @@ func messageOf(m *agboxv1.AgentMessage) message {
 // recvBytes bounds the messages of one answer. As JSON they can be six times as long.
 const recvBytes = 64 << 10
 
+type recvFields struct {
+	After uint64 `json:"after"`
+	// NoWait answers without messages if there are none.
+	NoWait bool `json:"no_wait"`
+}
+
 // recv acknowledges the messages of the agent up to a number that was given out, and answers
 // with those after it. Without any it stays open, or is answered with none.
-func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
-	var want struct {
-		After uint64 `json:"after"`
-		// NoWait answers without messages if there are none.
-		NoWait bool `json:"no_wait"`
-	}
-	if err := q.decode(&want); err != nil {
-		return nil, false, err
-	}
+func (r *Runner) recv(ctx context.Context, a ledger.Agent, _ request, want recvFields) (any, bool, error) {
 	if newest, err := r.ledger.NewestMessage(ctx, a.ID); err != nil {
 		return nil, false, err
 	} else if want.After > newest {

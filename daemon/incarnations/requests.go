@@ -26,17 +26,29 @@ import (
 // committed.
 type handler func(r *Runner, ctx context.Context, a ledger.Agent, q request) (result any, pending bool, err error)
 
-// handlers has the ops of requests.
+// with is the handler of requests with fields. Those that a request has besides are ignored.
+func with[Fields any](handle func(r *Runner, ctx context.Context, a ledger.Agent, q request, f Fields) (any, bool, error)) handler {
+	return func(r *Runner, ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+		var f Fields
+		if err := q.decode(&f); err != nil {
+			return nil, false, err
+		}
+		return handle(r, ctx, a, q, f)
+	}
+}
+
+// handlers has the ops that gate.Ops leaves to the daemon. The shapes of most answers are in
+// package gate, too.
 var handlers = map[string]handler{
 	"spawn":    (*Runner).spawn,
 	"children": (*Runner).children,
-	"pause":    (*Runner).pause,
-	"resumed":  (*Runner).resumed,
-	"recv":     (*Runner).recv,
-	"wait":     (*Runner).wait,
-	"kill":     (*Runner).kill,
-	"acquire":  (*Runner).acquire,
-	"release":  (*Runner).release,
+	"pause":    with((*Runner).pause),
+	"resumed":  with((*Runner).resumed),
+	"recv":     with((*Runner).recv),
+	"wait":     with((*Runner).wait),
+	"kill":     with((*Runner).kill),
+	"acquire":  with((*Runner).acquire),
+	"release":  with((*Runner).release),
 	"open":     (*Runner).open,
 	"close":    (*Runner).close,
 }

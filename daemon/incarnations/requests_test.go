@@ -11,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -173,5 +174,13 @@ func TestAnAnswerThatIsTooLargeIsRefused(t *testing.T) {
 	b.ask(b.link, &guestv1.AgentRequest{Number: 1, Op: "large", Json: []byte("{}")})
 	if got := b.decided(to); len(got) != 1 || got[0].GetCode() != "ANSWER_TOO_LARGE" || len(got[0].GetJson()) != 0 {
 		t.Errorf("answered %d times, with %d bytes", len(got), len(got[0].GetJson()))
+	}
+}
+
+func TestTheDaemonHandlesTheOpsThatAreItsOwn(t *testing.T) {
+	for _, op := range gate.Names() {
+		if _, handled := handlers[op]; handled != gate.ByDaemon(op) {
+			t.Errorf("%s is handled: %v", op, handled)
+		}
 	}
 }

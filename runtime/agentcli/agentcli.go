@@ -159,7 +159,7 @@ time, as 30s after a rate limit. For errors that will come again, report done fa
 	{name: "pause", usage: "approval|idle [MESSAGE]", parse: alone(parsePause), show: showRaw, free: true,
 		about: `pause the agent until somebody approves or denies, or until it has a message; prints
 what changed meanwhile`},
-	{name: "resumed", usage: "ok|replan OBSERVATION", parse: alone(parseResumed), show: showPhase,
+	{name: "resumed", usage: "ok|replan OBSERVATION", parse: alone(parseResumed), show: shown(showPhase),
 		about: `go on after a pause, with the number that pause has printed: as planned, or with a new
 plan. Prints EXECUTING or PLANNING`},
 	{name: "escalate", usage: "[--key KEY] TEXT", parse: parseEscalate, free: true,
@@ -172,7 +172,7 @@ for TEXT, standard input. A second message with the same KEY is not delivered`},
 		about: `get the messages that others send on a stream from now on, or no more.
 agent:NAME: hold that agent below this one, or no more`},
 	{name: "close", parse: alone(parseStream)},
-	{name: "recv", usage: "[--no-wait|--timeout TIME] [AFTER]", parse: alone(parseRecv), show: showMessages,
+	{name: "recv", usage: "[--no-wait|--timeout TIME] [AFTER]", parse: alone(parseRecv), show: shown(showMessages),
 		about: `acknowledge the messages up to number AFTER, wait for one after it, and print those that
 there are, as JSON objects, one a line, at most about 64 KiB: if "left" of the last one
 is not 0, acknowledge it to get the next ones`},
@@ -182,23 +182,23 @@ is not 0, acknowledge it to get the next ones`},
                     [--ready start|report] [--lifetime detached|held] [--after AGENT] [--stack NAME] [--input-tokens N] [--cost USD] [--key KEY]
                     [--sandbox new|shared] [--workspace copy|branch|shared|none] [--cpu N] [--memory SIZE] [--pids N]
                     [--share-mount TARGET[:rw]] [--share-tool TOOL] [--allow-host] -- COMMAND ARGS...`,
-		parse: alone(parseSpawn), show: showSpawned, free: true,
+		parse: alone(parseSpawn), show: shown(showSpawned), free: true,
 		about: `spawn an agent and print its id. It runs in this sandbox, or with --sandbox new, as
 with --stack, in one of its own with at most what this one has: then the command
 returns when the workspace is copied. A request with the same key
 makes no other one, also from a later incarnation. --after: it begins when that
 agent, which this one has spawned, is COMPLETED`},
-	{name: "wait", usage: "[--any] [AGENT...]", parse: alone(parseWait), show: showChildren,
+	{name: "wait", usage: "[--any] [AGENT...]", parse: alone(parseWait), show: shown(showChildren),
 		about: `wait until these agents, or all children, have ended, and print them as children
 does. --any: until one has`},
 	{name: "kill", usage: "[--mode MODE] AGENT", parse: alone(parseKill),
 		about: `end an agent that this one, or one below it, has spawned. MODE is terminate or now`},
-	{name: "children", parse: alone(noArguments), show: showChildren,
+	{name: "children", parse: alone(noArguments), show: shown(showChildren),
 		about: `print the agents that this one has spawned, one a line: id, state, name, message`},
-	{name: "acquire", usage: "[--wait] [--shared|--exclusive] RESOURCE...", parse: alone(parseAcquire), show: showAcquired,
+	{name: "acquire", usage: "[--wait] [--shared|--exclusive] RESOURCE...", parse: alone(parseAcquire), show: shown(showAcquired),
 		about: `ask for all these resources at once: file:/PATH, service:NAME or any other word. Prints
 all that the agent holds, one a line: resource, mode, fencing number. --wait: until granted`},
-	{name: "release", usage: "[RESOURCE...]", parse: alone(parseRelease), show: showAcquired,
+	{name: "release", usage: "[RESOURCE...]", parse: alone(parseRelease), show: shown(showAcquired),
 		about: `release them, or all; prints what is left`},
 	{name: "serve-health", usage: "[--port PORT]", own: answerHealth,
 		about: `answer GET /healthz and /readyz on 127.0.0.1:8086 from what was reported, until

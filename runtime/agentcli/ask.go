@@ -97,10 +97,7 @@ func (s session) askUntil(ctx context.Context, request map[string]any, body []by
 			return got, raw, err
 		}
 		var changed struct {
-			Result struct {
-				Verdict     string          `json:"verdict"`
-				Observation json.RawMessage `json:"observation"`
-			} `json:"result"`
+			Result gate.Acquired `json:"result"`
 		}
 		var number struct {
 			Observation uint64 `json:"observation"`

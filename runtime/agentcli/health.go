@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/agbox/agbox/agents/gate"
 )
 
 const (
@@ -146,10 +148,7 @@ func (h *healthServer) result(ctx context.Context, method, path string) (code in
 		return 503, got.Error.Message
 	}
 	var health struct {
-		Result struct {
-			Alive bool `json:"alive"`
-			Ready bool `json:"ready"`
-		} `json:"result"`
+		Result gate.Health `json:"result"`
 	}
 	if err = errors.Join(err, json.Unmarshal(raw, &health)); err != nil {
 		return 503, "the supervisor cannot be asked"

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agbox/agbox/agents/gate"
 )
 
 // Exit codes. 2 is what hooks of coding agents take for "block this call".
@@ -32,19 +34,19 @@ func noArguments(args []string) (map[string]any, error) {
 	return map[string]any{}, nil
 }
 
+// shown shows a result of a shape.
+func shown[Shape any](show func(got Shape, stdout io.Writer) error) func(json.RawMessage, io.Writer) error {
+	return func(result json.RawMessage, stdout io.Writer) error {
+		var got Shape
+		if err := json.Unmarshal(result, &got); err != nil {
+			return err
+		}
+		return show(got, stdout)
+	}
+}
+
 // showChildren prints a line with id, state, name and message for each child.
-func showChildren(result json.RawMessage, stdout io.Writer) error {
-	var got struct {
-		Children []struct {
-			AgentID string `json:"agent_id"`
-			Name    string `json:"name"`
-			State   string `json:"state"`
-			Message string `json:"message"`
-		} `json:"children"`
-	}
-	if err := json.Unmarshal(result, &got); err != nil {
-		return err
-	}
+func showChildren(got gate.Children, stdout io.Writer) error {
 	for _, c := range got.Children {
 		line := strings.Join([]string{c.AgentID, c.State, c.Name, strings.Join(strings.Fields(c.Message), " ")}, "\t")
 		if _, err := fmt.Fprintln(stdout, line); err != nil {
@@ -92,14 +94,13 @@ func parseRecv(args []string) (map[string]any, error) {
 	return nil, errors.New("recv takes --no-wait or --timeout TIME, and one number; \"agbox-agent help\" shows them")
 }
 
+// messages is the answer to recv. What a message has is not looked at.
+type messages struct {
+	Messages []json.RawMessage `json:"messages"`
+}
+
 // showMessages prints each message as a JSON object on a line.
-func showMessages(result json.RawMessage, stdout io.Writer) error {
-	var got struct {
-		Messages []json.RawMessage `json:"messages"`
-	}
-	if err := json.Unmarshal(result, &got); err != nil {
-		return err
-	}
+func showMessages(got messages, stdout io.Writer) error {
 	for _, m := range got.Messages {
 		if _, err := fmt.Fprintf(stdout, "%s\n", m); err != nil {
 			return err
@@ -175,13 +176,7 @@ func showRaw(result json.RawMessage, stdout io.Writer) error {
 }
 
 // showPhase prints the phase in which the agent goes on.
-func showPhase(result json.RawMessage, stdout io.Writer) error {
-	var got struct {
-		Phase string `json:"phase"`
-	}
-	if err := json.Unmarshal(result, &got); err != nil {
-		return err
-	}
+func showPhase(got gate.Phase, stdout io.Writer) error {
 	_, err := fmt.Fprintln(stdout, got.Phase)
 	return err
 }
@@ -189,9 +184,7 @@ func showPhase(result json.RawMessage, stdout io.Writer) error {
 // asksToReplan reports whether an agent has to plan anew that was to go on as it was.
 func asksToReplan(request map[string]any, answer []byte) bool {
 	var got struct {
-		Result struct {
-			Phase string `json:"phase"`
-		} `json:"result"`
+		Result gate.Phase `json:"result"`
 	}
 	return request["op"] == "resumed" && request["how"] == "ok" && json.Unmarshal(answer, &got) == nil && got.Result.Phase == "PLANNING"
 }
@@ -245,20 +238,8 @@ func parseRelease(args []string) (map[string]any, error) {
 
 // showAcquired prints a line with resource, mode and fencing number for each lease. Verdicts
 // other than GRANTED are an exitError.
-func showAcquired(result json.RawMessage, stdout io.Writer) error {
-	var got struct {
-		Verdict string `json:"verdict"`
-		Message string `json:"message"`
-		Leases  []struct {
-			Resource string `json:"resource"`
-			Mode     string `json:"mode"`
-			Fence    uint64 `json:"fence"`
-		} `json:"leases"`
-	}
-	if err := json.Unmarshal(result, &got); err != nil {
-		return err
-	}
-	for _, l := range got.Leases {
+func showAcquired(got gate.Acquired, stdout io.Writer) error {
+	for _, l := range got.Leases.Leases {
 		if _, err := fmt.Fprintf(stdout, "%s\t%s\t%d\n", l.Resource, l.Mode, l.Fence); err != nil {
 			return err
 		}

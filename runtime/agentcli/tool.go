@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
@@ -59,12 +60,7 @@ func (r *result) Write(p []byte) (int, error) {
 
 // callAnswer is the answer to the op call.
 type callAnswer struct {
-	Result struct {
-		Invocation string `json:"invocation"`
-		Mark       string `json:"mark"`
-		Abort      string `json:"abort"`
-		Ended      bool   `json:"ended"`
-	} `json:"result"`
+	Result gate.CallState `json:"result"`
 }
 
 // runTool is the command tool.

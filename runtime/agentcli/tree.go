@@ -2,13 +2,14 @@ package agentcli
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/agbox/agbox/agents/gate"
 )
 
 // flagSet makes a set of flags that prints nothing.
@@ -137,13 +138,7 @@ func parseKill(args []string) (map[string]any, error) {
 }
 
 // showSpawned prints the id of a child.
-func showSpawned(result json.RawMessage, stdout io.Writer) error {
-	var got struct {
-		AgentID string `json:"agent_id"`
-	}
-	if err := json.Unmarshal(result, &got); err != nil {
-		return err
-	}
+func showSpawned(got gate.Spawned, stdout io.Writer) error {
 	_, err := fmt.Fprintln(stdout, got.AgentID)
 	return err
 }

@@ -43,7 +43,7 @@ func (o *openCalls) drain(in *incarnation, until, now time.Time) {
 }
 
 // call executes the op call.
-func (in *incarnation) call(req request, now time.Time) (callState, error) {
+func (in *incarnation) call(req request, now time.Time) (gate.CallState, error) {
 	switch req.Call {
 	case "begin":
 		return in.calls.begin(in, req, now)
@@ -54,20 +54,20 @@ func (in *incarnation) call(req request, now time.Time) (callState, error) {
 	case "wait":
 		return in.calls.wait(in, req)
 	}
-	return callState{}, &refusal{codeBad, fmt.Sprintf("call is begin, progress, end or wait, not %.32q.", req.Call)}
+	return gate.CallState{}, &refusal{codeBad, fmt.Sprintf("call is begin, progress, end or wait, not %.32q.", req.Call)}
 }
 
-func (o *openCalls) begin(in *incarnation, req request, now time.Time) (callState, error) {
+func (o *openCalls) begin(in *incarnation, req request, now time.Time) (gate.CallState, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if known := o.byID[req.Invocation]; known != nil && known.abort == "" {
 		if known.Kind != req.Kind || known.Name != req.Name {
-			return callState{}, &refusal{codeReport, fmt.Sprintf("The call %.40q is open already, and is another one: give each call an id of its own.", req.Invocation)}
+			return gate.CallState{}, &refusal{codeReport, fmt.Sprintf("The call %.40q is open already, and is another one: give each call an id of its own.", req.Invocation)}
 		}
 		return o.stateLocked(known, now), nil // asked again
 	}
 	if len(o.byID) >= maxCalls && !o.forgetAbortedLocked() {
-		return callState{}, &refusal{codeReport, fmt.Sprintf("%d calls are open, which is the limit: report the end of those that have ended.", maxCalls)}
+		return gate.CallState{}, &refusal{codeReport, fmt.Sprintf("%d calls are open, which is the limit: report the end of those that have ended.", maxCalls)}
 	}
 	c := &openCall{Call: probes.Call{Kind: req.Kind, Name: req.Name, Begun: now}, id: req.Invocation, done: make(chan struct{})}
 	c.mark = in.execID + "/" + strconv.FormatUint(o.begun+1, 10)
@@ -75,13 +75,13 @@ func (o *openCalls) begin(in *incarnation, req request, now time.Time) (callStat
 		c.id = c.mark
 	}
 	if !o.until.IsZero() && !now.Before(o.until) {
-		return callState{}, &refusal{codeReport, "The incarnation is drained, and its last step is over: begin no call, save the work and exit."}
+		return gate.CallState{}, &refusal{codeReport, "The incarnation is drained, and its last step is over: begin no call, save the work and exit."}
 	}
 	if err := in.mayCall(c.Call, now); err != nil {
-		return callState{}, err
+		return gate.CallState{}, err
 	}
 	if err := in.reportCall(c, journal.Row{Phase: journal.Begin}, now); err != nil {
-		return callState{}, err
+		return gate.CallState{}, err
 	}
 	if o.byID == nil {
 		o.byID = make(map[string]*openCall)
@@ -108,12 +108,12 @@ func (o *openCalls) forgetAbortedLocked() bool {
 	return true
 }
 
-func (o *openCalls) progress(in *incarnation, req request, now time.Time) (callState, error) {
+func (o *openCalls) progress(in *incarnation, req request, now time.Time) (gate.CallState, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c, err := o.findLocked(req.Invocation)
 	if err != nil {
-		return callState{}, err
+		return gate.CallState{}, err
 	}
 	if c.abort == "" {
 		c.Call = c.Progress(now, !req.Connected)
@@ -122,18 +122,18 @@ func (o *openCalls) progress(in *incarnation, req request, now time.Time) (callS
 	return o.stateLocked(c, now), nil
 }
 
-func (o *openCalls) end(in *incarnation, req request, now time.Time) (callState, error) {
+func (o *openCalls) end(in *incarnation, req request, now time.Time) (gate.CallState, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c, err := o.findLocked(req.Invocation)
 	if err != nil {
-		return callState{}, err
+		return gate.CallState{}, err
 	}
 	row := journal.Row{Phase: journal.End, Reason: req.Error}
 	row.Result, row.ResultBytes = o.recordLocked(in, req)
 	row.ResultFile = req.file
 	if err := in.reportCall(c, row, now); err != nil {
-		return callState{}, err
+		return gate.CallState{}, err
 	}
 	delete(o.byID, c.id)
 	state := o.stateLocked(c, now)
@@ -147,12 +147,12 @@ func (o *openCalls) end(in *incarnation, req request, now time.Time) (callState,
 
 // wait returns when the call is to be aborted, when it has ended, and at the latest after
 // waitTime.
-func (o *openCalls) wait(in *incarnation, req request) (callState, error) {
+func (o *openCalls) wait(in *incarnation, req request) (gate.CallState, error) {
 	o.mu.Lock()
 	c, err := o.findLocked(req.Invocation)
 	o.mu.Unlock()
 	if err != nil {
-		return callState{}, err
+		return gate.CallState{}, err
 	}
 	timer := time.NewTimer(waitTime)
 	defer timer.Stop()
@@ -175,8 +175,8 @@ func (o *openCalls) findLocked(id string) (*openCall, error) {
 	return nil, &refusal{codeReport, fmt.Sprintf("The call %.40q is not open: report its begin first.", id)}
 }
 
-func (o *openCalls) stateLocked(c *openCall, now time.Time) callState {
-	state := callState{Invocation: c.id, Mark: c.mark, Abort: c.abort}
+func (o *openCalls) stateLocked(c *openCall, now time.Time) gate.CallState {
+	state := gate.CallState{Invocation: c.id, Mark: c.mark, Abort: c.abort}
 	if c.abort != "" {
 		if c.abort != probes.Shutdown {
 			state.Class = transient

@@ -50,7 +50,7 @@ func callers(t *testing.T, test func(t *testing.T, in *incarnation, killed *[]st
 	return rows
 }
 
-func (in *incarnation) must(t *testing.T, req request) callState {
+func (in *incarnation) must(t *testing.T, req request) gate.CallState {
 	t.Helper()
 	state, err := in.call(req, time.Now())
 	if err != nil {
@@ -113,7 +113,7 @@ func TestAToolThatTakesTooLongIsKilled(t *testing.T) {
 		if slow.Invocation == "" || slow.Mark == "" || slow.Mark == fast.Mark || slow.Invocation == fast.Invocation {
 			t.Errorf("the calls are not told apart: %+v, %+v", slow, fast)
 		}
-		got := make(chan callState, 1)
+		got := make(chan gate.CallState, 1)
 		go func() {
 			for {
 				s, err := in.call(request{Call: "wait", Invocation: slow.Invocation}, time.Now())
@@ -177,7 +177,7 @@ func TestOpenCallsEndWithTheirProgram(t *testing.T) {
 			in.must(t, request{Call: "begin", Kind: "tool", Invocation: id})
 		}
 		in.must(t, request{Call: "begin", Kind: "network", Invocation: "c"})
-		done := make(chan callState)
+		done := make(chan gate.CallState)
 		go func() { done <- in.must(t, request{Call: "wait", Invocation: "a"}) }()
 		synctest.Wait()
 		in.server.End("e")

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
@@ -35,19 +36,11 @@ func (in *incarnation) felt(m metrics) {
 	})
 }
 
-// health is the answer to the op health.
-type health struct {
-	State    string `json:"state"`
-	SilentMS int64  `json:"silent_ms"`
-	Alive    bool   `json:"alive"`
-	Ready    bool   `json:"ready"`
-}
-
 // health answers the op health. It is no report: that somebody asks does not show that the
 // program works.
-func (in *incarnation) health(now time.Time) health {
+func (in *incarnation) health(now time.Time) gate.Health {
 	r := in.reported(now)
-	return health{State: r.State, SilentMS: r.Silent.Milliseconds(), Alive: r.Alive(), Ready: r.Ready()}
+	return gate.Health{State: r.State, SilentMS: r.Silent.Milliseconds(), Alive: r.Alive(), Ready: r.Ready()}
 }
 
 // reported is what the program has reported last.

@@ -16,11 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
 )
 
 // askHealth asks for the health of a program.
-func askHealth(t *testing.T, p *peer, a *Access) (h health) {
+func askHealth(t *testing.T, p *peer, a *Access) (h gate.Health) {
 	t.Helper()
 	if _, err := fmt.Fprintf(p, "{\"op\":\"health\",\"token\":%q}\n", a.token); err != nil {
 		t.Fatal(err)
@@ -29,7 +30,7 @@ func askHealth(t *testing.T, p *peer, a *Access) (h health) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answer struct{ Result health }
+	var answer struct{ Result gate.Health }
 	if err := json.Unmarshal(line, &answer); err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}

@@ -186,20 +186,6 @@ type openCall struct {
 	done chan struct{}
 }
 
-// callState is the answer to the op call.
-type callState struct {
-	Invocation string `json:"invocation"`
-	Mark       string `json:"mark"`
-	// Abort is why the call is to be aborted, and Class what kind of error that is.
-	Abort string `json:"abort,omitempty"`
-	Class string `json:"class,omitempty"`
-	// Ended means that the call has ended.
-	Ended bool `json:"ended,omitempty"`
-	// DeadlineMS is the time until the call is to be aborted if nothing more is reported. 0
-	// means that it has no limit.
-	DeadlineMS int64 `json:"deadline_ms,omitempty"`
-}
-
 // checkpoints is the part of an incarnation that saves checkpoints.
 type checkpoints struct {
 	// saving is set while a request saves a checkpoint. Others are refused meanwhile.
