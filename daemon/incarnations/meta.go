@@ -29,25 +29,11 @@ const maxMeta = 8 << 20
 // meta is the file meta.json of an agent: who it is, and what its newest incarnation was begun
 // with. Only an adoption after a lost database reads it.
 type meta struct {
-	AgentID    string   `json:"agent_id"`
-	Name       string   `json:"name,omitempty"`
-	Parent     string   `json:"parent,omitempty"`
-	Depth      uint32   `json:"depth,omitempty"`
-	Stack      string   `json:"stack,omitempty"`
-	StackRoots []string `json:"stack_roots,omitempty"`
-	Reach      string   `json:"reach,omitempty"`
-	Tree       string   `json:"tree,omitempty"`
-	After      []string `json:"after,omitempty"`
-	Work       []byte   `json:"work,omitempty"`
-	SandboxID  string   `json:"sandbox_id"`
-	Owned      bool     `json:"owned,omitempty"`
-	// Incarnation is 0 if none has begun.
-	Incarnation uint32          `json:"incarnation,omitempty"`
-	Attempt     uint32          `json:"attempt,omitempty"`
-	Strategy    string          `json:"strategy,omitempty"`
-	BegunAt     time.Time       `json:"begun_at,omitzero"`
-	Progress    json.RawMessage `json:"progress,omitempty"`
-	Spec        json.RawMessage `json:"spec"`
+	ledger.AdoptedAgent
+	BegunAt time.Time `json:"begun_at,omitzero"`
+	// Progress and Spec are those of the agent.
+	Progress json.RawMessage `json:"progress,omitempty"`
+	Spec     json.RawMessage `json:"spec"`
 }
 
 // Describe replaces meta.json of an agent.
@@ -77,8 +63,8 @@ func (r *Runner) describes(ctx context.Context, a ledger.Agent) (m meta, err err
 	if a.Incarnation == nil && a.Incarnations > 0 {
 		return loadMeta(r.paths.AgentMeta(a.ID))
 	}
-	m = meta{
-		AgentID: a.ID, Name: a.Name, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Reach: a.Reach, Tree: a.Tree, After: a.After, Owned: a.Owned,
+	m.AdoptedAgent = ledger.AdoptedAgent{
+		ID: a.ID, Name: a.Name, Depth: a.Depth, Stack: a.Stack, StackRoots: a.StackRoots, Reach: a.Reach, Tree: a.Tree, After: a.After, Owned: a.Owned,
 	}
 	if m.Work, err = r.ledger.AgentWork(ctx, a.ID); err != nil {
 		return m, err
@@ -158,11 +144,8 @@ func readMeta(file string) (ledger.AdoptedAgent, error) {
 	if err != nil {
 		return ledger.AdoptedAgent{}, err
 	}
-	a := ledger.AdoptedAgent{
-		ID: m.AgentID, Name: m.Name, Parent: m.Parent, Depth: m.Depth, Stack: m.Stack, StackRoots: m.StackRoots, Reach: m.Reach, Tree: m.Tree, After: m.After, Work: m.Work,
-		SandboxID: m.SandboxID, Owned: m.Owned,
-		Incarnation: m.Incarnation, Attempt: m.Attempt, Strategy: m.Strategy, Spec: new(agboxv1.AgentSpec),
-	}
+	a := m.AdoptedAgent
+	a.Spec = new(agboxv1.AgentSpec)
 	if len(m.Progress) > 0 {
 		a.Progress = new(agboxv1.AgentProgress)
 		err = protojson.Unmarshal(m.Progress, a.Progress)

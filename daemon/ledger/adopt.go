@@ -124,30 +124,33 @@ func (t *txn) adoptExec(e AdoptedExec) error {
 // ledger was opened, and why. The map must not be changed.
 func (l *Ledger) Unreadable() map[string]error { return l.unreadable }
 
-// AdoptedAgent is an agent whose record is lost, as its newest incarnation was begun.
+// AdoptedAgent is an agent whose record is lost, as its newest incarnation was begun. Its JSON is in
+// a file, without what has no name there.
 type AdoptedAgent struct {
-	ID, Name string
+	ID   string `json:"agent_id"`
+	Name string `json:"name,omitempty"`
 	// Parent may be an agent that is lost; then the agent is adopted by agent.Init, as after the
 	// end of its parent. Empty means agent.Init.
-	Parent     string
-	Depth      uint32
-	Stack      string
-	StackRoots []string
-	Reach      string
-	Tree       string
-	After      []string
-	Work       []byte
-	Spec       *agboxv1.AgentSpec
-	SandboxID  string
-	Owned      bool
+	Parent     string   `json:"parent,omitempty"`
+	Depth      uint32   `json:"depth,omitempty"`
+	Stack      string   `json:"stack,omitempty"`
+	StackRoots []string `json:"stack_roots,omitempty"`
+	Reach      string   `json:"reach,omitempty"`
+	Tree       string   `json:"tree,omitempty"`
+	After      []string `json:"after,omitempty"`
+	Work       []byte   `json:"work,omitempty"`
+	SandboxID  string   `json:"sandbox_id"`
+	Owned      bool     `json:"owned,omitempty"`
 	// Incarnation is its number, 0 if none has begun, and Attempt the number of crashes before
 	// it, plus 1.
-	Incarnation, Attempt uint32
-	Strategy             string
+	Incarnation uint32             `json:"incarnation,omitempty"`
+	Attempt     uint32             `json:"attempt,omitempty"`
+	Strategy    string             `json:"strategy,omitempty"`
+	Spec        *agboxv1.AgentSpec `json:"-"`
 	// Progress has the totals before it, or is nil.
-	Progress *agboxv1.AgentProgress
+	Progress *agboxv1.AgentProgress `json:"-"`
 	// Checkpoints are those whose files are there, oldest first.
-	Checkpoints []*agboxv1.AgentCheckpoint
+	Checkpoints []*agboxv1.AgentCheckpoint `json:"-"`
 }
 
 // spawned says who the agent is.
