@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/ids"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
@@ -75,7 +76,7 @@ func publishSteps(path string, write func(temp string) error) []step {
 		}},
 		{"sync " + temp, func() error { return syncFile(temp) }},
 		{"rename " + temp, func() error { return os.Rename(temp, path) }},
-		{"sync the directory of " + path, func() error { return syncDir(filepath.Dir(path)) }},
+		{"sync the directory of " + path, func() error { return filesystem.SyncDir(filepath.Dir(path)) }},
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/filesystem"
 )
 
 // lockRetry is the interval between two attempts to acquire a lock. flock itself
@@ -59,16 +61,6 @@ func flock(ctx context.Context, f *os.File, how int, wait time.Duration) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	return f.Sync()
 }
 
 // The clean marker is a small file beside the database. Close writes it; Open
@@ -127,7 +119,7 @@ func unmarkClean(database string) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(database))
+	return filesystem.SyncDir(filepath.Dir(database))
 }
 
 // Layout of the two meta pages of a bbolt file: a page header of 16 bytes, then

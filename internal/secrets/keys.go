@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -170,25 +171,14 @@ func (k Keys) make(sandboxID string) (err error) {
 	k.sweeping.mu.Lock()
 	k.sweeping.madeLocked(sandboxID)
 	k.sweeping.mu.Unlock()
-	return syncDir(k.dir, filepath.Dir(k.dir))
+	if err := filesystem.SyncDir(k.dir); err != nil {
+		return err
+	}
+	return filesystem.SyncDir(filepath.Dir(k.dir))
 }
 
 // tempPrefix begins the name of a key file that is being made. No id begins like this.
 const tempPrefix = ".new-"
-
-// syncDir makes the names in directories durable.
-func syncDir(dirs ...string) error {
-	for _, dir := range dirs {
-		f, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // Erase removes the key of a sandbox from the disk. Without one it does nothing. The bytes
 // are overwritten first, for file systems that write in place.
@@ -211,7 +201,7 @@ func (k Keys) erase(name string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return syncDir(k.dir)
+	return filesystem.SyncDir(k.dir)
 }
 
 func overwrite(path string) error {
