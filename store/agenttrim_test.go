@@ -28,7 +28,7 @@ func TestEventsOfAgentsThatCannotBeReadAreRemovedToo(t *testing.T) {
 		mustView(t, s, func(tx *Tx) {
 			var got []string
 			page := tx.OrderedAgentEvents(0, 100)
-			for _, ev := range page.Events {
+			for _, ev := range page.Records {
 				got = append(got, ev.GetEventId())
 			}
 			if list := fmt.Sprint(strings.Join(got, " "), " and ", len(page.Bad)); list != want {

@@ -84,8 +84,8 @@ func TestEveryAcknowledgedWriteOutlivesSIGKILL(t *testing.T) {
 			for w, want := range acknowledged {
 				id := numbered("s", w)
 				page := tx.Events(id, 0, 1<<30, 0)
-				total += len(page.Events)
-				for i, ev := range page.Events {
+				total += len(page.Records)
+				for i, ev := range page.Records {
 					if ev.GetSequence() != uint64(i+1) {
 						t.Fatalf("round %d: %s has a gap before %d", round, id, ev.GetSequence())
 					}
@@ -93,7 +93,7 @@ func TestEveryAcknowledgedWriteOutlivesSIGKILL(t *testing.T) {
 				if tx.LastSequence(id) < want {
 					t.Fatalf("round %d: %s lost %d to %d", round, id, tx.LastSequence(id)+1, want)
 				}
-				if len(page.Events) == 0 {
+				if len(page.Records) == 0 {
 					continue // this writer committed nothing before the kill
 				}
 				if last, err := tx.ExecLastEvent(id, "x"); err != nil || last.GetSequence() != tx.LastSequence(id) {
@@ -101,8 +101,8 @@ func TestEveryAcknowledgedWriteOutlivesSIGKILL(t *testing.T) {
 				}
 			}
 			ordered := tx.OrderedEvents(0, 1<<30)
-			if len(ordered.Events) != total || len(ordered.Bad) != 0 || ordered.Next != uint64(total) {
-				t.Fatalf("round %d: %d events in order, %d in all, last position %d", round, len(ordered.Events), total, ordered.Next)
+			if len(ordered.Records) != total || len(ordered.Bad) != 0 || ordered.Next != uint64(total) {
+				t.Fatalf("round %d: %d events in order, %d in all, last position %d", round, len(ordered.Records), total, ordered.Next)
 			}
 		})
 		closeStore(t, s)

@@ -177,11 +177,11 @@ func TestABadRecordNeitherPreventsOpeningNorHidesOtherRecords(t *testing.T) {
 	s = mustOpen(t, o) // runs the check
 	mustView(t, s, func(tx *Tx) {
 		page := tx.Events(id, 0, 10, 0)
-		if len(page.Events) != 2 || len(page.Bad) != 1 || page.Bad[0].Key != "2" || page.Next != 3 {
+		if len(page.Records) != 2 || len(page.Bad) != 1 || page.Bad[0].Key != "2" || page.Next != 3 {
 			t.Fatalf("page %+v", page)
 		}
 		ordered := tx.OrderedEvents(0, 10)
-		if len(ordered.Events) != 2 || len(ordered.Bad) != 1 || ordered.Next != 3 {
+		if len(ordered.Records) != 2 || len(ordered.Bad) != 1 || ordered.Next != 3 {
 			t.Fatalf("ordered %+v", ordered)
 		}
 		var record *RecordError

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -13,19 +14,20 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// EventPage is a contiguous part of one sandbox's history.
-type EventPage struct {
-	// Events are ordered by sequence. A gap between two sequences means that
-	// events were removed or cannot be read.
-	Events []*agboxv1.SandboxEvent
+// Page is a contiguous part of records that are numbered: the events of a sandbox, an agent or
+// all of them, or messages.
+type Page[R any] struct {
+	// Records are in the order of their numbers. A gap between two numbers means that
+	// records were removed or cannot be read.
+	Records []R
 	// Bad are the records of this page that cannot be read.
 	Bad []*RecordError
-	// Next is the sequence of the last record of this page, readable or not. Pass
+	// Next is the number of the last record of this page, readable or not. Pass
 	// it as "after" to get the next page. On an empty page it equals the given "after".
 	Next uint64
 	// More is true if records follow this page.
 	More bool
-	// Trimmed says what was removed from this history.
+	// Trimmed says what was removed from this stream of events. Messages have none.
 	Trimmed Trimmed
 }
 
@@ -35,21 +37,6 @@ type OrderedEvent struct {
 	// removed or cannot be read.
 	Position uint64
 	Event    *agboxv1.SandboxEvent
-}
-
-// OrderedPage is a contiguous part of the events of all sandboxes.
-type OrderedPage struct {
-	// Events are ordered by commit.
-	Events []OrderedEvent
-	// Bad are the records of this page that cannot be read.
-	Bad []*RecordError
-	// Next is the position of the last record of this page, readable or not. On
-	// an empty page it equals the given "after".
-	Next uint64
-	// More is true if records follow this page.
-	More bool
-	// Trimmed says what was removed from the order of all events.
-	Trimmed Trimmed
 }
 
 // Trimmed says what was removed from a stream of events. A reader whose cursor
@@ -62,55 +49,169 @@ type Trimmed struct {
 	Count uint64
 }
 
+// stream is where the events of sandboxes, or those of agents, are stored: a history of each
+// sandbox or agent, and the order of all events, which refers to the histories. EventRef and
+// AgentEventRef have the same encoding, so the code uses the first one for both.
+type stream[E placed] struct {
+	// of is "sandbox" or "agent".
+	of string
+	// history and removed have the bucket of a history and the key of what was removed from it.
+	history func(id string) []byte
+	removed func(id string) []byte
+	// order and allRemoved are the same for all events.
+	order, allRemoved []byte
+	// blank makes an event to decode into.
+	blank func() E
+}
+
+// placed is an event that knows its places.
+type placed interface {
+	proto.Message
+	GetSequence() uint64
+	GetPosition() uint64
+}
+
+var sandboxEvents = stream[*agboxv1.SandboxEvent]{
+	of: "sandbox", history: bucketEvents, removed: keyTrimmed, order: bucketEventOrder, allRemoved: keyAllTrimmed,
+	blank: func() *agboxv1.SandboxEvent { return new(agboxv1.SandboxEvent) },
+}
+
+// append adds an event to its history and to the order of all. place sets its place in both.
+func (s stream[E]) append(t *Tx, id string, typed bool, ev E, place func(sequence, position uint64)) error {
+	if !ids.Valid(id) {
+		return invalidID(s.of, id)
+	}
+	if !typed {
+		return fmt.Errorf("event of %s %q without a type: %w", s.of, id, errdefs.ErrInvalidArgument)
+	}
+	order, err := t.write(s.order)
+	if err != nil {
+		return err
+	}
+	sequence := t.edge(s.history(id), true) + 1
+	position, err := putOrder(order, id, sequence)
+	if err != nil {
+		return err
+	}
+	place(sequence, position)
+	return t.putMessage(s.history(id), number(sequence), ev)
+}
+
+// putOrder adds an entry at the next position and returns that. The bucket's own sequence counts
+// positions, so the position of a removed event is never used again.
+func putOrder(order *bolt.Bucket, id string, sequence uint64) (position uint64, err error) {
+	if position, err = order.NextSequence(); err != nil {
+		return 0, err
+	}
+	raw, err := deterministic.Marshal(&storev1.EventRef{SandboxId: id, Sequence: sequence})
+	if err != nil {
+		return 0, err
+	}
+	return position, order.Put(number(position), raw)
+}
+
+// page reads events of one history.
+func (s stream[E]) page(t *Tx, id string, after uint64, limit, maxBytes int) Page[E] {
+	page := readPage(t, s.history(id), after, limit, maxBytes, func(_ uint64, key, raw []byte) (E, error) {
+		ev := s.blank()
+		return ev, decode(s.history(id), key, raw, ev)
+	})
+	page.Trimmed = t.trimmed(s.removed(id))
+	return page
+}
+
+// referred reads the event that an entry of the order points to.
+func (s stream[E]) referred(t *Tx, key, raw []byte) (ev E, err error) {
+	ref := &storev1.EventRef{}
+	if err := decode(s.order, key, raw, ref); err != nil {
+		return ev, err
+	}
+	ev = s.blank()
+	return ev, t.message(s.history(ref.GetSandboxId()), number(ref.GetSequence()), ev)
+}
+
+// remove removes events from their history and from the order of all, but for the newest of the
+// history, because the next sequence is computed from it. It ignores sequences that do not exist.
+func (s stream[E]) remove(t *Tx, id string, sequences []uint64) (removed, positions []uint64, err error) {
+	newest := t.edge(s.history(id), true)
+	unplaced := make(map[uint64]bool)
+	for _, sequence := range sequences {
+		raw := t.get(s.history(id), number(sequence))
+		if raw == nil || sequence == newest {
+			continue
+		}
+		if position := s.positionOf(raw); position > 0 {
+			positions = append(positions, position)
+		} else {
+			unplaced[sequence] = true
+		}
+		if err := t.remove(s.history(id), number(sequence)); err != nil {
+			return nil, nil, err
+		}
+		removed = append(removed, sequence)
+	}
+	if len(unplaced) > 0 {
+		positions = append(positions, s.search(t, id, func(sequence uint64) bool { return unplaced[sequence] })...)
+	}
+	return removed, positions, t.removeNumbers(s.order, positions)
+}
+
+// drop removes a history with its entries in the order of all, and records their removal there.
+func (s stream[E]) drop(t *Tx, id string) error {
+	var positions []uint64
+	complete := true
+	t.eachNumber(s.history(id), 0, func(_ uint64, _, raw []byte) bool {
+		position := s.positionOf(raw)
+		positions, complete = append(positions, position), complete && position > 0
+		return true
+	})
+	if !complete {
+		positions = s.search(t, id, func(uint64) bool { return true })
+	}
+	return errors.Join(
+		t.removeNumbers(s.order, positions),
+		t.trim(s.allRemoved, positions),
+		t.drop(s.history(id)),
+		t.remove(bucketEventsTrimmed, s.removed(id)))
+}
+
+// positionOf returns 0 for an event that cannot be read or does not record its position.
+func (s stream[E]) positionOf(raw []byte) uint64 {
+	ev := s.blank()
+	if proto.Unmarshal(raw, ev) != nil {
+		return 0
+	}
+	return ev.GetPosition()
+}
+
+// search finds the positions of events of one history in the order of all. It reads the whole
+// order, which only events without a readable position need: damaged ones, and those that an
+// older schema wrote and a migration indexed.
+func (s stream[E]) search(t *Tx, id string, fits func(sequence uint64) bool) (positions []uint64) {
+	t.eachNumber(s.order, 0, func(position uint64, _, raw []byte) bool {
+		ref := &storev1.EventRef{}
+		if proto.Unmarshal(raw, ref) == nil && ref.GetSandboxId() == id && fits(ref.GetSequence()) {
+			positions = append(positions, position)
+		}
+		return true
+	})
+	return positions
+}
+
 // AppendEvent adds the event to its sandbox's history and to those of all sandboxes.
 // sandbox_id and event_type must be set. AppendEvent sets sequence, position and event_id
 // in ev and clears replay and snapshot.
 func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) error {
-	sandboxID := ev.GetSandboxId()
-	if !ids.Valid(sandboxID) {
-		return invalidID("sandbox", sandboxID)
+	id := ev.GetSandboxId()
+	typed := ev.GetEventType() != agboxv1.EventType_EVENT_TYPE_UNSPECIFIED
+	err := sandboxEvents.append(t, id, typed, ev, func(sequence, position uint64) {
+		ev.Sequence, ev.Position, ev.EventId = sequence, position, fmt.Sprintf("%s/%d", id, sequence)
+		ev.Replay, ev.Snapshot = false, false
+	})
+	if execID := ev.GetExec().GetExecId(); err == nil && execID != "" {
+		return t.put(bucketExecLastEvent(id), []byte(execID), number(ev.Sequence))
 	}
-	if ev.GetEventType() == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED {
-		return fmt.Errorf("event of sandbox %q without a type: %w", sandboxID, errdefs.ErrInvalidArgument)
-	}
-	order, err := t.write(bucketEventOrder)
-	if err != nil {
-		return err
-	}
-	position, err := order.NextSequence()
-	if err != nil {
-		return err
-	}
-	ev.Sequence, ev.Position = t.LastSequence(sandboxID)+1, position
-	ev.EventId = fmt.Sprintf("%s/%d", sandboxID, ev.Sequence)
-	ev.Replay, ev.Snapshot = false, false
-	if err := t.putMessage(bucketEvents(sandboxID), number(ev.Sequence), ev); err != nil {
-		return err
-	}
-	if execID := ev.GetExec().GetExecId(); execID != "" {
-		if err := t.put(bucketExecLastEvent(sandboxID), []byte(execID), number(ev.Sequence)); err != nil {
-			return err
-		}
-	}
-	return putRef(order, position, sandboxID, ev.Sequence)
-}
-
-// putOrder adds an entry at the next position. The bucket's own sequence counts
-// positions, so the position of a removed event is never used again.
-func putOrder(order *bolt.Bucket, sandboxID string, sequence uint64) error {
-	position, err := order.NextSequence()
-	if err != nil {
-		return err
-	}
-	return putRef(order, position, sandboxID, sequence)
-}
-
-func putRef(order *bolt.Bucket, position uint64, sandboxID string, sequence uint64) error {
-	raw, err := deterministic.Marshal(&storev1.EventRef{SandboxId: sandboxID, Sequence: sequence})
-	if err != nil {
-		return err
-	}
-	return order.Put(number(position), raw)
+	return err
 }
 
 // Event returns one event, errdefs.ErrNotFound or a *RecordError.
@@ -126,15 +227,8 @@ func (t *Tx) Event(sandboxID string, sequence uint64) (*agboxv1.SandboxEvent, er
 // most limit records; a limit below 1 counts as 1. It ends before the record
 // whose encoding would exceed maxBytes in total (0: no bound), but always has
 // one record if there is any. A sandbox without events has an empty page.
-func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPage {
-	page := EventPage{Trimmed: t.Trimmed(sandboxID)}
-	bucket := bucketEvents(sandboxID)
-	records := readPage(t, bucket, after, limit, maxBytes, func(_ uint64, key, raw []byte) (*agboxv1.SandboxEvent, error) {
-		ev := &agboxv1.SandboxEvent{}
-		return ev, decode(bucket, key, raw, ev)
-	})
-	page.Events, page.Bad, page.Next, page.More = records.good, records.bad, records.next, records.more
-	return page
+func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) Page[*agboxv1.SandboxEvent] {
+	return sandboxEvents.page(t, sandboxID, after, limit, maxBytes)
 }
 
 // NewestEvent returns the newest event of a sandbox that fits, with a sequence of at
@@ -165,55 +259,37 @@ func (t *Tx) NewestEvent(sandboxID string, upTo uint64, fits func(*agboxv1.Sandb
 
 // OrderedEvents returns up to limit events of all sandboxes after the given
 // position. A limit below 1 counts as 1.
-func (t *Tx) OrderedEvents(after uint64, limit int) OrderedPage {
-	page := OrderedPage{Trimmed: t.OrderTrimmed()}
-	records := readPage(t, bucketEventOrder, after, limit, 0, func(position uint64, key, raw []byte) (OrderedEvent, error) {
-		ev, err := t.referred(key, raw)
+func (t *Tx) OrderedEvents(after uint64, limit int) Page[OrderedEvent] {
+	page := readPage(t, bucketEventOrder, after, limit, 0, func(position uint64, key, raw []byte) (OrderedEvent, error) {
+		ev, err := sandboxEvents.referred(t, key, raw)
 		return OrderedEvent{Position: position, Event: ev}, err
 	})
-	page.Events, page.Bad, page.Next, page.More = records.good, records.bad, records.next, records.more
+	page.Trimmed = t.OrderTrimmed()
 	return page
-}
-
-// records is a contiguous part of a bucket with numeric keys.
-type records[E any] struct {
-	good []E
-	bad  []*RecordError
-	next uint64
-	more bool
 }
 
 // readPage reads records after the given number. It ends before the record that would be
 // more than limit, or whose encoding would exceed maxBytes in total (0: no bound), but
 // always has one record if there is any.
-func readPage[E any](t *Tx, bucket []byte, after uint64, limit, maxBytes int, read func(n uint64, key, raw []byte) (E, error)) records[E] {
-	page := records[E]{next: after}
+func readPage[R any](t *Tx, bucket []byte, after uint64, limit, maxBytes int, read func(n uint64, key, raw []byte) (R, error)) Page[R] {
+	page := Page[R]{Next: after}
 	size := 0
 	t.eachNumber(bucket, after, func(n uint64, key, raw []byte) bool {
-		count := len(page.good) + len(page.bad)
+		count := len(page.Records) + len(page.Bad)
 		if count > 0 && (count >= limit || maxBytes > 0 && size+len(raw) > maxBytes) {
-			page.more = true
+			page.More = true
 			return false
 		}
 		size += len(raw)
-		page.next = n
+		page.Next = n
 		if record, err := read(n, key, raw); err != nil {
-			page.bad = append(page.bad, recordError(bucket, key, err))
+			page.Bad = append(page.Bad, recordError(bucket, key, err))
 		} else {
-			page.good = append(page.good, record)
+			page.Records = append(page.Records, record)
 		}
 		return true
 	})
 	return page
-}
-
-// referred reads the event that an entry of event-order points to.
-func (t *Tx) referred(key, raw []byte) (*agboxv1.SandboxEvent, error) {
-	ref := &storev1.EventRef{}
-	if err := decode(bucketEventOrder, key, raw, ref); err != nil {
-		return nil, err
-	}
-	return t.Event(ref.GetSandboxId(), ref.GetSequence())
 }
 
 func recordError(bucket, key []byte, err error) *RecordError {
@@ -251,12 +327,14 @@ func (t *Tx) FirstSequence(sandboxID string) uint64 { return t.edge(bucketEvents
 
 // LastPosition is the highest position ever used, also if that event was
 // removed; 0 before the first event.
-func (t *Tx) LastPosition() uint64 {
-	b := t.bolt.Bucket(bucketEventOrder)
-	if b == nil {
-		return 0
+func (t *Tx) LastPosition() uint64 { return t.highest(bucketEventOrder) }
+
+// highest is the highest number that a bucket has ever given out; 0 before the first.
+func (t *Tx) highest(bucket []byte) uint64 {
+	if b := t.bolt.Bucket(bucket); b != nil {
+		return b.Sequence()
 	}
-	return b.Sequence()
+	return 0
 }
 
 // FirstPosition is the position of the oldest event that is still stored; 0 if there is none.
@@ -289,98 +367,22 @@ func (t *Tx) edge(bucket []byte, highest bool) uint64 {
 // newest event, because the next sequence is computed from it. It ignores
 // sequences that do not exist.
 func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
-	newest := t.LastSequence(sandboxID)
-	own, order := t.trimmed([]byte(sandboxID)), t.trimmed(keyAllTrimmed)
-	before := own.Count
-	withoutPosition := make(map[uint64]bool) // events that do not record their position
-	for _, sequence := range sequences {
-		raw := t.get(bucketEvents(sandboxID), number(sequence))
-		if raw == nil || sequence == newest {
-			continue
-		}
-		position := positionOf(raw)
-		if position == 0 {
-			withoutPosition[sequence] = true
-		} else if err := t.removePosition(position, &order); err != nil {
-			return err
-		}
-		if err := t.remove(bucketEvents(sandboxID), number(sequence)); err != nil {
-			return err
-		}
-		own.add(sequence)
+	removed, positions, err := sandboxEvents.remove(t, sandboxID, sequences)
+	if err != nil {
+		return err
 	}
-	if own.Count == before {
-		return nil
-	}
-	if len(withoutPosition) > 0 {
-		if err := t.removePositionsByScan(sandboxID, &order, func(sequence uint64) bool { return withoutPosition[sequence] }); err != nil {
-			return err
-		}
-	}
-	return errors.Join(t.putTrimmed([]byte(sandboxID), own), t.putTrimmed(keyAllTrimmed, order))
+	return errors.Join(t.trim(keyTrimmed(sandboxID), removed), t.trim(keyAllTrimmed, positions))
 }
 
-// removeAllPositions removes all of a sandbox's events from the order of all events.
-func (t *Tx) removeAllPositions(sandboxID string, order *Trimmed) error {
-	var positions []uint64
-	complete := true
-	t.eachNumber(bucketEvents(sandboxID), 0, func(_ uint64, _, raw []byte) bool {
-		if position := positionOf(raw); position > 0 {
-			positions = append(positions, position)
-		} else {
-			complete = false
-		}
-		return true
-	})
-	for _, position := range positions {
-		if err := t.removePosition(position, order); err != nil {
-			return err
-		}
-	}
-	if complete {
-		return nil
-	}
-	return t.removePositionsByScan(sandboxID, order, func(uint64) bool { return true })
-}
-
-// positionOf returns 0 for an event that cannot be read or does not record its
-// position.
-func positionOf(raw []byte) uint64 {
-	ev := &agboxv1.SandboxEvent{}
-	if proto.Unmarshal(raw, ev) != nil {
-		return 0
-	}
-	return ev.GetPosition()
-}
-
-func (t *Tx) removePosition(position uint64, order *Trimmed) error {
-	order.add(position)
-	return t.remove(bucketEventOrder, number(position))
-}
-
-// removePositionsByScan removes entries of a sandbox from the order of all
-// events. It scans the whole order, which only events without a recorded position
-// need: those that an older schema wrote and a migration indexed.
-func (t *Tx) removePositionsByScan(sandboxID string, order *Trimmed, gone func(sequence uint64) bool) error {
-	var positions []uint64 // collected first: a bbolt cursor is invalid after a removal
-	t.eachNumber(bucketEventOrder, 0, func(position uint64, _, raw []byte) bool {
-		ref := &storev1.EventRef{}
-		if proto.Unmarshal(raw, ref) == nil && ref.GetSandboxId() == sandboxID && gone(ref.GetSequence()) {
-			positions = append(positions, position)
-		}
-		return true
-	})
-	for _, position := range positions {
-		if err := t.removePosition(position, order); err != nil {
+// removeNumbers removes numeric keys. The caller has collected them first: a bbolt cursor is
+// invalid after a removal.
+func (t *Tx) removeNumbers(bucket []byte, numbers []uint64) error {
+	for _, n := range numbers {
+		if err := t.remove(bucket, number(n)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (r *Trimmed) add(n uint64) {
-	r.UpTo = max(r.UpTo, n)
-	r.Count++
 }
 
 // trimmed reads the record of removals under key. A damaged record counts as none.
@@ -392,15 +394,19 @@ func (t *Tx) trimmed(key []byte) Trimmed {
 	return Trimmed{UpTo: m.GetUpTo(), Count: m.GetCount()}
 }
 
-func (t *Tx) putTrimmed(key []byte, r Trimmed) error {
-	if r.Count == 0 {
+// trim adds sequences or positions to the record of removals under key.
+func (t *Tx) trim(key []byte, gone []uint64) error {
+	if len(gone) == 0 {
 		return nil
 	}
-	return t.putMessage(bucketEventsTrimmed, key, &storev1.Trimmed{UpTo: r.UpTo, Count: r.Count})
+	before := t.trimmed(key)
+	return t.putMessage(bucketEventsTrimmed, key, &storev1.Trimmed{
+		UpTo: max(before.UpTo, slices.Max(gone)), Count: before.Count + uint64(len(gone)),
+	})
 }
 
 // Trimmed returns what was removed from a sandbox's history.
-func (t *Tx) Trimmed(sandboxID string) Trimmed { return t.trimmed([]byte(sandboxID)) }
+func (t *Tx) Trimmed(sandboxID string) Trimmed { return t.trimmed(keyTrimmed(sandboxID)) }
 
 // OrderTrimmed returns what was removed from the order of all events.
 func (t *Tx) OrderTrimmed() Trimmed { return t.trimmed(keyAllTrimmed) }

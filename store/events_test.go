@@ -70,8 +70,8 @@ func TestAPageIsBoundedInBytesButNeverEmpty(t *testing.T) {
 	mustView(t, s, func(tx *Tx) {
 		for maxBytes, want := range map[int]int{1: 1, 8000: 1, 17000: 2, 1 << 20: 3, 0: 3} {
 			page := tx.Events("box", 0, 10, maxBytes)
-			if len(page.Events) != want || page.More != (want < 3) || page.Next != uint64(want) {
-				t.Errorf("%d bytes: %d events, more %v, next %d", maxBytes, len(page.Events), page.More, page.Next)
+			if len(page.Records) != want || page.More != (want < 3) || page.Next != uint64(want) {
+				t.Errorf("%d bytes: %d events, more %v, next %d", maxBytes, len(page.Records), page.More, page.Next)
 			}
 		}
 	})
@@ -134,15 +134,15 @@ func (m *model) Page(t *rapid.T) {
 		}
 		for next, more := uint64(after), true; more; {
 			page := tx.Events(box, next, limit, maxBytes)
-			if len(page.Events) > max(limit, 1) || len(page.Events) > len(want) || len(page.Events) == 0 && len(want) > 0 {
-				t.Fatalf("page of %d, limit %d, %d left", len(page.Events), limit, len(want))
+			if len(page.Records) > max(limit, 1) || len(page.Records) > len(want) || len(page.Records) == 0 && len(want) > 0 {
+				t.Fatalf("page of %d, limit %d, %d left", len(page.Records), limit, len(want))
 			}
-			for i, ev := range page.Events {
+			for i, ev := range page.Records {
 				if !proto.Equal(ev, want[i]) {
 					t.Fatalf("got %v, want %v", ev, want[i])
 				}
 			}
-			want, next, more = want[len(page.Events):], page.Next, page.More
+			want, next, more = want[len(page.Records):], page.Next, page.More
 		}
 	})
 	if len(want) > 0 {
@@ -161,7 +161,7 @@ func (m *model) PageInOrder(t *rapid.T) {
 		}
 		for next, more := uint64(after), true; more; {
 			page := tx.OrderedEvents(next, limit)
-			for _, ev := range page.Events {
+			for _, ev := range page.Records {
 				if ev.Position != next+1 || !proto.Equal(ev.Event, want[0]) {
 					t.Fatalf("got %v, want %v", ev, want[0])
 				}
@@ -218,7 +218,7 @@ func TestEventsPageLikeTheModel(t *testing.T) {
 func storedEvents(tx *Tx) string {
 	var list []string
 	page := tx.OrderedEvents(0, 100)
-	for _, ev := range page.Events {
+	for _, ev := range page.Records {
 		list = append(list, fmt.Sprint(ev.Position, "=", ev.Event.GetEventId()))
 	}
 	return fmt.Sprintf("%v, %d bad", list, len(page.Bad))
@@ -334,7 +334,7 @@ func TestDroppingASandboxKeepsOnlyItsReservation(t *testing.T) {
 	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })
 	mustView(t, s, func(tx *Tx) {
 		page := tx.OrderedEvents(0, 10)
-		if len(page.Events) != 1 || len(page.Bad) != 0 || page.Events[0].Event.GetSandboxId() != "other" {
+		if len(page.Records) != 1 || len(page.Bad) != 0 || page.Records[0].Event.GetSandboxId() != "other" {
 			t.Errorf("order %+v", page)
 		}
 		if tx.LastPosition() != 2 || tx.LastSequence("box") != 0 || len(tx.SandboxIDs()) != 0 {

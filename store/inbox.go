@@ -18,14 +18,6 @@ import (
 // after they were acknowledged.
 const keptKeys = 4096
 
-// MessagePage is a contiguous part of an inbox. The fields are as in EventPage.
-type MessagePage struct {
-	Messages []*agboxv1.AgentMessage
-	Bad      []*RecordError
-	Next     uint64
-	More     bool
-}
-
 // PutMessage adds a message to the inbox of an agent and sets its seq, which is higher than
 // that of every message before it. If it has a key, the key is remembered.
 func (t *Tx) PutMessage(agentID string, m *agboxv1.AgentMessage) error {
@@ -82,19 +74,14 @@ func (t *Tx) MessageWithKey(agentID string, m *agboxv1.AgentMessage) uint64 {
 	}
 	// An older daemon had one name space: only the message itself tells its kind there.
 	seq, ok := parseNumber(t.get(bucketInboxKeys(agentID), keyDigest(m.GetFrom(), m.GetStream(), m.GetKey())))
-	if page := t.Messages(agentID, seq-1, 1, 0); !ok || len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq || page.Messages[0].GetKind() != m.GetKind() {
+	if page := t.Messages(agentID, seq-1, 1, 0); !ok || len(page.Records) == 0 || page.Records[0].GetSeq() != seq || page.Records[0].GetKind() != m.GetKind() {
 		return 0
 	}
 	return seq
 }
 
 // NewestMessage is the highest seq that a message of an inbox ever had; 0 if it never had any.
-func (t *Tx) NewestMessage(agentID string) uint64 {
-	if b := t.bolt.Bucket(bucketInbox(agentID)); b != nil {
-		return b.Sequence()
-	}
-	return 0
-}
+func (t *Tx) NewestMessage(agentID string) uint64 { return t.highest(bucketInbox(agentID)) }
 
 func ownKind(m *agboxv1.AgentMessage) bool {
 	return m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT
@@ -120,13 +107,12 @@ func keyDigest(parts ...string) []byte {
 
 // Messages returns up to limit messages of an inbox after a seq, of at most maxBytes, but
 // at least one. A limit below 1 counts as 1, and a maxBytes of 0 means no bound.
-func (t *Tx) Messages(agentID string, after uint64, limit, maxBytes int) MessagePage {
+func (t *Tx) Messages(agentID string, after uint64, limit, maxBytes int) Page[*agboxv1.AgentMessage] {
 	bucket := bucketInbox(agentID)
-	page := readPage(t, bucket, after, limit, maxBytes, func(_ uint64, key, raw []byte) (*agboxv1.AgentMessage, error) {
+	return readPage(t, bucket, after, limit, maxBytes, func(_ uint64, key, raw []byte) (*agboxv1.AgentMessage, error) {
 		m := &agboxv1.AgentMessage{}
 		return m, decode(bucket, key, raw, m)
 	})
-	return MessagePage{Messages: page.good, Bad: page.bad, Next: page.next, More: page.more}
 }
 
 // CountMessages returns how many messages of an inbox come after a seq.

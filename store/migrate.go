@@ -112,7 +112,7 @@ func indexSeedDatabase(t *Tx) error {
 		return err
 	}
 	for _, ev := range all {
-		if err := putOrder(order, ev.sandbox, ev.sequence); err != nil {
+		if _, err := putOrder(order, ev.sandbox, ev.sequence); err != nil {
 			return err
 		}
 		if ev.exec == "" {

@@ -142,7 +142,7 @@ func wantSeedContents(t *testing.T, s *Store) {
 	t.Helper()
 	mustView(t, s, func(tx *Tx) {
 		var order []string
-		for _, ev := range tx.OrderedEvents(0, 100).Events {
+		for _, ev := range tx.OrderedEvents(0, 100).Records {
 			order = append(order, fmt.Sprint(ev.Position, " ", ev.Event.GetEventId()))
 		}
 		want := "[1 alpha/1 2 beta/1 3 beta/2 4 alpha/2 5 alpha/3]"

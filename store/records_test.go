@@ -62,7 +62,7 @@ func TestWhatIsAbsentIsNotFound(t *testing.T) {
 		if ok1 || ok2 || ok3 || tx.LastSequence("box")+tx.FirstSequence("box")+tx.LastPosition()+tx.FirstPosition() != 0 {
 			t.Error("something is there")
 		}
-		if page := tx.Events("box", 7, 10, 0); len(page.Events) != 0 || page.Next != 7 || page.More {
+		if page := tx.Events("box", 7, 10, 0); len(page.Records) != 0 || page.Next != 7 || page.More {
 			t.Errorf("page %+v", page)
 		}
 	})

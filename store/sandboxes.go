@@ -101,21 +101,15 @@ func (t *Tx) DeletedAt(sandboxID string) (at time.Time, ok bool) {
 // and of its execs' ids. Its cost grows with the number of the sandbox's events,
 // so remove most of them with RemoveEvents first.
 func (t *Tx) DropSandbox(sandboxID string) error {
-	order := t.trimmed(keyAllTrimmed)
-	if err := t.removeAllPositions(sandboxID, &order); err != nil {
-		return err
-	}
 	return errors.Join(
 		t.forgetExecKeys(sandboxID),
 		t.forgetSandboxKey(sandboxID),
 		t.EraseSecrets(sandboxID),
-		t.drop(bucketEvents(sandboxID)),
+		sandboxEvents.drop(t, sandboxID),
 		t.drop(bucketExecConfig(sandboxID)),
 		t.drop(bucketExecLastEvent(sandboxID)),
 		t.remove(bucketSandboxConfig, []byte(sandboxID)),
-		t.remove(bucketSandboxDeleted, []byte(sandboxID)),
-		t.remove(bucketEventsTrimmed, []byte(sandboxID)),
-		t.putTrimmed(keyAllTrimmed, order))
+		t.remove(bucketSandboxDeleted, []byte(sandboxID)))
 }
 
 // PutSandboxKey records the request key of a sandbox and the digest of its request. The

@@ -142,6 +142,7 @@ var valuesOf = map[string]proto.Message{
 
 func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
+func keyTrimmed(sandboxID string) []byte          { return []byte(sandboxID) }
 func keyAgentTrimmed(agentID string) []byte       { return []byte("agents:" + agentID) }
 func bucketAgentEvents(agentID string) []byte     { return []byte(prefixAgentEvents + agentID) }
 func bucketInbox(agentID string) []byte           { return []byte(prefixInbox + agentID) }

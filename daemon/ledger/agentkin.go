@@ -162,7 +162,7 @@ func (l *Ledger) Acknowledged(ctx context.Context, agentID string) (yes bool, er
 			yes = true // so many messages followed it that its key is forgotten
 			return nil
 		}
-		first := tx.Messages(agentID, seq-1, 1, 0).Messages
+		first := tx.Messages(agentID, seq-1, 1, 0).Records
 		yes = len(first) == 0 || first[0].GetSeq() != seq
 		return nil
 	})
@@ -217,10 +217,10 @@ func (l *Ledger) RepeatSignals(ctx context.Context, agentID string) error {
 // nil if that cannot be read.
 func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.AgentMessage, error) {
 	page := tx.Messages(a.ID, seq-1, 1, 0)
-	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq {
+	if len(page.Records) == 0 || page.Records[0].GetSeq() != seq {
 		return nil, nil
 	}
-	m := page.Messages[0]
+	m := page.Records[0]
 	if m.GetTries() < agents.SignalTries {
 		m.Tries++
 		return m, tx.ReplaceMessage(a.ID, m)

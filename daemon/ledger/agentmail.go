@@ -188,9 +188,9 @@ func (l *Ledger) calledWhileStopping(tx *store.Tx, a Agent) bool {
 	if !known || sb.Want != machine.WantStopped || !agents.WakesOnMessage(forDrain, a.Spec.GetWakeOn()) {
 		return false
 	}
-	for page := (store.MessagePage{More: true}); page.More; {
+	for page := (store.Page[*agboxv1.AgentMessage]{More: true}); page.More; {
 		page = tx.Messages(a.ID, page.Next, messagePage, 0)
-		for _, m := range page.Messages {
+		for _, m := range page.Records {
 			if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_OBSERVATION && !m.GetAt().AsTime().Before(sb.StopRequestedAt) {
 				return true
 			}
@@ -207,7 +207,7 @@ const messagePage = 100
 func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, maxBytes int) (list []*agboxv1.AgentMessage, left int, err error) {
 	err = l.store.View(ctx, func(tx *store.Tx) error {
 		page := tx.Messages(agentID, after, messagePage, maxBytes)
-		list = page.Messages
+		list = page.Records
 		if page.More {
 			left = tx.CountMessages(agentID, page.Next)
 		}
@@ -254,11 +254,11 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 // that is damaged.
 func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64, body any) (found bool, err error) {
 	page := tx.Messages(to, seq-1, 1, 0)
-	if len(page.Messages) == 0 || page.Messages[0].GetSeq() != seq {
+	if len(page.Records) == 0 || page.Records[0].GetSeq() != seq {
 		return false, nil
 	}
-	_ = json.Unmarshal([]byte(page.Messages[0].GetBody()), body)
-	l.putInbox(tx, to, box.with(page.Messages[0], -1))
+	_ = json.Unmarshal([]byte(page.Records[0].GetBody()), body)
+	l.putInbox(tx, to, box.with(page.Records[0], -1))
 	return true, tx.RemoveMessage(to, seq)
 }
 
@@ -312,9 +312,9 @@ func (l *Ledger) makeRoom(tx *store.Tx, to string) error {
 		n, fits = box.own-maxOwn+ownRoom, l.notNews(tx, to)
 	}
 	var gone []*agboxv1.AgentMessage
-	for page := (store.MessagePage{More: true}); page.More && len(gone) < n; {
+	for page := (store.Page[*agboxv1.AgentMessage]{More: true}); page.More && len(gone) < n; {
 		page = tx.Messages(to, page.Next, min(8*n, messagePage), 0)
-		for _, m := range page.Messages {
+		for _, m := range page.Records {
 			if len(gone) < n && fits(m) {
 				gone = append(gone, m)
 			}
@@ -337,9 +337,9 @@ func (l *Ledger) makeRoom(tx *store.Tx, to string) error {
 // but not the newest word about a breaker or an agent that lives.
 func (l *Ledger) notNews(tx *store.Tx, to string) func(*agboxv1.AgentMessage) bool {
 	newest := make(map[string]uint64)
-	for page := (store.MessagePage{More: true}); page.More; {
+	for page := (store.Page[*agboxv1.AgentMessage]{More: true}); page.More; {
 		page = tx.Messages(to, page.Next, messagePage, 0)
-		for _, m := range page.Messages {
+		for _, m := range page.Records {
 			if agents.IsSignal(m) {
 				newest[subject(m)] = m.GetSeq()
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/gate"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -424,7 +425,7 @@ func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Pass
 	}
 	scope := a.LeaseParty().Scope
 	concerns := func(b Agent) bool { return b.Exists() && b.ID != a.ID && b.LeaseParty().Scope == scope }
-	var page store.AgentPage
+	var page store.Page[*agboxv1.AgentEvent]
 	for at, read := a.AwayFrom, 0; read == 0 || page.More && read < maxHistory; at = page.Next {
 		err := l.store.View(ctx, func(tx *store.Tx) error {
 			page = tx.OrderedAgentEvents(at, agentPage)
@@ -434,7 +435,7 @@ func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Pass
 		if err != nil {
 			return nil, false, err
 		}
-		for _, ev := range page.Events {
+		for _, ev := range page.Records {
 			if ev.GetLease() == nil {
 				continue
 			}

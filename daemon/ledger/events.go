@@ -18,8 +18,10 @@ const pageBytes = 1 << 20
 const loadPage = 512
 
 // Events returns the next events of a sandbox after a sequence, at most limit.
-func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.EventPage, error) {
-	return look(ctx, l, func(tx *store.Tx) store.EventPage { return tx.Events(sandboxID, after, limit, pageBytes) })
+func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, limit int) (store.Page[*agboxv1.SandboxEvent], error) {
+	return look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.SandboxEvent] {
+		return tx.Events(sandboxID, after, limit, pageBytes)
+	})
 }
 
 // NewestEvent returns the newest event of a sandbox for which fits is true, not newer
@@ -115,12 +117,12 @@ func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events [
 		return nil, false, err
 	}
 	c.At = page.Next
-	return page.Events, page.More, nil
+	return page.Records, page.More, nil
 }
 
 // NextOfAll is NextEvents for the events of all sandboxes.
 func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []store.OrderedEvent, more bool, err error) {
-	page, err := look(ctx, l, func(tx *store.Tx) store.OrderedPage { return tx.OrderedEvents(c.At, limit) })
+	page, err := look(ctx, l, func(tx *store.Tx) store.Page[store.OrderedEvent] { return tx.OrderedEvents(c.At, limit) })
 	if err == nil && c.overtaken(page.Trimmed) {
 		err = c.outOfRange()
 	}
@@ -128,7 +130,7 @@ func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []
 		return nil, false, err
 	}
 	c.At = page.Next
-	return page.Events, page.More, nil
+	return page.Records, page.More, nil
 }
 
 // Dropped returns an error if a stream of a deleted sandbox ended without its last event,
@@ -153,7 +155,7 @@ type AgentCursor struct {
 }
 
 // read reads the next events and what was removed. Of one agent it reads no other's.
-func (c *AgentCursor) read(tx *store.Tx, limit int) (store.AgentPage, store.Trimmed) {
+func (c *AgentCursor) read(tx *store.Tx, limit int) (store.Page[*agboxv1.AgentEvent], store.Trimmed) {
 	if c.agentID == "" {
 		return tx.OrderedAgentEvents(c.At, limit), tx.AgentsTrimmed()
 	}
@@ -192,7 +194,7 @@ func (c *AgentCursor) outOfRange() error {
 // cursor. more means that there are further ones already. It is OUT_OF_RANGE if events
 // ahead of the cursor were removed since the call before.
 func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int) (events []*agboxv1.AgentEvent, more bool, err error) {
-	var page store.AgentPage
+	var page store.Page[*agboxv1.AgentEvent]
 	var trimmed store.Trimmed
 	err = l.store.View(ctx, func(tx *store.Tx) error {
 		page, trimmed = c.read(tx, limit)
@@ -206,7 +208,7 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 	if moved && c.At > 0 && trimmed.UpTo > c.At {
 		return nil, false, c.outOfRange()
 	}
-	for _, ev := range page.Events {
+	for _, ev := range page.Records {
 		if c.sequence = ev.GetSequence(); ev.GetPosition() > c.At { // else it was before the stream
 			c.At, events = ev.GetPosition(), append(events, ev)
 		}
@@ -226,21 +228,21 @@ func (l *Ledger) AgentEvents(ctx context.Context, agentID string, after uint64, 
 	if err != nil {
 		return nil, after, false, err
 	}
-	return page.Events, page.Next, page.More, nil
+	return page.Records, page.Next, page.More, nil
 }
 
 // pageOfAgent reads up to limit events of one agent after a sequence.
-func (l *Ledger) pageOfAgent(ctx context.Context, id string, after uint64, limit int) (store.AgentPage, error) {
-	return look(ctx, l, func(tx *store.Tx) store.AgentPage { return tx.AgentEvents(id, after, limit) })
+func (l *Ledger) pageOfAgent(ctx context.Context, id string, after uint64, limit int) (store.Page[*agboxv1.AgentEvent], error) {
+	return look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.AgentEvent] { return tx.AgentEvents(id, after, limit) })
 }
 
 // allOfAgent reads the events of one agent, but for those that cannot be read.
 func (l *Ledger) allOfAgent(ctx context.Context, id string) (events []*agboxv1.AgentEvent, err error) {
-	for page := (store.AgentPage{More: true}); page.More; {
+	for page := (store.Page[*agboxv1.AgentEvent]{More: true}); page.More; {
 		if page, err = l.pageOfAgent(ctx, id, page.Next, loadPage); err != nil {
 			return nil, err
 		}
-		events = append(events, page.Events...)
+		events = append(events, page.Records...)
 	}
 	return events, nil
 }

@@ -329,7 +329,7 @@ func TestFollowersSeeEveryEventInOrder(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			for _, ev := range page.Events {
+			for _, ev := range page.Records {
 				seen = append(seen, ev.GetSequence())
 			}
 			if at = page.Next; !page.More && len(seen) < 2+2*execs {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/lease"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -104,7 +105,7 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 	l.mail.shares = make(map[string]map[string]load)
 	for _, id := range append(idsOfAgents(l.Agents(nil)), agents.Init) {
 		var box inbox
-		for page := (store.MessagePage{More: true}); page.More; {
+		for page := (store.Page[*agboxv1.AgentMessage]{More: true}); page.More; {
 			err := l.store.View(ctx, func(tx *store.Tx) error {
 				page = tx.Messages(id, page.Next, loadPage, 0)
 				return nil
@@ -115,7 +116,7 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 			for _, bad := range page.Bad {
 				l.log.Error("a message cannot be read and is left out", "agent_id", id, "error", bad)
 			}
-			for _, m := range page.Messages {
+			for _, m := range page.Records {
 				box = box.with(m, 1).awaits(m, l.now())
 				for _, of := range sharers(m) {
 					l.mail.shareLocked(id, of, l.mail.shares[id][of].with(m, 1)) // nobody else uses the ledger yet

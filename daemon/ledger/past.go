@@ -21,15 +21,15 @@ func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 	if err != nil {
 		return sb, err
 	}
-	for page := (store.EventPage{More: true}); page.More; {
+	for page := (store.Page[*agboxv1.SandboxEvent]{More: true}); page.More; {
 		if page, err = l.Events(ctx, id, page.Next, loadPage); err != nil {
 			return sb, err
 		}
 		if len(page.Bad) > 0 {
 			return sb, page.Bad[0] // without one of its events the state would be a guess
 		}
-		l.past.folded.Add(uint64(len(page.Events)))
-		for _, ev := range page.Events {
+		l.past.folded.Add(uint64(len(page.Records)))
+		for _, ev := range page.Records {
 			history.Add(ev)
 		}
 	}
@@ -103,12 +103,12 @@ func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
 func (l *Ledger) loadAgent(ctx context.Context, id string) (Agent, error) {
 	spec, err := view(ctx, l, func(tx *store.Tx) (*agboxv1.AgentSpec, error) { return tx.AgentConfig(id) })
 	a := Agent{Spec: spec}
-	for page := (store.AgentPage{More: true}); err == nil && page.More; {
+	for page := (store.Page[*agboxv1.AgentEvent]{More: true}); err == nil && page.More; {
 		page, err = l.pageOfAgent(ctx, id, page.Next, loadPage)
 		if err == nil && len(page.Bad) > 0 {
 			return a, page.Bad[0]
 		}
-		for _, ev := range page.Events {
+		for _, ev := range page.Records {
 			a.Record = agents.Fold(a.Record, ev)
 		}
 	}

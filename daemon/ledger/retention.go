@@ -9,6 +9,7 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/machine"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
@@ -36,11 +37,11 @@ func (l *Ledger) TouchedAgents() map[string]struct{} {
 // never removed alone.
 func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.History, recorded map[string]bool, err error) {
 	h = new(machine.History)
-	for page := (store.EventPage{More: true}); page.More; {
+	for page := (store.Page[*agboxv1.SandboxEvent]{More: true}); page.More; {
 		if page, err = l.Events(ctx, sandboxID, page.Next, loadPage); err != nil {
 			return nil, nil, err
 		}
-		for _, ev := range page.Events {
+		for _, ev := range page.Records {
 			h.Take(ev)
 		}
 	}

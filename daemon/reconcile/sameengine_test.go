@@ -322,7 +322,7 @@ func TestAPrimaryThatWasMissingAndIsBackGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var types []agboxv1.EventType
-	for _, ev := range page.Events {
+	for _, ev := range page.Records {
 		types = append(types, ev.GetEventType())
 	}
 	end := types[len(types)-5:]

@@ -316,7 +316,7 @@ func TestTheLastOutputOfAServiceHasNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := ""
-	for _, ev := range events.Events {
+	for _, ev := range events.Records {
 		said += ev.GetService().GetErrorMessage()
 	}
 	if !strings.HasSuffix(said, "Its last output: output of "+logs.Mask) || strings.Contains(said, value) {

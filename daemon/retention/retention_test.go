@@ -182,7 +182,7 @@ func TestFailedStartsTakeNoExecOfTheUser(t *testing.T) {
 	b.want("files", b.files("a"), "1 2 3")
 	history, err := b.book.Events(t.Context(), "a", 0, 1000)
 	b.must(err)
-	if n := len(history.Events); n > 22 { // those of the last minute stay
+	if n := len(history.Records); n > 22 { // those of the last minute stay
 		t.Errorf("%d events are kept", n)
 	}
 	before, _ := b.book.Sandbox("a")

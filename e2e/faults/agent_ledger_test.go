@@ -35,7 +35,7 @@ func (w *witness) checkStored(t *testing.T) {
 	err = db.View(harness.Bounded(t), func(tx *store.Tx) error {
 		for _, id := range append(tx.AgentIDs(), robot.Root) {
 			parent := ""
-			for _, ev := range tx.AgentEvents(id, 0, 1000).Events {
+			for _, ev := range tx.AgentEvents(id, 0, 1000).Records {
 				switch ev.GetType() {
 				case agboxv1.AgentEventType_AGENT_SPAWNED:
 					parent = ev.GetSpawned().GetParent()
@@ -46,7 +46,7 @@ func (w *witness) checkStored(t *testing.T) {
 					happened[fmt.Sprintf("%s has the ended child %s", parent, id)]++
 				}
 			}
-			for _, m := range tx.Messages(id, 0, 1000, 0).Messages {
+			for _, m := range tx.Messages(id, 0, 1000, 0).Records {
 				switch m.GetKind() {
 				case agboxv1.MessageKind_MESSAGE_KIND_ADOPTED:
 					told[fmt.Sprintf("%s adopted %s", id, m.GetFrom())]++
