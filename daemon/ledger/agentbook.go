@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,10 +13,7 @@ import (
 
 // agentBook has the records of all agents that are not deleted, with indexes.
 type agentBook struct {
-	// mu guards the fields below. It is held only for map operations, never for I/O.
-	mu sync.RWMutex
-	// all has the agents by id.
-	all map[string]Agent
+	book[Agent]
 	// index finds agents by what is asked about them.
 	index agentIndex
 	// running has the id of the agent whose incarnation has not ended, by the exec of that
@@ -35,15 +31,10 @@ type agentBook struct {
 	journals journalBook
 	// ended has the agents that have ended, in the order of their ends.
 	ended []ending
-	// touched has the agents with events that retention has not looked at.
-	touched map[string]struct{}
 	// leased has under the key all the agents that hold or ask for resources.
 	leased agentSets
 	// streams has the ids of the agents that have each stream open.
 	streams agentSets
-	// changed has a channel for each agent that somebody waits for. The next commit closes
-	// it. The key "" is for any agent.
-	changed waiters
 	// waits are told of agents that end.
 	waits map[*AgentWait]struct{}
 	// published is the position of the newest event that the maps include.
@@ -56,10 +47,9 @@ type agentBook struct {
 
 // init makes an empty book.
 func (b *agentBook) init() {
-	b.all, b.index, b.spent = make(map[string]Agent), newAgentIndex(), newSpentBudgets()
-	b.running, b.changed = make(map[string]string), make(waiters)
-	b.touched = make(map[string]struct{})
-	b.journals = newJournalBook()
+	b.book.init()
+	b.index, b.spent, b.journals = newAgentIndex(), newSpentBudgets(), newJournalBook()
+	b.running = make(map[string]string)
 	b.leased, b.waits = make(agentSets), make(map[*AgentWait]struct{})
 	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
 	b.offspring = make(agentSets)

@@ -17,68 +17,12 @@ type Agent struct {
 	Spec *agboxv1.AgentSpec
 }
 
-// waiters has a channel for each key that somebody waits for a change of.
-type waiters map[string]chan struct{}
-
-// on returns the channel that the next change of a key closes.
-func (w waiters) on(key string) <-chan struct{} {
-	ch, waiting := w[key]
-	if !waiting {
-		ch = make(chan struct{})
-		w[key] = ch
-	}
-	return ch
-}
-
-// wake tells those who wait for one of the keys.
-func (w waiters) wake(keys ...string) {
-	for _, key := range keys {
-		if ch, waiting := w[key]; waiting {
-			delete(w, key)
-			close(ch)
-		}
-	}
-}
-
-// agentSets has a set of agents for each key, such as the id of a sandbox.
-type agentSets map[string]map[string]struct{}
-
-func (s agentSets) add(key, agentID string) {
-	if s[key] == nil {
-		s[key] = make(map[string]struct{})
-	}
-	s[key][agentID] = struct{}{}
-}
-
-func (s agentSets) remove(key, agentID string) {
-	delete(s[key], agentID)
-	if len(s[key]) == 0 {
-		delete(s, key)
-	}
-}
-
-// move takes an agent from one set to another. An empty key is for no set.
-func (s agentSets) move(from, to, agentID string) {
-	if from == to {
-		return
-	}
-	if from != "" {
-		s.remove(from, agentID)
-	}
-	if to != "" {
-		s.add(to, agentID)
-	}
-}
-
 // Place is where an agent stands among others.
 type Place struct {
 	ID string
 	// Position is the agent's age.
 	Position uint64
 }
-
-// all is the key of sets with only one key.
-const all = "all"
 
 // The keys of agentIndex.living.
 const atWork, idle = "at work", "idle"

@@ -13,19 +13,12 @@ import (
 )
 
 // Agent returns an agent that is not deleted.
-func (l *Ledger) Agent(id string) (Agent, bool) {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	a, ok := l.agents.all[id]
-	return a, ok
-}
+func (l *Ledger) Agent(id string) (Agent, bool) { return l.agents.get(id) }
 
 // Agents returns the agents that fit, oldest first. nil fits all. It looks at all, also those
 // that ended long ago.
 func (l *Ledger) Agents(fits func(Agent) bool) []Agent {
-	l.agents.mu.RLock()
-	list := slices.Collect(maps.Values(l.agents.all))
-	l.agents.mu.RUnlock()
+	list := l.agents.list()
 	l.agents.copied.Add(uint64(len(list)))
 	if fits != nil { // it may look at other agents, so it is called without the lock
 		list = slices.DeleteFunc(list, func(a Agent) bool { return !fits(a) })
@@ -145,9 +138,9 @@ func (l *Ledger) Idle() []Place { return l.agents.places(l.agents.index.living, 
 // Undone returns where the ended agents stand about which something may be left to do in a living
 // sandbox, oldest first.
 func (l *Ledger) Undone() []Place {
-	l.mu.RLock()
-	living := slices.Collect(maps.Keys(l.sandboxes))
-	l.mu.RUnlock()
+	l.sandboxes.mu.RLock()
+	living := slices.Collect(maps.Keys(l.sandboxes.all))
+	l.sandboxes.mu.RUnlock()
 	return l.agents.places(l.agents.index.undone, living...)
 }
 
@@ -307,9 +300,9 @@ func topOf(a Agent, find func(id string) (Agent, bool)) string {
 
 // sandboxesOfTree is how many sandboxes exist that agents of a tree have asked for.
 func (l *Ledger) sandboxesOfTree(tree string) int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.byTree[tree])
+	l.sandboxes.mu.RLock()
+	defer l.sandboxes.mu.RUnlock()
+	return len(l.sandboxes.byTree[tree])
 }
 
 // InStack reports whether the agent is in a stack with that name.

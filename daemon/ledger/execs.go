@@ -324,9 +324,9 @@ var closedChan = func() <-chan struct{} {
 
 // ExecDone returns a channel that is closed once the exec does not run.
 func (l *Ledger) ExecDone(execID string) <-chan struct{} {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if r, running := l.running[execID]; running {
+	l.sandboxes.mu.RLock()
+	defer l.sandboxes.mu.RUnlock()
+	if r, running := l.sandboxes.running[execID]; running {
 		return r.done
 	}
 	return closedChan

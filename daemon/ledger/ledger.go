@@ -7,11 +7,12 @@
 //
 // It is a package of its own because loop, API and execs all need the records.
 //
-// Its files use one another in one direction. At the bottom is what is in memory: agentindex.go,
-// agentbook.go and inboxes.go, and ledger.go, which has them. txn.go and agenttxn.go change one
-// sandbox or agent within a transaction; agentmail.go, agentpost.go, agentkin.go, leasequeue.go
-// and breakers.go are what follows from a change of an agent, and agentupdate.go puts both
-// together. Above are the requests, a file for each noun, and open.go, which loads all.
+// Its files use one another in one direction. At the bottom is what is in memory: book.go,
+// agentindex.go, agentbook.go and inboxes.go, and ledger.go, which has them. txn.go and
+// agenttxn.go change one sandbox or agent within a transaction; agentmail.go, agentpost.go,
+// agentkin.go, leasequeue.go and breakers.go are what follows from a change of an agent, and
+// agentupdate.go puts both together. Above are the requests, a file for each noun, and open.go,
+// which loads all.
 package ledger
 
 import (
@@ -24,7 +25,6 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/agents/lease"
-	"github.com/agbox/agbox/daemon/machine"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
@@ -37,27 +37,8 @@ type Ledger struct {
 	// unreadable says why sandboxes were left out. It is not modified after Open.
 	unreadable map[string]error
 
-	// mu guards the maps below. It is held only for map operations, never for I/O.
-	mu sync.RWMutex
-	// sandboxes has every sandbox that is not DELETED.
-	sandboxes map[string]Sandbox
-	// byTree has those that agents have asked for from inside, by the trees of these agents.
-	byTree agentSets
-	// gone has the deleted ones whose records are kept, by tree, and goneAt when that was.
-	gone   agentSets
-	goneAt map[string]goneSandbox
-	// crowded has under the key all the trees of which more than KeptOfTree are gone.
-	crowded agentSets
-	// touched has the sandboxes with events that retention has not looked at.
-	touched map[string]struct{}
-	// names maps the names of living sandboxes to their ids.
-	names map[string]string
-	// running maps running execs to their sandboxes.
-	running map[string]runningExec
-	// changed has a channel for each sandbox that somebody waits for. The next commit
-	// closes it. The key "" is for any sandbox.
-	changed waiters
-
+	// sandboxes has every sandbox that is not DELETED, with a lock of its own.
+	sandboxes sandboxBook
 	// agents has the agents, with a lock of its own.
 	agents agentBook
 	// mail has the inboxes of agents, with a lock of its own.
@@ -70,34 +51,12 @@ type Ledger struct {
 	leases leaseBook
 }
 
-// Sandbox is a record with the spec of the sandbox. Both are read-only.
-type Sandbox struct {
-	machine.Record
-	// Spec has a placeholder for each secret value; see Reveal.
-	Spec *agboxv1.CreateSpec
-	// Inherited is the newest sequence that an earlier daemon wrote. It is 0 if the
-	// sandbox was created by this daemon.
-	Inherited uint64
-}
-
-type runningExec struct {
-	sandboxID string
-	// done is closed once the end of the exec is committed.
-	done chan struct{}
-}
-
 // leaseBook has what all agents hold and ask for, as a batch has it so far. Only the goroutine
 // that writes uses it.
 type leaseBook struct {
 	book *lease.Book
 	// open means that there are changes that are not committed.
 	open bool
-}
-
-// goneSandbox is a deleted sandbox that an agent of a tree had asked for.
-type goneSandbox struct {
-	tree string
-	at   time.Time
 }
 
 // view returns what fn reads in one read transaction.
@@ -115,21 +74,11 @@ func look[T any](ctx context.Context, l *Ledger, fn func(*store.Tx) T) (T, error
 }
 
 // Sandbox returns a living sandbox.
-func (l *Ledger) Sandbox(id string) (Sandbox, bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	sb, ok := l.sandboxes[id]
-	return sb, ok
-}
+func (l *Ledger) Sandbox(id string) (Sandbox, bool) { return l.sandboxes.get(id) }
 
 // Sandboxes returns all living sandboxes, oldest first.
 func (l *Ledger) Sandboxes() []Sandbox {
-	l.mu.RLock()
-	all := make([]Sandbox, 0, len(l.sandboxes))
-	for _, sb := range l.sandboxes {
-		all = append(all, sb)
-	}
-	l.mu.RUnlock()
+	all := l.sandboxes.list()
 	slices.SortFunc(all, func(a, b Sandbox) int {
 		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
 			return c
@@ -144,93 +93,35 @@ func (l *Ledger) Sandboxes() []Sandbox {
 // It returns nil for a sandbox that is deleted or unknown, because no commit would close
 // the channel and remove it from memory.
 func (l *Ledger) Changed(sandboxID string) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, waiting := l.changed[sandboxID]
-	if _, living := l.sandboxes[sandboxID]; !waiting && !living && sandboxID != "" {
+	b := &l.sandboxes
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, waiting := b.changed[sandboxID]
+	if _, living := b.all[sandboxID]; !waiting && !living && sandboxID != "" {
 		return nil
 	}
-	return l.changed.on(sandboxID)
+	return b.changed.on(sandboxID)
 }
 
 // publish makes a committed change visible and wakes the callers that wait for it. The
 // store calls it in commit order, before the change is acknowledged.
 func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.admitLocked(sb)
+	b := &l.sandboxes
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.putLocked(sb)
 	for _, ev := range events {
 		switch ev.GetEventType() {
 		case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 			id := ev.GetExec().GetExecId()
-			if r, known := l.running[id]; known {
+			if r, known := b.running[id]; known {
 				l.execs.put(id, r.sandboxID)
-				delete(l.running, id)
+				delete(b.running, id)
 				close(r.done)
 			}
 		}
 	}
-	l.changed.wake(sb.ID, "")
-}
-
-// admit adds a sandbox to the maps. Only Open and publish call it.
-func (l *Ledger) admit(sb Sandbox) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.admitLocked(sb)
-}
-
-func (l *Ledger) admitLocked(sb Sandbox) {
-	l.touched[sb.ID] = struct{}{}
-	l.growTreeLocked(sb)
-	if sb.Over() {
-		delete(l.sandboxes, sb.ID)
-		if l.names[sb.Name] == sb.ID {
-			delete(l.names, sb.Name)
-		}
-	} else {
-		if was := l.sandboxes[sb.ID].Name; was != sb.Name && l.names[was] == sb.ID {
-			delete(l.names, was)
-		}
-		l.sandboxes[sb.ID] = sb
-		// One that is being removed may have been replaced by another one with its name.
-		if sb.Name != "" && (l.names[sb.Name] == "" || sb.Want != machine.WantDeleted) {
-			l.names[sb.Name] = sb.ID
-		}
-	}
-	for id := range sb.Execs {
-		if _, known := l.running[id]; !known {
-			l.running[id] = runningExec{sandboxID: sb.ID, done: make(chan struct{})}
-		}
-	}
-}
-
-// KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
-// them from inside, so that a program which spawns in a loop does not fill the disk with logs.
-const KeptOfTree = 8
-
-// growTreeLocked follows the change of a sandbox that an agent has asked for.
-func (l *Ledger) growTreeLocked(sb Sandbox) {
-	tree := sb.Spec.GetDerived().GetTree()
-	switch {
-	case tree == "":
-	case sb.Over():
-		l.byTree.remove(tree, sb.ID)
-		l.gone.add(tree, sb.ID)
-		l.goneAt[sb.ID] = goneSandbox{tree, sb.StateChangedAt}
-		l.crowdLocked(tree)
-	default:
-		l.byTree.add(tree, sb.ID)
-	}
-}
-
-// crowdLocked follows a change of the deleted sandboxes of a tree.
-func (l *Ledger) crowdLocked(tree string) {
-	if len(l.gone[tree]) > KeptOfTree {
-		l.crowded.add(all, tree)
-	} else {
-		l.crowded.remove(all, tree)
-	}
+	b.changed.wake(sb.ID, "")
 }
 
 // pastBook keeps deleted sandboxes whose history is long, because to fold it again for each list

@@ -21,16 +21,8 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		now:        now,
 		log:        log,
 		unreadable: make(map[string]error),
-		sandboxes:  make(map[string]Sandbox),
-		byTree:     make(agentSets),
-		gone:       make(agentSets),
-		goneAt:     make(map[string]goneSandbox),
-		crowded:    make(agentSets),
-		touched:    make(map[string]struct{}),
-		names:      make(map[string]string),
-		running:    make(map[string]runningExec),
-		changed:    make(waiters),
 	}
+	l.sandboxes.init()
 	var ids []string
 	err := s.View(ctx, func(tx *store.Tx) error {
 		ids = tx.SandboxIDs()
@@ -40,7 +32,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
 	for _, id := range ids {
-		l.touched[id] = struct{}{}
+		l.sandboxes.touched[id] = struct{}{}
 		sb, err := l.load(ctx, id)
 		switch {
 		case errors.Is(err, context.Canceled):
@@ -50,9 +42,9 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 			l.unreadable[id] = err
 		case !sb.Over() && sb.Exists():
 			sb.Inherited = sb.LastSequence
-			l.admit(sb)
+			l.sandboxes.putLocked(sb) // nobody else uses the ledger yet
 		case sb.Over():
-			l.growTreeLocked(sb) // nobody else uses the ledger yet
+			l.sandboxes.growTreeLocked(sb)
 		}
 	}
 	return l, l.openAgents(ctx)

@@ -37,9 +37,9 @@ func (l *Ledger) FindAgent(id string) (Agent, error) {
 // FindExec returns the id of the sandbox of the exec with exactly this id, running or kept.
 // Anything else is EXEC_NOT_FOUND.
 func (l *Ledger) FindExec(ctx context.Context, id string) (sandboxID string, err error) {
-	l.mu.RLock()
-	r, running := l.running[id]
-	l.mu.RUnlock()
+	l.sandboxes.mu.RLock()
+	r, running := l.sandboxes.running[id]
+	l.sandboxes.mu.RUnlock()
 	if running {
 		return r.sandboxID, nil
 	}
@@ -68,9 +68,6 @@ func (l *Ledger) keptExec(tx *store.Tx, id string) (sandboxID string, kept bool)
 	return sandboxID, kept
 }
 
-// MaxReferents bounds the candidates for a text.
-const MaxReferents = 10
-
 // Resolve returns what a text means: the sandbox, exec or agent with that id, and the one
 // with that name; if there is neither, those whose ids begin with it. A text that was ever
 // an id is no beginning of another one. It returns at most MaxReferents+1; none is an error,
@@ -88,70 +85,58 @@ func (l *Ledger) Resolve(ctx context.Context, kind agboxv1.RefKind, text string)
 	return l.resolveExec(ctx, text)
 }
 
+func (sb Sandbox) referent(match agboxv1.RefMatch) *agboxv1.Referent {
+	return &agboxv1.Referent{Id: sb.ID, Name: sb.Name, Match: match}
+}
+
+func (a Agent) referent(match agboxv1.RefMatch) *agboxv1.Referent {
+	return &agboxv1.Referent{Id: a.ID, Name: a.Name, Match: match}
+}
+
 func (l *Ledger) resolveSandbox(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
-	add := func(sb Sandbox, match agboxv1.RefMatch) {
-		list = append(list, &agboxv1.Referent{Id: sb.ID, Name: sb.Name, Match: match})
-	}
 	if sb, ok := l.Sandbox(text); ok {
-		add(sb, agboxv1.RefMatch_REF_MATCH_ID)
-		return list, nil
+		return append(list, sb.referent(agboxv1.RefMatch_REF_MATCH_ID)), nil
 	}
 	past, err := l.Past(ctx, text)
 	switch {
 	case err == nil:
-		add(past, agboxv1.RefMatch_REF_MATCH_ID)
+		list = append(list, past.referent(agboxv1.RefMatch_REF_MATCH_ID))
 	case !errdefs.IsNotFound(err):
 		return nil, err
 	}
-	l.mu.RLock()
-	named, ok := l.sandboxes[l.names[text]]
-	l.mu.RUnlock()
+	l.sandboxes.mu.RLock()
+	named, ok := l.sandboxes.all[l.sandboxes.names[text]]
+	l.sandboxes.mu.RUnlock()
 	if ok {
-		add(named, agboxv1.RefMatch_REF_MATCH_NAME)
+		list = append(list, named.referent(agboxv1.RefMatch_REF_MATCH_NAME))
 	}
+	list, err = orBeginning(ctx, l, &l.sandboxes.book, list, text, "", func(tx *store.Tx) bool { _, used := tx.SandboxReserved(text); return used })
+	if err == nil && len(list) == 0 {
+		err = fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
+			"There is no sandbox %q; \"agbox ls\" shows all.", text).With("sandbox_id", text)
+	}
+	return list, err
+}
+
+// orBeginning returns what a text means: the records of the list, else those whose ids begin with
+// it, but for one. A text that was ever an id is no beginning.
+func orBeginning[R record](ctx context.Context, l *Ledger, b *book[R], list []*agboxv1.Referent, text, but string, reserved func(*store.Tx) bool) ([]*agboxv1.Referent, error) {
 	if len(list) > 0 {
 		return list, nil
 	}
-	used, err := look(ctx, l, func(tx *store.Tx) bool { _, used := tx.SandboxReserved(text); return used })
-	if err != nil {
+	if used, err := look(ctx, l, reserved); used || err != nil {
 		return nil, err
 	}
-	if !used {
-		for _, sb := range l.sandboxesFrom(text) {
-			add(sb, agboxv1.RefMatch_REF_MATCH_PREFIX)
-		}
-	}
-	if len(list) == 0 {
-		return nil, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-			"There is no sandbox %q; \"agbox ls\" shows all.", text).With("sandbox_id", text)
-	}
-	return list, nil
-}
-
-// sandboxesFrom returns sandboxes that are not deleted and whose ids begin with a text.
-func (l *Ledger) sandboxesFrom(prefix string) (fits []Sandbox) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	for id, sb := range l.sandboxes {
-		if strings.HasPrefix(id, prefix) {
-			fits = append(fits, sb)
-		}
-	}
-	slices.SortFunc(fits, func(a, b Sandbox) int { return strings.Compare(a.ID, b.ID) })
-	return fits[:min(len(fits), MaxReferents+1)]
+	return b.beginning(text, but), nil
 }
 
 func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
-	add := func(a Agent, match agboxv1.RefMatch) {
-		list = append(list, &agboxv1.Referent{Id: a.ID, Name: a.Name, Match: match})
-	}
 	if text == agents.Init { // also before it has a record
-		add(Agent{Record: agents.Record{ID: agents.Init}}, agboxv1.RefMatch_REF_MATCH_ID)
-		return list, nil
+		return append(list, &agboxv1.Referent{Id: text, Match: agboxv1.RefMatch_REF_MATCH_ID}), nil
 	}
 	a, exists := l.Agent(text)
 	if exists {
-		add(a, agboxv1.RefMatch_REF_MATCH_ID)
+		list = append(list, a.referent(agboxv1.RefMatch_REF_MATCH_ID))
 		if !a.Over() {
 			return list, nil
 		}
@@ -159,26 +144,14 @@ func (l *Ledger) resolveAgent(ctx context.Context, text string) (list []*agboxv1
 	named, match := l.agentsNamed(text)
 	for _, b := range named {
 		if !exists || b.ID != a.ID && !b.Over() {
-			add(b, match)
+			list = append(list, b.referent(match))
 		}
 	}
-	if len(list) > 0 {
-		return list, nil
+	list, err = orBeginning(ctx, l, &l.agents.book, list, text, agents.Init, func(tx *store.Tx) bool { return tx.AgentReserved(text) })
+	if err == nil && len(list) == 0 {
+		err = recipientNotFound(text)
 	}
-	used, err := look(ctx, l, func(tx *store.Tx) bool { return tx.AgentReserved(text) })
-	if err != nil {
-		return nil, err
-	}
-	if !used {
-		for _, a := range l.agentsFrom(text) {
-			add(a, agboxv1.RefMatch_REF_MATCH_PREFIX)
-		}
-	}
-	if len(list) == 0 {
-		return nil, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND,
-			"There is no agent %q; \"agbox agent ls -a\" shows all.", text).With("agent_id", text)
-	}
-	return list, nil
+	return list, err
 }
 
 // agentNamed returns the agent with a name: the one that has not ended, else the newest. Of
@@ -215,19 +188,6 @@ func (l *Ledger) agentsNamed(name string) ([]Agent, agboxv1.RefMatch) {
 	return ended, agboxv1.RefMatch_REF_MATCH_NAME
 }
 
-// agentsFrom returns agents whose ids begin with a text.
-func (l *Ledger) agentsFrom(prefix string) (fits []Agent) {
-	l.agents.mu.RLock()
-	defer l.agents.mu.RUnlock()
-	for id := range l.agents.all {
-		if strings.HasPrefix(id, prefix) && id != agents.Init {
-			fits = append(fits, l.agents.all[id])
-		}
-	}
-	slices.SortFunc(fits, func(a, b Agent) int { return strings.Compare(a.ID, b.ID) })
-	return fits[:min(len(fits), MaxReferents+1)]
-}
-
 func (l *Ledger) resolveExec(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
 	running := l.runningExecs(text)
 	if len(running) == 1 && running[0].GetMatch() == agboxv1.RefMatch_REF_MATCH_ID {
@@ -262,13 +222,13 @@ func keptReferent(tx *store.Tx, sandboxID, execID string, match agboxv1.RefMatch
 // runningExecs returns the running exec with that id, or those with that name, which is
 // unique only within a sandbox.
 func (l *Ledger) runningExecs(text string) (list []*agboxv1.Referent) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if r, running := l.running[text]; running {
-		name := l.sandboxes[r.sandboxID].Execs[text].Name
+	l.sandboxes.mu.RLock()
+	defer l.sandboxes.mu.RUnlock()
+	if r, running := l.sandboxes.running[text]; running {
+		name := l.sandboxes.all[r.sandboxID].Execs[text].Name
 		return []*agboxv1.Referent{{Id: text, Name: name, SandboxId: r.sandboxID, Match: agboxv1.RefMatch_REF_MATCH_ID}}
 	}
-	for _, sb := range l.sandboxes {
+	for _, sb := range l.sandboxes.all {
 		for _, e := range sb.Execs {
 			if e.Name == text {
 				list = append(list, &agboxv1.Referent{Id: e.ID, Name: e.Name, SandboxId: sb.ID, Match: agboxv1.RefMatch_REF_MATCH_NAME})

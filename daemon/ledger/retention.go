@@ -15,22 +15,10 @@ import (
 
 // Touched returns the ids of the sandboxes that have new events since the call before; at first,
 // of all that are stored. Only retention calls it.
-func (l *Ledger) Touched() map[string]struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	touched := l.touched
-	l.touched = make(map[string]struct{})
-	return touched
-}
+func (l *Ledger) Touched() map[string]struct{} { return l.sandboxes.takeTouched() }
 
 // TouchedAgents is Touched for agents.
-func (l *Ledger) TouchedAgents() map[string]struct{} {
-	l.agents.mu.Lock()
-	defer l.agents.mu.Unlock()
-	touched := l.agents.touched
-	l.agents.touched = make(map[string]struct{})
-	return touched
-}
+func (l *Ledger) TouchedAgents() map[string]struct{} { return l.agents.takeTouched() }
 
 // History reads what retention needs to know about a sandbox's events, page by page, and
 // which execs have a record. It skips an event that cannot be read; such an event is
@@ -92,9 +80,9 @@ func (l *Ledger) Forget(ctx context.Context, sandboxID string, parts []machine.T
 }
 
 func (l *Ledger) isRunning(execID string) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	_, running := l.running[execID]
+	l.sandboxes.mu.RLock()
+	defer l.sandboxes.mu.RUnlock()
+	_, running := l.sandboxes.running[execID]
 	return running
 }
 
@@ -151,12 +139,13 @@ func (l *Ledger) DropAgent(ctx context.Context, id string) error {
 // of each tree. The bound of a tree counts only sandboxes that exist, so a program can have made
 // and left any number, each with logs.
 func (l *Ledger) Surplus() map[string]bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	b := &l.sandboxes
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	surplus := make(map[string]bool)
-	for tree := range l.crowded[all] {
-		ids := l.gone[tree]
-		oldest := slices.SortedFunc(maps.Keys(ids), func(a, b string) int { return l.goneAt[a].at.Compare(l.goneAt[b].at) })
+	for tree := range b.crowded[all] {
+		ids := b.gone[tree]
+		oldest := slices.SortedFunc(maps.Keys(ids), func(x, y string) int { return b.goneAt[x].at.Compare(b.goneAt[y].at) })
 		for _, id := range oldest[:len(oldest)-KeptOfTree] {
 			surplus[id] = true
 		}
@@ -166,12 +155,13 @@ func (l *Ledger) Surplus() map[string]bool {
 
 // dropped forgets a deleted sandbox.
 func (l *Ledger) dropped(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.touched, id)
-	if g, known := l.goneAt[id]; known {
-		l.gone.remove(g.tree, id)
-		delete(l.goneAt, id)
-		l.crowdLocked(g.tree)
+	b := &l.sandboxes
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.touched, id)
+	if g, known := b.goneAt[id]; known {
+		b.gone.remove(g.tree, id)
+		delete(b.goneAt, id)
+		b.crowdLocked(g.tree)
 	}
 }

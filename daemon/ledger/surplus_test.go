@@ -16,7 +16,7 @@ func TestSurplusLooksAtNoTreeWithinItsBound(t *testing.T) {
 		t.Helper()
 		sb := Sandbox{Spec: &agboxv1.CreateSpec{Derived: &agboxv1.DerivedSpec{Tree: tree}}}
 		sb.ID, sb.State, sb.StateChangedAt = fmt.Sprint(tree, "-", n), machine.Deleted, time.Unix(int64(n), 0)
-		l.admit(sb)
+		l.sandboxes.putLocked(sb)
 	}
 	for tree := range 100 {
 		for n := range KeptOfTree {
@@ -25,7 +25,7 @@ func TestSurplusLooksAtNoTreeWithinItsBound(t *testing.T) {
 	}
 	for _, looked := range []int{0, 1, 0} {
 		surplus := l.Surplus()
-		if n := len(l.crowded[all]); n != looked || len(surplus) != looked {
+		if n := len(l.sandboxes.crowded[all]); n != looked || len(surplus) != looked {
 			t.Errorf("it looks at %d trees and finds %v; want %d", n, surplus, looked)
 		}
 		if looked == 0 {

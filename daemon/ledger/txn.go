@@ -81,9 +81,9 @@ func (t *txn) nameOwner(name string) string {
 	if id, ok := t.tx.Value(nameOverlay{name}).(string); ok {
 		return id
 	}
-	t.l.mu.RLock()
-	defer t.l.mu.RUnlock()
-	return t.l.names[name]
+	t.l.sandboxes.mu.RLock()
+	defer t.l.sandboxes.mu.RUnlock()
+	return t.l.sandboxes.names[name]
 }
 
 // overlay is the key of the uncommitted state of a sandbox within a batch.
