@@ -420,14 +420,11 @@ func (l *Ledger) HeldMeanwhile(ctx context.Context, a Agent) (list []agents.Pass
 	concerns := func(b Agent) bool { return b.Exists() && b.ID != a.ID && b.LeaseParty().Scope == scope }
 	var page store.Page[*agboxv1.AgentEvent]
 	for at, read := a.AwayFrom, 0; read == 0 || page.More && read < maxHistory; at = page.Next {
-		err := l.store.View(ctx, func(tx *store.Tx) error {
-			page = tx.OrderedAgentEvents(at, agentPage)
-			whole = tx.AgentsTrimmed().UpTo <= a.AwayFrom
-			return nil
-		})
+		page, err = look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.AgentEvent] { return tx.OrderedAgentEvents(at, agentPage) })
 		if err != nil {
 			return nil, false, err
 		}
+		whole = page.Trimmed.UpTo <= a.AwayFrom
 		for _, ev := range page.Records {
 			if ev.GetLease() == nil {
 				continue

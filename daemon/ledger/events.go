@@ -54,32 +54,30 @@ type Cursor struct {
 // if the stream would skip an event, or the sequence never existed.
 func (l *Ledger) OpenEvents(ctx context.Context, sandboxID string, after uint64) (*Cursor, error) {
 	c := &Cursor{At: after, sandboxID: sandboxID}
-	var first uint64
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		first, c.Last = tx.FirstSequence(sandboxID), tx.LastSequence(sandboxID)
+	return c, l.open(ctx, c, func(tx *store.Tx) (first uint64) {
+		c.Last, c.trimmed = tx.LastSequence(sandboxID), tx.Trimmed(sandboxID)
 		c.Newest = c.Last // the newest event of a sandbox is never removed
-		c.trimmed = tx.Trimmed(sandboxID)
-		return nil
+		return tx.FirstSequence(sandboxID)
 	})
-	if err == nil && c.stale(first) {
-		err = c.outOfRange()
-	}
-	return c, err
 }
 
 // OpenAllEvents is OpenEvents for the events of all sandboxes and a position.
 func (l *Ledger) OpenAllEvents(ctx context.Context, after uint64) (*Cursor, error) {
 	c := &Cursor{At: after}
-	var first uint64
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		first, c.Last, c.Newest = tx.FirstPosition(), tx.LastPosition(), tx.NewestPosition()
-		c.trimmed = tx.OrderTrimmed()
-		return nil
+	return c, l.open(ctx, c, func(tx *store.Tx) (first uint64) {
+		c.Last, c.Newest, c.trimmed = tx.LastPosition(), tx.NewestPosition(), tx.OrderTrimmed()
+		return tx.FirstPosition()
 	})
+}
+
+// open checks a cursor after fill has read the bounds of its stream, of which it returns the first
+// event.
+func (l *Ledger) open(ctx context.Context, c *Cursor, fill func(*store.Tx) (first uint64)) error {
+	first, err := look(ctx, l, fill)
 	if err == nil && c.stale(first) {
 		err = c.outOfRange()
 	}
-	return c, err
+	return err
 }
 
 // stale reports whether continuing after the cursor would skip an event, or the cursor
@@ -110,19 +108,17 @@ func (c *Cursor) outOfRange() error {
 // more means that there are further ones already.
 func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events []*agboxv1.SandboxEvent, more bool, err error) {
 	page, err := l.Events(ctx, c.sandboxID, c.At, limit)
-	if err == nil && c.overtaken(page.Trimmed) {
-		err = c.outOfRange()
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	c.At = page.Next
-	return page.Records, page.More, nil
+	return advance(c, page, err)
 }
 
 // NextOfAll is NextEvents for the events of all sandboxes.
 func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []store.OrderedEvent, more bool, err error) {
 	page, err := look(ctx, l, func(tx *store.Tx) store.Page[store.OrderedEvent] { return tx.OrderedEvents(c.At, limit) })
+	return advance(c, page, err)
+}
+
+// advance moves a cursor behind a page that was read.
+func advance[R any](c *Cursor, page store.Page[R], err error) (events []R, more bool, _ error) {
 	if err == nil && c.overtaken(page.Trimmed) {
 		err = c.outOfRange()
 	}
@@ -154,12 +150,12 @@ type AgentCursor struct {
 	trimmed  store.Trimmed
 }
 
-// read reads the next events and what was removed. Of one agent it reads no other's.
-func (c *AgentCursor) read(tx *store.Tx, limit int) (store.Page[*agboxv1.AgentEvent], store.Trimmed) {
+// read reads the next events. Of one agent it reads no other's.
+func (c *AgentCursor) read(tx *store.Tx, limit int) store.Page[*agboxv1.AgentEvent] {
 	if c.agentID == "" {
-		return tx.OrderedAgentEvents(c.At, limit), tx.AgentsTrimmed()
+		return tx.OrderedAgentEvents(c.At, limit)
 	}
-	return tx.AgentEvents(c.agentID, c.sequence, limit), tx.AgentTrimmed(c.agentID)
+	return tx.AgentEvents(c.agentID, c.sequence, limit)
 }
 
 // OpenAgentEvents starts a stream of the events of an agent, or of all if agentID is empty,
@@ -167,11 +163,9 @@ func (c *AgentCursor) read(tx *store.Tx, limit int) (store.Page[*agboxv1.AgentEv
 // or if the position never existed. 0 requests everything that is kept.
 func (l *Ledger) OpenAgentEvents(ctx context.Context, agentID string, after uint64) (*AgentCursor, error) {
 	c := &AgentCursor{At: after, agentID: agentID}
-	var last uint64
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		last = tx.LastAgentPosition()
-		_, c.trimmed = c.read(tx, 1)
-		return nil
+	last, err := look(ctx, l, func(tx *store.Tx) uint64 {
+		c.trimmed = c.read(tx, 1).Trimmed
+		return tx.LastAgentPosition()
 	})
 	switch {
 	case err != nil:
@@ -194,18 +188,13 @@ func (c *AgentCursor) outOfRange() error {
 // cursor. more means that there are further ones already. It is OUT_OF_RANGE if events
 // ahead of the cursor were removed since the call before.
 func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int) (events []*agboxv1.AgentEvent, more bool, err error) {
-	var page store.Page[*agboxv1.AgentEvent]
-	var trimmed store.Trimmed
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		page, trimmed = c.read(tx, limit)
-		return nil
-	})
+	page, err := look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.AgentEvent] { return c.read(tx, limit) })
 	if err != nil {
 		return nil, false, err
 	}
-	moved := trimmed.Count != c.trimmed.Count
-	c.trimmed = trimmed
-	if moved && c.At > 0 && trimmed.UpTo > c.At {
+	moved := page.Trimmed.Count != c.trimmed.Count
+	c.trimmed = page.Trimmed
+	if moved && c.At > 0 && c.trimmed.UpTo > c.At {
 		return nil, false, c.outOfRange()
 	}
 	for _, ev := range page.Records {

@@ -23,11 +23,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		unreadable: make(map[string]error),
 	}
 	l.sandboxes.init()
-	var ids []string
-	err := s.View(ctx, func(tx *store.Tx) error {
-		ids = tx.SandboxIDs()
-		return nil
-	})
+	ids, err := look(ctx, l, (*store.Tx).SandboxIDs)
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
@@ -54,10 +50,9 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 // out.
 func (l *Ledger) openAgents(ctx context.Context) error {
 	l.agents.init()
-	var ids []string
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		ids, l.agents.published = tx.AgentIDs(), tx.LastAgentPosition()
-		return nil
+	ids, err := look(ctx, l, func(tx *store.Tx) []string {
+		l.agents.published = tx.LastAgentPosition()
+		return tx.AgentIDs()
 	})
 	if err != nil {
 		return fmt.Errorf("list agents: %w", err)
@@ -98,10 +93,9 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 	for _, id := range append(idsOfAgents(l.Agents(nil)), agents.Init) {
 		var box inbox
 		for page := (store.Page[*agboxv1.AgentMessage]{More: true}); page.More; {
-			err := l.store.View(ctx, func(tx *store.Tx) error {
-				page = tx.Messages(id, page.Next, loadPage, 0)
-				return nil
-			})
+			var err error
+			after := page.Next
+			page, err = look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.AgentMessage] { return tx.Messages(id, after, loadPage, 0) })
 			if err != nil {
 				return fmt.Errorf("read the inbox of agent %s: %w", id, err)
 			}
