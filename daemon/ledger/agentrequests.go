@@ -19,7 +19,7 @@ import (
 // PauseAgent pauses an agent until somebody approves or denies. An incarnation that runs goes
 // on running. It does nothing to an agent that waits for an approval already.
 func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
 		case a.Over():
 			return cannot(a, "paused", "it has ended")
@@ -39,7 +39,7 @@ func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, err
 // WakeAgent lets an agent go on that was drained, or that idles. One that still saves its
 // work goes on when it has. It does nothing to an agent that is about to go on.
 func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
 		case a.Over():
 			return cannot(a, "resumed", "spawn a new agent to repeat its work")
@@ -69,7 +69,7 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 // ApproveAgent records the decision about an agent that waits for an approval. Until the agent
 // goes on, the same decision again changes nothing, and the other one is refused.
 func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.AgentApproval, message string) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		verb := "approved"
 		if approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED {
 			verb = "denied"
@@ -89,7 +89,7 @@ func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.A
 // ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
 // woken before stays woken.
 func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		switch reap := verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP; {
 		case t.a.State != agents.Paused || t.a.Pause.Reason != agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 			return notOrphaned(t.a)
@@ -107,7 +107,7 @@ func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.Ag
 // RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
 // resumes it. It does nothing if that was requested before.
 func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
 		case a.Over():
 			return cannot(a, "drained", "it has ended")
@@ -122,7 +122,7 @@ func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
 // RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
 // does one that says what becomes of the children. It does nothing to an agent that has ended.
 func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		if t.a.Over() {
 			return errNothing
 		}
@@ -140,7 +140,7 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 // is how long the hold of a client stays after its connection was lost; it is 0 for agents.
 // It does nothing if the agent has that holder, with that linger.
 func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Duration) (Agent, error) {
-	return l.requestOf(ctx, id, func(t *agentTxn) error {
+	return l.requestOfAgent(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
 		case a.Over():
 			return cannot(a, "held", "it has ended")

@@ -13,34 +13,13 @@ import (
 // agent after the commit. What follows is committed with it: for the breaker of its class,
 // for those that want leases it no longer has, for its parent and init, and the wake of an agent that
 // becomes IDLE with unread messages.
-func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
-	return l.updateReports(ctx, id, Reports{}, fn)
-}
-
-// requestOf is updateAgent for a request of a user: it refuses an agent that does not exist,
-// and init.
-func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case id == agents.Init:
-			return isRoot()
-		case !t.a.Exists():
-			return agentNotFound(id)
-		}
-		return fn(t)
-	})
-}
-
-// updateReports is updateAgent with messages that the agent has sent, which are delivered if
-// fn changes it.
-func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, fn func(*agentTxn) error) (Agent, error) {
-	var after Agent
-	err := l.store.Update(ctx, func(tx *store.Tx) (err error) {
+func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error, sent ...Sent) (after Agent, err error) {
+	err = l.store.Update(ctx, func(tx *store.Tx) (err error) {
 		before := l.agentIn(tx, id)
 		if after, err = l.withinAgent(tx, id, fn); err != nil {
 			return err
 		}
-		if err := l.post(tx, before, after, reports.Sent); err != nil {
+		if err := l.post(tx, before, after, sent); err != nil {
 			return err
 		}
 		if err := l.followLeases(tx, before, after); err != nil {
@@ -65,6 +44,20 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 	return after, err
 }
 
+// requestOfAgent is updateAgent for a request of a user: it refuses an agent that does not exist,
+// and init.
+func (l *Ledger) requestOfAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case id == agents.Init:
+			return isRoot()
+		case !t.a.Exists():
+			return agentNotFound(id)
+		}
+		return fn(t)
+	})
+}
+
 // EmitAgent appends events that were decided from the record seen, all or none. If the
 // agent has changed since so that another decision is due, it appends nothing. Reports
 // among the events are treated as by RecordReports.
@@ -74,13 +67,13 @@ func (l *Ledger) EmitAgent(ctx context.Context, seen agents.Record, events ...*a
 
 // EmitReports is EmitAgent with reports, which may have messages.
 func (l *Ledger) EmitReports(ctx context.Context, seen agents.Record, reports Reports) (Agent, error) {
-	return l.updateReports(ctx, seen.ID, reports, func(t *agentTxn) error {
+	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
 		refused := func(ev *agboxv1.AgentEvent) bool { return !t.admits(ev) }
 		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(reports.Events, refused) {
 			return errNothing
 		}
 		return t.appendAll(reports.Events)
-	})
+	}, reports.Sent...)
 }
 
 // RecordReports appends what an incarnation has reported: events with journal_upto, the
@@ -89,7 +82,7 @@ func (l *Ledger) EmitReports(ctx context.Context, seen agents.Record, reports Re
 // somebody else than the supervisor can have written. Messages are delivered together with
 // the event that consumes their rows.
 func (l *Ledger) RecordReports(ctx context.Context, agentID string, reports Reports) (Agent, error) {
-	return l.updateReports(ctx, agentID, reports, func(t *agentTxn) error { return t.appendAll(reports.Events) })
+	return l.updateAgent(ctx, agentID, func(t *agentTxn) error { return t.appendAll(reports.Events) }, reports.Sent...)
 }
 
 // appendAll adds events of an agent; of the reports among them, those that RecordReports

@@ -144,21 +144,11 @@ func (t *txn) sameRequest(spec *agboxv1.CreateSpec, key RequestKey) error {
 // that another living sandbox has is SANDBOX_NAME_EXISTS; a sandbox that is DELETING or
 // DELETED is SANDBOX_INVALID_STATE.
 func (l *Ledger) Rename(ctx context.Context, id, name string) (Sandbox, error) {
-	sb, err := l.update(ctx, id, func(t *txn) error { return t.rename(name) })
-	if !errdefs.IsNotFound(err) {
-		return sb, err
-	}
-	past, err := l.Past(ctx, id)
-	if err == nil {
-		err = notRenamed(past.Record)
-	}
-	return past, err
+	return l.requestOf(ctx, id, func(t *txn) error { return t.rename(name) }, notRenamed)
 }
 
 func (t *txn) rename(name string) error {
 	switch {
-	case !t.sb.Exists():
-		return notFound(t.id)
 	case !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_RENAMED):
 		return notRenamed(t.sb.Record)
 	case t.sb.Name == name:
@@ -227,32 +217,23 @@ func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) 
 // was requested before and has not ended. A sandbox that is DELETING or DELETED cannot be
 // restarted: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestRestart(ctx context.Context, id string, now bool) (Sandbox, error) {
-	sb, err := l.update(ctx, id, func(t *txn) error {
+	resume := agboxv1.EventType_SANDBOX_RESUME_REQUESTED
+	return l.requestOf(ctx, id, func(t *txn) error {
 		ev := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED}
 		switch {
-		case !t.sb.Exists():
-			return notFound(id)
 		case t.sb.Restart && (t.sb.Now || !now || t.sb.State == machine.Stopped):
 			return errNothing
 		case t.sb.State == machine.Stopped, t.sb.State == machine.Failed:
-			ev.EventType = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
+			ev.EventType = resume
 		case !machine.Legal(t.sb.Record, ev.GetEventType()):
-			return impossible(t.sb.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
+			return impossible(t.sb.Record, resume)
 		default:
 			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
 				Reason: "asked for a restart", Restart: true, Now: now || t.sb.Now && t.sb.Want == machine.WantStopped,
 			}}
 		}
 		return t.append(ev)
-	})
-	if !errdefs.IsNotFound(err) {
-		return sb, err
-	}
-	past, err := l.Past(ctx, id)
-	if err == nil {
-		err = impossible(past.Record, agboxv1.EventType_SANDBOX_RESUME_REQUESTED)
-	}
-	return past, err
+	}, func(past machine.Record) error { return impossible(past, resume) })
 }
 
 // Deletion is how a sandbox is removed.
@@ -313,10 +294,8 @@ func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted 
 
 // request records a request unless it is done or check refuses it. details and check may be nil.
 func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
-	sb, err := l.update(ctx, id, func(t *txn) error {
+	return l.requestOf(ctx, id, func(t *txn) error {
 		switch {
-		case !t.sb.Exists():
-			return notFound(id)
 		case done(t.sb.Record):
 			return errNothing
 		case !machine.Legal(t.sb.Record, typ):
@@ -332,13 +311,29 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details}
 		}
 		return t.append(ev)
+	}, func(past machine.Record) error {
+		if done(past) {
+			return nil
+		}
+		return impossible(past, typ)
+	})
+}
+
+// requestOf is update for a request of a user: it refuses a sandbox that does not exist, and asks
+// ofPast about one that is not in memory.
+func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*txn) error, ofPast func(machine.Record) error) (Sandbox, error) {
+	sb, err := l.update(ctx, id, func(t *txn) error {
+		if !t.sb.Exists() {
+			return notFound(id)
+		}
+		return fn(t)
 	})
 	if !errdefs.IsNotFound(err) {
 		return sb, err
 	}
 	past, err := l.Past(ctx, id)
-	if err == nil && !done(past.Record) {
-		err = impossible(past.Record, typ)
+	if err == nil {
+		err = ofPast(past.Record)
 	}
 	return past, err
 }
