@@ -98,7 +98,7 @@ func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 
 func adoptionEvent(typ agboxv1.EventType, d *agboxv1.SandboxPhaseDetails) *agboxv1.SandboxEvent {
 	d.Reason = adoptedReason
-	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: d}}
+	return phaseEvent(typ, d)
 }
 
 func (t *txn) appendAll(events []*agboxv1.SandboxEvent) error {

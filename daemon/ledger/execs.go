@@ -58,10 +58,7 @@ func (t *txn) acceptExec(req *agboxv1.CreateExecRequest, d *agboxv1.ExecEventDet
 		}
 	}
 	d.ExecId, d.ExecState = execID, agboxv1.ExecState_EXEC_STATE_RUNNING
-	return t.append(&agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_EXEC_STARTED,
-		Details:   &agboxv1.SandboxEvent_Exec{Exec: d},
-	})
+	return t.append(execEvent(agboxv1.EventType_EXEC_STARTED, d))
 }
 
 func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
@@ -214,13 +211,10 @@ func (l *Ledger) FindExecs(ctx context.Context, sandboxID string, execIDs []stri
 			if !lost || !exec.MayReturn || !t.tx.HasExec(sandboxID, id) || !machine.Legal(t.sb.Record, agboxv1.EventType_EXEC_FOUND) {
 				continue
 			}
-			err := t.append(&agboxv1.SandboxEvent{
-				EventType: agboxv1.EventType_EXEC_FOUND,
-				Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
-					ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING, Name: exec.Name, Main: exec.Main,
-					StartedAt: timestamppb.New(exec.StartedAt), SupervisorBootId: exec.BootID,
-				}},
-			})
+			err := t.append(execEvent(agboxv1.EventType_EXEC_FOUND, &agboxv1.ExecEventDetails{
+				ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING, Name: exec.Name, Main: exec.Main,
+				StartedAt: timestamppb.New(exec.StartedAt), SupervisorBootId: exec.BootID,
+			}))
 			if err != nil {
 				return err
 			}
@@ -236,10 +230,7 @@ func (l *Ledger) FindExecs(ctx context.Context, sandboxID string, execIDs []stri
 // execEnded is the last event of an exec. It changes details.
 func execEnded(details *agboxv1.ExecEventDetails, main bool) *agboxv1.SandboxEvent {
 	details.Main = main
-	return &agboxv1.SandboxEvent{
-		EventType: endEvent(details.GetExecState()),
-		Details:   &agboxv1.SandboxEvent_Exec{Exec: details},
-	}
+	return execEvent(endEvent(details.GetExecState()), details)
 }
 
 func endEvent(state agboxv1.ExecState) agboxv1.EventType {

@@ -56,12 +56,7 @@ func (t *txn) create(nonce string, spec, shown *agboxv1.CreateSpec, key RequestK
 	if spec.GetName() != "" {
 		t.tx.SetValue(nameOverlay{spec.GetName()}, t.id)
 	}
-	return t.append(&agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_SANDBOX_ACCEPTED,
-		Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
-			Nonce: nonce, Name: spec.GetName(),
-		}},
-	})
+	return t.phase(agboxv1.EventType_SANDBOX_ACCEPTED, &agboxv1.SandboxPhaseDetails{Nonce: nonce, Name: spec.GetName()})
 }
 
 // nameFree refuses a name for a sandbox that another living one has as its name or its id: of a
@@ -161,10 +156,7 @@ func (t *txn) rename(name string) error {
 		t.tx.SetValue(nameOverlay{t.sb.Name}, "")
 	}
 	t.tx.SetValue(nameOverlay{name}, t.id)
-	return t.append(&agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_SANDBOX_RENAMED,
-		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Name: name}},
-	})
+	return t.phase(agboxv1.EventType_SANDBOX_RENAMED, &agboxv1.SandboxPhaseDetails{Name: name})
 }
 
 // RequestStop records a request to stop the sandbox. It does nothing if that was
@@ -194,12 +186,7 @@ func (l *Ledger) StopBecause(ctx context.Context, id string, reason agboxv1.Erro
 		if t.sb.Want != machine.WantRunning || !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_STOP_REQUESTED) {
 			return errNothing
 		}
-		return t.append(&agboxv1.SandboxEvent{
-			EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED,
-			Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
-				ErrorCode: reason.String(), ErrorMessage: sentence,
-			}},
-		})
+		return t.phase(agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{ErrorCode: reason.String(), ErrorMessage: sentence})
 	})
 }
 

@@ -76,6 +76,19 @@ func (t *txn) append(draft *agboxv1.SandboxEvent) error {
 	return nil
 }
 
+// phase appends an event about the life of the sandbox.
+func (t *txn) phase(typ agboxv1.EventType, d *agboxv1.SandboxPhaseDetails) error {
+	return t.append(phaseEvent(typ, d))
+}
+
+func phaseEvent(typ agboxv1.EventType, d *agboxv1.SandboxPhaseDetails) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: d}}
+}
+
+func execEvent(typ agboxv1.EventType, d *agboxv1.ExecEventDetails) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_Exec{Exec: d}}
+}
+
 // nameOwner returns the living sandbox that has the name, or "".
 func (t *txn) nameOwner(name string) string {
 	if id, ok := t.tx.Value(nameOverlay{name}).(string); ok {
