@@ -74,10 +74,19 @@ func (t *Tx) MessageWithKey(agentID string, m *agboxv1.AgentMessage) uint64 {
 	}
 	// An older daemon had one name space: only the message itself tells its kind there.
 	seq, ok := parseNumber(t.get(bucketInboxKeys(agentID), keyDigest(m.GetFrom(), m.GetStream(), m.GetKey())))
-	if page := t.Messages(agentID, seq-1, 1, 0); !ok || len(page.Records) == 0 || page.Records[0].GetSeq() != seq || page.Records[0].GetKind() != m.GetKind() {
+	if first := t.Message(agentID, seq); !ok || first == nil || first.GetKind() != m.GetKind() {
 		return 0
 	}
 	return seq
+}
+
+// Message returns one message of an inbox; nil if it was removed or cannot be read.
+func (t *Tx) Message(agentID string, seq uint64) *agboxv1.AgentMessage {
+	m := &agboxv1.AgentMessage{}
+	if t.message(bucketInbox(agentID), number(seq), m) != nil || m.GetSeq() != seq {
+		return nil
+	}
+	return m
 }
 
 // NewestMessage is the highest seq that a message of an inbox ever had; 0 if it never had any.

@@ -156,17 +156,10 @@ func sigterm(agentID string) *agboxv1.AgentMessage {
 
 // Acknowledged reports whether an agent that is asked to end has acknowledged that.
 func (l *Ledger) Acknowledged(ctx context.Context, agentID string) (yes bool, err error) {
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		seq := tx.MessageWithKey(agentID, sigterm(agentID))
-		if seq == 0 {
-			yes = true // so many messages followed it that its key is forgotten
-			return nil
-		}
-		first := tx.Messages(agentID, seq-1, 1, 0).Records
-		yes = len(first) == 0 || first[0].GetSeq() != seq
-		return nil
+	return look(ctx, l, func(tx *store.Tx) bool {
+		seq := tx.MessageWithKey(agentID, sigterm(agentID)) // 0: so many followed it that its key is forgotten
+		return seq == 0 || tx.Message(agentID, seq) == nil
 	})
-	return yes, err
 }
 
 // Signal is when an agent was told last of a message about another agent that it has not
@@ -216,11 +209,10 @@ func (l *Ledger) RepeatSignals(ctx context.Context, agentID string) error {
 // repeatSignal counts one more try of a message, or gives it up. It returns the message, or
 // nil if that cannot be read.
 func (l *Ledger) repeatSignal(tx *store.Tx, a Agent, seq uint64) (*agboxv1.AgentMessage, error) {
-	page := tx.Messages(a.ID, seq-1, 1, 0)
-	if len(page.Records) == 0 || page.Records[0].GetSeq() != seq {
+	m := tx.Message(a.ID, seq)
+	if m == nil {
 		return nil, nil
 	}
-	m := page.Records[0]
 	if m.GetTries() < agents.SignalTries {
 		m.Tries++
 		return m, tx.ReplaceMessage(a.ID, m)

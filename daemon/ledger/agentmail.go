@@ -253,12 +253,12 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 // withdraw removes a message of agbox that a newer one replaces, and reads its body. It leaves one
 // that is damaged.
 func (l *Ledger) withdraw(tx *store.Tx, to string, box inbox, seq uint64, body any) (found bool, err error) {
-	page := tx.Messages(to, seq-1, 1, 0)
-	if len(page.Records) == 0 || page.Records[0].GetSeq() != seq {
+	m := tx.Message(to, seq)
+	if m == nil {
 		return false, nil
 	}
-	_ = json.Unmarshal([]byte(page.Records[0].GetBody()), body)
-	l.putInbox(tx, to, box.with(page.Records[0], -1))
+	_ = json.Unmarshal([]byte(m.GetBody()), body)
+	l.putInbox(tx, to, box.with(m, -1))
 	return true, tx.RemoveMessage(to, seq)
 }
 
