@@ -21,13 +21,7 @@ var agentEvents = stream[*agboxv1.AgentEvent]{
 // ReserveAgent reserves the agent id for ever. If the id was reserved before, the error is
 // a fault AGENT_ID_ALREADY_EXISTS that wraps ErrReserved.
 func (t *Tx) ReserveAgent(agentID string, now time.Time) error {
-	if !ids.Valid(agentID) {
-		return invalidID("agent", agentID)
-	}
-	if t.AgentReserved(agentID) {
-		return reserved("agent", agentID, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
-	}
-	return t.put(bucketAgentIDs, []byte(agentID), instant(now))
+	return t.reserve(bucketAgentIDs, "agent", agentID, now, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
 }
 
 // AgentReserved reports whether the id was reserved.

@@ -21,19 +21,27 @@ import (
 // ReserveSandbox reserves the sandbox id for ever. If the id was reserved
 // before, the error is a fault SANDBOX_ID_ALREADY_EXISTS that wraps ErrReserved.
 func (t *Tx) ReserveSandbox(sandboxID string, now time.Time) error {
-	if !ids.Valid(sandboxID) {
-		return invalidID("sandbox", sandboxID)
+	return t.reserve(bucketSandboxIDs, "sandbox", sandboxID, now, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS)
+}
+
+func (t *Tx) reserve(bucket []byte, of, id string, now time.Time, taken agboxv1.ErrorReason) error {
+	if !ids.Valid(id) {
+		return invalidID(of, id)
 	}
-	if t.get(bucketSandboxIDs, []byte(sandboxID)) != nil {
-		return reserved("sandbox", sandboxID, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS)
+	if t.get(bucket, []byte(id)) != nil {
+		return reserved(of, id, taken)
 	}
-	return t.put(bucketSandboxIDs, []byte(sandboxID), instant(now))
+	return t.put(bucket, []byte(id), instant(now))
 }
 
 // SandboxReserved reports whether and when the id was reserved. If the record is
 // damaged, the id still counts as reserved and the time is zero.
 func (t *Tx) SandboxReserved(sandboxID string) (at time.Time, ok bool) {
-	raw := t.get(bucketSandboxIDs, []byte(sandboxID))
+	return t.instant(bucketSandboxIDs, sandboxID)
+}
+
+func (t *Tx) instant(bucket []byte, id string) (at time.Time, ok bool) {
+	raw := t.get(bucket, []byte(id))
 	return parseInstant(raw), raw != nil
 }
 
@@ -93,8 +101,7 @@ func (t *Tx) MarkDeleted(sandboxID string, now time.Time) error {
 // DeletedAt reports whether and when the sandbox was deleted. The time is zero
 // if its record is damaged.
 func (t *Tx) DeletedAt(sandboxID string) (at time.Time, ok bool) {
-	raw := t.get(bucketSandboxDeleted, []byte(sandboxID))
-	return parseInstant(raw), raw != nil
+	return t.instant(bucketSandboxDeleted, sandboxID)
 }
 
 // DropSandbox removes everything of a sandbox except the reservations of its id
@@ -193,20 +200,13 @@ func (t *Tx) forgetSandboxKey(sandboxID string) error {
 // sandboxes. If the id was reserved before, the error is a fault EXEC_ID_ALREADY_EXISTS
 // that wraps ErrReserved.
 func (t *Tx) ReserveExec(execID string, now time.Time) error {
-	if !ids.Valid(execID) {
-		return invalidID("exec", execID)
-	}
-	if t.get(bucketExecIDs, []byte(execID)) != nil {
-		return reserved("exec", execID, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS)
-	}
-	return t.put(bucketExecIDs, []byte(execID), instant(now))
+	return t.reserve(bucketExecIDs, "exec", execID, now, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS)
 }
 
 // ExecReserved reports whether and when the id was reserved. If the record is
 // damaged, the id still counts as reserved and the time is zero.
 func (t *Tx) ExecReserved(execID string) (at time.Time, ok bool) {
-	raw := t.get(bucketExecIDs, []byte(execID))
-	return parseInstant(raw), raw != nil
+	return t.instant(bucketExecIDs, execID)
 }
 
 // PutExecConfig stores the request as it was accepted, and its secrets apart. For
