@@ -94,8 +94,7 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 		var box inbox
 		for page := (store.Page[*agboxv1.AgentMessage]{More: true}); page.More; {
 			var err error
-			after := page.Next
-			page, err = look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.AgentMessage] { return tx.Messages(id, after, loadPage, 0) })
+			page, err = look(ctx, l, func(tx *store.Tx) store.Page[*agboxv1.AgentMessage] { return tx.Messages(id, page.Next, loadPage, 0) })
 			if err != nil {
 				return fmt.Errorf("read the inbox of agent %s: %w", id, err)
 			}
