@@ -57,15 +57,10 @@ func (s *execCalls) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerSt
 	if err != nil {
 		return err
 	}
-	return s.follow(stream, resolved.GetSandboxId(), resolved.GetExecId(), logs.Cursor{}, true)
-}
-
-// follow sends the output of an exec and, at its end, the status.
-func (s *execCalls) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
-	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
+	f := s.newFollower(logSender{stream}, resolved.GetSandboxId(), resolved.GetExecId(), logs.Cursor{})
 	f.batches = true
 	defer f.close()
-	return f.run(stream.Context(), follow)
+	return f.run(stream.Context(), true)
 }
 
 // newFollower makes the follower of one exec's output. Its close must be called.
