@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/containerd/errdefs"
 
@@ -32,8 +31,9 @@ type Engine interface {
 type Builder struct {
 	engine Engine
 	// spool is a folder for the archives of contexts, which have no names in it.
-	spool  string
-	builds shared
+	spool string
+	// builds has the builds in progress. All that want the same content share one.
+	builds runtime.Shared[string, string]
 }
 
 // New returns a Builder that keeps archives in the folder spool while they are built. The
@@ -41,7 +41,7 @@ type Builder struct {
 func New(engine Engine, spool string) *Builder { return &Builder{engine: engine, spool: spool} }
 
 // Wait returns when no build runs any more. Nobody may call Ensure meanwhile.
-func (b *Builder) Wait() { b.builds.work.Wait() }
+func (b *Builder) Wait() { b.builds.Wait() }
 
 // Ensure returns the image of a request, and builds it if there is none. progress gets
 // lines of the build's output, in the caller's goroutine; it may skip some. Faults:
@@ -104,7 +104,7 @@ func (b *Builder) ensure(ctx context.Context, r Request, progress func(line stri
 			return found, err
 		}
 	}
-	started, err := b.builds.do(ctx, want.Ref, func(ctx context.Context, line func(string)) error {
+	started, err := b.builds.Do(ctx, want.Ref, func(ctx context.Context, line func(string)) error {
 		defer packed.Close()
 		return b.build(ctx, r, packed, want.Ref, line)
 	}, progress)
@@ -117,12 +117,17 @@ func (b *Builder) ensure(ctx context.Context, r Request, progress func(line stri
 
 // build builds one image and adds the last output to a failure.
 func (b *Builder) build(ctx context.Context, r Request, packed *archived, ref string, line func(string)) error {
-	last := new(tail)
+	last, told := new(tail), ""
 	_, err := b.engine.BuildImage(ctx, runtime.BuildOptions{
 		Tags: []string{ref}, Dockerfile: packed.dockerfile, Args: r.Build.GetArgs(), Target: r.Build.GetTarget(),
 		Platform: r.Platform, Pull: r.Policy == runtime.PullAlways,
 	}, packed.reader(), func(text string) error {
-		last.add(text, line)
+		last.add(text, func(one string) {
+			if one != told {
+				told = one
+				line(one)
+			}
+		})
 		return ctx.Err()
 	})
 	f := fault.Of(err)
@@ -174,106 +179,6 @@ func (t *tail) text() string {
 		text = "..." + text[cut:]
 	}
 	return strings.ToValidUTF8(text, "?")
-}
-
-// shared has the builds in progress. Callers with the same key share one.
-type shared struct {
-	mu      sync.Mutex // guards running and the fields of its entries that say so; not held during I/O
-	running map[string]*job
-	work    sync.WaitGroup // the builds
-}
-
-// job is one build in progress.
-type job struct {
-	cancel context.CancelFunc
-	// waiters is the number of callers that wait; the last one to leave cancels the build.
-	// line is the newest line of output. changed is closed and replaced when line changes.
-	// All three are guarded by shared.mu.
-	waiters int
-	line    string
-	changed chan struct{}
-	// done is closed when the build has ended; err is final then.
-	done chan struct{}
-	err  error
-}
-
-// do waits for the build with the key and starts it if there is none; started is false if
-// there was one, and build is not called then. If ctx ends, only this caller stops waiting.
-// The last one cancels the build and waits for its end. do calls progress in the caller's
-// goroutine; progress may be nil.
-func (s *shared) do(ctx context.Context, key string, build func(context.Context, func(line string)) error, progress func(string)) (started bool, err error) {
-	j, started := s.join(ctx, key, build)
-	defer s.leave(key, j) // also if progress panics
-	told := ""
-	tell := func() (changed <-chan struct{}) {
-		s.mu.Lock()
-		line, changed := j.line, j.changed
-		s.mu.Unlock()
-		if line != told && progress != nil {
-			progress(line)
-			told = line
-		}
-		return changed
-	}
-	for {
-		select {
-		case <-tell():
-		case <-j.done:
-			tell() // the last line
-			return started, j.err
-		case <-ctx.Done():
-			return started, ctx.Err()
-		}
-	}
-}
-
-func (s *shared) join(ctx context.Context, key string, build func(context.Context, func(string)) error) (j *job, started bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if there := s.running[key]; there != nil {
-		there.waiters++
-		return there, false
-	}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	j = &job{cancel: cancel, waiters: 1, changed: make(chan struct{}), done: make(chan struct{})}
-	if s.running == nil {
-		s.running = make(map[string]*job)
-	}
-	s.running[key] = j
-	s.work.Go(func() {
-		defer cancel()
-		err := build(life, func(line string) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			j.line = line
-			close(j.changed)
-			j.changed = make(chan struct{})
-		})
-		s.mu.Lock()
-		if s.running[key] == j {
-			delete(s.running, key)
-		}
-		s.mu.Unlock()
-		j.err = err
-		close(j.done)
-	})
-	return j, true
-}
-
-// leave stops waiting. The last one to leave cancels the build and waits for its end, and the
-// next caller starts a new one.
-func (s *shared) leave(key string, left *job) {
-	s.mu.Lock()
-	left.waiters--
-	last := left.waiters == 0
-	if last && s.running[key] == left {
-		delete(s.running, key)
-	}
-	s.mu.Unlock()
-	if last {
-		left.cancel()
-		<-left.done
-	}
 }
 
 // PresetPrefix begins the names of the images of presets, which clients build.

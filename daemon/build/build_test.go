@@ -304,7 +304,10 @@ func TestABuildEndsWithACallerThatPanics(t *testing.T) {
 func TestWaitReturnsOnceNoBuildRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, ends, waited := new(Builder), make(chan struct{}), make(chan struct{})
-		b.builds.join(t.Context(), "key", func(context.Context, func(string)) error { <-ends; return nil })
+		go func() {
+			_, _ = b.builds.Do(t.Context(), "key", func(context.Context, func(string)) error { <-ends; return nil }, nil)
+		}()
+		synctest.Wait()
 		go func() { b.Wait(); close(waited) }()
 		synctest.Wait()
 		select {

@@ -54,7 +54,8 @@ type Engine struct {
 	host    string
 	config  string
 	subnets pool
-	pulls   pulls
+	// pulls has the pulls in progress. All that pull the same image share one.
+	pulls runtime.Shared[runtime.ImageRequest, runtime.PullProgress]
 	// routed returns the prefixes that the host already uses.
 	routed func() []netip.Prefix
 	// current is the client with a negotiated API version. It is nil before the
@@ -94,7 +95,7 @@ func New(opts Options) (*Engine, error) {
 // Close waits for pulls in progress and closes idle connections. It does not end
 // other calls; the caller must cancel their contexts.
 func (e *Engine) Close() error {
-	e.pulls.wg.Wait()
+	e.pulls.Wait()
 	if cli := e.current.Swap(nil); cli != nil {
 		return cli.Close()
 	}

@@ -63,7 +63,7 @@ func (e *Engine) EnsureImage(ctx context.Context, want runtime.ImageRequest, pro
 	}
 	key := want
 	key.Policy = runtime.PullAlways // all callers that get here pull
-	err = e.pulls.share(ctx, key, func(ctx context.Context, progress func(runtime.PullProgress)) error {
+	_, err = e.pulls.Do(ctx, key, func(ctx context.Context, progress func(runtime.PullProgress)) error {
 		return e.pull(ctx, want, named, progress)
 	}, progress)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -307,23 +308,15 @@ func TestConcurrentRequestsForAnImageShareOnePull(t *testing.T) {
 			}
 		})
 	}
-	for {
-		e.pulls.mu.Lock()
-		n := 0
-		for _, p := range e.pulls.running {
-			n += p.waiters
-		}
-		e.pulls.mu.Unlock()
-		if n == 50 {
-			break
-		}
+	for e.pulls.Waiting() != 50 {
+		time.Sleep(time.Millisecond)
 	}
 	close(r.hold)
 	waiting.Wait()
 	if n := r.count("/manifests/"); n > 2 { // an engine may send a HEAD request first
 		t.Errorf("50 waiters made %d requests of the manifest", n)
 	}
-	if len(e.pulls.running) != 0 {
+	if e.pulls.Waiting() != 0 {
 		t.Error("an ended pull is kept")
 	}
 }
