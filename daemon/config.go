@@ -13,19 +13,19 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/daemon/admission"
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime/guest"
-	"github.com/agbox/agbox/spec/policy"
 )
 
 // Config has the settings of an operator.
 type Config struct {
 	Paths paths.Install
 	// Policy is the operator's upper bound for all sandboxes; nil means none.
-	Policy *policy.Policy
+	Policy *hostfiles.Policy
 	// EngineHost is the engine's address, for example unix:///run/docker.sock. Empty
 	// means DOCKER_HOST, or else the engine's default. EngineFrom says in words where it
 	// comes from.

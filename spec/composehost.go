@@ -8,7 +8,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
 )
 
 func (s *composeService) ports(n *document.Node, at *document.Origin) {
@@ -21,7 +20,7 @@ func (s *composeService) ports(n *document.Node, at *document.Origin) {
 				continue
 			}
 		}
-		ports, err := notation.Ports(text)
+		ports, err := document.ParsePorts(text)
 		if err != nil {
 			s.Report.Problem(below, "%s", document.Sentence(err))
 			continue

@@ -11,7 +11,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // composeService is a service of a compose file being read. It becomes a service of the
@@ -79,7 +78,7 @@ func (s *composeService) pids(n *document.Node, at *document.Origin) {
 // commandWords reads a command in either form of compose.
 func (s *composeService) commandWords(n *document.Node, at *document.Origin) ([]string, bool) {
 	if n.Kind == document.String {
-		words, err := notation.ShellWords(n.Text)
+		words, err := document.ShellWords(n.Text)
 		if err != nil {
 			s.Report.Problem(at, "%s", document.Sentence(err))
 			return nil, false
@@ -164,7 +163,7 @@ func (s *composeService) labels(n *document.Node, at *document.Origin) {
 func (s *composeService) tmpfs(n *document.Node, at *document.Origin) {
 	for i, item := range items(n) {
 		below := s.At(item, document.Item(at.Path, i))
-		t, err := notation.Tmpfs(item.Text)
+		t, err := document.ParseTmpfs(item.Text)
 		if err != nil {
 			s.Report.Problem(below, "%s", document.Sentence(err))
 			continue
@@ -180,7 +179,7 @@ func (s *composeService) ulimits(n *document.Node, at *document.Origin) {
 		if e.Value.Kind == document.Map {
 			soft, hard = e.Value.Get("soft").Word(), e.Value.Get("hard").Word()
 		}
-		u, err := notation.Ulimit(fmt.Sprintf("%s=%s:%s", e.Key.Text, soft, hard))
+		u, err := document.ParseUlimit(fmt.Sprintf("%s=%s:%s", e.Key.Text, soft, hard))
 		if err != nil {
 			s.Report.Problem(below, "A ulimit is a number, or a map of soft and hard")
 			continue
@@ -256,7 +255,7 @@ func (s *composeService) healthcheck(n *document.Node, at *document.Origin) {
 				l.set("retries", uint32(v), below)
 			}
 		case "interval", "timeout", "start_period", "start_interval":
-			d, err := notation.Duration(e.Value.Text)
+			d, err := document.ParseDuration(e.Value.Text)
 			if err != nil {
 				s.Report.Problem(below, "%s", document.Sentence(err))
 				continue

@@ -13,7 +13,6 @@ import (
 	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // limited has the fields that the primary and a service have in common.
@@ -110,7 +109,7 @@ func (r *resolver) cpus(text string, path []any) {
 	if text == "" {
 		return
 	}
-	if _, err := notation.CPUs(text); err != nil {
+	if _, err := document.ParseCPUs(text); err != nil {
 		r.problem(path, "%s", document.Sentence(err))
 	}
 }
@@ -119,7 +118,7 @@ func (r *resolver) size(text string, least int64, path []any) {
 	if text == "" {
 		return
 	}
-	n, err := notation.Bytes(text)
+	n, err := document.ParseBytes(text)
 	switch {
 	case err != nil:
 		r.problem(path, "%s", document.Sentence(err))

@@ -10,7 +10,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // devcontainer is a devcontainer.json being read into the primary.
@@ -187,7 +186,7 @@ func (d *devcontainer) ports(n *document.Node, at *document.Origin) {
 			d.Report.Notice(below, "%s is a port of a service and was left out: publish it there", text)
 			continue
 		}
-		ports, err := notation.Ports(text)
+		ports, err := document.ParsePorts(text)
 		if err != nil {
 			d.Report.Problem(below, "%s", document.Sentence(err))
 			continue
@@ -300,7 +299,7 @@ func (d *devcontainer) command(n *document.Node, at *document.Origin) {
 		for _, item := range n.Items {
 			words = append(words, d.text(item.Text, at))
 		}
-		d.words("post_create", []string{notation.ShellLine(words)}, at)
+		d.words("post_create", []string{document.ShellLine(words)}, at)
 	default:
 		d.Report.Problem(at, "A command is a string for the shell, or a list of words")
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/document"
 )
 
 type psOptions struct {
@@ -177,7 +177,7 @@ func (f *limitFlag) String() string {
 	if !f.given {
 		return ""
 	}
-	return notation.FormatDuration(f.value)
+	return document.FormatDuration(f.value)
 }
 
 // Type names the value in the help.
@@ -185,7 +185,7 @@ func (f *limitFlag) Type() string { return "TIME" }
 
 // Set takes the value from the command line.
 func (f *limitFlag) Set(text string) (err error) {
-	f.value, err = notation.Duration(text)
+	f.value, err = document.ParseDuration(text)
 	f.given = err == nil
 	return err
 }
@@ -222,7 +222,7 @@ func (l *execLimits) apply(in *agboxv1.CreateExecRequest) error {
 	if l.maxLog == "" {
 		return nil
 	}
-	size, err := notation.Bytes(l.maxLog)
+	size, err := document.ParseBytes(l.maxLog)
 	if err != nil {
 		return usagef("--max-log: %v.", err)
 	}

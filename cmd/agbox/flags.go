@@ -17,7 +17,6 @@ import (
 
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // localTimes are the layouts of times without a zone, which are local times.
@@ -279,7 +278,7 @@ func (f wordsFlag) Set(text string) (err error) {
 		*f.p = []string{""}
 		return nil
 	}
-	*f.p, err = notation.Command(text)
+	*f.p, err = document.ParseCommand(text)
 	return err
 }
 

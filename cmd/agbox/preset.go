@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/presets"
 )
 
@@ -201,7 +201,7 @@ func (o *presetOptions) agentUser(extras []string) (int, error) {
 	if o.mountWorkspace == "" {
 		return callerUID(), nil
 	}
-	dir, _ := notation.Workspace(o.mountWorkspace)
+	dir, _ := document.SplitWorkspace(o.mountWorkspace)
 	var st syscall.Stat_t
 	if err := syscall.Stat(dir, &st); err != nil {
 		return 0, usagef("The folder %s cannot be mounted: %v.", dir, err)
@@ -276,7 +276,7 @@ func (o *presetOptions) addVariables(a *app) []string {
 
 // folder is the folder that becomes the workspace; "" if there is none.
 func (o *presetOptions) folder() string {
-	folder, _ := notation.Workspace(cmp.Or(o.mountWorkspace, o.workspace))
+	folder, _ := document.SplitWorkspace(cmp.Or(o.mountWorkspace, o.workspace))
 	if folder == "" {
 		folder = o.described.GetWorkspace().GetSource()
 	}

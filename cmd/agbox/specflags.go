@@ -16,7 +16,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/feature"
-	"github.com/agbox/agbox/spec/notation"
 	"github.com/agbox/agbox/spec/projections"
 	"github.com/agbox/agbox/spec/trust"
 )
@@ -218,22 +217,22 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec.PullPolicy, err = enumFlag[agboxv1.PullPolicy]("pull", o.pull)
 	keep(err)
 	if o.idleTTL != "" {
-		ttl, err := notation.Duration(o.idleTTL)
+		ttl, err := document.ParseDuration(o.idleTTL)
 		keep(flagError("idle-ttl", err))
 		spec.IdleTtl = durationpb.New(ttl)
 	}
 	if o.cleanupTTL != "" {
-		ttl, err := notation.Duration(o.cleanupTTL)
+		ttl, err := document.ParseDuration(o.cleanupTTL)
 		keep(flagError("cleanup-ttl", err))
 		spec.CleanupTtl = durationpb.New(ttl)
 	}
-	spec.Mounts = eachValue(keep, "mount", o.mounts, notation.Mount)
-	spec.Copies = eachValue(keep, "copy", o.copies, notation.Copy)
-	spec.Tmpfs = eachValue(keep, "tmpfs", o.tmpfs, notation.Tmpfs)
+	spec.Mounts = eachValue(keep, "mount", o.mounts, document.ParseMount)
+	spec.Copies = eachValue(keep, "copy", o.copies, document.ParseCopy)
+	spec.Tmpfs = eachValue(keep, "tmpfs", o.tmpfs, document.ParseTmpfs)
 	a.volumeFlags(spec, o.volumes, o.quiet, keep)
-	spec.Ulimits = eachValue(keep, "ulimit", o.ulimits, notation.Ulimit)
+	spec.Ulimits = eachValue(keep, "ulimit", o.ulimits, document.ParseUlimit)
 	spec.Services = eachValue(keep, "service", o.services, serviceFlag)
-	for _, ports := range eachValue(keep, "publish", o.ports, notation.Ports) {
+	for _, ports := range eachValue(keep, "publish", o.ports, document.ParsePorts) {
 		spec.Ports = append(spec.Ports, ports...)
 	}
 	for _, m := range spec.GetMounts() {
@@ -279,7 +278,7 @@ func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	}
 	// Set Mount for a copy too: it must override a file that mounts the workspace.
 	w := &agboxv1.WorkspaceSpec{Mount: proto.Bool(o.mountWorkspace != ""), ExcludePatterns: o.excludes, UseGitignore: o.useGitignore, Tracked: o.tracked}
-	text, w.Target = notation.Workspace(text)
+	text, w.Target = document.SplitWorkspace(text)
 	w.Source = here(text)
 	return w, nil
 }
@@ -393,7 +392,7 @@ func buildFlag(text string) (*agboxv1.BuildSpec, error) {
 func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, quiet bool, keep func(error)) {
 	for _, value := range values {
 		if !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, ".") && !strings.HasPrefix(value, "~") {
-			volume, err := notation.Volume(value)
+			volume, err := document.ParseVolume(value)
 			if err != nil {
 				keep(flagError("volume", err))
 				continue
@@ -401,7 +400,7 @@ func (a *app) volumeFlags(spec *agboxv1.CreateSpec, values []string, quiet bool,
 			spec.Volumes = append(spec.Volumes, volume)
 			continue
 		}
-		mount, err := notation.Mount(value)
+		mount, err := document.ParseMount(value)
 		if err != nil {
 			keep(flagError("volume", err))
 			continue

@@ -19,6 +19,7 @@ import (
 
 	"github.com/agbox/agbox/cmd/agboxd/logfile"
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
@@ -26,7 +27,6 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/policy"
 )
 
 const (
@@ -88,7 +88,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(countValue{&c.MaxSandboxFiles}, "max-sandbox-files", "how many files a sandbox may have in its folders for logs and socket, besides those of its commands. A sandbox with more, or with 256 MiB more than max-sandbox-log, is stopped. Applies to new sandboxes")
 	f.Var(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
 	f.Var(wordValue[reconcile.FenceMode]{&c.HostFence, fences}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
-	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
+	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+hostfiles.PolicyPath+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "child-lifetime", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-agents", "max-execs", "max-events",
 		"idle-ttl", "cleanup-ttl", "orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
@@ -154,7 +154,7 @@ func (s *settings) chooseEngine(install paths.Install) error {
 
 // boundFence returns the mode of the fence under a policy. One that forbids access to the
 // host requires the fence.
-func boundFence(asked reconcile.FenceMode, bound *policy.Policy) (reconcile.FenceMode, error) {
+func boundFence(asked reconcile.FenceMode, bound *hostfiles.Policy) (reconcile.FenceMode, error) {
 	switch {
 	case bound.HostAccess:
 		return asked, nil
@@ -167,15 +167,15 @@ func boundFence(asked reconcile.FenceMode, bound *policy.Policy) (reconcile.Fenc
 
 // readPolicy reads the operator's policy. Only root may name another file than the usual
 // one: a policy that its users could exchange would bind nobody.
-func (s *settings) readPolicy() (*policy.Policy, error) {
+func (s *settings) readPolicy() (*hostfiles.Policy, error) {
 	if s.policy != "" && os.Geteuid() != 0 {
-		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The setting \"policy\" is only for a daemon that runs as root. Remove it: %s applies.", policy.Path)
+		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The setting \"policy\" is only for a daemon that runs as root. Remove it: %s applies.", hostfiles.PolicyPath)
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = "/"
 	}
-	return policy.Load(cmp.Or(s.policy, policy.Path), home)
+	return hostfiles.LoadPolicy(cmp.Or(s.policy, hostfiles.PolicyPath), home)
 }
 
 // fileError lists every problem of the configuration file.

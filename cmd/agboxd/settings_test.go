@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/policy"
 )
 
 // home makes an install with this configuration file, or without one if the text is
@@ -269,15 +269,15 @@ func TestTheMemoryOfSandboxesIsAShareOrASize(t *testing.T) {
 }
 
 func TestAPolicyWithoutHostAccessRequiresTheFence(t *testing.T) {
-	strict := policy.None()
+	strict := hostfiles.NoPolicy()
 	strict.HostAccess = false
 	for _, c := range []struct {
-		bound       *policy.Policy
+		bound       *hostfiles.Policy
 		asked, want reconcile.FenceMode
 		refused     bool
 	}{
-		{policy.None(), reconcile.FenceIfPossible, reconcile.FenceIfPossible, false},
-		{policy.None(), reconcile.FenceOff, reconcile.FenceOff, false},
+		{hostfiles.NoPolicy(), reconcile.FenceIfPossible, reconcile.FenceIfPossible, false},
+		{hostfiles.NoPolicy(), reconcile.FenceOff, reconcile.FenceOff, false},
 		{strict, reconcile.FenceIfPossible, reconcile.FenceRequired, false},
 		{strict, reconcile.FenceRequired, reconcile.FenceRequired, false},
 		{strict, reconcile.FenceOff, 0, true},

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/spec"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // The values of settings. The error of Set is part of a sentence that says what is wrong
@@ -25,13 +25,13 @@ type timeValue struct {
 }
 
 func (v timeValue) String() string {
-	return notation.FormatDuration(*v.to)
+	return document.FormatDuration(*v.to)
 }
 
 func (v timeValue) Type() string { return "duration" }
 
 func (v timeValue) Set(text string) error {
-	d, err := notation.Duration(text)
+	d, err := document.ParseDuration(text)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (v optionalTime) String() string {
 	if *v.to == nil {
 		return ""
 	}
-	return notation.FormatDuration(**v.to)
+	return document.FormatDuration(**v.to)
 }
 
 func (v optionalTime) Type() string { return "duration" }
@@ -98,7 +98,7 @@ func (v sizeValue) String() string {
 func (v sizeValue) Type() string { return "size" }
 
 func (v sizeValue) Set(text string) error {
-	n, err := notation.Bytes(text)
+	n, err := document.ParseBytes(text)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (v memoryValue) Set(text string) error {
 		*v.to = reconcile.MemoryDefault{Percent: n}
 		return nil
 	}
-	n, err := notation.Memory(text)
+	n, err := document.ParseMemory(text)
 	if err != nil {
 		return err
 	}

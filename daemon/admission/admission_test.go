@@ -18,7 +18,6 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec"
-	"github.com/agbox/agbox/spec/policy"
 )
 
 // bare is a Controller without an engine.
@@ -136,7 +135,7 @@ func TestADerivedSandboxIsAdmittedByThePresentRules(t *testing.T) {
 	if err := c.Derived(derived); err == nil || !strings.Contains(err.Error(), "mounts[0].source") || strings.Contains(err.Error(), root) {
 		t.Errorf("through a link, of which the program may not learn: %v", err)
 	}
-	bound := policy.None()
+	bound := hostfiles.NoPolicy()
 	bound.HostAccess = false
 	c = New(Options{Host: hostfiles.Checker{Policy: bound}})
 	if err := c.Derived(&agboxv1.CreateSpec{Security: derived.GetSecurity()}); err == nil || !strings.Contains(err.Error(), "security.allow_host") {

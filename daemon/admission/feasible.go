@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // abilitiesWithin bounds the query of the engine's abilities.
@@ -63,7 +63,7 @@ func demands(resolved *agboxv1.CreateSpec) bool {
 
 func fits(result *spec.Result, engine runtime.Abilities, c demanding, path []any) {
 	at := func(steps ...any) []any { return slices.Concat(path, steps) }
-	if nano, err := notation.CPUs(c.GetCpuLimit()); c.GetCpuLimit() != "" && err == nil && engine.CPUs > 0 && nano > int64(engine.CPUs)*1e9 {
+	if nano, err := document.ParseCPUs(c.GetCpuLimit()); c.GetCpuLimit() != "" && err == nil && engine.CPUs > 0 && nano > int64(engine.CPUs)*1e9 {
 		result.Problem(at("cpu_limit"), "%q is more than the %d processors of the engine: write %[2]d or less", c.GetCpuLimit(), engine.CPUs)
 	}
 	if c.GetDiskLimit() != "" && engine.NoDiskLimit != "" {

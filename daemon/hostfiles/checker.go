@@ -19,7 +19,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/policy"
 )
 
 // Use is what is done with a source.
@@ -67,7 +66,7 @@ type Checker struct {
 	// Engine is the path of the engine's socket; empty if it has none.
 	Engine string
 	// Policy is the operator's upper bound; nil means none.
-	Policy *policy.Policy
+	Policy *Policy
 	// Resolved refuses sources that lead through a symbolic link, except those of tools.
 	Resolved bool
 	// Thorough refuses to mount a folder writable if not all of it can be searched for what is to
@@ -76,16 +75,16 @@ type Checker struct {
 }
 
 // Bound returns the operator's policy, which bounds nothing if there is none.
-func (c Checker) Bound() *policy.Policy {
+func (c Checker) Bound() *Policy {
 	if c.Policy == nil {
-		return policy.None()
+		return NoPolicy()
 	}
 	return c.Policy
 }
 
 // New returns a Checker for this process, an install, the engine at an address and the
 // operator's policy, which may be nil.
-func New(install paths.Install, engine string, bound *policy.Policy) Checker {
+func New(install paths.Install, engine string, bound *Policy) Checker {
 	c := Checker{Engine: EngineSocket(engine), Policy: bound}
 	c.Granted = c.Bound().Granted()
 	c.Own = []string{install.Data, install.Config, install.Run}

@@ -1,6 +1,6 @@
 // Package hostfiles decides what may leave the host: the sources of mounts, copies and
 // the workspace. One rule applies to all of them (spec.DangerousSource), under whatever
-// name a source hides. The package also packs what is copied.
+// name a source hides. The package also reads the operator's policy, and packs what is copied.
 //
 // A source is opened first and checked then: the rule applies to the file that the
 // descriptor holds, not to a name that may mean another file a moment later.

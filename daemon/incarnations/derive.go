@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // The words of the field sandbox of a request for a child, and of workspace.
@@ -144,9 +144,9 @@ func badBranch(name string) bool {
 // branchHook is a command that puts a copied repository on the branch agbox/NAME, without
 // touching its files, and without running hooks or fetching objects as the repository wants.
 func branchHook(where, name string) string {
-	cd := notation.ShellLine([]string{where})
+	cd := document.ShellLine([]string{where})
 	if rest, home := strings.CutPrefix(where, "~"); home {
-		cd = `"$HOME"` + notation.ShellLine([]string{cmp.Or(rest, "/")})
+		cd = `"$HOME"` + document.ShellLine([]string{cmp.Or(rest, "/")})
 	}
 	return fmt.Sprintf(`set -e; cd %s; [ -e .git ] || exit 0
 command -v git > /dev/null || { echo "The image has no git, which the workspace \"branch\" needs: ask for \"copy\"." >&2; exit 1; }
@@ -162,10 +162,10 @@ func (d derivation) limits(own, _ *agboxv1.CreateSpec) error {
 	if asked == nil {
 		return nil
 	}
-	if err := atMost("cpu", asked.CPU, &own.CpuLimit, notation.CPUs); err != nil {
+	if err := atMost("cpu", asked.CPU, &own.CpuLimit, document.ParseCPUs); err != nil {
 		return err
 	}
-	if err := atMost("memory", asked.Memory, &own.MemoryLimit, notation.Memory); err != nil {
+	if err := atMost("memory", asked.Memory, &own.MemoryLimit, document.ParseMemory); err != nil {
 		return err
 	}
 	if most := cmp.Or(own.GetPidsLimit(), uint32(runtime.DefaultPIDs)); asked.PIDs > most {

@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
-	"github.com/agbox/agbox/spec/notation"
+	"github.com/agbox/agbox/spec/document"
 )
 
 func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
@@ -149,7 +149,7 @@ type contained interface {
 // checked before it is accepted, so an invalid value was stored by another version.
 func describe(c *runtime.ContainerSpec, sb ledger.Sandbox, spec contained) error {
 	var failed error
-	size := func(text string) int64 { return read(&failed, text, notation.Bytes) }
+	size := func(text string) int64 { return read(&failed, text, document.ParseBytes) }
 	for _, v := range spec.GetVolumes() {
 		c.Volumes = append(c.Volumes, runtime.VolumeMount{
 			Volume: runtime.VolumeName(sb.ID, v.GetName()), Target: v.GetTarget(), ReadOnly: v.GetReadOnly(),
@@ -165,7 +165,7 @@ func describe(c *runtime.ContainerSpec, sb ledger.Sandbox, spec contained) error
 		})
 	}
 	c.Limits = runtime.Limits{
-		NanoCPUs: read(&failed, spec.GetCpuLimit(), notation.CPUs), Memory: read(&failed, spec.GetMemoryLimit(), notation.Memory),
+		NanoCPUs: read(&failed, spec.GetCpuLimit(), document.ParseCPUs), Memory: read(&failed, spec.GetMemoryLimit(), document.ParseMemory),
 		Disk: size(spec.GetDiskLimit()), Shm: size(spec.GetShmSize()),
 		PIDs: int64(spec.GetPidsLimit()), GPUs: spec.GetGpus(),
 	}

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
-	"github.com/agbox/agbox/spec/policy"
 )
 
 func TestAPolicyForbidsToStartWhatItWouldNotLetBeCreated(t *testing.T) {
@@ -28,7 +28,7 @@ func TestAPolicyForbidsToStartWhatItWouldNotLetBeCreated(t *testing.T) {
 			l.await("a", machine.Ready)
 			l.stop("a")
 			l.await("a", machine.Stopped)
-			bound := policy.None()
+			bound := hostfiles.NoPolicy()
 			bound.Devices = false
 			n := l.next(func(o *Options) { o.Host.Policy = bound })
 			n.want(n.ledger.RequestResume, "a")

@@ -1,6 +1,11 @@
 // Package document reads the text of a configuration file into a tree with line numbers,
 // and a tree into a message of the API. It continues after a mistake, so that all
 // mistakes are reported at once.
+//
+// It also parses short texts for numbers and messages of the API: sizes, durations, ports,
+// mounts. Sandbox files, compose files and the flags of the CLI use it. The errors of that are
+// parts of a sentence that say what is right, for example
+// `"4gg" is not a size: write a number and k, m, g or t, for example 512m`.
 package document
 
 import (

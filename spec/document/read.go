@@ -11,8 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // Reader fills messages from the nodes of one file.
@@ -268,7 +266,7 @@ func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (pr
 		}
 		return protoreflect.ValueOfUint64(v), true
 	case protoreflect.Int64Kind:
-		v, err := notation.Limit(n.Text)
+		v, err := ParseLimit(n.Text)
 		if !n.scalar() || err != nil {
 			return wrong("a whole number")
 		}
@@ -277,7 +275,7 @@ func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (pr
 		if !n.scalar() || n.Kind == Null || n.Kind == Bool {
 			return wrong("a time such as 500ms, 10m or 1h30m")
 		}
-		d, err := notation.Duration(n.Text)
+		d, err := ParseDuration(n.Text)
 		if err != nil {
 			r.Report.Problem(at, "%s", Sentence(err))
 			return protoreflect.Value{}, false

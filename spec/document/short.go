@@ -7,24 +7,23 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // shorts read messages that may be written as one word, by message name.
 var shorts = map[protoreflect.Name]func(string) ([]proto.Message, error){
 	"PortMapping": func(text string) ([]proto.Message, error) {
-		ports, err := notation.Ports(text)
+		ports, err := ParsePorts(text)
 		all := make([]proto.Message, len(ports))
 		for i, p := range ports {
 			all[i] = p
 		}
 		return all, err
 	},
-	"MountSpec":  one(notation.Mount),
-	"CopySpec":   one(notation.Copy),
-	"VolumeSpec": one(notation.Volume),
-	"TmpfsSpec":  one(notation.Tmpfs),
-	"UlimitSpec": one(notation.Ulimit),
+	"MountSpec":  one(ParseMount),
+	"CopySpec":   one(ParseCopy),
+	"VolumeSpec": one(ParseVolume),
+	"TmpfsSpec":  one(ParseTmpfs),
+	"UlimitSpec": one(ParseUlimit),
 	"ServiceDependency": func(text string) ([]proto.Message, error) {
 		return []proto.Message{&agboxv1.ServiceDependency{Name: text}}, nil
 	},
@@ -41,12 +40,12 @@ func HasShort(message protoreflect.Name) bool { return shorts[message] != nil }
 
 // wholes read lists of strings that may be written as one string, by field name.
 var wholes = map[protoreflect.Name]func(string) ([]string, error){
-	"command": notation.Command,
+	"command": ParseCommand,
 	"entrypoint": func(text string) ([]string, error) {
 		if text == "" {
 			return []string{""}, nil // no entrypoint
 		}
-		return notation.Command(text)
+		return ParseCommand(text)
 	},
 	"test": func(text string) ([]string, error) { return []string{"CMD-SHELL", text}, nil },
 }

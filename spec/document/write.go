@@ -12,8 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/agbox/agbox/spec/notation"
 )
 
 // WriteYAML writes a message as a file that reads back as the same message. It writes
@@ -121,7 +119,7 @@ func writtenValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.No
 	switch f.Kind() {
 	case protoreflect.MessageKind:
 		if d, ok := v.Message().Interface().(*durationpb.Duration); ok {
-			return word(notation.FormatDuration(d.AsDuration()))
+			return word(FormatDuration(d.AsDuration()))
 		}
 		return written(v.Message())
 	case protoreflect.EnumKind:

@@ -1,4 +1,4 @@
-package policy
+package hostfiles
 
 import (
 	"os"
@@ -23,8 +23,8 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-// read loads a policy that belongs to this user.
-func mine(path string) (*Policy, error) { return load(path, "/home/me", uint32(os.Geteuid())) }
+// readPolicy loads a policy that belongs to this user.
+func mine(path string) (*Policy, error) { return loadPolicy(path, "/home/me", uint32(os.Geteuid())) }
 
 const whole = `allow:
   dangerous_mounts: false
@@ -111,7 +111,7 @@ func TestOnlyRootAndTheOwnerMayHaveThePolicyAndItsFolders(t *testing.T) {
 		{1001, 0o644, "belongs to user 1001"}, {1001, folder, "belongs to user 1001"}, {1001, sticky, "belongs to user 1001"},
 		{0, 0o664, "may write to"}, {0, 0o646, "may write to"}, {owner, folder | 0o020, "may write to"}, {0, unix.S_ISVTX | 0o646, "may write to"},
 	} {
-		err := owned("p", "n", unix.Stat_t{Uid: row.uid, Mode: row.mode}, owner)
+		err := checkPolicyOwner("p", "n", unix.Stat_t{Uid: row.uid, Mode: row.mode}, owner)
 		if (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("user %d, mode %o: %v, want %q", row.uid, row.mode, err, row.says)
 		}

@@ -1,6 +1,4 @@
-// Package policy reads the operator's policy of a host: what sandboxes of any user may get
-// of the host at most. It belongs to root; nobody else can change it.
-package policy
+package hostfiles
 
 import (
 	"errors"
@@ -20,10 +18,11 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// Path is where the policy is.
-const Path = "/etc/agbox/policy.yaml"
+// PolicyPath is where the policy is.
+const PolicyPath = "/etc/agbox/policy.yaml"
 
-// Policy is an upper bound for all sandboxes.
+// Policy is the operator's policy of this host: an upper bound for all sandboxes of any user. It
+// belongs to root; nobody else can change it.
 type Policy struct {
 	// File is the path of the policy. Found is false if there is none; then nothing is
 	// bounded.
@@ -49,25 +48,25 @@ type Policy struct {
 	lines map[string]int
 }
 
-// None bounds nothing.
-func None() *Policy {
-	return &Policy{File: Path, Dangerous: true, Devices: true, Privileged: true, WritableConfig: true, HostAccess: true}
+// NoPolicy bounds nothing.
+func NoPolicy() *Policy {
+	return &Policy{File: PolicyPath, Dangerous: true, Devices: true, Privileged: true, WritableConfig: true, HostAccess: true}
 }
 
-// fileError is a policy that is not used. A daemon with it does not start.
-func fileError(path, format string, args ...any) error {
+// policyError is a policy that is not used. A daemon with it does not start.
+func policyError(path, format string, args ...any) error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_INVALID_REQUEST, "The policy %s cannot be used: %s", path, fmt.Sprintf(format, args...))
 }
 
-// Load reads a policy; home is what "~" in it stands for. The file may be missing. It and
+// LoadPolicy reads a policy; home is what "~" in it stands for. The file may be missing. It and
 // its folders must belong to root and not be writable by others.
-func Load(path, home string) (*Policy, error) { return load(path, home, 0) }
+func LoadPolicy(path, home string) (*Policy, error) { return loadPolicy(path, home, 0) }
 
-// load is Load for another owner than root.
-func load(path, home string, owner uint32) (*Policy, error) {
-	p := None()
+// loadPolicy is LoadPolicy for another owner than root.
+func loadPolicy(path, home string, owner uint32) (*Policy, error) {
+	p := NoPolicy()
 	p.File = path
-	raw, err := read(path, owner)
+	raw, err := readPolicy(path, owner)
 	if err != nil || raw == nil {
 		return p, err
 	}
@@ -83,39 +82,39 @@ func load(path, home string, owner uint32) (*Policy, error) {
 	for _, one := range report.Problems {
 		lines = append(lines, fmt.Sprintf("\n  Line %d: %s", one.GetLine(), one.GetMessage()))
 	}
-	return nil, fileError(path, "correct or remove it.%s", strings.Join(lines, ""))
+	return nil, policyError(path, "correct or remove it.%s", strings.Join(lines, ""))
 }
 
-// read reads the file after it has checked it; nil if there is none.
-func read(path string, owner uint32) ([]byte, error) {
+// readPolicy reads the file after it has checked it; nil if there is none.
+func readPolicy(path string, owner uint32) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case errors.Is(err, unix.ELOOP):
-		return nil, fileError(path, "it is a symbolic link. Put the file itself there.")
+		return nil, policyError(path, "it is a symbolic link. Put the file itself there.")
 	case errors.Is(err, unix.EACCES):
-		return nil, fileError(path, "this user may not read it. Make it and its folder readable for everybody: chmod a+rX.")
+		return nil, policyError(path, "this user may not read it. Make it and its folder readable for everybody: chmod a+rX.")
 	case err != nil:
-		return nil, fileError(path, "%v.", err)
+		return nil, policyError(path, "%v.", err)
 	}
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close() // only read
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fileError(path, "%v.", err)
+		return nil, policyError(path, "%v.", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fileError(path, "it is not a regular file.")
+		return nil, policyError(path, "it is not a regular file.")
 	}
-	if err := owned(path, path, st, owner); err != nil {
+	if err := checkPolicyOwner(path, path, st, owner); err != nil {
 		return nil, err
 	}
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if err := unix.Stat(dir, &st); err != nil {
-			return nil, fileError(path, "%s: %v.", dir, err)
+			return nil, policyError(path, "%s: %v.", dir, err)
 		}
-		if err := owned(path, dir, st, owner); err != nil {
+		if err := checkPolicyOwner(path, dir, st, owner); err != nil {
 			return nil, err
 		}
 		if dir == "/" {
@@ -124,7 +123,7 @@ func read(path string, owner uint32) ([]byte, error) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(file, document.MaxBytes+1))
 	if err != nil {
-		return nil, fileError(path, "%v.", err)
+		return nil, policyError(path, "%v.", err)
 	}
 	if raw == nil {
 		raw = []byte{}
@@ -132,33 +131,33 @@ func read(path string, owner uint32) ([]byte, error) {
 	return raw, nil
 }
 
-// owned refuses a file or folder that others than the owner, or root, can change. In a
+// checkPolicyOwner refuses a file or folder that others than the owner, or root, can change. In a
 // sticky folder nobody can replace the files of others.
-func owned(path, name string, st unix.Stat_t, owner uint32) error {
+func checkPolicyOwner(path, name string, st unix.Stat_t, owner uint32) error {
 	sticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
 	switch {
 	case st.Uid != owner && st.Uid != 0:
-		return fileError(path, "%s belongs to user %d. Give it to root: chown root %[1]s.", name, st.Uid)
+		return policyError(path, "%s belongs to user %d. Give it to root: chown root %[1]s.", name, st.Uid)
 	case st.Mode&0o022 != 0 && !sticky:
-		return fileError(path, "others than its owner may write to %s. Take that away: chmod go-w %[1]s.", name)
+		return policyError(path, "others than its owner may write to %s. Take that away: chmod go-w %[1]s.", name)
 	}
 	return nil
 }
 
-// list is a setting that is a list.
-type list struct {
+// policyList is a setting that is a list.
+type policyList struct {
 	to *[]string
 	// paths is true for folders of the host, false for names in a project.
 	paths bool
 }
 
 // settings are all settings, in the order in which they are shown.
-func (p *Policy) settings() (names []string, switches map[string]*bool, lists map[string]list) {
+func (p *Policy) settings() (names []string, switches map[string]*bool, lists map[string]policyList) {
 	switches = map[string]*bool{
 		"allow.dangerous_mounts": &p.Dangerous, "allow.devices": &p.Devices, "allow.privileged": &p.Privileged, "allow.writable_config": &p.WritableConfig,
 		"allow.host_access": &p.HostAccess,
 	}
-	lists = map[string]list{
+	lists = map[string]policyList{
 		"mounts.writable": {&p.Writable, true}, "mounts.read_only": {&p.ReadOnly, true}, "mounts.denied": {&p.Denied, true},
 		"covers": {&p.Covers, false}, "trusted_folders": {&p.Trusted, true},
 	}
@@ -241,14 +240,14 @@ func (p *Policy) Granted() []string { return slices.Concat(p.Writable, p.ReadOnl
 func (p *Policy) Refuses(path string, writable, tool bool) string {
 	for _, dir := range resolved(p.Denied) {
 		switch {
-		case within(path, dir):
+		case inFolder(path, dir):
 			return fmt.Sprintf("the operator's policy %s denies %s", p.File, dir)
-		case within(dir, path):
+		case inFolder(dir, path):
 			return fmt.Sprintf("it holds %s, which the operator's policy %s denies", dir, p.File)
 		}
 	}
 	in := func(folders []string) bool {
-		return slices.ContainsFunc(resolved(folders), func(dir string) bool { return within(path, dir) })
+		return slices.ContainsFunc(resolved(folders), func(dir string) bool { return inFolder(path, dir) })
 	}
 	switch {
 	case tool:
@@ -263,13 +262,13 @@ func (p *Policy) Refuses(path string, writable, tool bool) string {
 // Opens reports whether a path without symbolic links is in a folder that may be mounted
 // writable even if a sandbox file asks for it.
 func (p *Policy) Opens(path string) bool {
-	return slices.ContainsFunc(resolved(p.Writable), func(dir string) bool { return within(path, dir) })
+	return slices.ContainsFunc(resolved(p.Writable), func(dir string) bool { return inFolder(path, dir) })
 }
 
 // Trusts reports whether the sandbox files of a folder are used without a question.
 func (p *Policy) Trusts(folder string) bool {
 	real, err := filepath.EvalSymlinks(folder)
-	return err == nil && slices.ContainsFunc(resolved(p.Trusted), func(dir string) bool { return within(real, dir) })
+	return err == nil && slices.ContainsFunc(resolved(p.Trusted), func(dir string) bool { return inFolder(real, dir) })
 }
 
 func sentence(folders []string) string {
@@ -290,7 +289,8 @@ func resolved(folders []string) []string {
 	return all
 }
 
-func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+// inFolder is within, but only / itself is in /.
+func inFolder(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // Show writes the policy in the format of its file, with the source of each setting.
 func (p *Policy) Show() string {

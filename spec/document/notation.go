@@ -1,9 +1,4 @@
-// Package notation parses short texts for numbers and messages of the API: sizes,
-// durations, ports, mounts. Sandbox files, compose files and the flags of the CLI use it.
-//
-// Its errors are parts of a sentence that say what is right, for example
-// `"4gg" is not a size: write a number and k, m, g or t, for example 512m`.
-package notation
+package document
 
 import (
 	"errors"
@@ -19,9 +14,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Bytes parses a size such as "512m", "1.5g", "4GiB" or "1048576", as docker does. Units
+// ParseBytes parses a size such as "512m", "1.5g", "4GiB" or "1048576", as docker does. Units
 // are binary: k is 1024 bytes. The result is at least 0.
-func Bytes(text string) (int64, error) {
+func ParseBytes(text string) (int64, error) {
 	size, err := units.RAMInBytes(text)
 	switch number := strings.TrimRight(strings.ToLower(text), "bikmgtp "); {
 	case err != nil || !plainNumber(number):
@@ -32,17 +27,17 @@ func Bytes(text string) (int64, error) {
 	return size, nil
 }
 
-// Memory parses a limit of memory: a size as in Bytes, or "unlimited", which is 0.
-func Memory(text string) (int64, error) {
+// ParseMemory parses a limit of memory: a size as ParseBytes takes it, or "unlimited", which is 0.
+func ParseMemory(text string) (int64, error) {
 	if text == "unlimited" {
 		return 0, nil
 	}
-	return Bytes(text)
+	return ParseBytes(text)
 }
 
-// CPUs parses a number of processors such as "1.5" and returns billionths of one. The
+// ParseCPUs parses a number of processors such as "1.5" and returns billionths of one. The
 // result is greater than 0.
-func CPUs(text string) (int64, error) {
+func ParseCPUs(text string) (int64, error) {
 	const most = 1 << 20
 	whole, fraction, _ := strings.Cut(text, ".")
 	number, err := strconv.ParseFloat(text, 64)
@@ -68,9 +63,9 @@ func plainNumber(text string) bool {
 // time.Duration.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// Duration parses a time such as "500ms", "10m", "1h30m" or "7d". The result is at least
+// ParseDuration parses a time such as "500ms", "10m", "1h30m" or "7d". The result is at least
 // 0.
-func Duration(text string) (time.Duration, error) {
+func ParseDuration(text string) (time.Duration, error) {
 	word := text
 	var sum time.Duration
 	if days, rest, found := strings.Cut(word, "d"); found {
@@ -105,7 +100,7 @@ func badDuration(text string) error {
 	return fmt.Errorf("%s is not a time: write a number and ms, s, m, h or d, for example 500ms, 10m or 1h30m", quote(text))
 }
 
-// FormatDuration formats a time as Duration parses it, without empty parts.
+// FormatDuration formats a time as ParseDuration parses it, without empty parts.
 func FormatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -130,10 +125,10 @@ func quote(text string) string {
 // thousands of ports.
 const maxRange = 256
 
-// Ports parses a published port as docker -p does: "8080:80", "80",
+// ParsePorts parses a published port as docker -p does: "8080:80", "80",
 // "127.0.0.1:8080:80/udp", "[::1]:8080:80", "8000-8010:8000-8010". Without a host port
 // the engine chooses a free one. A range results in several mappings.
-func Ports(text string) ([]*agboxv1.PortMapping, error) {
+func ParsePorts(text string) ([]*agboxv1.PortMapping, error) {
 	bad := func(why string) ([]*agboxv1.PortMapping, error) {
 		return nil, fmt.Errorf("%s is not a port%s: write [[ADDRESS:]HOST_PORT:]PORT[/PROTOCOL], for example 8080:80 or 127.0.0.1:5353:53/udp", quote(text), why)
 	}
@@ -215,8 +210,8 @@ func port(text string, least int) (int, error) {
 	return int(n), nil
 }
 
-// Mount parses "SOURCE:TARGET". The suffix ":rw" makes it writable.
-func Mount(text string) (*agboxv1.MountSpec, error) {
+// ParseMount parses "SOURCE:TARGET". The suffix ":rw" makes it writable.
+func ParseMount(text string) (*agboxv1.MountSpec, error) {
 	source, target, options, ok := pair(text)
 	if !ok {
 		return nil, fmt.Errorf("%s is not a mount: write SOURCE:TARGET with an absolute TARGET, and :rw behind it to make it writable", quote(text))
@@ -232,8 +227,8 @@ func Mount(text string) (*agboxv1.MountSpec, error) {
 	return m, nil
 }
 
-// Copy parses "SOURCE:TARGET".
-func Copy(text string) (*agboxv1.CopySpec, error) {
+// ParseCopy parses "SOURCE:TARGET".
+func ParseCopy(text string) (*agboxv1.CopySpec, error) {
 	source, target, options, ok := pair(text)
 	if !ok || options != "" {
 		return nil, fmt.Errorf("%s is not a copy: write SOURCE:TARGET with an absolute TARGET", quote(text))
@@ -241,8 +236,8 @@ func Copy(text string) (*agboxv1.CopySpec, error) {
 	return &agboxv1.CopySpec{Source: source, Target: target}, nil
 }
 
-// Volume parses "NAME:TARGET". The suffix ":ro" makes it read-only.
-func Volume(text string) (*agboxv1.VolumeSpec, error) {
+// ParseVolume parses "NAME:TARGET". The suffix ":ro" makes it read-only.
+func ParseVolume(text string) (*agboxv1.VolumeSpec, error) {
 	name, target, options, ok := pair(text)
 	if !ok || options != "" && options != "ro" && options != "rw" {
 		return nil, fmt.Errorf("%s is not a volume: write NAME:TARGET with an absolute TARGET, and :ro behind it to make it read-only", quote(text))
@@ -250,8 +245,8 @@ func Volume(text string) (*agboxv1.VolumeSpec, error) {
 	return &agboxv1.VolumeSpec{Name: name, Target: target, ReadOnly: options == "ro"}, nil
 }
 
-// Workspace parses "SOURCE" or "SOURCE:TARGET".
-func Workspace(text string) (source, target string) {
+// SplitWorkspace parses "SOURCE" or "SOURCE:TARGET".
+func SplitWorkspace(text string) (source, target string) {
 	if source, target, options, ok := pair(text); ok && options == "" {
 		return source, target
 	}
@@ -270,8 +265,8 @@ func pair(text string) (a, b, options string, ok bool) {
 	return "", "", "", false
 }
 
-// Tmpfs parses "TARGET", "TARGET:SIZE" or the engine's "TARGET:size=64m,mode=1777".
-func Tmpfs(text string) (*agboxv1.TmpfsSpec, error) {
+// ParseTmpfs parses "TARGET", "TARGET:SIZE" or the engine's "TARGET:size=64m,mode=1777".
+func ParseTmpfs(text string) (*agboxv1.TmpfsSpec, error) {
 	target, options, _ := strings.Cut(text, ":")
 	t := &agboxv1.TmpfsSpec{Target: target}
 	if target == "" {
@@ -295,18 +290,18 @@ func Tmpfs(text string) (*agboxv1.TmpfsSpec, error) {
 	return t, nil
 }
 
-// Ulimit parses "NAME=SOFT" or "NAME=SOFT:HARD". "unlimited" is -1.
-func Ulimit(text string) (*agboxv1.UlimitSpec, error) {
+// ParseUlimit parses "NAME=SOFT" or "NAME=SOFT:HARD". "unlimited" is -1.
+func ParseUlimit(text string) (*agboxv1.UlimitSpec, error) {
 	name, limits, ok := strings.Cut(text, "=")
 	soft, hard, both := strings.Cut(limits, ":")
 	u := &agboxv1.UlimitSpec{Name: name}
 	var err error
 	if ok {
-		u.Soft, err = Limit(soft)
+		u.Soft, err = ParseLimit(soft)
 	}
 	if ok && err == nil && both {
 		var h int64
-		h, err = Limit(hard)
+		h, err = ParseLimit(hard)
 		u.Hard = &h
 	}
 	if !ok || name == "" || err != nil {
@@ -315,17 +310,17 @@ func Ulimit(text string) (*agboxv1.UlimitSpec, error) {
 	return u, nil
 }
 
-// Limit parses a number of a ulimit. "unlimited" is -1.
-func Limit(text string) (int64, error) {
+// ParseLimit parses a number of a ulimit. "unlimited" is -1.
+func ParseLimit(text string) (int64, error) {
 	if text == "unlimited" {
 		return -1, nil
 	}
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// Command splits a command that was written as one string. It accepts only words of plain
+// ParseCommand splits a command that was written as one string. It accepts only words of plain
 // characters, which every shell splits in the same way.
-func Command(text string) ([]string, error) {
+func ParseCommand(text string) ([]string, error) {
 	if strings.ContainsAny(text, "'\"\\`$|&;<>(){}*?[]#~!\n\t") {
 		return nil, fmt.Errorf("%s can be read in several ways: write the command as a list, for example [\"sh\", \"-c\", %s]", quote(text), quote(text))
 	}
