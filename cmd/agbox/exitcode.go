@@ -11,7 +11,6 @@ import (
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/presets"
 )
 
 // The exit codes of agbox.
@@ -113,7 +112,7 @@ func execExitCode(e *agboxv1.ExecStatus) int {
 
 func exitCodesTopic() *cobra.Command {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Exit codes of all commands except exec, shell, attach, run and the coding agents\n(%s):\n\n", strings.Join(presets.Names(), ", "))
+	fmt.Fprintf(&b, "Exit codes of all commands except exec, shell, attach, run and the coding agents\n(%s):\n\n", strings.Join(presetNames(), ", "))
 	for _, row := range exitTable {
 		fmt.Fprintf(&b, "  %-6d %s\n", row.code, row.meaning)
 	}

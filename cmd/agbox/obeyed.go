@@ -15,7 +15,6 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/presets"
 	"github.com/agbox/agbox/spec/trust"
 )
 
@@ -71,7 +70,7 @@ func (s *settingsSearch) instructions(file string) bool {
 type settingsSearch struct {
 	ctx    context.Context
 	folder string
-	preset *presets.Preset
+	preset *codingAgent
 	q      trust.Question
 	seen   map[string]bool
 	// followed is how many more steps of imports were followed from a file.

@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agbox/agbox/spec/presets"
 )
 
 func TestAllFilesThatAnAgentObeysAreAskedAbout(t *testing.T) {
@@ -61,7 +59,7 @@ func TestAllFilesThatAnAgentObeysAreAskedAbout(t *testing.T) {
 		"Gemini": {"gemini", map[string]string{".gemini/settings.json": `{"command": "bin/serve"}`, "bin/serve": "", ".env": "", "sub/.env": ""}, []string{".gemini/settings.json " + may, "bin/serve " + named, ".env " + may}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &presetOptions{preset: presets.Find(c.agent)}
+			o := &presetOptions{preset: findPreset(c.agent)}
 			q, err := o.obeyed(t.Context(), inFolder(t, c.files))
 			if err != nil {
 				t.Fatal(err)
@@ -117,7 +115,7 @@ func TestWhatCannotAllBeShownIsLeftOut(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			o := &presetOptions{preset: presets.Find("claude")}
+			o := &presetOptions{preset: findPreset("claude")}
 			if _, err := o.obeyed(t.Context(), dir); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q", err, c.want)
 			}
@@ -129,7 +127,7 @@ func TestWhatCannotAllBeShownIsLeftOut(t *testing.T) {
 func TestAnImportOfManyMarksTakesFewLooks(t *testing.T) {
 	dir := inFolder(t, map[string]string{"CLAUDE.md": "@a*a" + strings.Repeat("*/a*a", 10_000) + " @b" + strings.Repeat("*", maxCuts), "a": "", "b": ""})
 	search := func(ctx context.Context, looked int) (*settingsSearch, error) {
-		s := &settingsSearch{ctx: ctx, folder: dir, preset: presets.Find("claude"), seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), looked: looked}
+		s := &settingsSearch{ctx: ctx, folder: dir, preset: findPreset("claude"), seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), looked: looked}
 		return s, s.importsOf("CLAUDE.md", maxImports)
 	}
 	s, err := search(t.Context(), 0)
@@ -173,7 +171,7 @@ func TestAFolderThatCannotBeReadIsPassedOver(t *testing.T) {
 		if _, err := unix.SetfsuidRetUid(1); err != nil {
 			t.Error(err)
 		}
-		o := &presetOptions{preset: presets.Find("claude")}
+		o := &presetOptions{preset: findPreset("claude")}
 		if _, err := o.obeyed(t.Context(), dir); err == nil {
 			t.Error("of a folder that is mounted nobody knows what is in it")
 		}

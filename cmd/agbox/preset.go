@@ -15,13 +15,12 @@ import (
 	"github.com/agbox/agbox/internal/filesystem"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/presets"
 )
 
 // presetOptions run a coding agent in a sandbox of its own.
 type presetOptions struct {
 	runOptions
-	preset      *presets.Preset
+	preset      *codingAgent
 	noWorkspace bool
 	base        string
 	with        []string
@@ -40,15 +39,15 @@ type presetOptions struct {
 // presetImage is an image of a preset: the base that it is made from, and the user id of
 // the agent in it.
 type presetImage struct {
-	preset *presets.Preset
+	preset *codingAgent
 	base   string
 	uid    int
 }
 
 // presetBase is the base image: the flag, the variable, or the default.
 func (a *app) presetBase(flag string) string {
-	env, _ := a.lookupEnv(presets.BaseEnv)
-	return cmp.Or(flag, env, presets.DefaultBase)
+	env, _ := a.lookupEnv(presetBaseVariable)
+	return cmp.Or(flag, env, defaultPresetBase)
 }
 
 // callerUID is the user id of agents: the caller's, so that they can use what only the
@@ -57,7 +56,7 @@ func callerUID() int {
 	if uid := os.Getuid(); uid > 0 {
 		return uid
 	}
-	return presets.DefaultUID
+	return defaultPresetUID
 }
 
 func (p presetImage) name() string { return p.preset.Image(p.base, p.uid) }
@@ -99,7 +98,7 @@ func (p presetImage) build(ctx context.Context, a *app, c *client.Client, output
 		return "", err
 	}
 	defer dir.Remove()
-	if err := os.WriteFile(filepath.Join(dir.Path, "Dockerfile"), presets.Dockerfile, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir.Path, "Dockerfile"), presetDockerfile, 0o600); err != nil {
 		return "", err
 	}
 	return c.BuildImage(ctx, &agboxv1.BuildOptions{
@@ -118,7 +117,7 @@ func (p presetImage) pullBase(ctx context.Context, a *app, c *client.Client) err
 		if ctx.Err() != nil {
 			return err
 		}
-		return fmt.Errorf("The base image %s cannot be pulled: %w Name a Debian image that this machine has or can pull, with --base IMAGE or the variable %s.", p.base, err, presets.BaseEnv) //nolint:revive,staticcheck // sentences for people
+		return fmt.Errorf("The base image %s cannot be pulled: %w Name a Debian image that this machine has or can pull, with --base IMAGE or the variable %s.", p.base, err, presetBaseVariable) //nolint:revive,staticcheck // sentences for people
 	}
 	return nil
 }
@@ -183,7 +182,7 @@ func (o *presetOptions) chooseImage(a *app, extras []string) error {
 		return err
 	}
 	if uid == 0 {
-		uid = presets.DefaultUID
+		uid = defaultPresetUID
 		o.user = cmp.Or(o.user, "root")
 	}
 	o.own = &presetImage{preset: o.preset, base: a.presetBase(o.base), uid: uid}

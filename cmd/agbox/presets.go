@@ -14,15 +14,14 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/presets"
 )
 
 // presetCommands makes a command for each preset.
 func (a *app) presetCommands() []*cobra.Command {
-	return collect(presets.All(), func(p presets.Preset) *cobra.Command { return a.presetCommand(&p) })
+	return collect(allPresets(), func(p codingAgent) *cobra.Command { return a.presetCommand(&p) })
 }
 
-func (a *app) presetCommand(p *presets.Preset) *cobra.Command {
+func (a *app) presetCommand(p *codingAgent) *cobra.Command {
 	o := &presetOptions{preset: p}
 	cmd := &cobra.Command{
 		Use:   p.Name + " [flags] [-- ARGS...]",
@@ -59,7 +58,7 @@ variable %[3]s names another one that contains %[1]s.`, p.Command, p.Title, p.Im
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.StringSliceVar(&o.with, "with", nil, "hand over `NAMES` too: "+strings.Join(presets.Extras, ", ")+"; "+noExtras+" for nothing but the login")
+	f.StringSliceVar(&o.with, "with", nil, "hand over `NAMES` too: "+strings.Join(presetExtras, ", ")+"; "+noExtras+" for nothing but the login")
 	f.BoolVar(&o.anew, "new", false, "make another sandbox, although this folder has one")
 	f.BoolVar(&o.ask, "ask", false, "keep the prompts of "+p.Title)
 	f.BoolVar(&o.noWorkspace, "no-workspace", false, "do not copy this folder in")
@@ -67,7 +66,7 @@ variable %[3]s names another one that contains %[1]s.`, p.Command, p.Title, p.Im
 	addBase(cmd, &o.base)
 	o.addFlags(cmd)
 	shortHelp(cmd, "with", "new", "ask", "no-workspace", "mount-workspace", "rm", "name", "image", "base", "verbose")
-	completeWords(cmd, "with", append(slices.Clone(presets.Extras), noExtras)...)
+	completeWords(cmd, "with", append(slices.Clone(presetExtras), noExtras)...)
 	return cmd
 }
 
@@ -184,16 +183,16 @@ func (a *app) presetToolCommand() *cobra.Command {
 
 // addBase adds --base to a command.
 func addBase(cmd *cobra.Command, base *string) {
-	cmd.Flags().StringVar(base, "base", "", "Debian `IMAGE` that the preset's image is made from (default: $"+presets.BaseEnv+" or "+presets.DefaultBase+")")
+	cmd.Flags().StringVar(base, "base", "", "Debian `IMAGE` that the preset's image is made from (default: $"+presetBaseVariable+" or "+defaultPresetBase+")")
 }
 
 // onePreset are the arguments of a command that takes a preset.
 func onePreset(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("Name a preset: %s.", strings.Join(presets.Names(), ", "))
+		return usagef("Name a preset: %s.", strings.Join(presetNames(), ", "))
 	}
-	if presets.Find(args[0]) == nil {
-		return usagef("%q is not a preset. The presets are %s.", args[0], strings.Join(presets.Names(), ", "))
+	if findPreset(args[0]) == nil {
+		return usagef("%q is not a preset. The presets are %s.", args[0], strings.Join(presetNames(), ", "))
 	}
 	return nil
 }
@@ -224,7 +223,7 @@ func (a *app) presetLsCommand() *cobra.Command {
 			}
 			var items []presetItem
 			var rows [][]view.Cell
-			for _, p := range presets.All() {
+			for _, p := range allPresets() {
 				image := presetImage{preset: &p, base: a.presetBase(base), uid: callerUID()}
 				built := "not built"
 				if names[image.name()] {
@@ -258,11 +257,11 @@ func (a *app) presetShowCommand() *cobra.Command {
 		Long: `Print the Dockerfile that the preset's image is built from, with its arguments filled
 in. It is a start for an image of your own, which agbox takes with --image.`,
 		Example:   "  agbox preset show claude >Dockerfile",
-		ValidArgs: presets.Names(),
+		ValidArgs: presetNames(),
 		Args:      onePreset,
 		RunE: func(_ *cobra.Command, args []string) error {
 			a.began = true
-			_, err := fmt.Fprint(a.stdout, presets.Find(args[0]).Recipe(a.presetBase(base), callerUID()))
+			_, err := fmt.Fprint(a.stdout, findPreset(args[0]).Recipe(a.presetBase(base), callerUID()))
 			return err
 		},
 	}
@@ -280,10 +279,10 @@ func (a *app) presetBuildCommand() *cobra.Command {
 stderr. The engine builds only the steps that it has not built before.`,
 		Example: `  agbox preset build claude
   agbox preset build codex --base node:22-bookworm-slim`,
-		ValidArgs: presets.Names(),
+		ValidArgs: presetNames(),
 		Args:      onePreset,
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			image := presetImage{preset: presets.Find(args[0]), base: a.presetBase(base), uid: callerUID()}
+			image := presetImage{preset: findPreset(args[0]), base: a.presetBase(base), uid: callerUID()}
 			_, err := image.build(ctx, a, c, func(text string) {
 				if !quiet {
 					a.printBuild(text)

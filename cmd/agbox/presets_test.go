@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-
-	"github.com/agbox/agbox/spec/presets"
 )
 
 func TestTheProgressOfABuildIsOneLineOnATerminalAndItsStepsElsewhere(t *testing.T) {
@@ -48,10 +46,10 @@ func TestTheProgressOfABuildIsOneLineOnATerminalAndItsStepsElsewhere(t *testing.
 func TestTheBaseOfAPresetComesFromTheFlagThenTheVariable(t *testing.T) {
 	env := map[string]string{}
 	a := &app{lookupEnv: func(name string) (string, bool) { value, ok := env[name]; return value, ok }}
-	if got := a.presetBase(""); got != presets.DefaultBase {
+	if got := a.presetBase(""); got != defaultPresetBase {
 		t.Errorf("by default it is %s", got)
 	}
-	env[presets.BaseEnv] = "company/debian"
+	env[presetBaseVariable] = "company/debian"
 	if got := a.presetBase(""); got != "company/debian" {
 		t.Errorf("with the variable it is %s", got)
 	}
@@ -72,7 +70,7 @@ func TestTheDocumentOfPresetsIsTrue(t *testing.T) {
 		}
 		return "`" + strings.Join(names, "`, `") + "`"
 	}
-	for _, p := range presets.All() {
+	for _, p := range allPresets() {
 		row := fmt.Sprintf("| `%s` | `%s` %s | %s | %s |\n", p.Name, p.Package, p.Version, listed(p.Keys), listed(p.Settings))
 		if !strings.Contains(text, row) {
 			t.Errorf("docs/presets.md lacks the row %s", row)
@@ -81,10 +79,10 @@ func TestTheDocumentOfPresetsIsTrue(t *testing.T) {
 			t.Errorf("docs/presets.md does not begin with agbox %s", p.Name)
 		}
 	}
-	if rows := strings.Count(text, "\n| `"); rows != len(presets.All()) {
+	if rows := strings.Count(text, "\n| `"); rows != len(allPresets()) {
 		t.Errorf("docs/presets.md has %d rows", rows)
 	}
-	for _, want := range []string{"`--with " + strings.Join(presets.Extras, ",") + "`", "`--with " + noExtras + "`", "`" + presets.BaseEnv + "`", "`" + presets.DefaultBase + "`"} {
+	for _, want := range []string{"`--with " + strings.Join(presetExtras, ",") + "`", "`--with " + noExtras + "`", "`" + presetBaseVariable + "`", "`" + defaultPresetBase + "`"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("docs/presets.md lacks %s", want)
 		}
@@ -101,7 +99,7 @@ func TestTheDocumentOfPresetsIsTrue(t *testing.T) {
 // The help of an agent fits a screen, with its own flags first. The others are one command away.
 func TestTheHelpOfAPresetFitsAScreen(t *testing.T) {
 	_, others, _ := agbox(t, "", "run", "--help")
-	for _, p := range presets.All() {
+	for _, p := range allPresets() {
 		code, out, _ := agbox(t, "", p.Name, "--help")
 		if lines := strings.Count(out, "\n"); code != 0 || lines > 40 {
 			t.Errorf("the help of %s has %d lines:\n%s", p.Name, lines, out)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/agbox/agbox/cmd/agbox/view"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/spec/presets"
 	"github.com/agbox/agbox/spec/projections"
 )
 
@@ -136,7 +135,7 @@ func (o *presetOptions) extras(ctx context.Context, a *app) ([]string, error) {
 	text, err := os.ReadFile(install.Handover())
 	switch {
 	case err == nil && json.Unmarshal(text, &answer) == nil:
-		return slices.DeleteFunc(answer.With, func(name string) bool { return !slices.Contains(presets.Extras, name) || missing(a, name) != "" }), nil
+		return slices.DeleteFunc(answer.With, func(name string) bool { return !slices.Contains(presetExtras, name) || missing(a, name) != "" }), nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
@@ -152,8 +151,8 @@ func namedExtras(a *app, names []string) ([]string, error) {
 		return nil, nil
 	}
 	for _, name := range names {
-		if !slices.Contains(presets.Extras, name) {
-			return nil, usagef("--with %.80q is not %s or %s.", name, strings.Join(presets.Extras, ", "), noExtras)
+		if !slices.Contains(presetExtras, name) {
+			return nil, usagef("--with %.80q is not %s or %s.", name, strings.Join(presetExtras, ", "), noExtras)
 		}
 		if sentence := missing(a, name); sentence != "" {
 			return nil, usagef("--with %s: %s", name, sentence)
@@ -185,7 +184,7 @@ func missing(a *app, tool string) string {
 // askForExtras asks a person on a terminal about each of the tools that this machine has,
 // and remembers the answers in file.
 func (o *presetOptions) askForExtras(ctx context.Context, a *app, file string) ([]string, error) {
-	here := slices.DeleteFunc(slices.Clone(presets.Extras), func(name string) bool { return missing(a, name) != "" })
+	here := slices.DeleteFunc(slices.Clone(presetExtras), func(name string) bool { return missing(a, name) != "" })
 	if a.terminal() == nil || a.width() == 0 || len(here) == 0 {
 		return nil, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/presets"
 )
 
 func TestAToolIsHandedOverWithoutWhatItDoesNotRequire(t *testing.T) {
@@ -35,7 +34,7 @@ func TestAPresetNeedsALoginOrWhatReplacesIt(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	a := &app{lookupEnv: func(string) (string, bool) { return "", false }}
-	o := &presetOptions{preset: presets.Find("claude"), described: new(agboxv1.CreateSpec)}
+	o := &presetOptions{preset: findPreset("claude"), described: new(agboxv1.CreateSpec)}
 	if got := o.loginLack(a); !strings.HasPrefix(got, "The login of Claude Code cannot be brought in") || !strings.Contains(got, "ANTHROPIC_API_KEY") {
 		t.Errorf("without a login: %q", got)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/agbox/agbox/cmd/agboxd/logfile"
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
@@ -108,7 +107,7 @@ func (s *settings) load() (daemon.Config, error) {
 	if err != nil {
 		return daemon.Config{}, err
 	}
-	log := logfile.Stderr(install.DaemonLog()) // first, because also a start that fails writes to it
+	log := stderrLog(install.DaemonLog()) // first, because also a start that fails writes to it
 	if err := s.readFile(install.ConfigFile()); err != nil {
 		return daemon.Config{}, err
 	}
@@ -124,7 +123,7 @@ func (s *settings) load() (daemon.Config, error) {
 	}
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand
-	cfg.Log = slog.New(logfile.LimitRepeats(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
+	cfg.Log = slog.New(limitRepeats(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
 	return cfg, nil
 }
 

@@ -1,9 +1,4 @@
-// Package logfile bounds the log of the daemon. It keeps the log file that a process has as its standard error within
-// bounds: it renames the file when it is full, starts a new one, and keeps a few old ones.
-//
-// The process that starts this one opens the file, so that panics and errors before any
-// logging end up in it too. Several processes may write to the same file.
-package logfile
+package main
 
 import (
 	"context"
@@ -19,16 +14,20 @@ import (
 )
 
 const (
-	// MaxSize is the size at which the file is renamed, in bytes. A single record or a
+	// maxLogSize is the size at which the file is renamed, in bytes. A single record or a
 	// panic may exceed it.
-	MaxSize = 10 << 20
-	// Keep is how many old files are kept, as PATH.1, the newest, to PATH.3.
-	Keep = 3
+	maxLogSize = 10 << 20
+	// keepLogs is how many old files are kept, as PATH.1, the newest, to PATH.3.
+	keepLogs = 3
 )
 
-// Writer writes to the standard error of this process. Its methods may be called from
+// logWriter writes to the standard error of this process. If that is a log file, it keeps the file
+// within bounds: it renames the file when it is full, starts a new one, and keeps a few old ones.
+//
+// The process that starts this one opens the file, so that panics and errors before any
+// logging end up in it too. Several processes may write to the same file. Its methods may be called from
 // several goroutines.
-type Writer struct {
+type logWriter struct {
 	path string
 	out  *os.File
 	// also are further descriptors that become the new file when out does.
@@ -40,17 +39,17 @@ type Writer struct {
 	mu sync.Mutex
 }
 
-// Stderr returns the writer for the standard error of this process. If that is the file
+// stderrLog returns the writer for the standard error of this process. If that is the file
 // at path, or one that was renamed from it, the file is kept within bounds from now on;
 // otherwise, as under systemd or on a terminal, the writer only writes.
-func Stderr(path string) *Writer {
-	w := &Writer{path: path, out: os.Stderr, also: []*os.File{os.Stdout}, max: MaxSize, keep: Keep}
+func stderrLog(path string) *logWriter {
+	w := &logWriter{path: path, out: os.Stderr, also: []*os.File{os.Stdout}, max: maxLogSize, keep: keepLogs}
 	w.begin()
 	return w
 }
 
 // begin finds out whether out is the file, and makes room in it.
-func (w *Writer) begin() {
+func (w *logWriter) begin() {
 	here, err := w.out.Stat()
 	if err != nil || !w.isOurs(here) {
 		w.path = ""
@@ -59,7 +58,7 @@ func (w *Writer) begin() {
 	w.makeRoom(1)
 }
 
-func (w *Writer) isOurs(here os.FileInfo) bool {
+func (w *logWriter) isOurs(here os.FileInfo) bool {
 	for n := range w.keep + 1 {
 		if there, err := os.Stat(w.name(n)); err == nil && os.SameFile(here, there) {
 			return true
@@ -69,7 +68,7 @@ func (w *Writer) isOurs(here os.FileInfo) bool {
 }
 
 // name is the path of the nth old file; 0 is the current one.
-func (w *Writer) name(n int) string {
+func (w *logWriter) name(n int) string {
 	if n == 0 {
 		return w.path
 	}
@@ -77,7 +76,7 @@ func (w *Writer) name(n int) string {
 }
 
 // Write writes one record. It is not split between two files.
-func (w *Writer) Write(record []byte) (int, error) {
+func (w *logWriter) Write(record []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.path != "" {
@@ -88,7 +87,7 @@ func (w *Writer) Write(record []byte) (int, error) {
 
 // makeRoom sees to it that the next record, of n bytes, goes to the file at path and fits
 // there. What fails is written to the log: it must not end the process.
-func (w *Writer) makeRoom(n int) {
+func (w *logWriter) makeRoom(n int) {
 	here, err := w.out.Stat()
 	if err != nil {
 		return
@@ -102,7 +101,7 @@ func (w *Writer) makeRoom(n int) {
 }
 
 // rotate renames the files and opens a new one. Only one process does so at a time.
-func (w *Writer) rotate(here os.FileInfo) {
+func (w *logWriter) rotate(here os.FileInfo) {
 	turn, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return // another process is at it; the next record finds the new file
@@ -124,12 +123,12 @@ func (w *Writer) rotate(here os.FileInfo) {
 	w.reopen(here)
 }
 
-func (w *Writer) complain(what string, err error) {
+func (w *logWriter) complain(what string, err error) {
 	fmt.Fprintf(w.out, "agboxd: the log file %s %s: %v\n", w.path, what, err)
 }
 
 // reopen makes the file at path the one that is written to, in place of old.
-func (w *Writer) reopen(old os.FileInfo) {
+func (w *logWriter) reopen(old os.FileInfo) {
 	file, err := os.OpenFile(w.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		w.complain("cannot be opened", err)
@@ -153,47 +152,47 @@ const (
 	burst = 10
 	// maxKeys bounds the remembered messages. Beyond it, the counts begin anew.
 	maxKeys = 4096
-	// Suppressed is the key of the number of lines that were left out since the last
+	// suppressedKey is the key of the number of lines that were left out since the last
 	// line with the same message of the same sandbox.
-	Suppressed = "suppressed"
+	suppressedKey = "suppressed"
 	// sandboxKey is the key under which the daemon logs a sandbox.
 	sandboxKey = "sandbox_id"
 )
 
-// RepeatLimiter keeps the log from being flooded: what a sandbox does can make the daemon log
+// repeatLimiter keeps the log from being flooded: what a sandbox does can make the daemon log
 // the same line as often as the sandbox likes. It passes records on to another handler, at
 // most burst of a kind in a second. The next record of that kind says how many were left
 // out. The kind is the level, the message and the sandbox.
-type RepeatLimiter struct {
+type repeatLimiter struct {
 	slog.Handler
-	*state
+	*repeatState
 }
 
-type state struct {
+type repeatState struct {
 	mu    sync.Mutex // guards kinds
-	kinds map[kind]*count
+	kinds map[repeatKind]*repeatCount
 }
 
-type kind struct {
+type repeatKind struct {
 	level            slog.Level
 	message, sandbox string
 }
 
-type count struct {
+type repeatCount struct {
 	second time.Time
 	lines  int
 	// left is the number of lines left out since the last one written.
 	left int
 }
 
-// LimitRepeats returns a Handler for next.
-func LimitRepeats(next slog.Handler) RepeatLimiter {
-	return RepeatLimiter{Handler: next, state: &state{kinds: make(map[kind]*count)}}
+// limitRepeats returns a Handler for next.
+func limitRepeats(next slog.Handler) repeatLimiter {
+	return repeatLimiter{Handler: next, repeatState: &repeatState{kinds: make(map[repeatKind]*repeatCount)}}
 }
 
 // Handle implements slog.Handler.
-func (h RepeatLimiter) Handle(ctx context.Context, r slog.Record) error {
-	k := kind{level: r.Level, message: r.Message}
+func (h repeatLimiter) Handle(ctx context.Context, r slog.Record) error {
+	k := repeatKind{level: r.Level, message: r.Message}
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == sandboxKey {
 			k.sandbox = a.Value.String()
@@ -206,13 +205,13 @@ func (h RepeatLimiter) Handle(ctx context.Context, r slog.Record) error {
 	}
 	if left > 0 {
 		r = r.Clone()
-		r.AddAttrs(slog.Int(Suppressed, left))
+		r.AddAttrs(slog.Int(suppressedKey, left))
 	}
 	return h.Handler.Handle(ctx, r)
 }
 
 // take counts one record. It returns whether to write it and how many were left out.
-func (s *state) take(k kind, now time.Time) (left int, write bool) {
+func (s *repeatState) take(k repeatKind, now time.Time) (left int, write bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.kinds[k]
@@ -220,7 +219,7 @@ func (s *state) take(k kind, now time.Time) (left int, write bool) {
 		if len(s.kinds) >= maxKeys {
 			clear(s.kinds)
 		}
-		c = new(count)
+		c = new(repeatCount)
 		s.kinds[k] = c
 	}
 	if second := now.Truncate(time.Second); !second.Equal(c.second) {
@@ -236,11 +235,11 @@ func (s *state) take(k kind, now time.Time) (left int, write bool) {
 }
 
 // WithAttrs implements slog.Handler.
-func (h RepeatLimiter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return RepeatLimiter{Handler: h.Handler.WithAttrs(attrs), state: h.state}
+func (h repeatLimiter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return repeatLimiter{Handler: h.Handler.WithAttrs(attrs), repeatState: h.repeatState}
 }
 
 // WithGroup implements slog.Handler.
-func (h RepeatLimiter) WithGroup(name string) slog.Handler {
-	return RepeatLimiter{Handler: h.Handler.WithGroup(name), state: h.state}
+func (h repeatLimiter) WithGroup(name string) slog.Handler {
+	return repeatLimiter{Handler: h.Handler.WithGroup(name), repeatState: h.repeatState}
 }

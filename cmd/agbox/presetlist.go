@@ -1,6 +1,4 @@
-// Package presets describes the coding agents that agbox runs with one command: the image
-// of each, its command, and what it may take from the host. It does no I/O.
-package presets
+package main
 
 import (
 	"crypto/sha256"
@@ -12,32 +10,33 @@ import (
 	"strings"
 )
 
-// Dockerfile is the recipe of all images; Preset.BuildArgs has its arguments.
+// presetDockerfile is the recipe of all images; codingAgent.BuildArgs has its arguments.
 //
-//go:embed Dockerfile
-var Dockerfile []byte
+//go:embed presets/Dockerfile
+var presetDockerfile []byte
 
-//go:embed settle
-var settle embed.FS
+//go:embed presets/settle
+var presetSettle embed.FS
 
-// DefaultBase is the base of the images if the user names none, and BaseEnv the variable
+// defaultPresetBase is the base of the images if the user names none, and presetBaseVariable the variable
 // that names one. Any Debian works, and so does an image that is derived from it.
 const (
-	DefaultBase = "debian:12-slim"
-	BaseEnv     = "AGBOX_PRESET_BASE"
+	defaultPresetBase  = "debian:12-slim"
+	presetBaseVariable = "AGBOX_PRESET_BASE"
 )
 
-// DefaultUID is the user id of the agent if the caller is root.
-const DefaultUID = 1000
+// defaultPresetUID is the user id of the agent if the caller is root.
+const defaultPresetUID = 1000
 
 // The versions of Node.js and npm in every image.
 const (
-	node = "22.21.0"
-	npm  = "10.9.4"
+	nodeVersion = "22.21.0"
+	npmVersion  = "10.9.4"
 )
 
-// Preset is one coding agent.
-type Preset struct {
+// codingAgent is a preset: a coding agent that agbox runs with one command, the image of it, and
+// what it may take from the host.
+type codingAgent struct {
 	// Name is the name of the preset. Title is the name of the agent.
 	Name, Title string
 	// Command is the agent's program.
@@ -68,15 +67,15 @@ type Preset struct {
 	Copied                 bool
 }
 
-// Extras are the built-in tools that a user may hand over to any preset beside the login.
-var Extras = []string{"git", "gh", "ssh-agent"}
+// presetExtras are the built-in tools that a user may hand over to any preset beside the login.
+var presetExtras = []string{"git", "gh", "ssh-agent"}
 
 // Settle is a shell command that prepares the sandbox: with files in the home of its user,
 // it answers the agent's questions about trust in the folder, the first use and updates.
 // With ask the agent keeps its prompts, with off it leaves out what Obeys names. Files that
 // exist are left as they are, except for the mark of Codex that the folder is not trusted.
-func (p Preset) Settle(ask, off bool) string {
-	script, err := settle.ReadFile("settle/" + p.Name + ".sh")
+func (p codingAgent) Settle(ask, off bool) string {
+	script, err := presetSettle.ReadFile("presets/settle/" + p.Name + ".sh")
 	if err != nil {
 		panic(err) // the file is embedded, and a test reads it
 	}
@@ -87,7 +86,7 @@ func (p Preset) Settle(ask, off bool) string {
 
 // Run is the command with the user's own arguments. With ask the agent keeps its prompts,
 // with off it leaves out what Obeys names.
-func (p Preset) Run(ask, off bool, args []string) []string {
+func (p codingAgent) Run(ask, off bool, args []string) []string {
 	command := []string{p.Command}
 	if off {
 		command = append(command, p.Off...)
@@ -98,28 +97,28 @@ func (p Preset) Run(ask, off bool, args []string) []string {
 	return append(command, args...)
 }
 
-// All returns all presets, in the order in which they are shown.
-func All() []Preset { return slices.Clone(all) }
+// allPresets returns all presets, in the order in which they are shown.
+func allPresets() []codingAgent { return slices.Clone(presetList) }
 
-// Find returns the preset with a name; nil if there is none.
-func Find(name string) *Preset {
-	if i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name }); i >= 0 {
-		p := all[i]
+// findPreset returns the preset with a name; nil if there is none.
+func findPreset(name string) *codingAgent {
+	if i := slices.IndexFunc(presetList, func(p codingAgent) bool { return p.Name == name }); i >= 0 {
+		p := presetList[i]
 		return &p
 	}
 	return nil
 }
 
-// Names returns the names of all presets.
-func Names() []string {
+// presetNames returns the names of all presets.
+func presetNames() []string {
 	var names []string
-	for _, p := range all {
+	for _, p := range presetList {
 		names = append(names, p.Name)
 	}
 	return names
 }
 
-var all = []Preset{
+var presetList = []codingAgent{
 	{
 		Name: "claude", Title: "Claude Code", Command: "claude",
 		Package: "@anthropic-ai/claude-code", Version: "2.1.330", ImageEnv: "AGBOX_CLAUDE_IMAGE",
@@ -158,32 +157,32 @@ var all = []Preset{
 
 // BuildArgs are the arguments of the Dockerfile for a base image and the user id of the
 // agent.
-func (p Preset) BuildArgs(base string, uid int) map[string]string {
+func (p codingAgent) BuildArgs(base string, uid int) map[string]string {
 	return map[string]string{
-		"BASE": base, "UID": fmt.Sprint(uid), "NODE": node, "NPM": npm,
+		"BASE": base, "UID": fmt.Sprint(uid), "NODE": nodeVersion, "NPM": npmVersion,
 		"PACKAGE": p.Package, "VERSION": p.Version, "COMMAND": p.Command,
 	}
 }
 
 // Image is the name of the image: its tag is a hash of all that the image is made from.
-func (p Preset) Image(base string, uid int) string {
+func (p codingAgent) Image(base string, uid int) string {
 	sum := sha256.New()
-	sum.Write(Dockerfile)
+	sum.Write(presetDockerfile)
 	args := p.BuildArgs(base, uid)
 	for _, name := range slices.Sorted(maps.Keys(args)) {
 		fmt.Fprintf(sum, "\n%s=%q", name, args[name])
 	}
-	return Repository(p.Name) + ":" + hex.EncodeToString(sum.Sum(nil))[:12]
+	return presetRepository(p.Name) + ":" + hex.EncodeToString(sum.Sum(nil))[:12]
 }
 
-// Repository is the name of a preset's images, without the tag.
-func Repository(name string) string { return "agbox/preset-" + name }
+// presetRepository is the name of a preset's images, without the tag.
+func presetRepository(name string) string { return "agbox/preset-" + name }
 
 // Recipe is the Dockerfile with its arguments filled in, so that `docker build` needs none.
-func (p Preset) Recipe(base string, uid int) string {
+func (p codingAgent) Recipe(base string, uid int) string {
 	args := p.BuildArgs(base, uid)
 	var b strings.Builder
-	for line := range strings.Lines(string(Dockerfile)) {
+	for line := range strings.Lines(string(presetDockerfile)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "ARG "); ok {
 			line = fmt.Sprintf("ARG %s=%s\n", name, args[name])
 		}

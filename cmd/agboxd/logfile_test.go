@@ -1,4 +1,4 @@
-package logfile
+package main
 
 import (
 	"bytes"
@@ -26,14 +26,14 @@ func opened(t *testing.T, path string) *os.File {
 	return f
 }
 
-func newWriter(t *testing.T, path string, limit int64, keep int) *Writer {
+func newWriter(t *testing.T, path string, limit int64, keep int) *logWriter {
 	t.Helper()
-	w := &Writer{path: path, out: opened(t, path), max: limit, keep: keep}
+	w := &logWriter{path: path, out: opened(t, path), max: limit, keep: keep}
 	w.begin()
 	return w
 }
 
-func write(t *testing.T, w *Writer, text string) {
+func write(t *testing.T, w *logWriter, text string) {
 	t.Helper()
 	if n, err := w.Write([]byte(text)); n != len(text) || err != nil {
 		t.Fatalf("wrote %d bytes of %q: %v", n, text, err)
@@ -99,7 +99,7 @@ func TestWhatElseHasTheFileOpenGetsTheNewOneToo(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
 	stdout, other := opened(t, path), opened(t, filepath.Join(dir, "other"))
-	w := &Writer{path: path, out: opened(t, path), also: []*os.File{stdout, other}, max: 10, keep: 2}
+	w := &logWriter{path: path, out: opened(t, path), also: []*os.File{stdout, other}, max: 10, keep: 2}
 	w.begin()
 	write(t, w, "12345678")
 	write(t, w, "9abc\n")
@@ -139,7 +139,7 @@ func TestAnUpgradeDuringARotationLosesNoBound(t *testing.T) {
 	if err := os.Rename(path, path+".1"); err != nil { // by another process, just now
 		t.Fatal(err)
 	}
-	w := &Writer{path: path, out: out, max: 10, keep: 2}
+	w := &logWriter{path: path, out: out, max: 10, keep: 2}
 	w.begin()
 	write(t, w, "new")
 	want(t, path, "new")
@@ -152,7 +152,7 @@ func TestWhatIsNotTheLogFileIsOnlyWrittenTo(t *testing.T) {
 	if err := os.WriteFile(path, []byte("of another daemon"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &Writer{path: path, out: opened(t, elsewhere), max: 10, keep: 2}
+	w := &logWriter{path: path, out: opened(t, elsewhere), max: 10, keep: 2}
 	w.begin()
 	write(t, w, "1234567890")
 	write(t, w, "1234567890")
@@ -217,7 +217,7 @@ func record(at time.Time, message, sandbox string) slog.Record {
 
 func TestAFloodOfOneSandboxIsCountedAndLeavesOthersAlone(t *testing.T) {
 	var out bytes.Buffer
-	h := LimitRepeats(slog.NewTextHandler(&out, nil))
+	h := limitRepeats(slog.NewTextHandler(&out, nil))
 	now := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	log := func(at time.Time, message, sandbox string) {
 		if err := h.WithAttrs(nil).Handle(context.Background(), record(at, message, sandbox)); err != nil {
@@ -244,7 +244,7 @@ func TestAFloodOfOneSandboxIsCountedAndLeavesOthersAlone(t *testing.T) {
 }
 
 func TestTheNumberOfMessagesIsBounded(t *testing.T) {
-	h := LimitRepeats(slog.DiscardHandler)
+	h := limitRepeats(slog.DiscardHandler)
 	for i := range 3 * maxKeys {
 		_ = h.Handle(context.Background(), record(time.Now(), fmt.Sprint(i), "a"))
 	}

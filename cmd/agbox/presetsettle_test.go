@@ -1,4 +1,4 @@
-package presets
+package main
 
 import (
 	"encoding/json"
@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// settled runs the command of a preset in a folder and returns what it wrote.
-func settled(t *testing.T, p Preset, ask bool, folder string, env ...string) string {
+// presetSettled runs the command of a preset in a folder and returns what it wrote.
+func presetSettled(t *testing.T, p codingAgent, ask bool, folder string, env ...string) string {
 	t.Helper()
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", p.Settle(ask, false))
@@ -33,7 +33,7 @@ func TestAllAnswersAreWrittenInAnyFolder(t *testing.T) {
 		"claude": {".claude.json", ".claude/settings.json"}, "codex": {".codex/config.toml"},
 		"opencode": {".config/opencode/opencode.json"}, "gemini": {".gemini/settings.json"},
 	} {
-		home := settled(t, *Find(name), false, folder)
+		home := presetSettled(t, *findPreset(name), false, folder)
 		for _, file := range files {
 			text, err := os.ReadFile(filepath.Join(home, file))
 			if err != nil {
@@ -62,7 +62,7 @@ func TestAllAnswersAreWrittenInAnyFolder(t *testing.T) {
 }
 
 func TestAskKeepsThePrompts(t *testing.T) {
-	home := settled(t, *Find("claude"), true, "/")
+	home := presetSettled(t, *findPreset("claude"), true, "/")
 	if _, err := os.Stat(filepath.Join(home, ".claude/settings.json")); err == nil {
 		t.Error("claude does not ask")
 	}
@@ -71,22 +71,22 @@ func TestAskKeepsThePrompts(t *testing.T) {
 		"opencode": {".config/opencode/opencode.json", `"bash": "ask"`, `"*": "allow"`},
 	} {
 		for i, ask := range []bool{true, false} {
-			text, err := os.ReadFile(filepath.Join(settled(t, *Find(name), ask, "/"), want[0]))
+			text, err := os.ReadFile(filepath.Join(presetSettled(t, *findPreset(name), ask, "/"), want[0]))
 			if err != nil || !strings.Contains(string(text), want[1+i]) || strings.Contains(string(text), want[2-i]) {
 				t.Errorf("%s with ask %v: %v, %s", name, ask, err, text)
 			}
 		}
 	}
-	if got := strings.Join(Find("gemini").Run(true, false, []string{"-p", "x"}), " "); got != "gemini -p x" {
+	if got := strings.Join(findPreset("gemini").Run(true, false, []string{"-p", "x"}), " "); got != "gemini -p x" {
 		t.Errorf("gemini that asks is run as %s", got)
 	}
-	if got := strings.Join(Find("gemini").Run(false, false, nil), " "); got != "gemini --yolo" {
+	if got := strings.Join(findPreset("gemini").Run(false, false, nil), " "); got != "gemini --yolo" {
 		t.Errorf("gemini is run as %s", got)
 	}
 }
 
 func TestSettingsOfTheFolderAreLeftOutByEachSwitch(t *testing.T) {
-	script := Find("codex").Settle(false, true)
+	script := findPreset("codex").Settle(false, true)
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 	cmd.Dir, cmd.Env = "/", []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
@@ -110,10 +110,10 @@ func TestSettingsOfTheFolderAreLeftOutByEachSwitch(t *testing.T) {
 	if text, err := os.ReadFile(config); err != nil || string(text) != "model = \"m\"\n[projects.\"/x\"]\ntrust_level = \"trusted\"\n[projects.\"/\"]\ntrust_level = \"untrusted\"\n" {
 		t.Errorf("codex with a config of its own: %v, %s", err, text)
 	}
-	if got := strings.Join(Find("claude").Run(false, true, []string{"-p", "x"}), " "); got != "claude --setting-sources user --strict-mcp-config --dangerously-skip-permissions -p x" {
+	if got := strings.Join(findPreset("claude").Run(false, true, []string{"-p", "x"}), " "); got != "claude --setting-sources user --strict-mcp-config --dangerously-skip-permissions -p x" {
 		t.Errorf("claude is run as %s", got)
 	}
-	for _, p := range All() {
+	for _, p := range allPresets() {
 		if len(p.Obeys) == 0 {
 			t.Errorf("%s: no files of a folder are known", p.Name)
 		}
@@ -121,7 +121,7 @@ func TestSettingsOfTheFolderAreLeftOutByEachSwitch(t *testing.T) {
 }
 
 func TestFilesThatExistAreLeft(t *testing.T) {
-	home := settled(t, *Find("claude"), false, "/", "ANTHROPIC_API_KEY=sk-0123456789-0123456789")
+	home := presetSettled(t, *findPreset("claude"), false, "/", "ANTHROPIC_API_KEY=sk-0123456789-0123456789")
 	state := filepath.Join(home, ".claude.json")
 	text, err := os.ReadFile(state)
 	if err != nil || !strings.Contains(string(text), `"approved": ["123456789-0123456789"]`) || strings.Contains(string(text), "sk-") {
@@ -130,7 +130,7 @@ func TestFilesThatExistAreLeft(t *testing.T) {
 	if err := os.WriteFile(state, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", Find("claude").Settle(false, false))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", findPreset("claude").Settle(false, false))
 	cmd.Dir, cmd.Env = "/", []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatal(err, string(out))
