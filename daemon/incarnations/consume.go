@@ -8,8 +8,8 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -78,9 +78,9 @@ func (r *Runner) take(a ledger.Agent, found reports) error {
 		if ev.GetJournalUpto() <= inc.JournalUpto {
 			continue
 		}
-		m := checkpoints.Mark(ev.GetCheckpoint())
+		m := retention.CheckpointMark(ev.GetCheckpoint())
 		err := r.checkpoints.Take(a.ID, inc.SandboxID, inc.ExecID, m)
-		if errors.Is(err, checkpoints.ErrDamaged) {
+		if errors.Is(err, retention.ErrCheckpointDamaged) {
 			if !r.superseded(a, found.at, m) {
 				r.log.Error("a checkpoint of an agent is damaged", "agent_id", a.ID, "exec_id", inc.ExecID, "checkpoint", m.Seq, "error", err)
 			}

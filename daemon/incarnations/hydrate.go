@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -127,7 +127,7 @@ func (r *Runner) newest(ctx context.Context, a ledger.Agent) (*agboxv1.AgentChec
 		switch {
 		case err == nil:
 			return c, file, nil
-		case errors.Is(err, checkpoints.ErrDamaged):
+		case errors.Is(err, retention.ErrCheckpointDamaged):
 			return nil, nil, errHydration("Checkpoint CRC mismatch for job " + a.ID)
 		case try == readTries:
 			return nil, nil, errHydration(fmt.Sprintf("The checkpoints of job %s cannot be read: %v", a.ID, err))

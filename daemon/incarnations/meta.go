@@ -17,8 +17,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/agents"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -131,7 +131,7 @@ func AdoptAll(install paths.Install, log *slog.Logger) []ledger.AdoptedAgent {
 // orphanedCheckpoints returns the newest checkpoints of an agent whose record is lost.
 func orphanedCheckpoints(install paths.Install, agentID string) []*agboxv1.AgentCheckpoint {
 	var all []*agboxv1.AgentCheckpoint
-	for _, f := range checkpoints.New(install).Found(agentID) {
+	for _, f := range retention.NewCheckpoints(install).Found(agentID) {
 		c := saved(f.Mark).GetCheckpoint()
 		c.Format = f.Format
 		all = append(all, c)

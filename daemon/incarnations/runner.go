@@ -8,9 +8,9 @@ import (
 
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -54,7 +54,7 @@ type Runner struct {
 	desk    *desk
 	holds   *holds
 	// checkpoints are those of all agents.
-	checkpoints *checkpoints.Store
+	checkpoints *retention.Checkpoints
 	// admit checks the spec of a child, see AdmitChildren.
 	admit Admit
 	// sandboxes is what SandboxesOfChildren sets.
@@ -68,7 +68,7 @@ type Runner struct {
 func New(execs Execs, files Files, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
 	return &Runner{
 		execs: execs, files: files, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(), holds: newHolds(now()),
-		checkpoints: checkpoints.New(install),
+		checkpoints: retention.NewCheckpoints(install),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
@@ -160,4 +159,4 @@ func (f Files) RemoveSandbox(ctx context.Context, sandboxID string) error {
 }
 
 // RemoveAgent removes the checkpoints of an agent.
-func (f Files) RemoveAgent(agentID string) error { return checkpoints.New(f.Paths).Remove(agentID) }
+func (f Files) RemoveAgent(agentID string) error { return NewCheckpoints(f.Paths).Remove(agentID) }

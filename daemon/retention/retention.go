@@ -3,6 +3,8 @@
 // ended. It stops sandboxes that put too much into their folders (Room). Package machine has the rules for what to remove;
 // this package removes it in the background, a little at a time.
 //
+// It also keeps what outlasts a sandbox: the newest checkpoints of agents (Checkpoints).
+//
 // Logs are removed before their record. If a crash happens in between, the next pass
 // repeats the removal, because the record still exists and is still too old. Until then,
 // a reader of the log gets a notice that it is shorter than the command's output or, if

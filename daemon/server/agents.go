@@ -15,8 +15,8 @@ import (
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/daemon/admission"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -30,7 +30,7 @@ type agentCalls struct {
 	life         *lifetime
 	// output follows the logs of incarnations.
 	output      *execCalls
-	checkpoints *checkpoints.Store
+	checkpoints *retention.Checkpoints
 }
 
 // GetAgent returns one agent.

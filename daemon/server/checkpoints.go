@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -72,7 +72,7 @@ func (s *agentCalls) checkpoint(a ledger.Agent, seq uint64) (*agboxv1.AgentCheck
 		wanted = wanted[i : i+1]
 	}
 	c, file, _, err := s.checkpoints.Newest(a.ID, wanted)
-	if errors.Is(err, checkpoints.ErrDamaged) {
+	if errors.Is(err, retention.ErrCheckpointDamaged) {
 		return nil, nil, invalidCheckpoint(errdefs.ErrDataLoss, a, "Checkpoint CRC mismatch for job %s: no such checkpoint is whole; \"agbox agent checkpoints %s\" lists all.", a.ID, a.ID)
 	}
 	return c, file, err

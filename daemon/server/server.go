@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/daemon/admission"
-	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/logs/notify"
@@ -148,7 +148,7 @@ func New(o Options) (*Server, error) {
 	agboxv1.RegisterSandboxServiceServer(services, sandboxes)
 	agboxv1.RegisterAgentServiceServer(services, &agentCalls{
 		ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls,
-		checkpoints: checkpoints.New(o.Paths),
+		checkpoints: retention.NewCheckpoints(o.Paths),
 	})
 	agboxv1.RegisterFileServiceServer(services, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
 	healthv1.RegisterHealthServer(services, s.health)

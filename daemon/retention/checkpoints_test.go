@@ -1,4 +1,4 @@
-package checkpoints
+package retention
 
 import (
 	"bytes"
@@ -22,11 +22,11 @@ import (
 )
 
 // install makes an install with the log folder of sandbox "s".
-func install(t *testing.T) (*Store, paths.Install) {
+func install(t *testing.T) (*Checkpoints, paths.Install) {
 	t.Helper()
 	in := paths.Install{Data: t.TempDir()}
 	must(t, os.MkdirAll(in.SandboxLogs("s"), 0o700))
-	return New(in), in
+	return NewCheckpoints(in), in
 }
 
 func must(t *testing.T, err error) {
@@ -96,14 +96,14 @@ func TestForgedFilesAreNotTaken(t *testing.T) {
 	} {
 		must(t, os.RemoveAll(name))
 		row.forge()
-		if err := s.Take("a", "s", "e", m); !errors.Is(err, ErrDamaged) {
+		if err := s.Take("a", "s", "e", m); !errors.Is(err, ErrCheckpointDamaged) {
 			t.Errorf("%s: %v", row.what, err)
 		}
 	}
 	if left, _ := os.ReadDir(in.AgentCheckpoints("a")); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
-	if err := s.Take("a", "gone", "e", m); !errors.Is(err, ErrDamaged) {
+	if err := s.Take("a", "gone", "e", m); !errors.Is(err, ErrCheckpointDamaged) {
 		t.Errorf("a sandbox without logs: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func TestWhatTheDaemonMayNotReadIsDamaged(t *testing.T) {
 			}
 		}
 		must(t, os.Chmod(filepath.Join(folder, closed), 0))
-		if err := asNobody(t, func() error { return s.Take("a", "s", "e", m) }); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "permission denied") {
+		if err := asNobody(t, func() error { return s.Take("a", "s", "e", m) }); !errors.Is(err, ErrCheckpointDamaged) || !strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("%q without rights: %v", closed, err)
 		}
 		must(t, os.Chmod(folder, 0o700)) // to remove it
@@ -146,15 +146,15 @@ func TestADamagedCopyIsFound(t *testing.T) {
 	must(t, s.Take("a", "s", "e", m))
 	name := filepath.Join(in.AgentCheckpoints("a"), "1.json")
 	must(t, os.Truncate(name, 5))
-	if _, err := s.Open("a", recorded(m)); !errors.Is(err, ErrDamaged) {
+	if _, err := s.Open("a", recorded(m)); !errors.Is(err, ErrCheckpointDamaged) {
 		t.Errorf("truncated: %v", err)
 	}
 	must(t, os.Remove(name))
-	if _, err := s.Open("a", recorded(m)); !errors.Is(err, ErrDamaged) {
+	if _, err := s.Open("a", recorded(m)); !errors.Is(err, ErrCheckpointDamaged) {
 		t.Errorf("removed: %v", err)
 	}
 	must(t, os.Symlink(name, name)) // an error that may pass
-	if _, err := s.Open("a", recorded(m)); err == nil || errors.Is(err, ErrDamaged) {
+	if _, err := s.Open("a", recorded(m)); err == nil || errors.Is(err, ErrCheckpointDamaged) {
 		t.Errorf("unreadable: %v", err)
 	}
 }
