@@ -180,7 +180,7 @@ generate: ## Generate the Go code of the .proto files, docs/spec.md, docs/json.m
 	scripts/ownregistry.sh .
 	$(TOOL) buf generate --template buf.gen.guest.yaml
 	$(TOOL) buf generate --template buf.gen.guestlite.yaml
-	go run ./spec/docgen
+	go run ./scripts/docgen
 	go test ./cmd/agbox -count=1 -run TestJSONIsDocumented -update
 
 .PHONY: lint

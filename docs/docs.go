@@ -3,12 +3,12 @@ package docs
 
 import _ "embed"
 
-// Schema is the JSON Schema of agbox.yaml; go run ./spec/docgen writes it.
+// Schema is the JSON Schema of agbox.yaml; go run ./scripts/docgen writes it.
 //
 //go:embed agbox.schema.json
 var Schema []byte
 
-// Spec is the reference of agbox.yaml in Markdown; go run ./spec/docgen writes it.
+// Spec is the reference of agbox.yaml in Markdown; go run ./scripts/docgen writes it.
 //
 //go:embed spec.md
 var Spec string

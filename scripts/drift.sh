@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fails if a generated .pb.go file does not match its .proto file, or if its .proto file no longer exists. It changes
-# nothing in the tree. The test of spec/docgen does the same for the generated documents.
+# nothing in the tree. The test of scripts/docgen does the same for the generated documents.
 set -euo pipefail
 shopt -s inherit_errexit
 # shellcheck source=scripts/lib/common.sh

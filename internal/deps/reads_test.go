@@ -30,8 +30,6 @@ var ownReads = map[string]string{
 	"cmd/agbox/config.go writeStarter":    "writes a file that it makes itself",
 	"client/registry/registry.go extract": "what was fetched, below agbox's own folder",
 	"client/registry/registry.go known":   "what was fetched, below agbox's own folder",
-	"spec/docgen/main.go allComments":     "a program of this project that reads its own documents",
-	"spec/docgen/main.go fence":           "a program of this project that reads its own documents",
 	"spec/trust/trust.go List":            "answers, below agbox's own folder",
 }
 

@@ -1,7 +1,7 @@
 // Docgen generates the documentation of sandbox files from the .proto files that define
 // them: docs/spec.md for people and docs/agbox.schema.json for editors.
 //
-//	go run ./spec/docgen
+//	go run ./scripts/docgen
 package main
 
 import (
@@ -89,7 +89,7 @@ var titles = map[string]string{
 // pageOf returns the content of docs/spec.md.
 func pageOf(comments map[string]string, dir string) ([]byte, error) {
 	var b strings.Builder
-	b.WriteString("<!-- Written by go run ./spec/docgen; change spec/docgen/intro.md, docs/examples, spec.proto and agent.proto instead. -->\n")
+	b.WriteString("<!-- Written by go run ./scripts/docgen; change scripts/docgen/intro.md, docs/examples, spec.proto and agent.proto instead. -->\n")
 	text, err := withFiles(intro, dir)
 	if err != nil {
 		return nil, err

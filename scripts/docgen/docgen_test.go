@@ -27,7 +27,7 @@ func TestTheGeneratedDocumentsAreCurrent(t *testing.T) {
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil || string(got) != string(want) {
-			t.Errorf("%s is not current (%v): run 'go run ./spec/docgen' in the repository", name, err)
+			t.Errorf("%s is not current (%v): run 'go run ./scripts/docgen' in the repository", name, err)
 		}
 	}
 }
