@@ -180,10 +180,11 @@ shown if it fails.`,
 				}
 				list = append(list, m)
 			}
-			if out.format == formatJSON {
-				return printJSONList(a.stdout, list)
-			}
-			return a.printMessages(ctx, c, out, list)
+			from := senders{}
+			return printList(a, out, list, messageColumns, eachRow(func(m *agboxv1.AgentMessage) []view.Cell {
+				return append(cells(fmt.Sprint(m.GetSeq()), from.name(ctx, c, m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
+					a.sinceCell(m.GetAt()), view.Text(m.GetFrom()), view.Text(strings.Join(strings.Fields(m.GetText()), " ")))
+			}))
 		}),
 	}
 	cmd.Flags().Uint64Var(&ack, "ack", 0, "first remove the messages up to this `NUMBER`")
@@ -238,18 +239,10 @@ func (a *app) followInbox(ctx context.Context, c *client.Client, ref string, as 
 	return nil
 }
 
-// printMessages prints messages as a table.
-func (a *app) printMessages(ctx context.Context, c *client.Client, out output, list []*agboxv1.AgentMessage) error {
-	from := senders{}
-	rows := make([][]view.Cell, len(list))
-	for i, m := range list {
-		rows[i] = append(cells(fmt.Sprint(m.GetSeq()), from.name(ctx, c, m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
-			a.sinceCell(m.GetAt()), view.Text(m.GetFrom()), view.Text(strings.Join(strings.Fields(m.GetText()), " ")))
-	}
-	return a.printTable(out, []view.Column{
-		{Title: "NUMBER", Right: true}, {Title: "FROM", Min: 8}, {Title: "KIND", Omit: 3}, {Title: "STREAM", Min: 6, Omit: 2}, {Title: "SENT", Omit: 1},
-		{Title: "FROM ID", Wide: true}, {Title: "TEXT", Min: 16},
-	}, rows)
+// messageColumns are the columns of the list of messages.
+var messageColumns = []view.Column{
+	{Title: "NUMBER", Right: true}, {Title: "FROM", Min: 8}, {Title: "KIND", Omit: 3}, {Title: "STREAM", Min: 6, Omit: 2}, {Title: "SENT", Omit: 1},
+	{Title: "FROM ID", Wide: true}, {Title: "TEXT", Min: 16},
 }
 
 const (

@@ -39,27 +39,27 @@ saved as its member "state".`,
 				return a.printCheckpoint(ctx, c, id, args[1])
 			}
 			list, err := c.ListCheckpoints(ctx, id)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case out.format == formatJSON:
-				return printJSONList(a.stdout, list)
 			}
-			rows := make([][]view.Cell, len(list))
-			for i, k := range list {
-				rows[i] = cells(
-					fmt.Sprint(k.GetSeq()), strings.TrimPrefix(k.GetKind().String(), "CHECKPOINT_KIND_"), fmt.Sprint(k.GetTurn()), fmt.Sprint(k.GetStep()),
-					fmt.Sprint(k.GetBytes()), fmt.Sprintf("%08x", k.GetCrc32()), orDash(k.GetResumePoint()),
-				)
-			}
-			return a.printTable(out, []view.Column{
-				{Title: "NUMBER", Right: true}, {Title: "KIND"}, {Title: "TURN", Right: true}, {Title: "STEP", Right: true}, {Title: "BYTES", Right: true},
-				{Title: "CRC32", Omit: 1}, {Title: "RESUME POINT", Min: 12},
-			}, rows)
+			return printList(a, out, list, checkpointColumns, eachRow(checkpointRow))
 		}),
 	}
 	addTable(cmd, &out)
 	return cmd
+}
+
+// checkpointColumns are the columns of checkpointRow.
+var checkpointColumns = []view.Column{
+	{Title: "NUMBER", Right: true}, {Title: "KIND"}, {Title: "TURN", Right: true}, {Title: "STEP", Right: true}, {Title: "BYTES", Right: true},
+	{Title: "CRC32", Omit: 1}, {Title: "RESUME POINT", Min: 12},
+}
+
+func checkpointRow(k *agboxv1.AgentCheckpoint) []view.Cell {
+	return cells(
+		fmt.Sprint(k.GetSeq()), strings.TrimPrefix(k.GetKind().String(), "CHECKPOINT_KIND_"), fmt.Sprint(k.GetTurn()), fmt.Sprint(k.GetStep()),
+		fmt.Sprint(k.GetBytes()), fmt.Sprintf("%08x", k.GetCrc32()), orDash(k.GetResumePoint()),
+	)
 }
 
 // printCheckpoint prints the file of a checkpoint.
@@ -181,10 +181,9 @@ it, so pause or kill the agent first.`,
 			if err != nil {
 				return err
 			}
-			if out.format == formatJSON {
-				return printJSONList(a.stdout, list)
-			}
-			return a.printLeases(out, list, agentNames(ctx, c, list), scopeNames(ctx, c, list))
+			return printList(a, out, list, leaseColumns, func(list []*agboxv1.LeaseEntry) [][]view.Cell {
+				return leaseRows(list, agentNames(ctx, c, list), scopeNames(ctx, c, list))
+			})
 		}),
 	}
 	cmd.Flags().StringVar(&broken, "break", "", "first take this `RESOURCE` away from AGENT")
@@ -232,8 +231,13 @@ func scopeNames(ctx context.Context, c *client.Client, list []*agboxv1.LeaseEntr
 	return names
 }
 
-// printLeases prints leases as a table.
-func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names, scopes map[string]string) error {
+// leaseColumns are the columns of leaseRows.
+var leaseColumns = []view.Column{
+	{Title: "RESOURCE", Min: 14}, {Title: "MODE", Omit: 2}, {Title: "AGENT", Min: 8}, {Title: "VERDICT"}, {Title: "FENCE", Right: true, Omit: 3},
+	{Title: "WAITS FOR", Min: 9, Omit: 1}, {Title: "SCOPE", Min: 9, Omit: 4},
+}
+
+func leaseRows(list []*agboxv1.LeaseEntry, names, scopes map[string]string) [][]view.Cell {
 	rows := make([][]view.Cell, len(list))
 	for i, l := range list {
 		fence := "-"
@@ -250,8 +254,5 @@ func (a *app) printLeases(out output, list []*agboxv1.LeaseEntry, names, scopes 
 			view.Text(orDash(strings.Join(waits, ","))), view.Text(scopes[l.GetScope()]),
 		}
 	}
-	return a.printTable(out, []view.Column{
-		{Title: "RESOURCE", Min: 14}, {Title: "MODE", Omit: 2}, {Title: "AGENT", Min: 8}, {Title: "VERDICT"}, {Title: "FENCE", Right: true, Omit: 3},
-		{Title: "WAITS FOR", Min: 9, Omit: 1}, {Title: "SCOPE", Min: 9, Omit: 4},
-	}, rows)
+	return rows
 }

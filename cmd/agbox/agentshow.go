@@ -14,14 +14,12 @@ import (
 )
 
 type agentListOptions struct {
+	listing[*agboxv1.Agent]
 	request agboxv1.ListAgentsRequest
-	quiet   bool
-	filters []string
-	output  output
 }
 
 func (a *app) agentListCommand() *cobra.Command {
-	o := new(agentListOptions)
+	o := &agentListOptions{listing: listing[*agboxv1.Agent]{id: (*agboxv1.Agent).GetAgentId, keys: agentFilters}}
 	cmd := &cobra.Command{
 		Use:               "ls [flags]",
 		Short:             "List agents, oldest first",
@@ -35,15 +33,12 @@ func (a *app) agentListCommand() *cobra.Command {
 	f.StringVar(&o.request.Stack, "stack", "", "only agents in the stack `NAME`")
 	f.StringVar(&o.request.Class, "class", "", "only agents of `CLASS`")
 	f.StringVar(&o.request.Parent, "parent", "", "only children of `AGENT`")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
-	addTable(cmd, &o.output)
-	addTemplate(cmd, &o.output)
-	addFilter(cmd, &o.filters, agentFilters)
+	o.addFlags(cmd)
 	return cmd
 }
 
 func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) error {
-	if filtersBy(o.filters, "state", "status") {
+	if o.filtersBy("state", "status") {
 		o.request.All = true
 	}
 	var err error
@@ -61,31 +56,22 @@ func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) er
 	if err != nil {
 		return err
 	}
-	if list, err = filtered(list, o.filters, agentFilters); err != nil {
+	if list, err = o.filtered(list); err != nil {
 		return err
 	}
-	switch {
-	case o.quiet:
-		for _, g := range list {
-			fmt.Fprintln(a.stdout, g.GetAgentId())
+	var names map[string]string
+	if o.tabular() {
+		if names, err = namesFor(ctx, c, list); err != nil {
+			return err
 		}
-		return nil
-	case o.output.raw():
-		return printItems(a, o.output, list)
 	}
-	names, err := namesFor(ctx, c, list)
-	if err != nil {
-		return err
-	}
-	rows := make([][]view.Cell, len(list))
-	for i, g := range list {
-		rows[i] = []view.Cell{
+	return o.print(a, list, agentColumns, eachRow(func(g *agboxv1.Agent) []view.Cell {
+		return []view.Cell{
 			view.Text(orDash(g.GetName())), view.Text(g.GetAgentId()), stateCell(agentState(g)), view.Text(orDash(g.GetClass())),
 			sandboxCell(g, names), view.Text(fmt.Sprint(g.GetIncarnation())), view.Text(fmt.Sprint(g.GetCrashes())),
 			a.sinceCell(g.GetCreatedAt()), view.Text(orDash(g.GetParent())), view.Text(orDash(g.GetSandboxId())), view.Text(agentNote(g)),
 		}
-	}
-	return a.printTable(o.output, agentColumns, rows)
+	}))
 }
 
 // agentState is the state of an agent as tables show it. One whose program runs and has not said
@@ -235,17 +221,14 @@ func (a *app) agentTreeCommand() *cobra.Command {
 			}
 		}
 		list, err := c.AgentTree(ctx, root)
-		switch {
-		case err != nil:
-			return err
-		case out.raw():
-			return printItems(a, out, shown(list, all))
+		var names map[string]string
+		if err == nil && !out.raw() {
+			names, err = namesFor(ctx, c, list)
 		}
-		names, err := namesFor(ctx, c, list)
 		if err != nil {
 			return err
 		}
-		return a.printTree(out, shown(list, all), names)
+		return printList(a, out, shown(list, all), treeColumns, func(list []*agboxv1.Agent) [][]view.Cell { return treeRows(list, names) })
 	})
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "show agents that have ended too")
 	addTable(cmd, &out)
@@ -265,8 +248,8 @@ func shown(list []*agboxv1.Agent, all bool) []*agboxv1.Agent {
 	return shown
 }
 
-// printTree prints agents, each after its parent, indented below it.
-func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]string) error {
+// treeRows show agents, each after its parent, indented below it.
+func treeRows(list []*agboxv1.Agent, names map[string]string) [][]view.Cell {
 	depth := make(map[string]int)
 	rows := make([][]view.Cell, len(list))
 	for i, g := range list {
@@ -281,7 +264,7 @@ func (a *app) printTree(out output, list []*agboxv1.Agent, names map[string]stri
 			view.Text(treeNote(g)),
 		}
 	}
-	return a.printTable(out, treeColumns, rows)
+	return rows
 }
 
 // treeNote begins with the stack of which an agent is the root, and what its border does.

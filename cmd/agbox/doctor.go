@@ -73,7 +73,7 @@ func (o *doctorOptions) run(ctx context.Context, a *app, c *client.Client) error
 		return err
 	}
 	if o.output.format == formatJSON {
-		err = printDoctorJSON(a, out)
+		err = printJSON(a.stdout, out)
 	} else {
 		err = printDoctor(a, out, o)
 	}
@@ -103,14 +103,6 @@ func toDo(f *agboxv1.DoctorFinding) bool {
 
 func allWell(out *agboxv1.DoctorResponse) bool {
 	return !slices.ContainsFunc(out.GetFindings(), toDo)
-}
-
-func printDoctorJSON(a *app, out *agboxv1.DoctorResponse) error {
-	value, err := view.JSON(out)
-	if err != nil {
-		return err
-	}
-	return printJSON(a.stdout, value)
 }
 
 func printDoctor(a *app, out *agboxv1.DoctorResponse, o *doctorOptions) error {

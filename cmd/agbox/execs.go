@@ -23,14 +23,12 @@ import (
 )
 
 type psOptions struct {
-	all     bool
-	quiet   bool
-	filters []string
-	output  output
+	listing[*agboxv1.ExecStatus]
+	all bool
 }
 
 func (a *app) psCommand() *cobra.Command {
-	var o psOptions
+	o := psOptions{listing: listing[*agboxv1.ExecStatus]{id: (*agboxv1.ExecStatus).GetExecId, keys: execFilters(nil)}}
 	cmd := &cobra.Command{
 		Use:   "ps [-a] [SANDBOX] [flags]",
 		Short: "List running commands; with -a also ended ones",
@@ -46,17 +44,13 @@ Its name is main: "agbox logs SANDBOX/main" shows its output.`,
 			return o.run(ctx, a, c, append(args, "")[0])
 		}),
 	}
-	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "also list commands that have ended")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
-	addTable(cmd, &o.output)
-	addTemplate(cmd, &o.output)
-	addFilter(cmd, &o.filters, execFilters(nil))
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "also list commands that have ended")
+	o.addFlags(cmd)
 	return cmd
 }
 
 func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
-	if filtersBy(o.filters, "state", "status", "exit", "exited") {
+	if o.filtersBy("state", "status", "exit", "exited") {
 		o.all = true // only then are there commands that have ended
 	}
 	ids, err := a.resolved(ctx, c, ofSandbox, []string{sandbox}, reads)
@@ -68,29 +62,20 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 		return err
 	}
 	var names map[string]string
-	if len(list) > 0 && (len(o.filters) > 0 || !o.quiet && !o.output.raw()) {
+	if len(list) > 0 && (len(o.filters) > 0 || o.tabular()) {
 		if names, err = sandboxNames(ctx, c); err != nil {
 			return err
 		}
 	}
-	if list, err = filtered(list, o.filters, execFilters(names)); err != nil {
+	o.keys = execFilters(names)
+	if list, err = o.filtered(list); err != nil {
 		return err
 	}
 	// With -a they come by their ids, which are random.
 	slices.SortStableFunc(list, func(x, y *agboxv1.ExecStatus) int {
 		return y.GetStartedAt().AsTime().Compare(x.GetStartedAt().AsTime())
 	})
-	switch {
-	case o.quiet:
-		for _, e := range list {
-			fmt.Fprintln(a.stdout, e.GetExecId())
-		}
-		return nil
-	case o.output.raw():
-		return printItems(a, o.output, list)
-	}
-	rows := collect(list, func(e *agboxv1.ExecStatus) []view.Cell { return a.execRow(e, names) })
-	return a.printTable(o.output, o.columns(), rows)
+	return o.print(a, list, o.columns(), eachRow(func(e *agboxv1.ExecStatus) []view.Cell { return a.execRow(e, names) }))
 }
 
 // columns are the columns of execRow. Only commands that have ended have figures about

@@ -137,50 +137,6 @@ func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// filterKeys are the keys that a command takes in --filter, each with its rule.
-type filterKeys[T any] map[string]func(item T, value string) bool
-
-// addFilter adds --filter to a command.
-func addFilter[T any](cmd *cobra.Command, values *[]string, keys filterKeys[T]) {
-	words := slices.Sorted(maps.Keys(keys))
-	cmd.Flags().StringArrayVar(values, "filter", nil, "only items with `KEY=VALUE` (repeatable); the keys are "+strings.Join(words, ", "))
-	for i := range words {
-		words[i] += "="
-	}
-	_ = cmd.RegisterFlagCompletionFunc("filter", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
-}
-
-// filtered returns the items that all keys of --filter match. Of several values for a key
-// one must match, of several labels all.
-func filtered[T any](list []T, values []string, keys filterKeys[T]) ([]T, error) {
-	wanted := make(map[string][]string)
-	for _, text := range values {
-		key, value, ok := strings.Cut(text, "=")
-		if !ok || keys[key] == nil {
-			return nil, usagef("--filter %s is not valid: write KEY=VALUE. The keys are %s.", printable(text), strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
-		}
-		wanted[key] = append(wanted[key], value)
-	}
-	return slices.DeleteFunc(list, func(item T) bool {
-		for key, values := range wanted {
-			matches := func(value string) bool { return keys[key](item, value) }
-			if key == "label" && slices.ContainsFunc(values, func(v string) bool { return !matches(v) }) ||
-				!slices.ContainsFunc(values, matches) {
-				return true
-			}
-		}
-		return false
-	}), nil
-}
-
-// filtersBy reports whether a key is among the values of --filter.
-func filtersBy(values []string, keys ...string) bool {
-	return slices.ContainsFunc(values, func(text string) bool {
-		key, _, _ := strings.Cut(text, "=")
-		return slices.Contains(keys, key)
-	})
-}
-
 // isState compares a state as tables show it. Without its remark, or as the remark alone,
 // it matches too.
 func isState(shown, value string) bool {

@@ -71,7 +71,7 @@ func TestFiltersOfImagesAndAgents(t *testing.T) {
 		"reference=debian": true, "reference=deb*": true, "reference=debian:1?": true, "reference=r.example:5000/x/y": true, "reference=deb": false,
 		"id=ab": true, "id=sha256:abc": true, "id=b": false, "dangling=false": true, "dangling=true": false,
 	} {
-		if list, err := filtered([]*agboxv1.Image{image}, []string{text}, imageFilters); err != nil || len(list) == 1 != want {
+		if list, err := (&listing[*agboxv1.Image]{keys: imageFilters, filters: []string{text}}).filtered([]*agboxv1.Image{image}); err != nil || len(list) == 1 != want {
 			t.Errorf("%s: %v, %v", text, list, err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestFiltersOfImagesAndAgents(t *testing.T) {
 	for text, want := range map[string]bool{
 		"state=paused/crash": true, "state=RUNNING": false, "class=coder": true, "class=code": false, "name=fix": true, "sandbox=b": true, "parent=init": true, "id=a-": true, "id=-": false,
 	} {
-		if list, err := filtered([]*agboxv1.Agent{agent}, []string{text}, agentFilters); err != nil || len(list) == 1 != want {
+		if list, err := (&listing[*agboxv1.Agent]{keys: agentFilters, filters: []string{text}}).filtered([]*agboxv1.Agent{agent}); err != nil || len(list) == 1 != want {
 			t.Errorf("%s: %v, %v", text, list, err)
 		}
 	}

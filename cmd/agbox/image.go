@@ -27,9 +27,8 @@ func (a *app) imageCommand() *cobra.Command {
 }
 
 func (a *app) imageLsCommand() *cobra.Command {
-	var out output
+	o := listing[*agboxv1.Image]{keys: imageFilters}
 	var all bool
-	var filters []string
 	cmd := &cobra.Command{
 		Use:               "ls [flags]",
 		Short:             "List the images of the engine",
@@ -40,19 +39,16 @@ func (a *app) imageLsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if images, err = filtered(images, filters, imageFilters); err != nil {
+			if images, err = o.filtered(images); err != nil {
 				return err
 			}
-			if out.raw() {
-				return printItems(a, out, images)
-			}
-			return a.printTable(out, imageColumns, a.imageRows(images, all || filtersBy(filters, "dangling"), out.noTrunc))
+			return o.print(a, images, imageColumns, func(images []*agboxv1.Image) [][]view.Cell {
+				return a.imageRows(images, all || o.filtersBy("dangling"), o.noTrunc)
+			})
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "list images without a name too")
-	addTable(cmd, &out)
-	addTemplate(cmd, &out)
-	addFilter(cmd, &filters, imageFilters)
+	o.addFlags(cmd)
 	return cmd
 }
 

@@ -21,15 +21,13 @@ import (
 )
 
 type lsOptions struct {
+	listing[*agboxv1.SandboxHandle]
 	deleted bool
-	quiet   bool
 	labels  []string
-	filters []string
-	output  output
 }
 
 func (a *app) lsCommand() *cobra.Command {
-	var o lsOptions
+	o := lsOptions{listing: listing[*agboxv1.SandboxHandle]{id: (*agboxv1.SandboxHandle).GetSandboxId, keys: sandboxFilters}}
 	cmd := &cobra.Command{
 		Use:   "ls [flags]",
 		Short: "List sandboxes, newest first",
@@ -44,11 +42,8 @@ says that the states are the last known ones; the exit code is 0.`,
 	f := cmd.Flags()
 	f.BoolP("all", "a", false, "list also those that are stopped or have failed; always so")
 	f.BoolVar(&o.deleted, "deleted", false, "list also those that are deleted")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	f.StringArrayVar(&o.labels, "label", nil, "only sandboxes with `KEY=VALUE` (repeatable)")
-	addTable(cmd, &o.output)
-	addTemplate(cmd, &o.output)
-	addFilter(cmd, &o.filters, sandboxFilters)
+	o.listing.addFlags(cmd)
 	return cmd
 }
 
@@ -57,25 +52,16 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	deleted := o.deleted || filtersBy(o.filters, "state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "=deleted") })
+	deleted := o.deleted || o.filtersBy("state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "=deleted") })
 	list, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: deleted, Labels: labels})
 	if err != nil {
 		return err
 	}
-	if list, err = filtered(list, o.filters, sandboxFilters); err != nil {
+	if list, err = o.filtered(list); err != nil {
 		return err
 	}
 	a.tellOfNoEngine(ctx, c)
-	switch {
-	case o.quiet:
-		for _, h := range list {
-			fmt.Fprintln(a.stdout, h.GetSandboxId())
-		}
-		return nil
-	case o.output.raw():
-		return printItems(a, o.output, list)
-	}
-	return a.printTable(o.output, sandboxColumns(list), a.sandboxRows(list))
+	return o.print(a, list, sandboxColumns(list), a.sandboxRows)
 }
 
 // tellOfNoEngine says that the states of sandboxes are old if the engine does not answer.
@@ -280,7 +266,7 @@ func publishedPorts(ctx context.Context, a *app, c *client.Client, ref string) (
 	if err != nil {
 		return nil, err
 	}
-	lines := []portLine{}
+	var lines []portLine
 	for _, container := range box.GetContainers() {
 		for _, p := range container.GetPorts() {
 			lines = append(lines, portLine{
@@ -309,8 +295,8 @@ func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, o
 	switch {
 	case len(lines) == 0:
 		return &client.Error{Code: codes.NotFound, Message: fmt.Sprintf("Sandbox %s does not publish port %s now. `agbox port %[1]s` lists its ports.", ref, port)}
-	case out.format == formatJSON:
-		return printJSON(a.stdout, lines)
+	case out.raw():
+		return printItems(a, out, lines)
 	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintln(a.stdout, net.JoinHostPort(printable(l.HostIP), strconv.Itoa(int(l.HostPort)))); err != nil {
@@ -325,18 +311,13 @@ func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out ou
 	if err != nil {
 		return err
 	}
-	if out.format == formatJSON {
-		return printJSON(a.stdout, lines)
-	}
-	rows := make([][]view.Cell, len(lines))
-	for i, l := range lines {
+	return printList(a, out, lines, []view.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, eachRow(func(l portLine) []view.Cell {
 		address := "none while it is stopped"
 		if l.HostPort != 0 {
 			address = net.JoinHostPort(l.HostIP, strconv.Itoa(int(l.HostPort)))
 		}
-		rows[i] = cells(l.Container, fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address)
-	}
-	return a.printTable(out, []view.Column{{Title: "CONTAINER", Min: 7}, {Title: "PORT"}, {Title: "ADDRESS", Min: 10}}, rows)
+		return cells(l.Container, fmt.Sprintf("%d/%s", l.ContainerPort, l.Protocol), address)
+	}))
 }
 
 func isSandboxState(h *agboxv1.SandboxHandle, value string) bool {

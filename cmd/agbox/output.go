@@ -26,6 +26,8 @@ type format string
 const (
 	formatText format = "text"
 	formatJSON format = "json"
+	// formatWide is a table with all columns, of which none is cut.
+	formatWide format = "wide"
 )
 
 func (f *format) String() string { return string(*f) }
@@ -83,121 +85,34 @@ func addFormat(cmd *cobra.Command, f *format) {
 	completeWords(cmd, "output", "text", "json", "yaml")
 }
 
-// printJSON writes one JSON value.
+// printJSON writes one JSON value, which may be a message.
 func printJSON(w io.Writer, value any) error {
+	raw, err := jsonOf(value)
+	if err != nil {
+		return err
+	}
 	enc := newJSONEncoder(w)
 	enc.SetIndent("", "  ")
-	return enc.Encode(value)
+	return enc.Encode(raw)
 }
 
 // printJSONLine writes one message as one line.
 func printJSONLine(w io.Writer, m proto.Message) error {
-	value, err := view.JSON(m)
+	raw, err := jsonOf(m)
 	if err != nil {
 		return err
 	}
-	return newJSONEncoder(w).Encode(value)
+	return newJSONEncoder(w).Encode(raw)
 }
 
-// printJSONList writes one JSON array.
-func printJSONList[M proto.Message](w io.Writer, list []M) error {
-	values, err := jsonValues(list)
-	if err != nil {
-		return err
+// jsonOf is a value as -o json shows it.
+func jsonOf(value any) (json.RawMessage, error) {
+	if m, ok := value.(proto.Message); ok {
+		return view.JSON(m)
 	}
-	return printJSON(w, values)
-}
-
-func jsonValues[M proto.Message](list []M) ([]json.RawMessage, error) {
-	values := make([]json.RawMessage, len(list))
-	for i, m := range list {
-		var err error
-		if values[i], err = view.JSON(m); err != nil {
-			return nil, err
-		}
-	}
-	return values, nil
-}
-
-// formatWide is the value of -o for a table with all columns, of which none is cut.
-const formatWide format = "wide"
-
-// output is how a command shows a table: the values of -o and --no-trunc.
-type output struct {
-	format  format
-	noTrunc bool
-	// template is the value of --format; nil without it.
-	template *view.Template
-}
-
-// addTable adds -o and --no-trunc to a command that shows a table.
-func addTable(cmd *cobra.Command, o *output) {
-	o.format = formatText
-	f := cmd.Flags()
-	f.VarP(&formatFlag{format: &o.format, wide: true}, "output", "o", "text, wide (all columns, whole), json or yaml")
-	f.BoolVar(&o.noTrunc, "no-trunc", false, "do not shorten the columns to fit the terminal")
-	completeWords(cmd, "output", "text", "wide", "json", "yaml")
-}
-
-// addTemplate adds --format to a command.
-func addTemplate(cmd *cobra.Command, o *output) {
-	cmd.Flags().Var(templateFlag{o}, "format", "print each item as this Go template says, for example '{{.name}}: {{.state}}', or 'table {{.name}}\\t{{.state}}'; the fields are those of -o json")
-	completeWords(cmd, "format", "json", "table")
-}
-
-// templateFlag is the value of --format.
-type templateFlag struct{ *output }
-
-func (templateFlag) String() string { return "" }
-
-// Type names the value in the help.
-func (templateFlag) Type() string { return "TEMPLATE" }
-
-// Set takes the value from the command line. "table" alone is the table without --format.
-func (f templateFlag) Set(value string) error {
-	if value == "table" {
-		f.template = nil
-		return nil
-	}
-	var err error
-	f.template, err = view.ParseTemplate(value)
-	return err
-}
-
-// raw reports whether a command shows its items as JSON or by a template, not as a table.
-func (o output) raw() bool { return o.template != nil || o.format == formatJSON }
-
-// printItems shows messages as JSON or by a template.
-func printItems[M proto.Message](a *app, o output, list []M) error {
-	if o.template == nil {
-		return printJSONList(a.stdout, list)
-	}
-	values, err := jsonValues(list)
-	if err != nil {
-		return err
-	}
-	if err := o.template.Print(a.stdout, values, a.tableOptions(o)); err != nil {
-		return usagef("--format: %s.", err)
-	}
-	return nil
-}
-
-// printTable writes a table to stdout. On a terminal it fits it into the width.
-func (a *app) printTable(o output, columns []view.Column, rows [][]view.Cell) error {
-	_, err := io.WriteString(a.stdout, view.Render(columns, rows, a.tableOptions(o)))
-	return err
-}
-
-// tableOptions says how the terminal on stdout shows a table.
-func (a *app) tableOptions(o output) view.Options {
-	options := view.Options{Wide: o.format == formatWide}
-	if size := a.outputSize(); size != nil {
-		options.Color = a.colored()
-		if !o.noTrunc && !options.Wide {
-			options.Width = int(size.GetColumns())
-		}
-	}
-	return options
+	var out bytes.Buffer
+	err := newJSONEncoder(&out).Encode(value)
+	return out.Bytes(), err
 }
 
 // colored reports whether the user wants colours on terminals: see https://no-color.org.

@@ -31,7 +31,7 @@ func wantSteady(t *testing.T, text string) {
 func TestJSONAndTablesDoNotSteerATerminal(t *testing.T) {
 	box := &agboxv1.SandboxHandle{SandboxId: steering}
 	var list, line, one bytes.Buffer
-	if err := printJSONList(&list, []*agboxv1.SandboxHandle{box}); err != nil {
+	if err := printItems(&app{stdout: &list}, output{}, []*agboxv1.SandboxHandle{box}); err != nil {
 		t.Fatal(err)
 	}
 	if err := printJSONLine(&line, box); err != nil {

@@ -221,24 +221,20 @@ func (a *app) presetLsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var items []presetItem
-			var rows [][]view.Cell
-			for _, p := range allPresets() {
+			items := collect(allPresets(), func(p codingAgent) presetItem {
 				image := presetImage{preset: &p, base: a.presetBase(base), uid: callerUID()}
-				built := "not built"
-				if names[image.name()] {
-					built = "built"
-				}
-				items = append(items, presetItem{
+				return presetItem{
 					Name: p.Name, Title: p.Title, Package: p.Package, Version: p.Version,
 					Base: image.base, Image: image.name(), Built: names[image.name()],
-				})
-				rows = append(rows, cells(p.Name, p.Title, p.Version, built, image.name()))
-			}
-			if out.format == formatJSON {
-				return printJSON(a.stdout, items)
-			}
-			return a.printTable(out, presetColumns, rows)
+				}
+			})
+			return printList(a, out, items, presetColumns, eachRow(func(p presetItem) []view.Cell {
+				built := "not built"
+				if p.Built {
+					built = "built"
+				}
+				return cells(p.Name, p.Title, p.Version, built, p.Image)
+			}))
 		}),
 	}
 	addBase(cmd, &base)

@@ -71,8 +71,7 @@ func (a *app) listTools(names []string, f output) error {
 		names = projections.Names()
 	}
 	host := a.host()
-	items := []toolItem{}
-	var rows [][]view.Cell
+	var items []toolItem
 	var lacks []string
 	for _, name := range names {
 		for _, found := range host.Find(projections.Find(name)) {
@@ -80,25 +79,24 @@ func (a *app) listTools(names []string, f output) error {
 				Tool: name, What: found.What, Kind: string(found.Kind), Source: found.Source, Target: found.To,
 				Envs: found.Envs, Required: found.Required, Missing: found.Missing,
 			})
-			from := found.Source
-			switch {
-			case found.Missing != "" && found.Required:
-				from = "missing, required"
-			case found.Missing != "":
-				from = "missing"
-			case found.Kind == projections.File:
-				from = "-"
-			}
 			if found.Missing != "" && found.Hint != "" {
 				lacks = append(lacks, fmt.Sprintf("%s: %s", name, found.Missing))
 			}
-			rows = append(rows, cells(name, found.What, string(found.Kind), tilde(from, host.Home), found.To))
 		}
 	}
-	if f.format == formatJSON {
-		return printJSON(a.stdout, items)
-	}
-	if err := a.printTable(f, toolColumns, rows); err != nil {
+	err := printList(a, f, items, toolColumns, eachRow(func(i toolItem) []view.Cell {
+		from := i.Source
+		switch {
+		case i.Missing != "" && i.Required:
+			from = "missing, required"
+		case i.Missing != "":
+			from = "missing"
+		case i.Kind == string(projections.File):
+			from = "-"
+		}
+		return cells(i.Tool, i.What, i.Kind, tilde(from, host.Home), i.Target)
+	}))
+	if err != nil || f.raw() {
 		return err
 	}
 	for _, lack := range lacks {

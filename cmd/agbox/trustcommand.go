@@ -81,16 +81,11 @@ func (a *app) trustListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out.format == formatJSON {
-				return printJSON(a.stdout, append([]trust.Answer{}, all...))
-			}
-			var rows [][]view.Cell
-			for _, t := range all {
-				rows = append(rows, append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous(t.Requests))), a.agoCell(t.TrustedAt)))
-			}
-			return a.printTable(out, []view.Column{
+			return printList(a, out, all, []view.Column{
 				{Title: "FILE", Min: 16}, {Title: "REQUESTS", Right: true, Omit: 1}, {Title: "DANGEROUS", Right: true}, {Title: "TRUSTED", Omit: 2},
-			}, rows)
+			}, eachRow(func(t trust.Answer) []view.Cell {
+				return append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous(t.Requests))), a.agoCell(t.TrustedAt))
+			}))
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
