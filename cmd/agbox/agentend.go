@@ -134,7 +134,7 @@ it asks on a terminal and refuses elsewhere, unless -f is given.`,
 // spareWork asks about what would be lost with the sandboxes that were made for an agent that has
 // ended and, with tree, for its descendants.
 func (a *app) spareWork(ctx context.Context, c *client.Client, g *agboxv1.Agent, tree bool) error {
-	all, force := []*agboxv1.Agent{g}, "agbox agent rm -f "+cmp.Or(g.GetName(), g.GetAgentId())
+	all, force := []*agboxv1.Agent{g}, "agbox agent rm -f "+agentName(g)
 	if tree {
 		force += " --cascade"
 		var err error
@@ -171,8 +171,6 @@ func (a *app) agentReapCommand() *cobra.Command {
 		Long: `Look at all agents now, as the daemon does by itself every 10 seconds: programs that
 have ended are recorded, their agents go on or end, and files of ended agents are
 removed. It prints the orphaned agents that wait for "agbox agent resolve".`,
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			r, err := c.ReapAgents(ctx)
 			if err != nil {
@@ -283,7 +281,7 @@ func (a *app) sayOrphaned(g *agboxv1.Agent) bool {
 	if g.GetPauseReason() != agboxv1.PauseReason_PAUSE_REASON_ORPHANED || g.GetEndedAt() != nil {
 		return false
 	}
-	name := printable(cmp.Or(g.GetName(), g.GetAgentId()))
+	name := printable(agentName(g))
 	a.say("Agent %s is ORPHANED: %s To decide: agbox agent resolve {--revive | --reap} %[1]s", name, g.GetMessage())
 	return true
 }
@@ -329,7 +327,7 @@ func (a *app) waitTree(ctx context.Context, c *client.Client, ref string) error 
 	var failed error
 	err := c.WaitAgentTree(ctx, ref, func(g *agboxv1.Agent) error {
 		failed = cmp.Or(failed, agentOutcome(g))
-		_, err := fmt.Fprintf(a.stdout, "%s\t%s\n", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord())
+		_, err := fmt.Fprintf(a.stdout, "%s\t%s\n", printable(agentName(g)), g.GetWord())
 		return err
 	})
 	return cmp.Or(err, failed)
@@ -340,5 +338,5 @@ func agentOutcome(g *agboxv1.Agent) error {
 	if g.GetState() == agboxv1.AgentState_AGENT_STATE_COMPLETED {
 		return nil
 	}
-	return fmt.Errorf("agent %s is %s: %s", printable(cmp.Or(g.GetName(), g.GetAgentId())), g.GetWord(), printable(g.GetMessage()))
+	return fmt.Errorf("agent %s is %s: %s", printable(agentName(g)), g.GetWord(), printable(g.GetMessage()))
 }

@@ -57,7 +57,7 @@ stacks are different streams: without --stack, it is those outside of stacks.`,
 		}
 		return arguments(2, 2, "an AGENT and a TEXT")(cmd, args)
 	}
-	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error { return o.run(ctx, a, c, args) })
+	cmd.RunE = a.runs(o.run)
 	return cmd
 }
 
@@ -94,7 +94,7 @@ func (o *agentSendOptions) toStream(ctx context.Context, a *app, c *client.Clien
 			code = codeFailure
 			continue
 		}
-		if _, err := fmt.Fprintf(a.stdout, "%s\t%d\n", printable(cmp.Or(to.GetName(), to.GetAgentId())), to.GetSeq()); err != nil {
+		if _, err := fmt.Fprintf(a.stdout, "%s\t%d\n", printable(agentName(to)), to.GetSeq()); err != nil {
 			return err
 		}
 	}

@@ -121,7 +121,7 @@ func (a *app) holdAgent(ctx context.Context, c *client.Client, h client.AgentHol
 			return agentOutcome(g)
 		case !said:
 			said = true
-			fmt.Fprintf(a.stderr, "Agent %s is held. Ctrl-C ends that.\n", printable(cmp.Or(g.GetName(), g.GetAgentId())))
+			fmt.Fprintf(a.stderr, "Agent %s is held. Ctrl-C ends that.\n", printable(agentName(g)))
 		}
 	}
 	return nil
@@ -210,7 +210,7 @@ func (a *app) sayDraining(ctx context.Context, c *client.Client, sandboxID strin
 	var names []string
 	for _, g := range list {
 		if g.GetRunning() {
-			names = append(names, cmp.Or(g.GetName(), g.GetAgentId()))
+			names = append(names, agentName(g))
 		}
 	}
 	if len(names) == 0 {

@@ -196,7 +196,7 @@ it, so pause or kill the agent first.`,
 func agentNames(ctx context.Context, c *client.Client, list []*agboxv1.LeaseEntry) map[string]string {
 	names := make(map[string]string)
 	for _, l := range list {
-		names[l.GetAgentId()] = cmp.Or(l.GetName(), l.GetAgentId())
+		names[l.GetAgentId()] = agentName(l)
 	}
 	for _, l := range list {
 		for _, id := range l.GetWaitsFor() {
@@ -250,7 +250,7 @@ func leaseRows(list []*agboxv1.LeaseEntry, names, scopes map[string]string) [][]
 		}
 		rows[i] = []view.Cell{
 			view.Text(l.GetLease().GetResource()), view.Text(enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_")),
-			view.Text(cmp.Or(l.GetName(), l.GetAgentId())), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), view.Text(fence),
+			view.Text(agentName(l)), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), view.Text(fence),
 			view.Text(orDash(strings.Join(waits, ","))), view.Text(scopes[l.GetScope()]),
 		}
 	}

@@ -21,11 +21,9 @@ type agentListOptions struct {
 func (a *app) agentListCommand() *cobra.Command {
 	o := &agentListOptions{listing: listing[*agboxv1.Agent]{id: (*agboxv1.Agent).GetAgentId, keys: agentFilters}}
 	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List agents, oldest first",
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              a.with(func(ctx context.Context, c *client.Client, _ []string) error { return o.run(ctx, a, c) }),
+		Use:   "ls [flags]",
+		Short: "List agents, oldest first",
+		RunE:  a.runs(o.run),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.request.All, "all", "a", false, "list agents that have ended too")
@@ -37,7 +35,7 @@ func (a *app) agentListCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) error {
+func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client, _ []string) error {
 	if o.filtersBy("state", "status") {
 		o.request.All = true
 	}
@@ -259,7 +257,7 @@ func treeRows(list []*agboxv1.Agent, names map[string]string) [][]view.Cell {
 		}
 		depth[g.GetAgentId()] = level
 		rows[i] = []view.Cell{
-			view.Text(strings.Repeat("  ", level) + cmp.Or(g.GetName(), g.GetAgentId())), view.Text(g.GetAgentId()), stateCell(agentState(g)),
+			view.Text(strings.Repeat("  ", level) + agentName(g)), view.Text(g.GetAgentId()), stateCell(agentState(g)),
 			sandboxCell(g, names), view.Text(fmt.Sprint(g.GetIncarnation())), view.Text(fmt.Sprint(g.GetCrashes())),
 			view.Text(treeNote(g)),
 		}

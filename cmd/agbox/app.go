@@ -86,6 +86,11 @@ func (a *app) with(do work) func(*cobra.Command, []string) error {
 	})
 }
 
+// runs is with for the method of a command's options that does its work.
+func (a *app) runs(run func(context.Context, *app, *client.Client, []string) error) func(*cobra.Command, []string) error {
+	return a.with(func(ctx context.Context, c *client.Client, args []string) error { return run(ctx, a, c, args) })
+}
+
 // withSignals is like with, for a command that handles signals itself.
 func (a *app) withSignals(do work) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {

@@ -360,7 +360,7 @@ func TestAnEmptyTextIsNoEmptyName(t *testing.T) {
 func TestTheHelpOfACommandDoesNotSayWhatItTakes(t *testing.T) {
 	for _, marked := range []map[string]string{nil, {endsInText: "yes"}} {
 		cmd := &cobra.Command{Use: "say NAME TEXT", Annotations: marked}
-		refuseEmpty(cmd)
+		checkArguments(cmd)
 		if err := cmd.Args(cmd, []string{"demo", ""}); (err == nil) != (marked != nil) {
 			t.Errorf("with %v: %v", marked, err)
 		}

@@ -56,7 +56,7 @@ func TestCreatePaintsOneLineOnATerminal(t *testing.T) {
 
 func TestWhatASandboxRunsBeforeItIsReadyIsSaid(t *testing.T) {
 	c := newCLI(t, "")
-	p := &progress{app: c.app}
+	p := &progress{shownLine: shownLine{app: c.app}}
 	event := func(typ agboxv1.EventType, hook *agboxv1.HookRef) *agboxv1.SandboxEvent {
 		return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: "e1", Hook: hook}}}
 	}
@@ -74,7 +74,7 @@ func TestWhatASandboxRunsBeforeItIsReadyIsSaid(t *testing.T) {
 
 func TestServicesThatAreStartedAgainAreSaidOnce(t *testing.T) {
 	c := newCLI(t, "")
-	p := &progress{app: c.app}
+	p := &progress{shownLine: shownLine{app: c.app}}
 	for range 3 {
 		p.show(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_SERVICE_STARTED, Details: &agboxv1.SandboxEvent_Service{Service: &agboxv1.ServiceEventDetails{Name: "db"}}})
 		p.show(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_PREPARING, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Phase: "services", Reason: "db"}}})

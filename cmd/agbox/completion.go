@@ -21,44 +21,33 @@ func (a *app) completeSandboxes(most int) completer {
 	return a.complete(most, listSandboxes)
 }
 
-// completeExecs does the same with running commands.
-func (a *app) completeExecs(most int) completer {
-	return a.complete(most, listExecs)
-}
-
 // completeImages does the same with the names of the engine's images.
 func (a *app) completeImages(most int) completer {
 	return a.complete(most, listImages)
 }
 
-func (a *app) completeBoth(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	boxes, _ := a.completeSandboxes(-1)(cmd, args, prefix)
-	execs, directive := a.completeExecs(-1)(cmd, args, prefix)
-	return append(boxes, execs...), directive
-}
+// completeBoth completes all arguments with sandboxes, then with running commands.
+func (a *app) completeBoth() completer { return a.complete(-1, listSandboxes, listExecs) }
 
 // completeExecsFirst completes the first most arguments with running commands, then with
 // sandboxes.
 func (a *app) completeExecsFirst(most int) completer {
-	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		execs, _ := a.completeExecs(most)(cmd, args, prefix)
-		boxes, directive := a.completeSandboxes(most)(cmd, args, prefix)
-		return append(execs, boxes...), directive
-	}
+	return a.complete(most, listExecs, listSandboxes)
 }
 
 // lister returns pairs of a name and a description, tab between.
 type lister func(context.Context, *client.Client) ([]cobra.Completion, error)
 
-func (a *app) complete(most int, list lister) completer {
-	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) complete(most int, lists ...lister) completer {
+	return func(cmd *cobra.Command, args []string, prefix string) (all []cobra.Completion, directive cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		// A shell that waits for a completion must not start a daemon.
-		all, err := askRunning(cmd.Context(), a, list)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		for _, list := range lists {
+			// A shell that waits for a completion must not start a daemon.
+			if some, err := askRunning(cmd.Context(), a, list); err == nil {
+				all = append(all, some...)
+			}
 		}
 		return slices.DeleteFunc(all, func(one cobra.Completion) bool {
 			return !strings.HasPrefix(one, prefix) || slices.Contains(args, strings.Split(one, "\t")[0])
@@ -69,7 +58,7 @@ func (a *app) complete(most int, list lister) completer {
 func listSandboxes(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{})
 	return collect(list, func(h *agboxv1.SandboxHandle) cobra.Completion {
-		return cmp.Or(h.GetName(), h.GetSandboxId()) + "\t" + sandboxState(h) + ", " + printable(h.GetImage())
+		return nameOf(h) + "\t" + sandboxState(h) + ", " + printable(h.GetImage())
 	}), err
 }
 

@@ -30,13 +30,11 @@ func (a *app) configCommand() *cobra.Command {
 	schema := &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of agbox.yaml, for completion in editors",
-		Args:  arguments(0, 0, "nothing"),
 		RunE: func(*cobra.Command, []string) error {
 			a.began = true
 			_, err := a.stdout.Write(docs.Schema)
 			return err
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	onlyCommands(cmd, a.configValidateCommand(), a.configShowCommand(), schema)
 	return cmd
@@ -172,8 +170,6 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Write a starter " + defaultSpecFile,
 		Long: `Write an ` + defaultSpecFile + ` into this folder. It describes a sandbox with an image
 and shows the other fields in comments.`,
-		Args:              arguments(0, 0, "nothing"),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			a.began = true
 			return a.writeStarter(force)

@@ -57,9 +57,7 @@ cannot begin again: then the copy fails.`,
   agbox cp demo:/etc - | tar t`,
 		Args:              arguments(2, -1, "SRC and DST, of which one names a sandbox as SANDBOX:PATH"),
 		ValidArgsFunction: a.completeCopy,
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args)
-		}),
+		RunE:              a.runs(o.run),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.Follow, "follow-link", "L", false, "if SRC is a symbolic link, copy its target")
@@ -306,7 +304,7 @@ const paintEvery = 100 * time.Millisecond
 
 // copyBar shows the progress of a copy on a terminal. Without one it prints nothing.
 type copyBar struct {
-	app     *app
+	shownLine
 	width   int
 	source  string
 	files   int64
@@ -316,7 +314,7 @@ type copyBar struct {
 }
 
 func newCopyBar(a *app, quiet bool) *copyBar {
-	b := &copyBar{app: a, began: a.now()}
+	b := &copyBar{shownLine: shownLine{app: a}, began: a.now()}
 	if !quiet {
 		b.width = a.width()
 	}
@@ -337,7 +335,7 @@ func (b *copyBar) add(files, bytes int64, restarted bool) {
 		return
 	}
 	now := b.app.now()
-	if now.Sub(b.painted) < paintEvery || now.Sub(b.began) < paintEvery {
+	if b.shown && now.Sub(b.painted) < paintEvery || now.Sub(b.began) < paintEvery {
 		return
 	}
 	b.painted = now
@@ -345,16 +343,7 @@ func (b *copyBar) add(files, bytes int64, restarted bool) {
 	if b.files > 0 {
 		line = fmt.Sprintf("%s  %s", plural(int(b.files), "file", "files"), line)
 	}
-	// A line that wraps could not be overwritten.
-	fmt.Fprintf(b.app.stderr, "\r\x1b[K%s", cut(line+"  "+printable(b.source), b.width-1))
-}
-
-// clear erases the line.
-func (b *copyBar) clear() {
-	if !b.painted.IsZero() {
-		fmt.Fprint(b.app.stderr, "\r\x1b[K")
-		b.painted = time.Time{}
-	}
+	b.show(line+"  "+printable(b.source), b.width)
 }
 
 // end prints what was copied, on a terminal only.

@@ -192,7 +192,7 @@ func accepted[T any](ctx context.Context, bound time.Duration, request func(cont
 // interrupted.
 func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *agboxv1.SandboxHandle) error {
 	id := h.GetSandboxId()
-	p := &progress{app: a, logs: func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error] {
+	p := &progress{shownLine: shownLine{app: a}, logs: func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error] {
 		return c.FollowLogs(ctx, exec, o)
 	}}
 	_, err := c.WaitReady(ctx, id, client.OnEvent(h.GetLastEventSequence(), p.show))

@@ -28,11 +28,19 @@ func (a *app) daemonCommand() *cobra.Command {
 it affects no sandbox and no running command.`,
 	}
 	onlyCommands(cmd, a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand(), a.daemonLogsCommand())
-	for _, sub := range cmd.Commands() {
-		sub.Args = arguments(0, 0, "")
-		sub.ValidArgsFunction = cobra.NoFileCompletions
-	}
 	return cmd
+}
+
+// withRunning is with for a daemon that is not started for this, and has so long to answer.
+func (a *app) withRunning(bound time.Duration, do func(context.Context, *client.Client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.noAutostart = true
+		return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			ctx, cancel := context.WithTimeout(ctx, bound)
+			defer cancel()
+			return do(ctx, c)
+		})(cmd, args)
+	}
 }
 
 func (a *app) daemonRunCommand() *cobra.Command {
@@ -82,23 +90,18 @@ func (a *app) daemonStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the daemon; sandboxes and commands keep running",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a.noAutostart = true
-			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-				ctx, cancel := context.WithTimeout(ctx, stopBound)
-				defer cancel()
-				pid, err := c.StopDaemon(ctx)
-				if errors.Is(err, client.ErrDaemonNotRunning) {
-					a.say("agboxd is not running: no process listens on %s.", c.Socket())
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) has stopped. Sandboxes and commands keep running.\n", pid)
+		RunE: a.withRunning(stopBound, func(ctx context.Context, c *client.Client) error {
+			pid, err := c.StopDaemon(ctx)
+			if errors.Is(err, client.ErrDaemonNotRunning) {
+				a.say("agboxd is not running: no process listens on %s.", c.Socket())
+				return nil
+			}
+			if err != nil {
 				return err
-			})(cmd, args)
-		},
+			}
+			_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) has stopped. Sandboxes and commands keep running.\n", pid)
+			return err
+		}),
 	}
 }
 
@@ -107,21 +110,16 @@ func (a *app) daemonStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show whether the daemon runs, with its version, paths and engine",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a.noAutostart = true
-			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-				ctx, cancel := context.WithTimeout(ctx, glance)
-				defer cancel()
-				p, err := c.Ping(ctx)
-				switch {
-				case err != nil:
-					return err
-				case out == formatJSON:
-					return printStatusJSON(a, c.Socket(), p)
-				}
-				return printStatus(a, c.Socket(), p)
-			})(cmd, args)
-		},
+		RunE: a.withRunning(glance, func(ctx context.Context, c *client.Client) error {
+			p, err := c.Ping(ctx)
+			switch {
+			case err != nil:
+				return err
+			case out == formatJSON:
+				return printStatusJSON(a, c.Socket(), p)
+			}
+			return printStatus(a, c.Socket(), p)
+		}),
 	}
 	addFormat(cmd, &out)
 	return cmd
@@ -179,7 +177,6 @@ The process id stays the same, callers wait for some milliseconds, and streams
 continue where they were. Sandboxes and commands are not affected. Sending SIGHUP to
 the daemon does the same.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.noAutostart = true
 			if binary != "" {
 				abs, err := filepath.Abs(binary)
 				if err != nil {
@@ -187,9 +184,7 @@ the daemon does the same.`,
 				}
 				binary = abs
 			}
-			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-				ctx, cancel := context.WithTimeout(ctx, upgradeBound)
-				defer cancel()
+			return a.withRunning(upgradeBound, func(ctx context.Context, c *client.Client) error {
 				done, err := c.UpgradeDaemon(ctx, binary)
 				if err != nil {
 					return err
@@ -206,10 +201,8 @@ the daemon does the same.`,
 func (a *app) versionCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:               "version [flags]",
-		Short:             "Show the versions of agbox and of the running daemon",
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:   "version [flags]",
+		Short: "Show the versions of agbox and of the running daemon",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.began = true
 			return printVersion(cmd.Context(), a, out)
@@ -278,7 +271,6 @@ func (a *app) policyCommand() *cobra.Command {
 The operator writes it into /etc/agbox/policy.yaml, which only root may change. It
 applies to all users, whatever their flags and files say. The daemon reads it when
 it starts.`,
-		Args: arguments(0, 0, "nothing"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			about, err := c.Ping(ctx)
 			if err != nil {
@@ -287,7 +279,6 @@ it starts.`,
 			_, err = fmt.Fprint(a.stdout, about.GetPolicy())
 			return err
 		}),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	onlyCommands(cmd, show)
 	return cmd

@@ -45,14 +45,10 @@ type doctorOptions struct {
 func (a *app) doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use:               "doctor [flags]",
-		Short:             "Find problems of this install; fix them with --fix",
-		Long:              doctorLong,
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-			return o.run(ctx, a, c)
-		}),
+		Use:   "doctor [flags]",
+		Short: "Find problems of this install; fix them with --fix",
+		Long:  doctorLong,
+		RunE:  a.runs(o.run),
 	}
 	cmd.Flags().BoolVar(&o.fix, "fix", false, "take the actions that are shown")
 	cmd.Flags().BoolVar(&o.adopt, "adopt-engine", false, "use the engine that answers from now on, although it has no container of this install")
@@ -60,7 +56,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *doctorOptions) run(ctx context.Context, a *app, c *client.Client) error {
+func (o *doctorOptions) run(ctx context.Context, a *app, c *client.Client, _ []string) error {
 	examine := c.Doctor
 	if o.adopt {
 		examine = c.AdoptEngine

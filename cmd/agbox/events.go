@@ -196,14 +196,13 @@ func hookWord(h *agboxv1.HookRef) string {
 // progress shows on stderr how a sandbox starts. On a terminal it overwrites one line.
 // Elsewhere it prints a line for each phase that may take long.
 type progress struct {
-	app *app
+	shownLine
 	// logs reads the output of hooks; nil shows none.
 	logs  logReader
 	phase string
 	// services is the last line about services: failing services are restarted often,
 	// and the same line is not printed twice.
 	services string
-	painted  bool
 }
 
 // phases are the words for the daemon's phases.
@@ -277,23 +276,13 @@ func ignoredWords(d *agboxv1.SandboxPhaseDetails) string {
 // put shows a line. long means that the phase may take long.
 func (p *progress) put(phase, line string, long bool) {
 	if width := p.app.width(); width > 0 {
-		// A line that wraps could not be overwritten.
-		fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", cut(line, width-1))
-		p.painted = true
+		p.shownLine.show(line, width)
 		return
 	}
 	if long && phase != p.phase {
 		p.app.say("%s", line)
 	}
 	p.phase = phase
-}
-
-// clear erases the line.
-func (p *progress) clear() {
-	if p.painted {
-		fmt.Fprint(p.app.stderr, "\r\x1b[K")
-		p.painted = false
-	}
 }
 
 // barWidth is the width of a bar in characters.

@@ -15,7 +15,7 @@ import (
 func hookEvents(t *testing.T, width int, hook *agboxv1.HookRef, exit int32, pieces ...string) (shown string, asked client.LogOptions) {
 	c := newCLI(t, "")
 	c.width = func() int { return width }
-	p := &progress{app: c.app, logs: func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error] {
+	p := &progress{shownLine: shownLine{app: c.app}, logs: func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error] {
 		asked = o
 		return func(yield func(client.LogItem, error) bool) {
 			for _, piece := range pieces {

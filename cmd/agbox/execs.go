@@ -40,20 +40,18 @@ The list includes the sandbox's own command, which comes from its file or its im
 Its name is main: "agbox logs SANDBOX/main" shows its output.`,
 		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, append(args, "")[0])
-		}),
+		RunE:              a.runs(o.run),
 	}
 	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "also list commands that have ended")
 	o.addFlags(cmd)
 	return cmd
 }
 
-func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
 	if o.filtersBy("state", "status", "exit", "exited") {
 		o.all = true // only then are there commands that have ended
 	}
-	ids, err := a.resolved(ctx, c, ofSandbox, []string{sandbox}, reads)
+	ids, err := a.resolved(ctx, c, ofSandbox, append(args, "")[:1], reads)
 	if err != nil {
 		return err
 	}
@@ -284,9 +282,7 @@ command that runs in it.`,
   agbox kill -9 $job`,
 		Args:              arguments(1, -1, "an EXEC or a SANDBOX"),
 		ValidArgsFunction: a.completeExecsFirst(-1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args)
-		}),
+		RunE:              a.runs(o.run),
 	}
 	cmd.Flags().StringVarP(&o.signal, "signal", "s", "", "`SIGNAL` by name or number, for example INT")
 	completeWords(cmd, "signal", usualSignals...)
@@ -350,7 +346,7 @@ agbox itself exits with 0 if all exit codes are known.`,
 		Example: `  job=$(agbox exec -d demo -- make test); agbox wait $job
   agbox wait demo/build demo/test`,
 		Args:              arguments(1, -1, "an EXEC"),
-		ValidArgsFunction: a.completeBoth,
+		ValidArgsFunction: a.completeBoth(),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.each(ctx, args, func(ref string) error { return a.waitFor(ctx, c, ref) })
 		}),

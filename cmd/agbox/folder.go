@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,9 +211,6 @@ func (a *app) introduced(list []*agboxv1.SandboxHandle) []string {
 		return fmt.Sprintf("%s (%s, made %s)", nameOf(h), sandboxState(h), a.since(h.GetCreatedAt()))
 	})
 }
-
-// nameOf is what a person calls a sandbox: its name, else its id.
-func nameOf(h *agboxv1.SandboxHandle) string { return cmp.Or(h.GetName(), h.GetSandboxId()) }
 
 // orHere returns the sandboxes that were named, else the sandbox of this folder.
 func (a *app) orHere(ctx context.Context, c *client.Client, refs []string, to purpose) ([]string, error) {

@@ -22,6 +22,7 @@ func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show the help of a command or a topic",
+		Args:  cobra.ArbitraryArgs,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			of, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
@@ -177,6 +178,7 @@ commands are written into a folder, for example /usr/local/share/man/man1. It is
 if it does not exist.`,
 		Example: `  agbox man exec | man -l -
   agbox man --dir /usr/local/share/man/man1`,
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.began = true

@@ -30,10 +30,8 @@ func (a *app) imageLsCommand() *cobra.Command {
 	o := listing[*agboxv1.Image]{keys: imageFilters}
 	var all bool
 	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List the images of the engine",
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:   "ls [flags]",
+		Short: "List the images of the engine",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			images, err := c.ListImages(ctx)
 			if err != nil {
@@ -91,18 +89,14 @@ credential helpers of the user that the daemon runs as: log in with 'docker logi
 		ValidArgsFunction: a.completeImages(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			a.goesOn.is("The pull ends, unless a sandbox or another command waits for it too; the engine keeps the layers that it has.")
-			painted := false
+			line := shownLine{app: a}
 			pulled, err := c.PullImage(ctx, &agboxv1.PullImageRequest{Image: args[0], Platform: platform}, func(p *agboxv1.PullImageResponse) {
 				if width := a.width(); width > 0 {
-					line := fmt.Sprintf("%s %s of %s, %d of %d layers", bar(p.GetBytesDone(), p.GetBytesTotal()),
-						byteCount(int64(p.GetBytesDone())), byteCount(int64(p.GetBytesTotal())), p.GetLayersDone(), p.GetLayersTotal())
-					fmt.Fprintf(a.stderr, "\r\x1b[K%s", cut(line, width-1))
-					painted = true
+					line.show(fmt.Sprintf("%s %s of %s, %d of %d layers", bar(p.GetBytesDone(), p.GetBytesTotal()),
+						byteCount(int64(p.GetBytesDone())), byteCount(int64(p.GetBytesTotal())), p.GetLayersDone(), p.GetLayersTotal()), width)
 				}
 			})
-			if painted {
-				fmt.Fprint(a.stderr, "\r\x1b[K")
-			}
+			line.clear()
 			if err == nil {
 				_, err = fmt.Fprintln(a.stdout, pulled.GetId())
 			}
@@ -221,9 +215,7 @@ func (a *app) imagePruneCommand() *cobra.Command {
 and that no container and no other image uses, also those of other daemons that use this
 engine. On a terminal it lists them and asks;
 elsewhere it needs -f. A sandbox that needs one later has it built again.`,
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              a.with(func(ctx context.Context, c *client.Client, _ []string) error { return a.pruneImages(ctx, c, force) }),
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error { return a.pruneImages(ctx, c, force) }),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask")
 	return cmd

@@ -33,11 +33,7 @@ func (a *app) lsCommand() *cobra.Command {
 		Short: "List sandboxes, newest first",
 		Long: `List sandboxes, newest first. If the container engine does not answer, a line on stderr
 says that the states are the last known ones; the exit code is 0.`,
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-			return o.run(ctx, a, c)
-		}),
+		RunE: a.runs(o.run),
 	}
 	f := cmd.Flags()
 	f.BoolP("all", "a", false, "list also those that are stopped or have failed; always so")
@@ -47,7 +43,7 @@ says that the states are the last known ones; the exit code is 0.`,
 	return cmd
 }
 
-func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
+func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client, _ []string) error {
 	labels, err := assignments("label", o.labels)
 	if err != nil {
 		return err
@@ -155,7 +151,7 @@ than a line goes on in the next ones; elsewhere each value is one line.
 With -o json the output is always an array; each element has the key sandbox or
 the key exec.`,
 		Args:              arguments(1, -1, "a SANDBOX or EXEC"),
-		ValidArgsFunction: a.completeBoth,
+		ValidArgsFunction: a.completeBoth(),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return inspect(ctx, a, c, args, out)
 		}),

@@ -164,14 +164,17 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetHelpCommandGroupID(groupRest)
 	root.AddCommand(specTopic(), exitCodesTopic())
 	a.completeFlags(root)
-	refuseEmpty(root)
+	checkArguments(root)
 	return root
 }
 
-// refuseEmpty makes an empty argument a mistake in all commands: a script that has lost a name
-// would otherwise mean everything, or something else. Only texts and the arguments of commands
-// may be empty.
-func refuseEmpty(cmd *cobra.Command) {
+// checkArguments lets commands that do not say which arguments they take have none. It makes an
+// empty argument a mistake in all commands: a script that has lost a name would otherwise mean
+// everything, or something else. Only texts and the arguments of commands may be empty.
+func checkArguments(cmd *cobra.Command) {
+	if cmd.Args == nil && cmd.Runnable() {
+		cmd.Args, cmd.ValidArgsFunction = arguments(0, 0, ""), cobra.NoFileCompletions
+	}
 	check := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := args
@@ -195,7 +198,7 @@ func refuseEmpty(cmd *cobra.Command) {
 		return check(cmd, args)
 	}
 	for _, c := range cmd.Commands() {
-		refuseEmpty(c)
+		checkArguments(c)
 	}
 }
 

@@ -115,6 +115,28 @@ func jsonOf(value any) (json.RawMessage, error) {
 	return out.Bytes(), err
 }
 
+// shownLine is a line on stderr that is overwritten: progress on a terminal.
+type shownLine struct {
+	app *app
+	// shown is set while the line is there.
+	shown bool
+}
+
+// show shows a text on a terminal of that many columns. A line that wraps could not be
+// overwritten.
+func (l *shownLine) show(text string, width int) {
+	fmt.Fprintf(l.app.stderr, "\r\x1b[K%s", cut(text, width-1))
+	l.shown = true
+}
+
+// clear erases the line.
+func (l *shownLine) clear() {
+	if l.shown {
+		fmt.Fprint(l.app.stderr, "\r\x1b[K")
+		l.shown = false
+	}
+}
+
 // colored reports whether the user wants colours on terminals: see https://no-color.org.
 func (a *app) colored() bool {
 	none, _ := a.lookupEnv("NO_COLOR")

@@ -79,7 +79,7 @@ func (p presetImage) provide(ctx context.Context, a *app, c *client.Client) erro
 		return err
 	}
 	a.say("Building the image %s, once: Debian packages and %s %s of npm, on %s.", p.name(), p.preset.Package, p.preset.Version, printable(p.base))
-	show := &buildProgress{app: a}
+	show := &buildProgress{shownLine: shownLine{app: a}}
 	_, err := p.build(ctx, a, c, show.take)
 	show.clear()
 	if err != nil && len(show.last) > 0 {
@@ -125,10 +125,9 @@ func (p presetImage) pullBase(ctx context.Context, a *app, c *client.Client) err
 // buildProgress shows the output of a build: the newest step on one line of a terminal, or
 // each step on a line of its own elsewhere. It keeps the last lines.
 type buildProgress struct {
-	app     *app
-	rest    string
-	last    []string
-	painted bool
+	shownLine
+	rest string
+	last []string
 }
 
 // buildTail is how many lines of a failed build are shown.
@@ -146,22 +145,15 @@ func (b *buildProgress) take(text string) {
 		}
 		b.last = append(b.last, line)
 		b.last = b.last[max(0, len(b.last)-buildTail):]
-		b.show(line)
+		b.step(line)
 	}
 }
 
-func (b *buildProgress) show(line string) {
+func (b *buildProgress) step(line string) {
 	if width := b.app.width(); width > 0 {
-		fmt.Fprintf(b.app.stderr, "\r\x1b[K%s", cut("building: "+line, width-1))
-		b.painted = true
+		b.show("building: "+line, width)
 	} else if strings.HasPrefix(line, "Step ") {
 		b.app.say("%s", line)
-	}
-}
-
-func (b *buildProgress) clear() {
-	if b.painted {
-		fmt.Fprint(b.app.stderr, "\r\x1b[K")
 	}
 }
 

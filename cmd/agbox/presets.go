@@ -212,10 +212,8 @@ func (a *app) presetLsCommand() *cobra.Command {
 	var out output
 	var base string
 	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List the presets, and whether their images are built",
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:   "ls [flags]",
+		Short: "List the presets, and whether their images are built",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			names, err := imageNames(ctx, c)
 			if err != nil {
@@ -355,7 +353,7 @@ func (o *presetOptions) wake(ctx context.Context, a *app, c *client.Client, h *a
 			return err
 		}
 	}
-	p := &progress{app: a}
+	p := &progress{shownLine: shownLine{app: a}}
 	defer p.clear()
 	_, err := c.WaitReady(ctx, h.GetSandboxId(), client.OnEvent(h.GetLastEventSequence(), p.show))
 	return err

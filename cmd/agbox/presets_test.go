@@ -15,7 +15,7 @@ func TestTheProgressOfABuildIsOneLineOnATerminalAndItsStepsElsewhere(t *testing.
 	var screen bytes.Buffer
 	width := 40
 	a := &app{stderr: &screen, width: func() int { return width }}
-	b := &buildProgress{app: a}
+	b := &buildProgress{shownLine: shownLine{app: a}}
 	b.take("Step 1/2 : FROM x\n ---> 12")
 	b.take("34\n 10%\r 100%\n\n\x1b[31mbad\n")
 	b.clear()
@@ -32,7 +32,7 @@ func TestTheProgressOfABuildIsOneLineOnATerminalAndItsStepsElsewhere(t *testing.
 
 	screen.Reset()
 	width = 0
-	b = &buildProgress{app: a}
+	b = &buildProgress{shownLine: shownLine{app: a}}
 	b.take("Step 1/2 : FROM x\n ---> 1234\n" + strings.Repeat("line\n", 2*buildTail))
 	b.clear()
 	if screen.String() != "agbox: Step 1/2 : FROM x\n" {

@@ -176,7 +176,7 @@ func noSuch(ctx context.Context, c *client.Client, ref string) error {
 	boxes, err := c.ListSandboxes(ctx, client.ListOptions{})
 	running, failed := c.ListActiveExecs(ctx, "")
 	if err == nil && failed == nil { // otherwise the first sentence has to do
-		sandboxes := collect(boxes, func(h *agboxv1.SandboxHandle) string { return printable(cmp.Or(h.GetName(), h.GetSandboxId())) })
+		sandboxes := collect(boxes, func(h *agboxv1.SandboxHandle) string { return printable(nameOf(h)) })
 		commands := collect(running, func(e *agboxv1.ExecStatus) string { return printable(cmp.Or(e.GetName(), e.GetExecId())) })
 		text += fmt.Sprintf(" Sandboxes (`agbox ls`): %s. Running commands (`agbox ps`, with -a also ended ones): %s.", listed(sandboxes), listed(commands))
 	}
@@ -245,7 +245,7 @@ func newestExec(ctx context.Context, c *client.Client, box *agboxv1.SandboxHandl
 	}
 	if newest == nil {
 		return nil, &client.Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_EXEC_NOT_FOUND.String(),
-			Message: fmt.Sprintf("Sandbox %s %s.", cmp.Or(box.GetName(), box.GetSandboxId()), none)}
+			Message: fmt.Sprintf("Sandbox %s %s.", nameOf(box), none)}
 	}
 	return newest, nil
 }

@@ -48,9 +48,7 @@ it removes only what is named.`,
 			return nil
 		},
 		ValidArgsFunction: a.completeSandboxes(-1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args)
-		}),
+		RunE:              a.runs(o.run),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.force, "force", "f", false, "do not ask, also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
@@ -125,8 +123,6 @@ func (a *app) pruneCommand() *cobra.Command {
 it lists them, says which changes to copied workspaces were never brought back, and asks;
 elsewhere it needs -f. Sandboxes with agents that have not ended stay: "agbox rm -f"
 removes them.`,
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			return a.prune(ctx, c, force)
 		}),

@@ -313,7 +313,7 @@ func (a *app) tellOfLosses(ctx context.Context, c *client.Client, list []*agboxv
 		if err != nil && !errors.Is(err, client.ErrNotFound) {
 			return err
 		}
-		if name := cmp.Or(h.GetName(), h.GetSandboxId()); !lost.none() {
+		if name := nameOf(h); !lost.none() {
 			a.say("%s", lost.ofRemoving(name))
 		}
 		a.tellUncovered(ctx, c, h.GetSandboxId())
@@ -331,11 +331,11 @@ func sparesAgents(ctx context.Context, c *client.Client, h *agboxv1.SandboxHandl
 	if err != nil || len(agents) == 0 {
 		return err
 	}
-	names := collect(agents, func(g *agboxv1.Agent) string { return cmp.Or(g.GetName(), g.GetAgentId()) })
+	names := collect(agents, func(g *agboxv1.Agent) string { return agentName(g) })
 	return &client.Error{
 		Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_SANDBOX_HAS_AGENTS.String(),
 		Message: fmt.Sprintf("In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
-			cmp.Or(h.GetName(), h.GetSandboxId()), some(names)),
+			nameOf(h), some(names)),
 	}
 }
 
@@ -389,7 +389,7 @@ func ofGit(p string) bool {
 // mayLeave asks, or refuses without a terminal, before the removal of a sandbox that has left
 // repositories in a mounted folder: what it has left is known only while it exists.
 func (a *app) mayLeave(ctx context.Context, h *agboxv1.SandboxHandle, repositories []string) error {
-	name := cmp.Or(h.GetName(), h.GetSandboxId())
+	name := nameOf(h)
 	text := fmt.Sprintf("Sandbox %s may have left %s of git, see above.", name, plural(len(repositories), "repository", "repositories"))
 	if a.terminal() == nil {
 		return &client.Error{Code: codes.FailedPrecondition, Message: text + fmt.Sprintf(" Look at it first: `agbox rm -f %s` removes the sandbox anyway.", name)}

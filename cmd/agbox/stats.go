@@ -32,9 +32,7 @@ the bytes received and sent, BLOCK the bytes read and written, since the start o
 container. With -o json each round is one line.`,
 		Args:              arguments(0, -1, "SANDBOXES"),
 		ValidArgsFunction: a.completeSandboxes(-1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args)
-		}),
+		RunE:              a.runs(o.run),
 	}
 	cmd.Flags().BoolVar(&o.noStream, "no-stream", false, "show the usage once and exit")
 	addTable(cmd, &o.output)
@@ -123,9 +121,7 @@ of one processor: in the last second, and in the first list since the process st
 EXEC is the command that a process belongs to; see "agbox ps". PIDs are those inside.`,
 		Args:              arguments(1, 1, "a SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args[0])
-		}),
+		RunE:              a.runs(o.run),
 	}
 	cmd.Flags().BoolVar(&o.noStream, "no-stream", false, "show the processes once and exit")
 	addTable(cmd, &o.output)
@@ -133,8 +129,8 @@ EXEC is the command that a process belongs to; see "agbox ps". PIDs are those in
 	return cmd
 }
 
-func (o *topOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
-	sandbox, err := a.sandbox(ctx, c, sandbox, reads)
+func (o *topOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
+	sandbox, err := a.sandbox(ctx, c, args[0], reads)
 	if err != nil {
 		return err
 	}

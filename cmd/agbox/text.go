@@ -258,3 +258,14 @@ func plural(n int, one, many string) string {
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
+
+// nameOf is what a person calls a sandbox: its name, else its id.
+func nameOf(h *agboxv1.SandboxHandle) string { return cmp.Or(h.GetName(), h.GetSandboxId()) }
+
+// agentName is what a person calls an agent: its name, else its id.
+func agentName(g interface {
+	GetName() string
+	GetAgentId() string
+}) string {
+	return cmp.Or(g.GetName(), g.GetAgentId())
+}

@@ -75,7 +75,6 @@ func (a *app) trustListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags]",
 		Short: "List the files that you trust",
-		Args:  arguments(0, 0, "nothing"),
 		RunE: a.trusted(func(store trust.Store, _ []string) error {
 			all, err := store.List()
 			if err != nil {
@@ -87,7 +86,6 @@ func (a *app) trustListCommand() *cobra.Command {
 				return append(cells(t.Path, fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous(t.Requests))), a.agoCell(t.TrustedAt))
 			}))
 		}),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	addTable(cmd, &out)
 	return cmd

@@ -47,8 +47,6 @@ with the flags of now. If that would lose work, up
 asks or refuses as "agbox rm" does.`,
 		Example: `  agbox up && agbox shell $(basename $PWD)
   agbox up -f compose.yaml --compose-primary web`,
-		Args:              arguments(0, 0, ""),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 		again := o
