@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -97,4 +98,69 @@ func TestTextOfAManualPageIsNoRequest(t *testing.T) {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
+}
+
+// pageOfCommands is the quick reference.
+const pageOfCommands = "../../docs/cli.md"
+
+func TestThePageOfCommandsNamesNoneThatDoesNotExist(t *testing.T) {
+	page, err := os.ReadFile(pageOfCommands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newCLI(t, "").rootCommand()
+	root.InitDefaultCompletionCmd()
+	code, flag := regexp.MustCompile("`([^`]+)`"), regexp.MustCompile(`(^| )-(-[a-z-]+|[a-zA-Z]+)`)
+	named, rows := make(map[string]bool), 0
+	for line := range strings.Lines(string(page)) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		rows++
+		var commands []*cobra.Command
+		for _, found := range code.FindAllStringSubmatch(line, -1) {
+			if words, ok := strings.CutPrefix(found[1], "agbox "); ok {
+				cmd, rest, err := root.Find(strings.Fields(words))
+				if err != nil || !cmd.HasParent() || len(rest) > 0 && strings.ToLower(rest[0]) == rest[0] && rest[0] != "--" {
+					t.Errorf("there is no %s: %v", found[1], err)
+					continue
+				}
+				commands = append(commands, cmd)
+				for ; cmd.HasParent(); cmd = cmd.Parent() {
+					named[cmd.CommandPath()] = true
+				}
+				continue
+			}
+			for _, text := range flag.FindAllStringSubmatch(found[1], -1) {
+				for _, name := range flagsIn(text[2]) {
+					if !slices.ContainsFunc(commands, func(cmd *cobra.Command) bool { return hasFlag(cmd, name) }) {
+						t.Errorf("no command of this row has the flag %q: %s", name, line)
+					}
+				}
+			}
+		}
+	}
+	if rows > 60 {
+		t.Errorf("the table has %d lines", rows)
+	}
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() && cmd.Name() != "help" && !named[cmd.CommandPath()] {
+			t.Errorf("%s is missing", cmd.CommandPath())
+		}
+	}
+}
+
+// flagsIn splits what follows the first dash: "-image" is one long flag, "it" are two short ones.
+func flagsIn(text string) []string {
+	if strings.HasPrefix(text, "-") {
+		return []string{text[1:]}
+	}
+	return strings.Split(text, "")
+}
+
+func hasFlag(cmd *cobra.Command, name string) bool {
+	if len(name) == 1 {
+		return cmd.Flags().ShorthandLookup(name) != nil
+	}
+	return cmd.Flags().Lookup(name) != nil
 }
