@@ -15,6 +15,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/agbox/agbox/daemon"
@@ -68,30 +69,35 @@ func addSettings(cmd *cobra.Command) *settings {
 
 	f := cmd.Flags()
 	s.addEngine()
-	f.Var(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "address ranges for the networks of sandboxes, for example 10.222.0.0/16")
-	f.Var(wordValue[agboxv1.RevivalPolicy]{&c.Revival, policies}, "revival", "what to do when a sandbox's container exits by itself, unless the sandbox sets it: fail, revive or reap")
-	f.Var(wordValue[machine.PendingRecovery]{&c.PendingRecovery, recoveries}, "pending-recovery", "what to do after a crash or stop of the daemon with a sandbox that has no container yet: resume its creation, or fail")
-	f.Var(wordValue[agboxv1.AgentLifetime]{&c.ChildLifetime, lifetimes}, "child-lifetime", "how long an agent lives that another agent has spawned, unless the request or its stack says so: held by its parent, or detached")
-	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full scans of the engine")
-	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
-	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
-	f.Var(timeValue{&c.Retention.KeepAgents, time.Second}, "keep-agents", "how long an agent that has ended and its history are kept")
-	f.Var(countValue{&c.Retention.MaxAgents}, "max-agents", "how many agents that have ended are kept; the oldest are removed first")
-	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
-	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept, and of an agent that has not ended; those of the oldest commands, and what no longer counts, are removed first")
-	f.Var(optionalTime{&c.Lifetimes.Idle}, "idle-ttl", "idle_ttl of sandboxes that do not set it; 0 means never (default: never, and 10m for clients of the published contract). Applies to new sandboxes")
-	f.Var(optionalTime{&c.Lifetimes.Cleanup}, "cleanup-ttl", "cleanup_ttl of sandboxes that do not set it: how long one is stopped before it is deleted; 0 means never (default: never, and 360h for clients of the published contract). Applies to new sandboxes")
-	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
-	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
-	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
-	f.Var(countValue{&c.MaxSandboxFiles}, "max-sandbox-files", "how many files a sandbox may have in its folders for logs and socket, besides those of its commands. A sandbox with more, or with 256 MiB more than max-sandbox-log, is stopped. Applies to new sandboxes")
-	f.Var(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
-	f.Var(wordValue[reconcile.FenceMode]{&c.HostFence, fences}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
+	s.add(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "address ranges for the networks of sandboxes, for example 10.222.0.0/16")
+	s.add(wordValue[agboxv1.RevivalPolicy]{&c.Revival, policies}, "revival", "what to do when a sandbox's container exits by itself, unless the sandbox sets it: fail, revive or reap")
+	s.add(wordValue[machine.PendingRecovery]{&c.PendingRecovery, recoveries}, "pending-recovery", "what to do after a crash or stop of the daemon with a sandbox that has no container yet: resume its creation, or fail")
+	s.add(wordValue[agboxv1.AgentLifetime]{&c.ChildLifetime, lifetimes}, "child-lifetime", "how long an agent lives that another agent has spawned, unless the request or its stack says so: held by its parent, or detached")
+	s.add(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full scans of the engine")
+	s.add(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
+	s.add(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
+	s.add(timeValue{&c.Retention.KeepAgents, time.Second}, "keep-agents", "how long an agent that has ended and its history are kept")
+	s.add(countValue{&c.Retention.MaxAgents}, "max-agents", "how many agents that have ended are kept; the oldest are removed first")
+	s.add(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
+	s.add(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept, and of an agent that has not ended; those of the oldest commands, and what no longer counts, are removed first")
+	s.add(optionalTime{&c.Lifetimes.Idle}, "idle-ttl", "idle_ttl of sandboxes that do not set it; 0 means never (default: never, and 10m for clients of the published contract). Applies to new sandboxes")
+	s.add(optionalTime{&c.Lifetimes.Cleanup}, "cleanup-ttl", "cleanup_ttl of sandboxes that do not set it: how long one is stopped before it is deleted; 0 means never (default: never, and 360h for clients of the published contract). Applies to new sandboxes")
+	s.add(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
+	s.add(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
+	s.add(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
+	s.add(countValue{&c.MaxSandboxFiles}, "max-sandbox-files", "how many files a sandbox may have in its folders for logs and socket, besides those of its commands. A sandbox with more, or with 256 MiB more than max-sandbox-log, is stopped. Applies to new sandboxes")
+	s.add(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
+	s.add(wordValue[reconcile.FenceMode]{&c.HostFence, fences}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+hostfiles.PolicyPath+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
-	s.names = append(s.names, "subnets", "revival", "pending-recovery", "child-lifetime", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-agents", "max-execs", "max-events",
-		"idle-ttl", "cleanup-ttl", "orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
+	s.names = append(s.names, "policy", "log-level")
 	return s
+}
+
+// add adds a setting.
+func (s *settings) add(value pflag.Value, name, usage string) {
+	s.cmd.Flags().Var(value, name, usage)
+	s.names = append(s.names, name)
 }
 
 // addEngine adds the engine setting, which doctor has too.
