@@ -52,8 +52,7 @@ With -o json each line is an event, or a piece of output as in "agbox logs -o js
 	f := cmd.Flags()
 	f.StringVar(&o.tail, "tail", "", "`NUMBER` of lines to show first, or all (default: a screenful)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "show only the output")
-	f.BoolVarP(&o.style.times, "timestamps", "t", false, "begin each line with the time of its first byte")
-	f.BoolVar(&o.style.strip, "strip-ansi", false, "remove colours and other escape sequences")
+	o.style.addFlags(f)
 	addFormat(cmd, &o.format)
 	return cmd
 }
@@ -193,8 +192,7 @@ func (a *app) agentLogsCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new output, also of later incarnations, until the agent has ended")
-	f.BoolVarP(&o.style.times, "timestamps", "t", false, "begin each line with the time of its first byte")
-	f.BoolVar(&o.style.strip, "strip-ansi", false, "remove colours and other escape sequences")
+	o.style.addFlags(f)
 	addFormat(cmd, &o.format)
 	return cmd
 }

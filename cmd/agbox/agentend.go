@@ -179,8 +179,7 @@ removed. It prints the orphaned agents that wait for "agbox agent resolve".`,
 			for _, g := range r.GetWaiting() {
 				fmt.Fprintf(a.stdout, "%s is ORPHANED and waits for a decision: agbox agent resolve {--revive | --reap} %[1]s\n", g.GetAgentId())
 			}
-			_, err = fmt.Fprintf(a.stdout, "Agents looked at: %d. Files of ended agents removed: %d.\n", r.GetAgents(), r.GetFiles())
-			return err
+			return a.printf("Agents looked at: %d. Files of ended agents removed: %d.\n", r.GetAgents(), r.GetFiles())
 		}),
 	}
 }
@@ -327,8 +326,7 @@ func (a *app) waitTree(ctx context.Context, c *client.Client, ref string) error 
 	var failed error
 	err := c.WaitAgentTree(ctx, ref, func(g *agboxv1.Agent) error {
 		failed = cmp.Or(failed, agentOutcome(g))
-		_, err := fmt.Fprintf(a.stdout, "%s\t%s\n", printable(agentName(g)), g.GetWord())
-		return err
+		return a.printf("%s\t%s\n", printable(agentName(g)), g.GetWord())
 	})
 	return cmp.Or(err, failed)
 }

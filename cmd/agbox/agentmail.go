@@ -77,8 +77,7 @@ func (o *agentSendOptions) run(ctx context.Context, a *app, c *client.Client, ar
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(a.stdout, seq)
-	return err
+	return a.println(seq)
 }
 
 // toStream prints who got the message, and tells of those that refused it.
@@ -182,8 +181,8 @@ shown if it fails.`,
 			}
 			from := senders{}
 			return printList(a, out, list, messageColumns, eachRow(func(m *agboxv1.AgentMessage) []view.Cell {
-				return append(cells(fmt.Sprint(m.GetSeq()), from.name(ctx, c, m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream())),
-					a.sinceCell(m.GetAt()), view.Text(m.GetFrom()), view.Text(strings.Join(strings.Fields(m.GetText()), " ")))
+				return cells(m.GetSeq(), from.name(ctx, c, m.GetFrom()), strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), orDash(m.GetStream()),
+					a.sinceCell(m.GetAt()), m.GetFrom(), strings.Join(strings.Fields(m.GetText()), " "))
 			}))
 		}),
 	}

@@ -182,8 +182,7 @@ func (a *app) drainAgents(ctx context.Context, c *client.Client, req *agboxv1.Dr
 				return err
 			}
 		}
-		_, err := fmt.Fprintln(a.stdout, id)
-		return err
+		return a.println(id)
 	})
 }
 

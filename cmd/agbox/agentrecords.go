@@ -57,8 +57,8 @@ var checkpointColumns = []view.Column{
 
 func checkpointRow(k *agboxv1.AgentCheckpoint) []view.Cell {
 	return cells(
-		fmt.Sprint(k.GetSeq()), strings.TrimPrefix(k.GetKind().String(), "CHECKPOINT_KIND_"), fmt.Sprint(k.GetTurn()), fmt.Sprint(k.GetStep()),
-		fmt.Sprint(k.GetBytes()), fmt.Sprintf("%08x", k.GetCrc32()), orDash(k.GetResumePoint()),
+		k.GetSeq(), strings.TrimPrefix(k.GetKind().String(), "CHECKPOINT_KIND_"), k.GetTurn(), k.GetStep(),
+		k.GetBytes(), fmt.Sprintf("%08x", k.GetCrc32()), orDash(k.GetResumePoint()),
 	)
 }
 
@@ -248,11 +248,11 @@ func leaseRows(list []*agboxv1.LeaseEntry, names, scopes map[string]string) [][]
 		for _, id := range l.GetWaitsFor() {
 			waits = append(waits, names[id])
 		}
-		rows[i] = []view.Cell{
-			view.Text(l.GetLease().GetResource()), view.Text(enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_")),
-			view.Text(agentName(l)), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), view.Text(fence),
-			view.Text(orDash(strings.Join(waits, ","))), view.Text(scopes[l.GetScope()]),
-		}
+		rows[i] = cells(
+			l.GetLease().GetResource(), enumWord(l.GetLease().GetMode().String(), "LEASE_MODE_"),
+			agentName(l), stateCell(strings.TrimPrefix(l.GetVerdict().String(), "LEASE_VERDICT_")), fence,
+			orDash(strings.Join(waits, ",")), scopes[l.GetScope()],
+		)
 	}
 	return rows
 }

@@ -64,11 +64,11 @@ func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client, _ 
 		}
 	}
 	return o.print(a, list, agentColumns, eachRow(func(g *agboxv1.Agent) []view.Cell {
-		return []view.Cell{
-			view.Text(orDash(g.GetName())), view.Text(g.GetAgentId()), stateCell(agentState(g)), view.Text(orDash(g.GetClass())),
-			sandboxCell(g, names), view.Text(fmt.Sprint(g.GetIncarnation())), view.Text(fmt.Sprint(g.GetCrashes())),
-			a.sinceCell(g.GetCreatedAt()), view.Text(orDash(g.GetParent())), view.Text(orDash(g.GetSandboxId())), view.Text(agentNote(g)),
-		}
+		return cells(
+			orDash(g.GetName()), g.GetAgentId(), stateCell(agentState(g)), orDash(g.GetClass()),
+			sandboxCell(g, names), g.GetIncarnation(), g.GetCrashes(),
+			a.sinceCell(g.GetCreatedAt()), orDash(g.GetParent()), orDash(g.GetSandboxId()), agentNote(g),
+		)
 	}))
 }
 
@@ -256,11 +256,11 @@ func treeRows(list []*agboxv1.Agent, names map[string]string) [][]view.Cell {
 			level = above + 1
 		}
 		depth[g.GetAgentId()] = level
-		rows[i] = []view.Cell{
-			view.Text(strings.Repeat("  ", level) + agentName(g)), view.Text(g.GetAgentId()), stateCell(agentState(g)),
-			sandboxCell(g, names), view.Text(fmt.Sprint(g.GetIncarnation())), view.Text(fmt.Sprint(g.GetCrashes())),
-			view.Text(treeNote(g)),
-		}
+		rows[i] = cells(
+			strings.Repeat("  ", level)+agentName(g), g.GetAgentId(), stateCell(agentState(g)),
+			sandboxCell(g, names), g.GetIncarnation(), g.GetCrashes(),
+			treeNote(g),
+		)
 	}
 	return rows
 }

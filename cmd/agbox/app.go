@@ -63,6 +63,18 @@ func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "agbox: %s\n", printableLines(fmt.Sprintf(format, args...)))
 }
 
+// println writes a line to stdout.
+func (a *app) println(values ...any) error {
+	_, err := fmt.Fprintln(a.stdout, values...)
+	return err
+}
+
+// printf writes text to stdout.
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.stdout, format, args...)
+	return err
+}
+
 // sayEach writes each line as a message of its own.
 func (a *app) sayEach(lines string) {
 	for line := range strings.SplitSeq(lines, "\n") {

@@ -109,8 +109,7 @@ func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, input
 	if o.named != given && a.width() > 0 {
 		a.say("The sandbox is called %s.", o.named)
 	}
-	_, err = fmt.Fprintln(a.stdout, id)
-	return err
+	return a.println(id)
 }
 
 // create makes the sandbox and returns its id.

@@ -99,8 +99,7 @@ func (a *app) daemonStopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) has stopped. Sandboxes and commands keep running.\n", pid)
-			return err
+			return a.printf("agboxd (pid %d) has stopped. Sandboxes and commands keep running.\n", pid)
 		}),
 	}
 }
@@ -189,8 +188,7 @@ the daemon does the same.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) was upgraded from %s to %s.\n", done.PID, done.OldVersion, done.NewVersion)
-				return err
+				return a.printf("agboxd (pid %d) was upgraded from %s to %s.\n", done.PID, done.OldVersion, done.NewVersion)
 			})(cmd, args)
 		},
 	}
@@ -221,8 +219,7 @@ func (a *app) addVersionFlag(root *cobra.Command) {
 		if !show {
 			return help(cmd, args)
 		}
-		_, err := fmt.Fprintln(a.stdout, "agbox", version.Version)
-		return err
+		return a.println("agbox", version.Version)
 	}
 }
 
@@ -245,8 +242,7 @@ func printVersion(ctx context.Context, a *app, out format) error {
 	if daemon == "" {
 		daemon = "not running"
 	}
-	_, err := fmt.Fprintf(a.stdout, "agbox   %s\nagboxd  %s\n", version.Version, daemon)
-	return err
+	return a.printf("agbox   %s\nagboxd  %s\n", version.Version, daemon)
 }
 
 // daemonVersion asks a running daemon for its version; empty if none answers.

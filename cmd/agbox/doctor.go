@@ -109,8 +109,7 @@ func printDoctor(a *app, out *agboxv1.DoctorResponse, o *doctorOptions) error {
 	if width := a.tableOptions(o.output).Width; width > 0 {
 		lines = view.Wrap(lines[0], width)
 	}
-	_, err := fmt.Fprintf(a.stdout, "\n%s\n", strings.Join(lines, "\n"))
-	return err
+	return a.printf("\n%s\n", strings.Join(lines, "\n"))
 }
 
 // doctorColumns are the columns of doctorRow.
@@ -130,7 +129,7 @@ func doctorRow(f *agboxv1.DoctorFinding) []view.Cell {
 	case f.GetNeedsPerson():
 		action = view.Cell{Text: action.Text + " !", Style: view.Bad}
 	}
-	return append([]view.Cell{action}, cells(enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(cmp.Or(f.GetName(), f.GetId())), orDash(f.GetSandboxId()), why)...)
+	return cells(action, enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(cmp.Or(f.GetName(), f.GetId())), orDash(f.GetSandboxId()), why)
 }
 
 // doctorClosing summarizes the findings and says what to do.

@@ -114,8 +114,7 @@ func (o *eventsOptions) print(a *app, whole proto.Message, ev *agboxv1.SandboxEv
 	if name := ev.GetSandboxPhase().GetName(); name != "" {
 		o.names[ev.GetSandboxId()] = name
 	}
-	_, err := fmt.Fprintln(a.stdout, o.line(ev, a.tableOptions(o.output)))
-	return err
+	return a.println(o.line(ev, a.tableOptions(o.output)))
 }
 
 // narrowEvents is the width of a terminal, in columns, on which events are shown without

@@ -135,11 +135,11 @@ func (a *app) execRow(e *agboxv1.ExecStatus, names map[string]string) []view.Cel
 			exit.Style = view.Bad
 		}
 	}
-	return []view.Cell{
-		view.Text(orDash(e.GetName())), view.Text(e.GetExecId()), view.Text(cmp.Or(names[e.GetSandboxId()], e.GetSandboxId())),
-		stateCell(execState(e) + endMarks(e)), exit, a.sinceCell(e.GetStartedAt()), view.Text(cpuTime(e)), view.Text(peakMemory(e)),
-		view.Text(e.GetSandboxId()), view.Text(shellWords(e.GetCommand())),
-	}
+	return cells(
+		orDash(e.GetName()), e.GetExecId(), cmp.Or(names[e.GetSandboxId()], e.GetSandboxId()),
+		stateCell(execState(e)+endMarks(e)), exit, a.sinceCell(e.GetStartedAt()), cpuTime(e), peakMemory(e),
+		e.GetSandboxId(), shellWords(e.GetCommand()),
+	)
 }
 
 func hasExit(e *agboxv1.ExecStatus) bool { return view.HasExitCode(e.GetState(), e.GetExitCode()) }

@@ -66,7 +66,7 @@ func (a *app) imageRows(images []*agboxv1.Image, all, whole bool) [][]view.Cell 
 			names = []string{"-"}
 		}
 		for _, name := range names {
-			rows = append(rows, append(cells(name, id, byteCount(int64(i.GetSizeBytes()))), a.sinceCell(i.GetCreatedAt())))
+			rows = append(rows, cells(name, id, byteCount(int64(i.GetSizeBytes())), a.sinceCell(i.GetCreatedAt())))
 		}
 	}
 	return rows

@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/spf13/pflag"
 )
 
 const (
@@ -31,6 +32,12 @@ type logsStyle struct {
 	times bool
 	// strip removes escape sequences.
 	strip bool
+}
+
+// addFlags adds the flags of the style.
+func (s *logsStyle) addFlags(f *pflag.FlagSet) {
+	f.BoolVarP(&s.times, "timestamps", "t", false, "begin each line with the time of its first byte")
+	f.BoolVar(&s.strip, "strip-ansi", false, "remove colours and other escape sequences")
 }
 
 // logPrinter prints output as it arrives. Lines with a prefix or a time are held until

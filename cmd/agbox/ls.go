@@ -113,11 +113,11 @@ func sandboxColumns(list []*agboxv1.SandboxHandle) []view.Column {
 func (a *app) sandboxRows(list []*agboxv1.SandboxHandle) [][]view.Cell {
 	rows, home, places := make([][]view.Cell, len(list)), a.host().Home, placesOf(list, placeOf)
 	for i, h := range list {
-		rows[i] = []view.Cell{
-			view.Text(orDash(h.GetName())), view.Text(h.GetSandboxId()), stateCell(sandboxState(h)), view.Text(orDash(h.GetImage())),
-			view.Text(fmt.Sprint(h.GetActiveExecs())), a.sinceCell(h.GetCreatedAt()), view.Text(folderWord(h, places[i].gone, home)), view.Text(servicesWord(h)),
-			view.Text(labelsWord(h.GetLabels())), view.Text(orDash(cmp.Or(h.GetErrorMessage(), h.GetDegradedReason()))),
-		}
+		rows[i] = cells(
+			orDash(h.GetName()), h.GetSandboxId(), stateCell(sandboxState(h)), orDash(h.GetImage()),
+			h.GetActiveExecs(), a.sinceCell(h.GetCreatedAt()), folderWord(h, places[i].gone, home), servicesWord(h),
+			labelsWord(h.GetLabels()), orDash(cmp.Or(h.GetErrorMessage(), h.GetDegradedReason())),
+		)
 	}
 	return rows
 }

@@ -144,13 +144,14 @@ func (a *app) colored() bool {
 	return none == "" && kind != "dumb"
 }
 
-// cells are the cells of a row without a style.
-func cells(texts ...string) []view.Cell {
-	row := make([]view.Cell, len(texts))
-	for i, text := range texts {
-		row[i] = view.Text(text)
-	}
-	return row
+// cells are the cells of a row: as they are, or with the text of a value.
+func cells(values ...any) []view.Cell {
+	return collect(values, func(value any) view.Cell {
+		if cell, ok := value.(view.Cell); ok {
+			return cell
+		}
+		return view.Text(fmt.Sprint(value))
+	})
 }
 
 // styles are the looks of words for states, in lower case.

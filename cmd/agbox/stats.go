@@ -198,9 +198,9 @@ func (o *topOptions) rows(list *agboxv1.ListProcessesResponse) [][]view.Cell {
 	var rows [][]view.Cell
 	for _, r := range all {
 		rows = append(rows, cells(
-			fmt.Sprint(r.p.GetPid()), r.p.GetUser(), orDash(cmp.Or(r.p.GetExecName(), r.p.GetExecId())), r.p.GetState(),
+			r.p.GetPid(), r.p.GetUser(), orDash(cmp.Or(r.p.GetExecName(), r.p.GetExecId())), r.p.GetState(),
 			fmt.Sprintf("%.1f %%", r.percent), memoryCount(r.p.GetMemoryBytes()), shortTime(r.p.GetCpuTime().AsDuration()),
-			fmt.Sprint(r.p.GetParentPid()), r.p.GetCommand(),
+			r.p.GetParentPid(), r.p.GetCommand(),
 		))
 	}
 	return rows

@@ -172,8 +172,7 @@ func (o *upOptions) start(ctx context.Context, a *app, c *client.Client, h *agbo
 		ch := change{ask: c.ResumeSandbox, wait: untilReady(c)}
 		return ch.apply(ctx, a, c, []string{h.GetSandboxId()})
 	}
-	_, err := fmt.Fprintln(a.stdout, h.GetSandboxId())
-	return err
+	return a.println(h.GetSandboxId())
 }
 
 // anew removes a sandbox and makes it again. What the file asks for is agreed to before.
