@@ -179,7 +179,6 @@ generate: ## Generate the Go code of the .proto files, docs/spec.md, docs/json.m
 	$(TOOL) buf generate
 	scripts/ownregistry.sh .
 	$(TOOL) buf generate --template buf.gen.guest.yaml
-	$(TOOL) buf generate --template buf.gen.guestlite.yaml
 	go run ./scripts/docgen
 	go test ./cmd/agbox -count=1 -run TestJSONIsDocumented -update
 

@@ -358,6 +358,7 @@ func greet(install paths.Install, check func(sandboxID string) guest.Check) func
 		if err != nil {
 			return err
 		}
-		return conn.Close()
+		conn.Close()
+		return nil
 	}
 }

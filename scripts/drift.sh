@@ -14,7 +14,6 @@ buf=(go tool -modfile=tools/go.mod buf)
 "${buf[@]}" generate --output "$fresh"
 scripts/ownregistry.sh "$fresh"
 "${buf[@]}" generate --output "$fresh" --template buf.gen.guest.yaml
-"${buf[@]}" generate --output "$fresh" --template buf.gen.guestlite.yaml
 
 stale=()
 for file in $({

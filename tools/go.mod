@@ -5,7 +5,6 @@ go 1.26.7
 tool (
 	github.com/aperturerobotics/protobuf-go-lite/cmd/protoc-gen-go-lite
 	github.com/bufbuild/buf/cmd/buf
-	github.com/containerd/ttrpc/cmd/protoc-gen-go-ttrpc
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	google.golang.org/protobuf/cmd/protoc-gen-go
 	gotest.tools/gotestsum
@@ -41,7 +40,6 @@ require (
 	github.com/cli/browser v1.3.0 // indirect
 	github.com/containerd/errdefs v1.0.0 // indirect
 	github.com/containerd/errdefs/pkg v0.3.0 // indirect
-	github.com/containerd/ttrpc v1.2.10 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.7 // indirect
 	github.com/distribution/reference v0.6.0 // indirect
 	github.com/dnephin/pflag v1.0.7 // indirect

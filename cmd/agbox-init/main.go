@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/internal/version"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/agentcli"
 	"github.com/agbox/agbox/runtime/supervisor"
 )

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/paths"
@@ -77,7 +75,7 @@ func leaveStatus(t *testing.T, install paths.Install, sandboxID string, phase gu
 	}
 	defer dir.Close()
 	for _, id := range execIDs {
-		raw, err := proto.Marshal(&guestv1.ExecRecord{ExecId: id, Phase: phase, Request: &guestv1.RecordedRequest{Command: []string{"work"}}})
+		raw, err := (&guestv1.ExecRecord{ExecId: id, Phase: phase, Request: &guestv1.RecordedRequest{Command: []string{"work"}}}).MarshalVT()
 		if err != nil {
 			t.Fatal(err)
 		}

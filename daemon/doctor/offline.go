@@ -78,7 +78,7 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 	known := "name, image and environment"
 	raw, err := os.ReadFile(o.Paths.GuestBoot(d.SandboxID))
 	boot := new(guestv1.BootConfig)
-	if err == nil && proto.Unmarshal(raw, boot) == nil {
+	if err == nil && boot.UnmarshalVT(raw) == nil {
 		known = "name, image, environment and command"
 		rebuildCommand(spec, boot.GetCommand(), d.Image)
 		ofImage := func(entry string) bool { return slices.Contains(d.Image.Env, entry) }

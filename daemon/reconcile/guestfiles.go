@@ -12,7 +12,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -133,7 +132,10 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 
 // saveBoot replaces a boot configuration.
 func saveBoot(file string, boot *guestv1.BootConfig) error {
-	raw, err := proto.Marshal(boot)
+	raw, err := boot.MarshalVT()
+	if err == nil {
+		err = new(guestv1.BootConfig).UnmarshalVT(raw) // refuses text that is not UTF-8, as the supervisor would
+	}
 	if err != nil {
 		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
 	}
@@ -292,7 +294,7 @@ func readBoot(file string) (*guestv1.BootConfig, error) {
 		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
 	}
 	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
+	if err := boot.UnmarshalVT(raw); err != nil {
 		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
 	}
 	return boot, nil

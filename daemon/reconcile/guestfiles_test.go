@@ -3,11 +3,10 @@ package reconcile
 import (
 	"errors"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/ids"
@@ -49,7 +48,7 @@ func TestAStartMakesRemovedGuestFilesAgain(t *testing.T) {
 					t.Errorf("%s: %v, %v", dir, info, err)
 				}
 			}
-			if again := l.boot("a"); !proto.Equal(again, boot) {
+			if again := l.boot("a"); !reflect.DeepEqual(again, boot) {
 				t.Errorf("the boot configuration was %v and is %v", boot, again)
 			}
 		})
@@ -83,7 +82,7 @@ func (l *life) boot(id string) *guestv1.BootConfig {
 		l.t.Fatal(err)
 	}
 	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
+	if err := boot.UnmarshalVT(raw); err != nil {
 		l.t.Fatal(err)
 	}
 	return boot

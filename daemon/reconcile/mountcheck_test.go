@@ -3,6 +3,7 @@ package reconcile
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -42,11 +43,11 @@ func TestEveryStartWritesWhatTheMountsAre(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.GetSource() != want[i].source || m.GetTarget() != want[i].target || !proto.Equal(m.GetFile(), bootIdentity(id)) || id.Type != unix.S_IFDIR {
+			if m.GetSource() != want[i].source || m.GetTarget() != want[i].target || !reflect.DeepEqual(m.GetFile(), bootIdentity(id)) || id.Type != unix.S_IFDIR {
 				t.Errorf("written is %v, want %+v, %v", m, want[i], id)
 			}
 		}
-		if link, err := filesystem.IDOfPath(l.loop.paths.GuestLink("a")); err != nil || !proto.Equal(boot.GetLink(), bootIdentity(link)) {
+		if link, err := filesystem.IDOfPath(l.loop.paths.GuestLink("a")); err != nil || !reflect.DeepEqual(boot.GetLink(), bootIdentity(link)) {
 			t.Errorf("the socket's folder is written as %v, want %v, %v", boot.GetLink(), link, err)
 		}
 	}

@@ -28,7 +28,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
@@ -241,7 +240,7 @@ func (k *Room) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
 	}
 	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
+	if err := boot.UnmarshalVT(raw); err != nil {
 		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
 	}
 	return boot, nil

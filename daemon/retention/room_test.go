@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
@@ -87,7 +85,7 @@ func (b *bench) add(id string, boot *guestv1.BootConfig) {
 	b.book.boxes = append(b.book.boxes, ledger.Sandbox{Record: machine.Record{ID: id, State: machine.Ready}})
 	b.must(os.MkdirAll(b.paths.SandboxLogs(id), 0o700))
 	b.must(os.MkdirAll(b.paths.GuestLink(id), 0o700))
-	raw, err := proto.Marshal(boot)
+	raw, err := boot.MarshalVT()
 	b.must(err)
 	b.must(os.WriteFile(b.paths.GuestBoot(id), raw, 0o600))
 }
@@ -173,7 +171,7 @@ func TestRecordedExecsHaveRoomForTheirFiles(t *testing.T) {
 
 func TestASandboxOfAnOlderVersionHasNoLimit(t *testing.T) {
 	b := newBench(t)
-	raw, err := proto.Marshal(new(guestv1.BootConfig))
+	raw, err := new(guestv1.BootConfig).MarshalVT()
 	b.must(err)
 	b.must(os.WriteFile(b.paths.GuestBoot("a"), raw, 0o600))
 	b.write("stranger", 2<<20)

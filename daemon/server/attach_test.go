@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/logs/notify"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	guestrpc "github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -56,14 +57,22 @@ func attachableTo(t *testing.T, exec *agboxv1.CreateExecRequest) (*execCalls, *g
 
 // closedInput is a supervisor whose execs no longer accept input, and which does not know
 // how much they received.
-type closedInput struct{ guestv1.SupervisorService }
+type closedInput struct{}
+
+func (c closedInput) methods() guestrpc.Methods {
+	return guestrpc.Methods{
+		"guest.v1.Supervisor/Hello":      guestrpc.Unary(c.Hello),
+		"guest.v1.Supervisor/Watch":      guestrpc.Stream(c.Watch),
+		"guest.v1.Supervisor/WriteStdin": guestrpc.Unary(c.WriteStdin),
+	}
+}
 
 func (closedInput) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: "boot"}, nil
 }
 
-func (closedInput) Watch(ctx context.Context, _ *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {
-	if err := out.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+func (closedInput) Watch(ctx context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
+	if err := send(&guestv1.WatchResponse{Watching: true}); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -106,7 +115,7 @@ func (s *answers) Recv() (*agboxv1.AttachExecRequest, error) {
 func TestWhoAttachesToAClosedInputGetsNoRightToType(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T, *guesttest.Bench){
 		"the command ends": func(_ *testing.T, b *guesttest.Bench) {
-			b.Serve(closedInput{}, nil)
+			b.Serve(closedInput{}.methods())
 			b.Connect()
 		},
 		"the sandbox is being stopped and has no link": func(t *testing.T, b *guesttest.Bench) {

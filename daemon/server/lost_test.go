@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -28,7 +26,7 @@ func TestALostExecTellsWhatItsStatusFileSays(t *testing.T) {
 		guestv1.ExecPhase_EXEC_PHASE_RUNNING: "It is lost.",
 		guestv1.ExecPhase_EXEC_PHASE_EXITED:  "It is lost. Its status file says that it ended with exit code 7.",
 	} {
-		raw, err := proto.Marshal(&guestv1.ExecRecord{ExecId: "e", Phase: phase, ExitCode: 7})
+		raw, err := (&guestv1.ExecRecord{ExecId: "e", Phase: phase, ExitCode: 7}).MarshalVT()
 		if err == nil {
 			err = dir.WriteStatus("e", raw, logs.StatusOptions{Owner: logs.KeepOwner, NoSync: true})
 		}

@@ -86,7 +86,7 @@ func TestPackagesDependOnlyOnWhatTheyMay(t *testing.T) {
 // There is a supervisor in every sandbox, and these took a megabyte of its private memory.
 func TestSupervisorIsLinkedWithoutReflectionOfMessages(t *testing.T) {
 	for _, dep := range deps(t, "cmd/agbox-init") {
-		if within(dep, grpcPath) || within(dep, "google.golang.org/protobuf") || within(dep, "github.com/containerd/ttrpc") {
+		if within(dep, grpcPath) || within(dep, "google.golang.org/protobuf") {
 			t.Errorf("cmd/agbox-init depends on %s", dep)
 		}
 	}

@@ -18,20 +18,20 @@ func (c *Conn) Agents() bool { return c.protocol >= wire.AgentsSince }
 // Follow follows the incarnations in the sandbox until ctx is cancelled or the connection
 // is lost. It always returns an error. It calls report with the news of each running
 // incarnation, then with those of each that begins or changes; news replace earlier ones of
-// the same exec. report must be quick, as for Watch. ttrpc cannot cancel a single call, so
+// the same exec. report must be quick, as for Watch. The protocol cannot cancel a single call, so
 // the caller should close the connection after Follow.
 func (c *Conn) Follow(ctx context.Context, report func(*guestv1.IncarnationNews)) error {
-	stream, err := c.agents.Follow(ctx, &guestv1.FollowRequest{})
+	stream, err := c.rpc.Stream(ctx, "guest.v1.Agents/Follow", &guestv1.FollowRequest{})
 	if err != nil {
 		return c.explain(ctx, err)
 	}
 	for {
-		reply, err := stream.Recv()
-		if err != nil {
+		reply := new(guestv1.FollowResponse)
+		if err := stream.Recv(reply); err != nil {
 			return c.explain(ctx, err)
 		}
 		news := reply.GetNews()
-		if news == nil { // ttrpc can deliver the end of the stream as an empty message
+		if news == nil { // a supervisor can end the stream with an empty message
 			return c.explain(ctx, io.EOF)
 		}
 		if what := invalidNews(news); what != "" {
@@ -72,7 +72,7 @@ const MaxRequests = 1 << 8
 // Answer answers a request of an incarnation. False means that nobody waits for the answer
 // any more.
 func (c *Conn) Answer(ctx context.Context, req *guestv1.AnswerRequest) (bool, error) {
-	reply, err := c.agents.Answer(ctx, req)
+	reply, err := call[guestv1.AnswerResponse](ctx, c, "Agents/Answer", req)
 	if err != nil {
 		return false, c.explain(ctx, err)
 	}
@@ -82,7 +82,7 @@ func (c *Conn) Answer(ctx context.Context, req *guestv1.AnswerRequest) (bool, er
 // Look says how files in the container and its limits are now, as a user may know it. An empty
 // user is the default one of commands.
 func (c *Conn) Look(ctx context.Context, user string, paths []string) (journal.Seen, error) {
-	reply, err := c.agents.Look(ctx, &guestv1.LookRequest{Paths: paths, User: user})
+	reply, err := call[guestv1.LookResponse](ctx, c, "Agents/Look", &guestv1.LookRequest{Paths: paths, User: user})
 	if err != nil {
 		return journal.Seen{}, c.explain(ctx, err)
 	}
@@ -101,7 +101,7 @@ func (c *Conn) Look(ctx context.Context, user string, paths []string) (journal.S
 // second call changes nothing. False means that the exec is no running incarnation. A
 // supervisor that is too old fails with errdefs.ErrNotImplemented.
 func (c *Conn) Drain(ctx context.Context, req *guestv1.DrainRequest) (bool, error) {
-	reply, err := c.agents.Drain(ctx, req)
+	reply, err := call[guestv1.DrainResponse](ctx, c, "Agents/Drain", req)
 	return c.running(ctx, reply, err)
 }
 
@@ -109,7 +109,7 @@ func (c *Conn) Drain(ctx context.Context, req *guestv1.DrainRequest) (bool, erro
 // False means that it does not run. A supervisor that is too old fails with
 // errdefs.ErrNotImplemented.
 func (c *Conn) Allot(ctx context.Context, req *guestv1.AllotRequest) (bool, error) {
-	reply, err := c.agents.Allot(ctx, req)
+	reply, err := call[guestv1.AllotResponse](ctx, c, "Agents/Allot", req)
 	return c.running(ctx, reply, err)
 }
 
@@ -117,6 +117,6 @@ func (c *Conn) Allot(ctx context.Context, req *guestv1.AllotRequest) (bool, erro
 // means that it does not run. A supervisor that is too old fails with
 // errdefs.ErrNotImplemented.
 func (c *Conn) Pause(ctx context.Context, req *guestv1.PauseRequest) (bool, error) {
-	reply, err := c.agents.Pause(ctx, req)
+	reply, err := call[guestv1.PauseResponse](ctx, c, "Agents/Pause", req)
 	return c.running(ctx, reply, err)
 }

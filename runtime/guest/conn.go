@@ -17,11 +17,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
@@ -30,6 +26,7 @@ import (
 	"github.com/agbox/agbox/internal/version"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -41,11 +38,7 @@ import (
 //     supervisor refused the call,
 //   - ctx.Err() if ctx was cancelled.
 type Conn struct {
-	rpc     *ttrpc.Client
-	client  guestv1.SupervisorClient
-	agents  guestv1.AgentsClient
-	guard   *guard
-	done    chan struct{}
+	rpc     *rpc.Client
 	bootID  string
 	version string
 	// mainID is the exec id of the container's own command. Release updates it.
@@ -77,9 +70,9 @@ func (c *Conn) LogsDeleted() bool { return c.logsDeleted }
 // hold it back. MainExecID returns its exec id afterwards. A supervisor that is too
 // old to hold the command back has started it already; Release then does nothing.
 func (c *Conn) Release(ctx context.Context) error {
-	reply, err := c.client.Release(ctx, &guestv1.ReleaseRequest{})
+	reply, err := call[guestv1.ReleaseResponse](ctx, c, "Supervisor/Release", &guestv1.ReleaseRequest{})
 	switch {
-	case status.Code(err) == codes.Unimplemented:
+	case codeOf(err) == rpc.Unimplemented:
 		return nil
 	case err != nil:
 		return c.explain(ctx, err)
@@ -96,13 +89,22 @@ func (c *Conn) Release(ctx context.Context) error {
 func (c *Conn) Limits() bool { return c.protocol >= wire.LimitsSince }
 
 // Done is closed when the connection is lost or closed.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.rpc.Done() }
 
 // Close closes the connection and waits for its goroutine.
-func (c *Conn) Close() error {
-	err := c.rpc.Close()
-	<-c.done
-	return err
+func (c *Conn) Close() { c.rpc.Close() }
+
+// call makes a call to a method of guest.v1.
+func call[T any, Reply rpc.Pointer[T]](ctx context.Context, c *Conn, method string, req rpc.Message) (Reply, error) {
+	return rpc.Call[T, Reply](ctx, c.rpc, "guest.v1."+method, req)
+}
+
+// codeOf returns the code with which the supervisor refused a call; 0 if it did not.
+func codeOf(err error) rpc.Code {
+	if e, ok := errors.AsType[*rpc.Error](err); ok {
+		return e.Code
+	}
+	return 0
 }
 
 // CheckCommand fails with COMMAND_TOO_LONG if a command line and environment
@@ -123,7 +125,7 @@ func (c *Conn) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.E
 	if err := CheckCommand(req.GetCommand(), req.GetEnv()); err != nil {
 		return nil, err
 	}
-	reply, err := c.client.Start(ctx, req)
+	reply, err := call[guestv1.StartResponse](ctx, c, "Supervisor/Start", req)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
@@ -148,7 +150,7 @@ func (c *Conn) Reap(ctx context.Context, execID string, grace time.Duration) (bo
 
 func (c *Conn) cancel(ctx context.Context, req *guestv1.CancelRequest, grace time.Duration) (bool, error) {
 	req.GraceMs = uint32(min(max(grace.Milliseconds(), 0), 1<<32-1))
-	reply, err := c.client.Cancel(ctx, req)
+	reply, err := call[guestv1.CancelResponse](ctx, c, "Supervisor/Cancel", req)
 	return c.running(ctx, reply, err)
 }
 
@@ -163,7 +165,7 @@ func (c *Conn) running(ctx context.Context, reply interface{ GetRunning() bool }
 // Signal sends a signal, 1 to 64, to the process group of an exec. False means
 // that the exec is not running.
 func (c *Conn) Signal(ctx context.Context, execID string, signal int32) (bool, error) {
-	reply, err := c.client.Signal(ctx, &guestv1.SignalRequest{ExecId: execID, Signal: signal})
+	reply, err := call[guestv1.SignalResponse](ctx, c, "Supervisor/Signal", &guestv1.SignalRequest{ExecId: execID, Signal: signal})
 	return c.running(ctx, reply, err)
 }
 
@@ -175,22 +177,22 @@ func (c *Conn) Signal(ctx context.Context, execID string, signal int32) (bool, e
 // container's own command. Each end is reported at least once.
 //
 // report must be quick: the supervisor disconnects a watcher that is too slow,
-// which then has to watch again. ttrpc cannot cancel a single call, so Watch closes
+// which then has to watch again. The protocol cannot cancel a single call, so Watch closes
 // the connection when it returns.
 func (c *Conn) Watch(ctx context.Context, execIDs []string, watching func(), report func(*guestv1.ExecRecord)) error {
-	defer func() { _ = c.Close() }()
-	stream, err := c.client.Watch(ctx, &guestv1.WatchRequest{ExecIds: execIDs})
+	defer c.Close()
+	stream, err := c.rpc.Stream(ctx, "guest.v1.Supervisor/Watch", &guestv1.WatchRequest{ExecIds: execIDs})
 	if err != nil {
 		return c.explain(ctx, err)
 	}
 	for first := true; ; first = false {
-		reply, err := stream.Recv()
-		if err != nil {
+		reply := new(guestv1.WatchResponse)
+		if err := stream.Recv(reply); err != nil {
 			return c.explain(ctx, err)
 		}
 		record := reply.GetExec()
 		if record == nil && !reply.GetWatching() {
-			// ttrpc can deliver the end of the stream as an empty message.
+			// A supervisor can end the stream with an empty message.
 			return c.explain(ctx, io.EOF)
 		}
 		if reply.GetWatching() != first {
@@ -242,7 +244,7 @@ func invalid(r *guestv1.ExecRecord) string {
 		return "an exec in a state that does not exist"
 	case len(r.GetFailureMessage()) > wire.MaxFailureMessage || len(r.GetBootId()) > wire.MaxBootID:
 		return "a text that is too long"
-	case proto.Size(r.GetRequest()) > wire.MaxRecordedRequest:
+	case r.GetRequest().SizeVT() > wire.MaxRecordedRequest:
 		return "a request that is too long"
 	case r.GetExitCode() < 0 || r.GetExitCode() > 255 || r.GetSignal() < 0 || r.GetSignal() > 127 || r.GetPid() < 0:
 		return "an exit status that does not exist"
@@ -262,12 +264,13 @@ func invalid(r *guestv1.ExecRecord) string {
 // violation closes the connection and returns the error for a message that breaks
 // the protocol.
 func (c *Conn) violation(what string) error {
-	return errors.Join(Tampered(what, nil), c.Close())
+	c.Close()
+	return Tampered(what, nil)
 }
 
 // explain turns the error of a call into a fault with a class.
 func (c *Conn) explain(ctx context.Context, err error) error {
-	if breach := c.guard.breach(); breach != nil {
+	if breach := c.rpc.Breach(); breach != nil {
 		return Tampered("it broke the protocol", breach)
 	}
 	if ctx.Err() != nil {
@@ -276,27 +279,27 @@ func (c *Conn) explain(ctx context.Context, err error) error {
 		}
 		return unreachable("there was no answer in time", ctx.Err())
 	}
-	st, ok := status.FromError(err)
+	refused, ok := errors.AsType[*rpc.Error](err)
 	if !ok {
 		return unreachable("the connection was lost", err)
 	}
-	switch st.Code() {
-	case codes.InvalidArgument:
+	switch refused.Code {
+	case rpc.InvalidArgument:
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"The supervisor refused the request: %s.", bounded(st.Message()))
-	case codes.ResourceExhausted:
+			"The supervisor refused the request: %s.", bounded(refused.Message))
+	case rpc.ResourceExhausted:
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The sandbox's supervisor is overloaded: %s. Try again later.", bounded(st.Message()))
-	case codes.Unimplemented:
+			"The sandbox's supervisor is overloaded: %s. Try again later.", bounded(refused.Message))
+	case rpc.Unimplemented:
 		return fault.New(errdefs.ErrNotImplemented, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
 			"The sandbox's supervisor is older than this daemon and does not support this: create a new sandbox.")
-	case codes.DeadlineExceeded: // the supervisor's deadline passed before ours
+	case rpc.DeadlineExceeded: // the supervisor's deadline passed before ours
 		return unreachable("there was no answer in time", context.DeadlineExceeded)
-	case codes.Unavailable, codes.Aborted, codes.Canceled:
-		return unreachable(bounded(st.Message()), err)
+	case rpc.Unavailable, rpc.Aborted, rpc.Canceled:
+		return unreachable(bounded(refused.Message), err)
 	}
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
-		"The sandbox's supervisor failed: %s.", bounded(st.Message())).Because(err)
+		"The sandbox's supervisor failed: %s.", bounded(refused.Message)).Because(err)
 }
 
 // bounded truncates a text of the supervisor. It drops a character that was cut in
@@ -326,9 +329,10 @@ func Dial(ctx context.Context, linkDir string, check Check) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(raw)
+	c := &Conn{rpc: rpc.NewClient(raw)}
 	if err := c.hello(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
+		c.Close()
+		return nil, err
 	}
 	return c, nil
 }
@@ -383,7 +387,7 @@ func openError(path string, err error) error {
 
 // hello exchanges greetings and stores what the supervisor says about itself.
 func (c *Conn) hello(ctx context.Context) error {
-	reply, err := c.client.Hello(ctx, &guestv1.HelloRequest{
+	reply, err := call[guestv1.HelloResponse](ctx, c, "Supervisor/Hello", &guestv1.HelloRequest{
 		Protocol:      wire.Protocol,
 		DaemonVersion: version.Version,
 	})
@@ -416,13 +420,4 @@ func Tampered(what string, cause error) *fault.Error {
 func unreachable(what string, cause error) *fault.Error {
 	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
 		"The sandbox's supervisor does not answer: %s. Try again; if that does not help, stop and start the sandbox.", what).Because(cause)
-}
-
-// newConn wraps raw in a Conn, which owns it from then on.
-func newConn(raw net.Conn) *Conn {
-	g := newGuard(raw)
-	c := &Conn{guard: g, done: make(chan struct{})}
-	c.rpc = ttrpc.NewClient(g, ttrpc.WithOnClose(func() { close(c.done) }))
-	c.client, c.agents = guestv1.NewSupervisorClient(c.rpc), guestv1.NewAgentsClient(c.rpc)
-	return c
 }

@@ -5,11 +5,9 @@ import (
 	"math"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/agbox/agbox/internal/ids"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -32,7 +30,7 @@ const stdinPause = 50 * time.Millisecond
 // types the end-of-file character of the terminal. Empty data without eof only
 // queries the count and never blocks.
 //
-// ttrpc cannot cancel a call: after ctx is cancelled, the supervisor may still have
+// The protocol cannot cancel a call: after ctx is cancelled, the supervisor may still have
 // up to wire.MaxStdin of the bytes and writes them when it can. A later call of the
 // same writer continues after them.
 func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error) {
@@ -42,8 +40,8 @@ func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uin
 		rest := data[req.Offset-offset:]
 		req.Data = rest[:min(len(rest), most)]
 		req.Eof = eof && len(req.Data) == len(rest)
-		reply, err := c.client.WriteStdin(ctx, req)
-		if status.Code(err) == codes.ResourceExhausted && wait(ctx, stdinPause) {
+		reply, err := call[guestv1.WriteStdinResponse](ctx, c, "Supervisor/WriteStdin", req)
+		if codeOf(err) == rpc.ResourceExhausted && wait(ctx, stdinPause) {
 			continue
 		}
 		if err != nil {
@@ -86,7 +84,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 // to its foreground processes. Rows and columns are 1 to 65535. False means that the
 // exec is not running. An exec without a terminal is errdefs.ErrInvalidArgument.
 func (c *Conn) Resize(ctx context.Context, execID string, rows, columns uint32) (bool, error) {
-	reply, err := c.client.Resize(ctx, &guestv1.ResizeRequest{ExecId: execID, Rows: rows, Columns: columns})
+	reply, err := call[guestv1.ResizeResponse](ctx, c, "Supervisor/Resize", &guestv1.ResizeRequest{ExecId: execID, Rows: rows, Columns: columns})
 	return c.running(ctx, reply, err)
 }
 
@@ -101,7 +99,7 @@ const maxUser = 256
 // errdefs.ErrNotImplemented.
 func (c *Conn) Processes(ctx context.Context) (list []*guestv1.Process, at time.Time, more bool, err error) {
 	for after := uint32(0); ; {
-		page, err := c.client.Processes(ctx, &guestv1.ProcessesRequest{AfterPid: after})
+		page, err := call[guestv1.ProcessesResponse](ctx, c, "Supervisor/Processes", &guestv1.ProcessesRequest{AfterPid: after})
 		if err != nil {
 			return nil, time.Time{}, false, c.explain(ctx, err)
 		}

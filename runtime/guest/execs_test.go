@@ -8,12 +8,10 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -27,14 +25,14 @@ type reader struct {
 
 func (r *reader) stdin(_ context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 	if req.GetOffset() != uint64(r.got.Len()) {
-		return nil, status.Error(codes.InvalidArgument, "a gap")
+		return nil, rpc.Errorf(rpc.InvalidArgument, "a gap")
 	}
 	r.longest = max(r.longest, len(req.GetData()))
 	n := len(req.GetData())
 	if len(r.takes) > 0 {
 		if r.takes[0] < 0 {
 			r.takes = r.takes[1:]
-			return nil, status.Error(codes.ResourceExhausted, "full")
+			return nil, rpc.Errorf(rpc.ResourceExhausted, "full")
 		}
 		n, r.takes = min(n, r.takes[0]), r.takes[1:]
 	}
@@ -65,7 +63,7 @@ func TestInputThatIsNotReadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := dial(t, play(t, &actor{stdin: func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 		cancel()
-		return nil, status.Error(codes.ResourceExhausted, "full")
+		return nil, rpc.Errorf(rpc.ResourceExhausted, "full")
 	}}))
 	if _, _, err := c.WriteStdin(ctx, "e", "w", 0, []byte("x"), false); !errors.Is(err, context.Canceled) && !errdefs.IsResourceExhausted(err) {
 		t.Error(err)
@@ -81,7 +79,7 @@ func TestAnInputCountThatDecreasesIsTampering(t *testing.T) {
 }
 
 func TestInputToAnOldSupervisorIsNotImplemented(t *testing.T) {
-	unknown := status.Error(codes.Unimplemented, "method WriteStdin")
+	unknown := rpc.Errorf(rpc.Unimplemented, "method WriteStdin")
 	c := dial(t, play(t, &actor{stdin: func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 		return nil, unknown
 	}}))
@@ -91,9 +89,9 @@ func TestInputToAnOldSupervisorIsNotImplemented(t *testing.T) {
 
 // processPage lists n processes with pids above after, of which last is the highest.
 func processPage(after, last uint32, n int) *guestv1.ProcessesResponse {
-	page := &guestv1.ProcessesResponse{At: timestamppb.Now()}
+	page := &guestv1.ProcessesResponse{At: guestv1.Now()}
 	for pid := after + 1; pid <= last && len(page.GetProcesses()) < n; pid++ {
-		page.Processes = append(page.Processes, &guestv1.Process{Pid: pid, StartedAt: timestamppb.Now(), Command: "sleep 1"})
+		page.Processes = append(page.Processes, &guestv1.Process{Pid: pid, StartedAt: guestv1.Now(), Command: "sleep 1"})
 		page.More = pid < last
 	}
 	return page
@@ -147,7 +145,7 @@ func TestImpossibleProcessesAreTampering(t *testing.T) {
 
 func TestAnOldSupervisorListsNoProcesses(t *testing.T) {
 	c := dial(t, play(t, &actor{processes: func(uint32) (*guestv1.ProcessesResponse, error) {
-		return nil, status.Error(codes.Unimplemented, "there is no method Processes")
+		return nil, rpc.Errorf(rpc.Unimplemented, "there is no method Processes")
 	}}))
 	_, _, _, err := c.Processes(t.Context())
 	wantReason(t, err, agboxv1.ErrorReason_UNSUPPORTED_SPEC)

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,16 +15,13 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/ttrpc"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -38,11 +36,25 @@ type actor struct {
 	stdin   func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error)
 	// watch runs after the message that confirms the watch. With mute there is no such
 	// message.
-	watch     func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error
+	watch     func(context.Context, *guestv1.WatchRequest, func(*guestv1.WatchResponse) error) error
 	mute      bool
 	processes func(after uint32) (*guestv1.ProcessesResponse, error)
 	// main is the exec id that a Release returns.
 	main string
+}
+
+func (a *actor) methods() rpc.Methods {
+	return rpc.Methods{
+		"guest.v1.Supervisor/Hello":      rpc.Unary(a.Hello),
+		"guest.v1.Supervisor/Start":      rpc.Unary(a.Start),
+		"guest.v1.Supervisor/Cancel":     rpc.Unary(a.Cancel),
+		"guest.v1.Supervisor/Signal":     rpc.Unary(a.Signal),
+		"guest.v1.Supervisor/WriteStdin": rpc.Unary(a.WriteStdin),
+		"guest.v1.Supervisor/Resize":     rpc.Unary(a.Resize),
+		"guest.v1.Supervisor/Watch":      rpc.Stream(a.Watch),
+		"guest.v1.Supervisor/Release":    rpc.Unary(a.Release),
+		"guest.v1.Supervisor/Processes":  rpc.Unary(a.Processes),
+	}
 }
 
 func (a *actor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
@@ -89,14 +101,14 @@ func (*actor) Resize(context.Context, *guestv1.ResizeRequest) (*guestv1.ResizeRe
 	return &guestv1.ResizeResponse{Running: true}, nil
 }
 
-func (a *actor) Watch(ctx context.Context, req *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
+func (a *actor) Watch(ctx context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 	if !a.mute {
-		if err := s.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+		if err := send(&guestv1.WatchResponse{Watching: true}); err != nil {
 			return err
 		}
 	}
 	if a.watch != nil {
-		return a.watch(ctx, req, s)
+		return a.watch(ctx, req, send)
 	}
 	<-ctx.Done()
 	return ctx.Err()
@@ -114,15 +126,20 @@ func play(t *testing.T, a *actor) (linkDir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := ttrpc.NewServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	guestv1.RegisterSupervisorService(server, a)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(ctx, l) })
-	t.Cleanup(func() { cancel(); _ = server.Close(); serving.Wait() })
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	serving.Go(func() {
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn := rpc.NewConn(raw, func() {})
+			context.AfterFunc(ctx, conn.Close)
+			serving.Go(func() { conn.Serve(ctx, bufio.NewReader(raw), a.methods()) })
+		}
+	})
+	t.Cleanup(func() { cancel(); _ = l.Close(); serving.Wait() })
 	return dir
 }
 
@@ -146,7 +163,7 @@ func dial(t *testing.T, linkDir string) *Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(c.Close)
 	return c
 }
 
@@ -277,13 +294,13 @@ func lies() map[string]*guestv1.ExecRecord {
 		"negative":   with(func(r *guestv1.ExecRecord) { r.ExitCode = -1 }),
 		"signal":     with(func(r *guestv1.ExecRecord) { r.Signal = 128 }),
 		"pid":        with(func(r *guestv1.ExecRecord) { r.Pid = -1 }),
-		"time":       with(func(r *guestv1.ExecRecord) { r.FinishedAt = &timestamppb.Timestamp{Nanos: -1} }),
+		"time":       with(func(r *guestv1.ExecRecord) { r.FinishedAt = &guestv1.Timestamp{Nanos: -1} }),
 		"cause":      with(func(r *guestv1.ExecRecord) { r.EndCause = maxEndCause + 1 }),
 		"no cause":   with(func(r *guestv1.ExecRecord) { r.EndCause = -1 }),
 		"cpu time":   with(func(r *guestv1.ExecRecord) { r.SystemUs = maxMicroseconds + 1 }),
 		"memory":     with(func(r *guestv1.ExecRecord) { r.PeakMemoryBytes = 1 << 63 }),
 		"bytes":      with(func(r *guestv1.ExecRecord) { r.StderrDroppedBytes = 1 << 63 }),
-		"start time": with(func(r *guestv1.ExecRecord) { r.StartedAt = &timestamppb.Timestamp{Seconds: 1 << 60} }),
+		"start time": with(func(r *guestv1.ExecRecord) { r.StartedAt = &guestv1.Timestamp{Seconds: 1 << 60} }),
 	}
 }
 
@@ -307,8 +324,8 @@ func TestAnInvalidReplyIsTampering(t *testing.T) {
 func TestAnInvalidRecordInAWatchIsTampering(t *testing.T) {
 	for name, lie := range lies() {
 		t.Run(name, func(t *testing.T) {
-			c := dial(t, play(t, &actor{watch: func(_ context.Context, _ *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
-				return s.Send(&guestv1.WatchResponse{Exec: lie})
+			c := dial(t, play(t, &actor{watch: func(_ context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
+				return send(&guestv1.WatchResponse{Exec: lie})
 			}}))
 			err := c.Watch(t.Context(), nil, func() {}, func(r *guestv1.ExecRecord) { t.Errorf("reported %v", r) })
 			wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
@@ -319,11 +336,11 @@ func TestAnInvalidRecordInAWatchIsTampering(t *testing.T) {
 
 func TestAnUnconfirmedWatchIsTampering(t *testing.T) {
 	for name, a := range map[string]*actor{
-		"record first": {mute: true, watch: func(_ context.Context, _ *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
-			return s.Send(&guestv1.WatchResponse{Exec: running("e")})
+		"record first": {mute: true, watch: func(_ context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
+			return send(&guestv1.WatchResponse{Exec: running("e")})
 		}},
-		"confirmed twice": {watch: func(_ context.Context, _ *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
-			return s.Send(&guestv1.WatchResponse{Watching: true})
+		"confirmed twice": {watch: func(_ context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
+			return send(&guestv1.WatchResponse{Watching: true})
 		}},
 	} {
 		c := dial(t, play(t, a))
@@ -347,7 +364,7 @@ func rawReply(t *testing.T, frames []byte) (linkDir string) {
 		if err != nil {
 			return
 		}
-		defer func() { _ = c.Close() }()
+		defer c.Close()
 		if _, err := c.Read(make([]byte, 4096)); err != nil {
 			return
 		}
@@ -372,7 +389,7 @@ func TestHostileFramesCloseOnlyTheConnection(t *testing.T) {
 			if err == nil { // the frames may come before or after the greeting is read
 				<-c.Done()
 				_, err = c.Cancel(t.Context(), "e", 0)
-				_ = c.Close()
+				c.Close()
 			}
 			wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
 		})
@@ -380,20 +397,20 @@ func TestHostileFramesCloseOnlyTheConnection(t *testing.T) {
 }
 
 func TestRefusalsKeepTheirClass(t *testing.T) {
-	for code, is := range map[codes.Code]func(error) bool{
-		codes.InvalidArgument:   errdefs.IsInvalidArgument,
-		codes.ResourceExhausted: errdefs.IsResourceExhausted,
-		codes.Unimplemented:     errdefs.IsNotImplemented,
-		codes.Unavailable:       errdefs.IsUnavailable,
-		codes.Internal:          errdefs.IsInternal,
-		codes.DataLoss:          errdefs.IsInternal,
+	for code, is := range map[rpc.Code]func(error) bool{
+		rpc.InvalidArgument:   errdefs.IsInvalidArgument,
+		rpc.ResourceExhausted: errdefs.IsResourceExhausted,
+		rpc.Unimplemented:     errdefs.IsNotImplemented,
+		rpc.Unavailable:       errdefs.IsUnavailable,
+		rpc.Internal:          errdefs.IsInternal,
+		15:                    errdefs.IsInternal,
 	} {
 		c := dial(t, play(t, &actor{start: func(context.Context, *guestv1.StartRequest) (*guestv1.StartResponse, error) {
-			return nil, status.Error(code, "because "+strings.Repeat("x", 10_000))
+			return nil, rpc.Errorf(code, "because %s", strings.Repeat("x", 10_000))
 		}}))
 		_, err := c.Start(t.Context(), &guestv1.StartRequest{ExecId: "e", Command: []string{"true"}})
 		if !is(err) || len(err.Error()) > 1000 {
-			t.Errorf("%s became %v", code, err)
+			t.Errorf("%d became %v", code, err)
 		}
 	}
 }
@@ -424,9 +441,9 @@ func TestACommandOverTheLimitIsNotSent(t *testing.T) {
 }
 
 func TestTheWatchEndsWithItsContextOrItsConnection(t *testing.T) {
-	c := dial(t, play(t, &actor{watch: func(ctx context.Context, req *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
+	c := dial(t, play(t, &actor{watch: func(ctx context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 		for _, id := range req.GetExecIds() {
-			if err := s.Send(&guestv1.WatchResponse{Exec: running(id)}); err != nil {
+			if err := send(&guestv1.WatchResponse{Exec: running(id)}); err != nil {
 				return err
 			}
 		}
@@ -445,7 +462,7 @@ func TestTheWatchEndsWithItsContextOrItsConnection(t *testing.T) {
 	}
 	<-c.Done()
 
-	c = dial(t, play(t, &actor{watch: func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error {
+	c = dial(t, play(t, &actor{watch: func(context.Context, *guestv1.WatchRequest, func(*guestv1.WatchResponse) error) error {
 		return nil
 	}}))
 	if err := c.Watch(t.Context(), nil, func() {}, nil); !errdefs.IsUnavailable(err) {

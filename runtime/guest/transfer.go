@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -79,7 +79,7 @@ func (t *Transfer) greet(req *guestv1.TransferRequest, first *guestv1.TransferRe
 	if err := t.conn.SetDeadline(time.Now().Add(beginWithin)); err != nil {
 		return err
 	}
-	raw, err := proto.Marshal(req)
+	raw, err := req.MarshalVT()
 	if err != nil {
 		return err
 	}
@@ -93,12 +93,12 @@ func (t *Transfer) greet(req *guestv1.TransferRequest, first *guestv1.TransferRe
 }
 
 // word receives a message.
-func (t *Transfer) word(m proto.Message) error {
+func (t *Transfer) word(m rpc.Decodable) error {
 	raw, err := t.pipe.Word()
 	if err != nil {
 		return err
 	}
-	if err := proto.Unmarshal(raw, m); err != nil {
+	if err := m.UnmarshalVT(raw); err != nil {
 		return fmt.Errorf("%w: %w", wire.ErrFrame, err)
 	}
 	return nil
@@ -154,7 +154,7 @@ func (t *Transfer) NextChanges() (*guestv1.WatchBatch, error) {
 		return nil, err
 	}
 	batch := new(guestv1.WatchBatch)
-	if err := proto.Unmarshal(raw, batch); err != nil {
+	if err := batch.UnmarshalVT(raw); err != nil {
 		return nil, Tampered("it sent changes that cannot be decoded", err)
 	}
 	return batch, nil
@@ -201,27 +201,22 @@ func (t *Transfer) explain(err error) error {
 	return unreachable("the connection of the transfer was lost", err)
 }
 
-// FileOp is a file operation that fits into one small call over the link.
-type FileOp int
+// FileOp is a file operation that fits into one small call over the link: a method of Files.
+type FileOp string
 
 // The file operations.
 const (
-	StatFile FileOp = iota
-	ListFiles
-	MakeDirectory
-	RemoveFile
-	MoveFile
+	StatFile      FileOp = "Stat"
+	ListFiles     FileOp = "List"
+	MakeDirectory FileOp = "MakeDirectory"
+	RemoveFile    FileOp = "Remove"
+	MoveFile      FileOp = "Move"
 )
 
 // File performs a file operation in the sandbox. Besides the errors of Conn it
 // returns those of the container's file system, each with a published reason.
 func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
-	client := guestv1.NewFilesClient(c.rpc)
-	call := map[FileOp]func(context.Context, *guestv1.FileRequest) (*guestv1.FileReply, error){
-		StatFile: client.Stat, ListFiles: client.List, MakeDirectory: client.MakeDirectory,
-		RemoveFile: client.Remove, MoveFile: client.Move,
-	}[op]
-	reply, err := call(ctx, req)
+	reply, err := call[guestv1.FileReply](ctx, c, "Files/"+string(op), req)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
@@ -234,7 +229,7 @@ func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*
 	return reply, nil
 }
 
-// RemoveTree calls RemoveFile on a separate connection. ttrpc cannot cancel a call,
+// RemoveTree calls RemoveFile on a separate connection. The protocol cannot cancel a call,
 // so only closing its connection stops the supervisor. Without that, the removal
 // would also remove files created after ctx was cancelled.
 func RemoveTree(ctx context.Context, linkDir string, check Check, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
@@ -242,7 +237,7 @@ func RemoveTree(ctx context.Context, linkDir string, check Check, req *guestv1.F
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.Close() }()
+	defer c.Close()
 	return c.File(ctx, RemoveFile, req)
 }
 

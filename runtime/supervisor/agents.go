@@ -11,10 +11,10 @@ import (
 
 	calls "github.com/agbox/agbox/agents/gate"
 	"github.com/agbox/agbox/agents/journal"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // agentService answers the calls about agents.

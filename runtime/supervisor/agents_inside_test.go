@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/agents/journal"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 

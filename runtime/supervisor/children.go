@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // child is one process that an exec started. It leads its own session and process group.

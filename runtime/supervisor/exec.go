@@ -15,12 +15,12 @@ import (
 
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/output"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // start starts an exec, or returns the record of an existing exec with its id.

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-
-	"google.golang.org/protobuf/proto"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
@@ -31,7 +30,7 @@ func TestExitCodesAndSignalsAreTheRealOnes(t *testing.T) {
 		if r.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED || r.GetExitCode() != c.code || r.GetSignal() != c.signal {
 			t.Errorf("%s: %v", c.script, r)
 		}
-		if !proto.Equal(r, b.status(r.GetExecId())) {
+		if !reflect.DeepEqual(r, b.status(r.GetExecId())) {
 			t.Errorf("%s: the status file says %v, the watch %v", c.script, b.status(r.GetExecId()), r)
 		}
 		if r.GetPid() <= 0 || r.GetFinishedAt().AsTime().Before(r.GetStartedAt().AsTime()) {
@@ -123,7 +122,7 @@ func TestAnIDIsNotUsedAgainAfterARestart(t *testing.T) {
 	b.boot()
 
 	c = b.dial()
-	if after := b.start(c, sh("done", "exit 1")); !proto.Equal(before, after) {
+	if after := b.start(c, sh("done", "exit 1")); !reflect.DeepEqual(before, after) {
 		t.Errorf("a finished exec was %v and became %v", before, after)
 	}
 	lost := b.start(c, sh("running", "exit 1"))
@@ -187,7 +186,7 @@ func TestWhatCannotBeStartedIsARecordThatSaysWhy(t *testing.T) {
 		if m := r.GetFailureMessage(); !strings.Contains(m, c.says) || !strings.HasSuffix(m, ".") {
 			t.Errorf("%s: the message is %q", id, m)
 		}
-		if !proto.Equal(r, b.status(id)) {
+		if !reflect.DeepEqual(r, b.status(id)) {
 			t.Errorf("%s: the status file says %v", id, b.status(id))
 		}
 	}

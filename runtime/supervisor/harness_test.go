@@ -18,7 +18,6 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -137,7 +136,7 @@ func newBox(t testing.TB, settings ...setting) *box {
 	for _, set := range settings {
 		set(b, boot)
 	}
-	raw, err := proto.Marshal(boot)
+	raw, err := boot.MarshalVT()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +220,7 @@ func (b *box) dial() *guest.Conn {
 	defer cancel()
 	c, err := guest.Dial(ctx, filepath.Join(b.dir, "link"), anyone)
 	b.must(err)
-	b.t.Cleanup(func() { _ = c.Close() })
+	b.t.Cleanup(c.Close)
 	return c
 }
 
@@ -323,7 +322,7 @@ func (b *box) statusFile(id string) *guestv1.ExecRecord {
 	raw, err := dir.ReadStatus(id)
 	b.must(err)
 	record := new(guestv1.ExecRecord)
-	b.must(proto.Unmarshal(raw, record))
+	b.must(record.UnmarshalVT(raw))
 	return record
 }
 

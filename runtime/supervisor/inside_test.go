@@ -16,7 +16,7 @@ import (
 
 	"github.com/agbox/agbox/logs"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // finishAll claims and finishes n execs.

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // maxConns bounds the concurrent connections; a daemon needs one.

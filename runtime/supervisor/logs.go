@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"google.golang.org/protobuf/proto"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
@@ -31,7 +30,7 @@ func TestStatusFilesKeepTheRequestForADaemonThatLostItsDatabase(t *testing.T) {
 	if r := b.start(c, req); r.GetRequest() != nil {
 		t.Errorf("the answer to a start holds the request: %v", r)
 	}
-	if got := b.statusFile("e"); got.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_RUNNING || !proto.Equal(got.GetRequest(), want) {
+	if got := b.statusFile("e"); got.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_RUNNING || !reflect.DeepEqual(got.GetRequest(), want) {
 		t.Errorf("while it runs the status file holds %v", got)
 	}
 	ended := b.ends("e")
@@ -39,7 +38,7 @@ func TestStatusFilesKeepTheRequestForADaemonThatLostItsDatabase(t *testing.T) {
 	if r := next(t, ended); r.GetExitCode() != 7 || r.GetRequest() != nil {
 		t.Errorf("the report is %v", r)
 	}
-	if got := b.statusFile("e"); got.GetExitCode() != 7 || !proto.Equal(got.GetRequest(), want) {
+	if got := b.statusFile("e"); got.GetExitCode() != 7 || !reflect.DeepEqual(got.GetRequest(), want) {
 		t.Errorf("after its end the status file holds %v", got)
 	}
 	b.run(request("none", "/no/such/program", "x"))

@@ -13,7 +13,7 @@ import (
 	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 

@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"testing"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // Each answer goes on after the last process of the one before, and the last answer says that

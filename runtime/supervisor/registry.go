@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/files"
 	"github.com/agbox/agbox/runtime/supervisor/output"

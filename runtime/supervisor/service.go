@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/ids"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/files"
 	"github.com/agbox/agbox/runtime/supervisor/output"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // methods are all calls of the protocol.

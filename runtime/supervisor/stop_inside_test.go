@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // stoppingForTest performs the first step of a stop.

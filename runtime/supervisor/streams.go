@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 const (

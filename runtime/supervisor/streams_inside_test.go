@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 func TestAMissingTerminalIsExplained(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // ending says when and why an exec was ended.

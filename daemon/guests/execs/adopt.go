@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"buf.build/go/protovalidate"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -61,7 +59,7 @@ func AdoptAll(ctx context.Context, install paths.Install, sandboxID string, runn
 // bootConfig reads what the daemon gave the supervisor; empty if that cannot be read.
 func bootConfig(path string) *guestv1.BootConfig {
 	boot := new(guestv1.BootConfig)
-	if raw, err := os.ReadFile(path); err != nil || proto.Unmarshal(raw, boot) != nil {
+	if raw, err := os.ReadFile(path); err != nil || boot.UnmarshalVT(raw) != nil {
 		return new(guestv1.BootConfig)
 	}
 	return boot
@@ -143,7 +141,7 @@ func (a *adopter) found() ledger.AdoptedExecs {
 // exec turns the record of a status file into an exec to adopt.
 func (a *adopter) exec(rec *guestv1.ExecRecord) ledger.AdoptedExec {
 	rec.StartedAt, rec.FinishedAt = a.past(rec.GetStartedAt()), a.past(rec.GetFinishedAt())
-	e := ledger.AdoptedExec{Main: ids.IsMain(a.sandboxID, rec.GetExecId()), StartedAt: rec.GetStartedAt()}
+	e := ledger.AdoptedExec{Main: ids.IsMain(a.sandboxID, rec.GetExecId()), StartedAt: onHost(rec.GetStartedAt())}
 	if e.Main {
 		e.Request = mainRequest(a.sandboxID, rec.GetExecId(), a.boot)
 	} else {
@@ -157,15 +155,15 @@ func (a *adopter) exec(rec *guestv1.ExecRecord) ledger.AdoptedExec {
 		}
 	case !a.running:
 		e.End = ledger.Ended(lostExec(rec.GetExecId(), "The container of the sandbox was not running when the sandbox was adopted"), a.now)
-		e.End.StartedAt = rec.GetStartedAt()
+		e.End.StartedAt = onHost(rec.GetStartedAt())
 	}
 	return e
 }
 
 // past replaces a time that is missing or in the future with the present.
-func (a *adopter) past(t *timestamppb.Timestamp) *timestamppb.Timestamp {
+func (a *adopter) past(t *guestv1.Timestamp) *guestv1.Timestamp {
 	if t == nil || t.AsTime().After(a.now) {
-		return timestamppb.New(a.now)
+		return guestv1.New(a.now)
 	}
 	return t
 }

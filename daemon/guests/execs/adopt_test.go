@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -41,7 +40,7 @@ func newLeftBy(t *testing.T) *leftBy {
 			t.Fatal(err)
 		}
 	}
-	raw, err := proto.Marshal(&guestv1.BootConfig{User: "agent", Cwd: "/work", Command: []string{"serve"}})
+	raw, err := (&guestv1.BootConfig{User: "agent", Cwd: "/work", Command: []string{"serve"}}).MarshalVT()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +56,7 @@ func newLeftBy(t *testing.T) *leftBy {
 
 func (l *leftBy) write(fileID string, rec *guestv1.ExecRecord) {
 	l.t.Helper()
-	raw, err := proto.Marshal(rec)
+	raw, err := rec.MarshalVT()
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -76,8 +75,8 @@ func (l *leftBy) adopt(running bool) ledger.AdoptedExecs {
 }
 
 // at is a time, in minutes before the adoption.
-func at(minutes int) *timestamppb.Timestamp {
-	return timestamppb.New(adoptedAt.Add(-time.Duration(minutes) * time.Minute))
+func at(minutes int) *guestv1.Timestamp {
+	return guestv1.New(adoptedAt.Add(-time.Duration(minutes) * time.Minute))
 }
 
 func idsOf(found ledger.AdoptedExecs) (list []string) {
@@ -121,7 +120,7 @@ func TestExecsAreAdoptedFromTheirStatusFiles(t *testing.T) {
 	}
 	wantRequest(t, seven, &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "seven", Command: []string{"false"}})
 	if d := seven.End; d.GetExecState() != agboxv1.ExecState_EXEC_STATE_FINISHED || d.GetExitCode() != 7 || d.GetStdoutBytes() != 5 ||
-		!proto.Equal(d.GetFinishedAt(), at(10)) || !proto.Equal(seven.StartedAt, at(20)) {
+		!proto.Equal(d.GetFinishedAt(), onHost(at(10))) || !proto.Equal(seven.StartedAt, onHost(at(20))) {
 		t.Errorf("seven: %v", d)
 	}
 	if d := failed.End; d.GetExecState() != agboxv1.ExecState_EXEC_STATE_FAILED || d.GetErrorCode() != "COMMAND_NOT_FOUND" {
@@ -133,7 +132,7 @@ func TestExecsAreAdoptedFromTheirStatusFiles(t *testing.T) {
 		SandboxId: "a", ExecId: "runs", Command: []string{"sh", "-c", "work"}, Name: "job", Cwd: "/tmp", User: "0:0", Tty: true, Stdin: true,
 		Timeout: durationpb.New(time.Minute), IdleTimeout: durationpb.New(1500 * time.Millisecond), MaxLogBytes: 9,
 	})
-	if !main.Main || main.End != nil || old.Main || old.End != nil || runs.End != nil || !proto.Equal(runs.StartedAt, at(50)) {
+	if !main.Main || main.End != nil || old.Main || old.End != nil || runs.End != nil || !proto.Equal(runs.StartedAt, onHost(at(50))) {
 		t.Errorf("of those that run: %v, %v, %v", main, old, runs)
 	}
 }
@@ -150,7 +149,7 @@ func TestExecsOfAContainerThatDoesNotRunAreAdoptedAsLost(t *testing.T) {
 	l.write("x", &guestv1.ExecRecord{ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, StartedAt: at(9)})
 	found := l.adopt(false)
 	d := found.Execs[0].End
-	if d.GetErrorCode() != "EXEC_LOST" || d.GetExitCode() == 0 || !proto.Equal(d.GetFinishedAt(), at(0)) || !proto.Equal(d.GetStartedAt(), at(9)) {
+	if d.GetErrorCode() != "EXEC_LOST" || d.GetExitCode() == 0 || !proto.Equal(d.GetFinishedAt(), onHost(at(0))) || !proto.Equal(d.GetStartedAt(), onHost(at(9))) {
 		t.Errorf("its end is %v", d)
 	}
 }
@@ -187,7 +186,7 @@ func TestForgedStatusFilesAreNotAdopted(t *testing.T) {
 		"a state":      func() error { l.write("f", ended(func(r *guestv1.ExecRecord) { r.Phase = 9 })); return nil },
 		"no state":     func() error { l.write("f", ended(func(r *guestv1.ExecRecord) { r.Phase = 0 })); return nil },
 		"a time": func() error {
-			l.write("f", ended(func(r *guestv1.ExecRecord) { r.StartedAt = &timestamppb.Timestamp{Nanos: -1} }))
+			l.write("f", ended(func(r *guestv1.ExecRecord) { r.StartedAt = &guestv1.Timestamp{Nanos: -1} }))
 			return nil
 		},
 		"a number of bytes": func() error { l.write("f", ended(func(r *guestv1.ExecRecord) { r.StdoutBytes = 1 << 63 })); return nil },
@@ -228,7 +227,7 @@ func TestForgedStatusFilesAreNotAdopted(t *testing.T) {
 
 func TestForgedClaimsInAStatusFileAreLeftOut(t *testing.T) {
 	l := newLeftBy(t)
-	future := timestamppb.New(adoptedAt.Add(1000 * time.Hour))
+	future := guestv1.New(adoptedAt.Add(1000 * time.Hour))
 	for id, req := range map[string]*guestv1.RecordedRequest{
 		"name":    {Command: []string{"x"}, Name: "../../etc"},
 		"nul":     {Command: []string{"a\x00b"}},
@@ -247,7 +246,7 @@ func TestForgedClaimsInAStatusFileAreLeftOut(t *testing.T) {
 	}
 	for _, e := range found.Execs {
 		wantRequest(t, e, &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: e.Request.GetExecId()})
-		if !proto.Equal(e.End.GetFinishedAt(), at(0)) || !proto.Equal(e.StartedAt, at(0)) {
+		if !proto.Equal(e.End.GetFinishedAt(), onHost(at(0))) || !proto.Equal(e.StartedAt, onHost(at(0))) {
 			t.Errorf("times in the future are kept: %v", e)
 		}
 	}

@@ -148,7 +148,7 @@ func (r *Runner) Processes(ctx context.Context, sandboxID string) (*agboxv1.List
 	resp := &agboxv1.ListProcessesResponse{At: timestamppb.New(at), Truncated: more}
 	for _, p := range list {
 		resp.Processes = append(resp.Processes, &agboxv1.Process{
-			Pid: p.GetPid(), ParentPid: p.GetParentPid(), User: p.GetUser(), State: p.GetState(), StartedAt: p.GetStartedAt(),
+			Pid: p.GetPid(), ParentPid: p.GetParentPid(), User: p.GetUser(), State: p.GetState(), StartedAt: onHost(p.GetStartedAt()),
 			CpuTime: durationpb.New(time.Duration(p.GetCpuMs()) * time.Millisecond), MemoryBytes: p.GetMemoryBytes(),
 			Command: p.GetCommand(), ExecId: p.GetExecId(),
 		})

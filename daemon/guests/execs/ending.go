@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -47,8 +46,8 @@ func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 		ExecId:             rec.GetExecId(),
 		ExitCode:           rec.GetExitCode(),
 		Signal:             rec.GetSignal(),
-		StartedAt:          rec.GetStartedAt(),
-		FinishedAt:         rec.GetFinishedAt(),
+		StartedAt:          onHost(rec.GetStartedAt()),
+		FinishedAt:         onHost(rec.GetFinishedAt()),
 		StdoutBytes:        rec.GetStdoutBytes(),
 		StderrBytes:        rec.GetStderrBytes(),
 		StdoutDroppedBytes: rec.GetStdoutDroppedBytes(),
@@ -220,14 +219,14 @@ func bound(exec machine.Exec, rec *guestv1.ExecRecord, now time.Time) {
 	if exec.Main {
 		from = time.Time{}
 	}
-	within := func(claimed *timestamppb.Timestamp, from time.Time) *timestamppb.Timestamp {
+	within := func(claimed *guestv1.Timestamp, from time.Time) *guestv1.Timestamp {
 		switch {
 		case claimed == nil:
 			return nil
 		case claimed.AsTime().Before(from):
-			return timestamppb.New(from)
+			return guestv1.New(from)
 		case claimed.AsTime().After(now):
-			return timestamppb.New(now)
+			return guestv1.New(now)
 		}
 		return claimed
 	}
@@ -236,6 +235,14 @@ func bound(exec machine.Exec, rec *guestv1.ExecRecord, now time.Time) {
 		from = rec.GetStartedAt().AsTime()
 	}
 	rec.FinishedAt = within(rec.GetFinishedAt(), from)
+}
+
+// onHost is a time of the link in the type of the API and the store.
+func onHost(t *guestv1.Timestamp) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return &timestamppb.Timestamp{Seconds: t.GetSeconds(), Nanos: t.GetNanos()}
 }
 
 // signalBase is added to a signal's number to make an exit code, as shells do.
@@ -249,7 +256,7 @@ func ReadStatus(dir *logs.Dir, execID string) (*guestv1.ExecRecord, error) {
 		return nil, err
 	}
 	rec := new(guestv1.ExecRecord)
-	if err := proto.Unmarshal(raw, rec); err != nil {
+	if err := rec.UnmarshalVT(raw); err != nil {
 		return nil, err
 	}
 	if rec.GetExecId() != execID {

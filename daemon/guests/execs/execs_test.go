@@ -15,8 +15,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -26,6 +24,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -56,6 +55,20 @@ type supervisor struct {
 	starts []string
 	exits  chan *guestv1.ExecRecord
 	cut    func()
+}
+
+func (s *supervisor) methods() rpc.Methods {
+	return rpc.Methods{
+		"guest.v1.Supervisor/Hello":      rpc.Unary(s.Hello),
+		"guest.v1.Supervisor/Start":      rpc.Unary(s.Start),
+		"guest.v1.Supervisor/Cancel":     rpc.Unary(s.Cancel),
+		"guest.v1.Supervisor/Signal":     rpc.Unary(s.Signal),
+		"guest.v1.Supervisor/Processes":  rpc.Unary(s.Processes),
+		"guest.v1.Supervisor/Release":    rpc.Unary(s.Release),
+		"guest.v1.Supervisor/WriteStdin": rpc.Unary(s.WriteStdin),
+		"guest.v1.Supervisor/Resize":     rpc.Unary(s.Resize),
+		"guest.v1.Supervisor/Watch":      rpc.Stream(s.Watch),
+	}
 }
 
 func (s *supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
@@ -110,11 +123,11 @@ func (s *supervisor) Resize(context.Context, *guestv1.ResizeRequest) (*guestv1.R
 	return &guestv1.ResizeResponse{Running: true}, nil
 }
 
-func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {
+func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 	if s.asked != nil {
 		s.asked()
 	}
-	if err := out.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+	if err := send(&guestv1.WatchResponse{Watching: true}); err != nil {
 		return err
 	}
 	for _, id := range req.GetExecIds() {
@@ -122,14 +135,14 @@ func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out g
 		if !ok {
 			rec = &guestv1.ExecRecord{ExecId: id}
 		}
-		if err := out.Send(&guestv1.WatchResponse{Exec: rec}); err != nil {
+		if err := send(&guestv1.WatchResponse{Exec: rec}); err != nil {
 			return err
 		}
 	}
 	for {
 		select {
 		case rec := <-s.exits:
-			if err := out.Send(&guestv1.WatchResponse{Exec: rec}); err != nil {
+			if err := send(&guestv1.WatchResponse{Exec: rec}); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -163,7 +176,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) serve(s *supervisor) func() {
 	b.t.Helper()
 	s.exits = make(chan *guestv1.ExecRecord, 1)
-	cut, end := b.Serve(s, nil)
+	cut, end := b.Serve(s.methods())
 	s.cut = cut
 	return end
 }
@@ -439,7 +452,7 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	tooLate := exited(143)
 	tooLate.Phase, tooLate.EndCause = guestv1.ExecPhase_EXEC_PHASE_FAILED, guestv1.EndCause_END_CAUSE_STOP
 	timeless := exited(1)
-	timeless.FinishedAt = &timestamppb.Timestamp{Nanos: -1}
+	timeless.FinishedAt = &guestv1.Timestamp{Nanos: -1}
 	otherLife := exited(0)
 	otherLife.BootId = "boot2"
 	for name, tc := range map[string]struct {
@@ -522,7 +535,7 @@ func (b *bench) leaveFor(execID string, rec *guestv1.ExecRecord) {
 		b.left = make(map[string]*guestv1.ExecRecord)
 	}
 	b.left[execID] = rec
-	raw, err := proto.Marshal(rec)
+	raw, err := rec.MarshalVT()
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -579,8 +592,8 @@ func TestTimesThatAStatusClaimsAreBounded(t *testing.T) {
 	before := time.Now()
 	b.create()
 	forged := exited(0)
-	forged.StartedAt = timestamppb.New(before.Add(-1000 * time.Hour))
-	forged.FinishedAt = timestamppb.New(before.Add(1000 * time.Hour))
+	forged.StartedAt = guestv1.New(before.Add(-1000 * time.Hour))
+	forged.FinishedAt = guestv1.New(before.Add(1000 * time.Hour))
 	b.leave(forged)
 	if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
 		t.Fatal(err)

@@ -7,10 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -73,10 +72,12 @@ func (b *bench) linkTo(boot string) *finder {
 	f.known = make(map[string]*guestv1.ExecRecord)
 	for id, rec := range b.left {
 		if rec.GetBootId() == boot {
-			f.known[id] = proto.CloneOf(rec)
+			f.known[id] = rec.CloneVT()
 		}
 	}
-	f.cut, _ = b.Serve(f, nil)
+	methods := f.methods()
+	methods["guest.v1.Supervisor/Cancel"] = rpc.Unary(f.Cancel)
+	f.cut, _ = b.Serve(methods)
 	b.connect()
 	return f
 }

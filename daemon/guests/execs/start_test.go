@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/daemon/guests/links"
@@ -110,7 +109,7 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 		"its own exit":          {&guestv1.ExecRecord{ExitCode: 1}, nil, 2, "", ""},
 		"memory, then a cancel": {&guestv1.ExecRecord{EndCause: 1, OomKilled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 	} {
-		rec := proto.CloneOf(c.rec)
+		rec := c.rec.CloneVT()
 		rec.ExecId, rec.Phase = "x", cmp.Or(rec.GetPhase(), guestv1.ExecPhase_EXEC_PHASE_EXITED)
 		rec.UserUs, rec.PeakMemoryBytes = 1<<64-1, 5
 		ran := rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED

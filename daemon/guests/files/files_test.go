@@ -11,20 +11,21 @@ import (
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // idle is a supervisor without execs.
-type idle struct{ guestv1.SupervisorService }
+type idle struct{}
 
 func (idle) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: "boot1"}, nil
 }
 
-func (idle) Watch(ctx context.Context, _ *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {
-	if err := out.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+func (idle) Watch(ctx context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
+	if err := send(&guestv1.WatchResponse{Watching: true}); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -33,7 +34,6 @@ func (idle) Watch(ctx context.Context, _ *guestv1.WatchRequest, out guestv1.Supe
 
 // remover removes until its call ends.
 type remover struct {
-	guestv1.FilesService
 	began, stopped chan struct{}
 }
 
@@ -47,7 +47,11 @@ func (r *remover) Remove(ctx context.Context, _ *guestv1.FileRequest) (*guestv1.
 func TestTheRemovalOfATreeStopsWhenItIsGivenUp(t *testing.T) {
 	b := guesttest.New(t)
 	r := &remover{began: make(chan struct{}), stopped: make(chan struct{})}
-	b.Serve(idle{}, r)
+	b.Serve(rpc.Methods{
+		"guest.v1.Supervisor/Hello": rpc.Unary(idle{}.Hello),
+		"guest.v1.Supervisor/Watch": rpc.Stream(idle{}.Watch),
+		"guest.v1.Files/Remove":     rpc.Unary(r.Remove),
+	})
 	b.Connect()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

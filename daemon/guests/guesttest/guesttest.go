@@ -3,6 +3,7 @@
 package guesttest
 
 import (
+	"bufio"
 	"context"
 	"log/slog"
 	"net"
@@ -12,15 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/proto"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/store"
 )
 
@@ -67,7 +66,7 @@ func (b *Bench) makeFolders() {
 			b.t.Fatal(err)
 		}
 	}
-	raw, err := proto.Marshal(&guestv1.BootConfig{User: "agent", Cwd: "/work"})
+	raw, err := (&guestv1.BootConfig{User: "agent", Cwd: "/work"}).MarshalVT()
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -95,10 +94,9 @@ func (b *Bench) openLedger() {
 	}
 }
 
-// Serve answers on the socket of the sandbox's supervisor, also the calls about agents if
-// supervisor has them. files may be nil. cut breaks
-// all connections, like the end of a process. end stops the server.
-func (b *Bench) Serve(supervisor guestv1.SupervisorService, files guestv1.FilesService) (cut, end func()) {
+// Serve answers on the socket of the sandbox's supervisor. cut breaks all connections, like
+// the end of a process. end stops the server.
+func (b *Bench) Serve(methods rpc.Methods) (cut, end func()) {
 	b.t.Helper()
 	socket := filepath.Join(b.Install.GuestLink("a"), paths.LinkSocket)
 	_ = os.Remove(socket)
@@ -107,24 +105,22 @@ func (b *Bench) Serve(supervisor guestv1.SupervisorService, files guestv1.FilesS
 		b.t.Fatal(err)
 	}
 	lis := &cutter{Listener: inner}
-	server, err := ttrpc.NewServer()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	guestv1.RegisterSupervisorService(server, supervisor)
-	if agents, ok := supervisor.(guestv1.AgentsService); ok {
-		guestv1.RegisterAgentsService(server, agents)
-	}
-	if files != nil {
-		guestv1.RegisterFilesService(server, files)
-	}
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	serving.Go(func() { _ = server.Serve(ctx, lis) })
+	serving.Go(func() {
+		for {
+			raw, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			conn := rpc.NewConn(raw, func() {})
+			context.AfterFunc(ctx, conn.Close)
+			serving.Go(func() { conn.Serve(ctx, bufio.NewReader(raw), methods) })
+		}
+	})
 	end = sync.OnceFunc(func() {
 		cancel()
-		_ = server.Close()
-		lis.cut()
+		_ = lis.Close()
 		serving.Wait()
 	})
 	b.t.Cleanup(end)

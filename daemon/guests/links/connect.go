@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
@@ -128,7 +127,7 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 		defer close(ended)
 		l.listen(ctx, lk, ready)
 	}) {
-		_ = conn.Close()
+		conn.Close()
 		return context.Canceled
 	}
 	select {
@@ -138,7 +137,7 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
 			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
 	case <-ctx.Done():
-		_ = conn.Close()
+		conn.Close()
 		<-ended // a sandbox has at most one listener
 		return ctx.Err()
 	}
@@ -150,7 +149,7 @@ func (l *Links) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
 	}
 	boot := new(guestv1.BootConfig)
-	if err := proto.Unmarshal(raw, boot); err != nil {
+	if err := boot.UnmarshalVT(raw); err != nil {
 		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
 	}
 	return boot, nil

@@ -7,6 +7,7 @@ import (
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/guests/links"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -25,11 +26,11 @@ func (s storyteller) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.Hel
 	return &guestv1.HelloResponse{Protocol: s.protocol, BootId: "boot"}, nil
 }
 
-func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
+func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, send func(*guestv1.FollowResponse) error) error {
 	if s.begin != nil {
 		<-s.begin
 	}
-	if err := stream.Send(&guestv1.FollowResponse{News: s.news}); err != nil {
+	if err := send(&guestv1.FollowResponse{News: s.news}); err != nil {
 		return err
 	}
 	select {
@@ -39,27 +40,12 @@ func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, strea
 	return nil
 }
 
-func (storyteller) Drain(context.Context, *guestv1.DrainRequest) (*guestv1.DrainResponse, error) {
-	return new(guestv1.DrainResponse), nil
+func (s storyteller) methods() rpc.Methods {
+	m := s.supervisor.methods()
+	m["guest.v1.Supervisor/Hello"] = rpc.Unary(s.Hello)
+	m["guest.v1.Agents/Follow"] = rpc.Stream(s.Follow)
+	return m
 }
-
-func (storyteller) Pause(context.Context, *guestv1.PauseRequest) (*guestv1.PauseResponse, error) {
-	return new(guestv1.PauseResponse), nil
-}
-
-func (storyteller) Allot(context.Context, *guestv1.AllotRequest) (*guestv1.AllotResponse, error) {
-	return new(guestv1.AllotResponse), nil
-}
-
-func (storyteller) Answer(context.Context, *guestv1.AnswerRequest) (*guestv1.AnswerResponse, error) {
-	return new(guestv1.AnswerResponse), nil
-}
-
-func (storyteller) Look(context.Context, *guestv1.LookRequest) (*guestv1.LookResponse, error) {
-	return new(guestv1.LookResponse), nil
-}
-
-var _ guestv1.AgentsService = storyteller{} // else it is not served
 
 // listener keeps what it is told.
 type listener struct {
@@ -81,7 +67,7 @@ func TestALinkTellsAboutIncarnations(t *testing.T) {
 	b := guesttest.New(t)
 	l := listening(b)
 	over := make(chan struct{})
-	b.Serve(storyteller{protocol: wire.AgentsSince, news: &guestv1.IncarnationNews{ExecId: "agent-x-1", Rows: 3}, over: over}, nil)
+	b.Serve(storyteller{protocol: wire.AgentsSince, news: &guestv1.IncarnationNews{ExecId: "agent-x-1", Rows: 3}, over: over}.methods())
 	b.Connect()
 	if news := <-l.told; news.GetExecId() != "agent-x-1" || news.GetRows() != 3 {
 		t.Errorf("it tells %v", news)
@@ -102,7 +88,7 @@ func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 		b := guesttest.New(t)
 		l := listening(b)
 		begin := make(chan struct{})
-		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, begin: begin, over: make(chan struct{})}, nil)
+		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, begin: begin, over: make(chan struct{})}.methods())
 		b.Connect() // it fails if the link is cut off before it returns
 		close(begin)
 		<-l.silent
@@ -116,7 +102,7 @@ func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 func TestAnOlderSupervisorIsNotFollowed(t *testing.T) {
 	b := guesttest.New(t)
 	l := listening(b)
-	b.Serve(storyteller{protocol: wire.AgentsSince - 1, over: make(chan struct{})}, nil)
+	b.Serve(storyteller{protocol: wire.AgentsSince - 1, over: make(chan struct{})}.methods())
 	b.Connect()
 	b.Links.Close() // waits for all goroutines
 	if len(l.told)+len(l.silent) > 0 {

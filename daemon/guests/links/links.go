@@ -178,7 +178,7 @@ func (l *Links) Drop(sandboxID string) {
 	delete(l.made, sandboxID)
 	l.mu.Unlock()
 	if lk != nil {
-		_ = lk.Conn.Close()
+		lk.Conn.Close()
 	}
 }
 
@@ -252,7 +252,7 @@ func (lk *Link) Asked(execID string) bool {
 }
 
 // Break ends the link. The loop makes the next one.
-func (lk *Link) Break() { _ = lk.Conn.Close() }
+func (lk *Link) Break() { lk.Conn.Close() }
 
 // logFolder is the log folder of a sandbox as the daemon found it when the link was made.
 // The container has it mounted. After its removal the supervisor still writes to the old

@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/guests/links"
@@ -32,20 +33,26 @@ func (noReports) Missed(context.Context, *links.Link, string)              {}
 // supervisor answers Hello and confirms that it reports exits. asked, if set, is called
 // before that.
 type supervisor struct {
-	guestv1.SupervisorService
 	asked       func()
 	logsDeleted bool
+}
+
+func (s supervisor) methods() rpc.Methods {
+	return rpc.Methods{
+		"guest.v1.Supervisor/Hello": rpc.Unary(s.Hello),
+		"guest.v1.Supervisor/Watch": rpc.Stream(s.Watch),
+	}
 }
 
 func (s supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot", LogsDeleted: s.logsDeleted}, nil
 }
 
-func (s supervisor) Watch(ctx context.Context, _ *guestv1.WatchRequest, stream guestv1.Supervisor_WatchServer) error {
+func (s supervisor) Watch(ctx context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 	if s.asked != nil {
 		s.asked()
 	}
-	if err := stream.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+	if err := send(&guestv1.WatchResponse{Watching: true}); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -97,7 +104,7 @@ func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
 	wantTampered(t, <-wait())
 
 	// The supervisor's own socket is restored.
-	b.Serve(supervisor{}, nil)
+	b.Serve(supervisor{}.methods())
 	if err := <-wait(); err != nil || !b.Links.Connected("a") {
 		t.Errorf("Wait gives %v", err)
 	}
@@ -120,7 +127,7 @@ func TestAWaitEndsWithTheLinkThatIsMadeMeanwhile(t *testing.T) {
 	b := guesttest.New(t)
 	end := waiting(t, b)
 	var tooEarly error
-	b.Serve(supervisor{asked: func() { _, tooEarly = b.Links.Get("a") }}, nil)
+	b.Serve(supervisor{asked: func() { _, tooEarly = b.Links.Get("a") }}.methods())
 	b.Connect()
 	lk, err := end()
 	if err != nil || lk.SandboxID != "a" || lk.Boot.GetUser() != "agent" {
@@ -183,7 +190,7 @@ func TestALogFolderThatWasRemovedUnderTheSandboxIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := guesttest.New(t)
-			b.Serve(supervisor{logsDeleted: c.deleted}, nil)
+			b.Serve(supervisor{logsDeleted: c.deleted}.methods())
 			folder := b.Install.SandboxLogs("a")
 			if !c.deleted {
 				b.Connect()
@@ -270,7 +277,7 @@ func TestStopWaitingEndsWaitsAndLeavesLinks(t *testing.T) {
 	if _, err := end(); fault.ReasonOf(err) != agboxv1.ErrorReason_DAEMON_STOPPING {
 		t.Errorf("the wait gives %v", err)
 	}
-	b.Serve(supervisor{}, nil)
+	b.Serve(supervisor{}.methods())
 	b.Connect()
 	if _, err := b.Links.Wait(t.Context(), "a"); err != nil {
 		t.Errorf("a link that is there is not given: %v", err)
@@ -279,7 +286,7 @@ func TestStopWaitingEndsWaitsAndLeavesLinks(t *testing.T) {
 
 func TestCloseEndsWorkAndWaitsForIt(t *testing.T) {
 	b := guesttest.New(t)
-	b.Serve(supervisor{}, nil)
+	b.Serve(supervisor{}.methods())
 	b.Connect()
 	ended := false
 	if !b.Links.Go(func(ctx context.Context) { <-ctx.Done(); ended = true }) {
@@ -307,7 +314,7 @@ func TestASupervisorThatHangsUpAgainAndAgainIsLinkedOnlyAfterAPause(t *testing.T
 	})
 	l.SendReports(noReports{})
 	defer l.Close()
-	b.Serve(supervisor{}, nil)
+	b.Serve(supervisor{}.methods())
 	link := func() error {
 		err := l.Connect(t.Context(), "a")
 		if lk, err := l.Get("a"); err == nil {

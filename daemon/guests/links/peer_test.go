@@ -37,7 +37,7 @@ func life(t *testing.T, b *guesttest.Bench, e *engine) *links.Links {
 
 func TestOnlyTheFirstProcessOfTheContainerIsTheSupervisor(t *testing.T) {
 	b := guesttest.New(t)
-	b.Serve(supervisor{}, nil)
+	b.Serve(supervisor{}.methods())
 	for name, c := range map[string]struct {
 		engine engine
 		wrong  func(error) bool
@@ -56,7 +56,7 @@ func TestOnlyTheFirstProcessOfTheContainerIsTheSupervisor(t *testing.T) {
 
 func TestTheEngineIsAskedForTheFirstProcessOnce(t *testing.T) {
 	b := guesttest.New(t)
-	cut, _ := b.Serve(supervisor{}, nil)
+	cut, _ := b.Serve(supervisor{}.methods())
 	present := &engine{pid: os.Getpid()}
 	l := life(t, b, present)
 	if err := l.Connect(t.Context(), "a"); err != nil || present.asked != 1 {

@@ -38,7 +38,7 @@ func call(count int) (started int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer conn.Close()
 	for n := range count {
 		_, err := conn.Start(ctx, &guestv1.StartRequest{ExecId: fmt.Sprintf("flood-%d", n), Command: []string{"true"}, Cwd: "/"})
 		if err != nil {

@@ -3,8 +3,6 @@ package harness
 import (
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
@@ -23,7 +21,7 @@ func LeftStatus(t testing.TB, folder, execID string) bool {
 		t.Fatal(err)
 	}
 	record := new(guestv1.ExecRecord)
-	if err := proto.Unmarshal(raw, record); err != nil {
+	if err := record.UnmarshalVT(raw); err != nil {
 		t.Fatal(err)
 	}
 	return record.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED

@@ -14,7 +14,7 @@ import (
 
 // Preamble is the first text on the connection of a transfer. Read as the header of
 // a ttrpc frame, it would exceed the length limit, so the two cannot be confused.
-// Transfers bypass ttrpc, which allocated each chunk five times and cut off readers that
+// Transfers bypass calls: the library of ttrpc allocated each chunk five times and cut off readers that
 // paused for a second.
 const Preamble = "AGBXFILE"
 

@@ -1,5 +1,5 @@
-// Package wire has what both ends of the supervisor link share besides the .proto:
-// the protocol version, the limits, the checks of frames, and the framing of
+// Package wire has what both ends of the supervisor link share besides the .proto and
+// the calls: the protocol version, the limits, the checks of frames, and the framing of
 // transfers.
 package wire
 
@@ -140,42 +140,6 @@ func PutHeader(frame []byte, h Header) {
 	frame[8], frame[9] = byte(h.Type), h.Flags
 }
 
-// Scanner finds the frame headers in a byte stream that arrives in arbitrary pieces.
-// It does not store payload.
-type Scanner struct {
-	// Check is called with each header. Scan stops at its first error.
-	Check func(Header) error
-
-	head [HeaderLen]byte
-	have int
-	left uint32
-}
-
-// Scan processes the next piece of the stream.
-func (s *Scanner) Scan(p []byte) error {
-	for len(p) > 0 {
-		if s.left > 0 {
-			n := min(uint64(s.left), uint64(len(p)))
-			s.left -= uint32(n)
-			p = p[n:]
-			continue
-		}
-		n := copy(s.head[s.have:], p)
-		s.have += n
-		p = p[n:]
-		if s.have < HeaderLen {
-			return nil
-		}
-		s.have = 0
-		h := ParseHeader(s.head[:])
-		if err := s.Check(h); err != nil {
-			return err
-		}
-		s.left = h.Length
-	}
-	return nil
-}
-
 // CheckRequest refuses frames that a client of the supervisor may not send: all but
 // requests.
 func CheckRequest(h Header) error {
@@ -186,6 +150,17 @@ func CheckRequest(h Header) error {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrame, h.Length, MaxFrame)
 	case h.StreamID%2 != 1:
 		return fmt.Errorf("%w: even stream id %d", ErrFrame, h.StreamID)
+	}
+	return nil
+}
+
+// CheckReply refuses frames that a supervisor may not send.
+func CheckReply(h Header) error {
+	switch {
+	case h.Type != Response && h.Type != Data:
+		return fmt.Errorf("%w: type %d from the supervisor", ErrFrame, h.Type)
+	case h.Length > MaxReply:
+		return fmt.Errorf("%w: a reply of %d bytes, the limit is %d", ErrFrame, h.Length, MaxReply)
 	}
 	return nil
 }

@@ -2,47 +2,10 @@ package wire
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 )
-
-func frame(h Header) []byte {
-	p := make([]byte, HeaderLen+int(h.Length))
-	PutHeader(p, h)
-	for i := range p[HeaderLen:] {
-		p[HeaderLen+i] = 0xff // as a header it would be refused
-	}
-	return p
-}
-
-func TestHeadersAreFoundInPiecesOfAnySize(t *testing.T) {
-	want := []Header{
-		{Length: 0, StreamID: 1, Type: Request},
-		{Length: 1, StreamID: 3, Type: Request, Flags: 1},
-		{Length: 70000, StreamID: 5, Type: Data},
-		{Length: 9, StreamID: 7, Type: Response},
-	}
-	var stream []byte
-	for _, h := range want {
-		stream = append(stream, frame(h)...)
-	}
-	for _, most := range []int{1, 2, 11, 4096, len(stream)} {
-		var got []Header
-		s := Scanner{Check: func(h Header) error { got = append(got, h); return nil }}
-		for rest := stream; len(rest) > 0; {
-			n := min(len(rest), 1+rand.IntN(most))
-			if err := s.Scan(rest[:n]); err != nil {
-				t.Fatal(err)
-			}
-			rest = rest[n:]
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("cut into pieces of up to %d bytes: found %v", most, got)
-		}
-	}
-}
 
 func TestOnlyRequestsAreAcceptedFromAClient(t *testing.T) {
 	if err := CheckRequest(Header{Length: MaxFrame, StreamID: 1, Type: Request}); err != nil {

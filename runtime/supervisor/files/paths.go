@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // open opens a path of the container. It does not block on a FIFO and does not

@@ -15,10 +15,10 @@ import (
 
 	"github.com/agbox/agbox/internal/paths"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	inside "github.com/agbox/agbox/proto/guestlite/v1"
+	inside "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/supervisor/files"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 // plant creates a tree and returns the request that removes it.

@@ -7,7 +7,7 @@ import (
 	"net"
 
 	"github.com/agbox/agbox/internal/process"
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 

@@ -13,15 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/ttrpc"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	inside "github.com/agbox/agbox/proto/guestlite/v1"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/guest/wire"
-	"github.com/agbox/agbox/runtime/supervisor/rpc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,11 +28,11 @@ type service struct {
 	entered chan context.Context
 }
 
-func (service) hello(_ context.Context, req *inside.HelloRequest) (*inside.HelloResponse, error) {
-	return &inside.HelloResponse{Protocol: req.GetProtocol(), BootId: strings.Repeat("b", len(req.GetDaemonVersion()))}, nil
+func (service) hello(_ context.Context, req *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: req.GetProtocol(), BootId: strings.Repeat("b", len(req.GetDaemonVersion()))}, nil
 }
 
-func (service) signal(_ context.Context, req *inside.SignalRequest) (*inside.SignalResponse, error) {
+func (service) signal(_ context.Context, req *guestv1.SignalRequest) (*guestv1.SignalResponse, error) {
 	switch req.GetExecId() {
 	case "panic":
 		panic("on purpose")
@@ -45,19 +41,19 @@ func (service) signal(_ context.Context, req *inside.SignalRequest) (*inside.Sig
 	case "plain":
 		return nil, errors.New("no code: \xff")
 	}
-	return &inside.SignalResponse{}, nil // an empty message
+	return &guestv1.SignalResponse{}, nil // an empty message
 }
 
-func (s service) cancel(ctx context.Context, _ *inside.CancelRequest) (*inside.CancelResponse, error) {
+func (s service) cancel(ctx context.Context, _ *guestv1.CancelRequest) (*guestv1.CancelResponse, error) {
 	s.entered <- ctx
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
 // watch sends as many records as ids were asked for, and fails if there is none.
-func (service) watch(_ context.Context, req *inside.WatchRequest, send func(*inside.WatchResponse) error) error {
+func (service) watch(_ context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
 	for _, id := range req.GetExecIds() {
-		if err := send(&inside.WatchResponse{Exec: &inside.ExecRecord{ExecId: id}}); err != nil {
+		if err := send(&guestv1.WatchResponse{Exec: &guestv1.ExecRecord{ExecId: id}}); err != nil {
 			return err
 		}
 	}
@@ -94,76 +90,90 @@ func served(t *testing.T, s service) (net.Conn, *rpc.Conn) {
 	return theirs, c
 }
 
-// dial returns clients of the library over a served connection.
-func dial(t *testing.T, s service) (guestv1.SupervisorClient, guestv1.FilesService) {
+// dial returns a client of a served connection.
+func dial(t *testing.T, s service) *rpc.Client {
 	t.Helper()
 	conn, _ := served(t, s)
-	client := ttrpc.NewClient(conn)
-	t.Cleanup(func() { _ = client.Close() })
-	return guestv1.NewSupervisorClient(client), guestv1.NewFilesClient(client)
+	client := rpc.NewClient(conn)
+	t.Cleanup(client.Close)
+	return client
 }
 
-func TestTheLibrarysClientGetsReplies(t *testing.T) {
-	client, _ := dial(t, service{})
+func TestAClientGetsReplies(t *testing.T) {
+	client := dial(t, service{})
 	var calls sync.WaitGroup
 	for i := range 64 {
 		calls.Go(func() {
 			long := strings.Repeat("x", i*i) // in and beyond the buffers
-			reply, err := client.Hello(t.Context(), &guestv1.HelloRequest{Protocol: uint32(i), DaemonVersion: long})
+			reply, err := hello(t.Context(), client, &guestv1.HelloRequest{Protocol: uint32(i), DaemonVersion: long})
 			if err != nil || reply.GetProtocol() != uint32(i) || len(reply.GetBootId()) != len(long) {
 				t.Errorf("call %d: %v, %v", i, reply, err)
 			}
 		})
 	}
 	calls.Wait()
-	if reply, err := client.Signal(t.Context(), &guestv1.SignalRequest{}); err != nil || reply.GetRunning() {
+	if reply, err := signal(t.Context(), client, ""); err != nil || reply.GetRunning() {
 		t.Errorf("an empty reply: %v, %v", reply, err)
 	}
 }
 
-func TestTheLibrarysClientGetsErrors(t *testing.T) {
-	client, files := dial(t, service{})
-	for id, want := range map[string]*status.Status{
-		"panic":   status.New(codes.Internal, "the supervisor failed in this call: on purpose"),
-		"wrapped": status.New(codes.ResourceExhausted, "7 are too many"),
-		"plain":   status.New(codes.Unknown, "no code: \uFFFD"),
+func signal(ctx context.Context, c *rpc.Client, execID string) (*guestv1.SignalResponse, error) {
+	return rpc.Call[guestv1.SignalResponse](ctx, c, "guest.v1.Supervisor/Signal", &guestv1.SignalRequest{ExecId: execID})
+}
+
+// codeOf returns the code of an error of a call; 0 if it has none.
+func codeOf(err error) rpc.Code {
+	if e, ok := errors.AsType[*rpc.Error](err); ok {
+		return e.Code
+	}
+	return 0
+}
+
+func TestAClientGetsErrors(t *testing.T) {
+	client := dial(t, service{})
+	for id, want := range map[string]rpc.Error{
+		"panic":   {Code: rpc.Internal, Message: "the supervisor failed in this call: on purpose"},
+		"wrapped": {Code: rpc.ResourceExhausted, Message: "7 are too many"},
+		"plain":   {Code: rpc.Unknown, Message: "no code: \uFFFD"},
 	} {
-		_, err := client.Signal(t.Context(), &guestv1.SignalRequest{ExecId: id})
-		if got := status.Convert(err); got.Code() != want.Code() || got.Message() != want.Message() {
+		_, err := signal(t.Context(), client, id)
+		if got, ok := errors.AsType[*rpc.Error](err); !ok || *got != want {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if _, err := client.Release(t.Context(), &guestv1.ReleaseRequest{}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("an unknown method: %v", err)
-	}
-	if _, err := files.Stat(t.Context(), &guestv1.FileRequest{}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("an unknown service: %v", err)
+	for _, method := range []string{"guest.v1.Supervisor/Release", "guest.v1.Files/Stat", "", "/"} {
+		if _, err := rpc.Call[guestv1.ReleaseResponse](t.Context(), client, method, &guestv1.ReleaseRequest{}); codeOf(err) != rpc.Unimplemented {
+			t.Errorf("the unknown method %q: %v", method, err)
+		}
 	}
 }
 
-func TestTheLibrarysClientGetsStreams(t *testing.T) {
-	client, _ := dial(t, service{})
+func TestAClientGetsStreams(t *testing.T) {
+	client := dial(t, service{})
 	var want []string
 	for i := range 100 {
 		want = append(want, fmt.Sprint("exec", i))
 	}
-	stream, err := client.Watch(t.Context(), &guestv1.WatchRequest{ExecIds: want})
+	stream, err := client.Stream(t.Context(), "guest.v1.Supervisor/Watch", &guestv1.WatchRequest{ExecIds: want})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range want {
-		if got, err := stream.Recv(); err != nil || got.GetExec().GetExecId() != id {
-			t.Fatalf("got %v, %v; want %s", got, err, id)
+		var got guestv1.WatchResponse
+		if err := stream.Recv(&got); err != nil || got.GetExec().GetExecId() != id {
+			t.Fatalf("got %v, %v; want %s", &got, err, id)
 		}
 	}
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("at the end: %v", err)
+	for range 2 {
+		if err := stream.Recv(&guestv1.WatchResponse{}); !errors.Is(err, io.EOF) {
+			t.Errorf("at the end: %v", err)
+		}
 	}
-	failing, err := client.Watch(t.Context(), &guestv1.WatchRequest{})
+	failing, err := client.Stream(t.Context(), "guest.v1.Supervisor/Watch", &guestv1.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := failing.Recv(); status.Code(err) != codes.InvalidArgument {
+	if err := failing.Recv(&guestv1.WatchResponse{}); codeOf(err) != rpc.InvalidArgument {
 		t.Errorf("a stream that fails: %v", err)
 	}
 }
@@ -172,7 +182,7 @@ func TestACallEndsWithItsDeadlineAndItsConnection(t *testing.T) {
 	s := service{entered: make(chan context.Context)}
 	conn, _ := served(t, s)
 	frame := func(stream byte, timeout time.Duration) {
-		raw, err := (&inside.CallRequest{Service: "guest.v1.Supervisor", Method: "Cancel", TimeoutNano: int64(timeout)}).MarshalVT()
+		raw, err := (&guestv1.CallRequest{Service: "guest.v1.Supervisor", Method: "Cancel", TimeoutNano: int64(timeout)}).MarshalVT()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,8 +204,8 @@ func TestACallEndsWithItsDeadlineAndItsConnection(t *testing.T) {
 	if _, err := io.ReadFull(conn, raw); err != nil {
 		t.Fatal(err)
 	}
-	var reply inside.CallResponse
-	if err := reply.UnmarshalVT(raw); err != nil || reply.GetStatus().GetCode() != int32(codes.DeadlineExceeded) {
+	var reply guestv1.CallResponse
+	if err := reply.UnmarshalVT(raw); err != nil || reply.GetStatus().GetCode() != int32(rpc.DeadlineExceeded) {
 		t.Errorf("after its deadline: %v, %v", &reply, err)
 	}
 	frame(3, 0)
@@ -251,8 +261,8 @@ func TestACallThatCannotBeReadIsRefused(t *testing.T) {
 	if _, err := io.ReadFull(conn, raw); err != nil {
 		t.Fatal(err)
 	}
-	var reply inside.CallResponse
-	if err := reply.UnmarshalVT(raw); err != nil || reply.GetStatus().GetCode() != int32(codes.InvalidArgument) || h.StreamID != 1 {
+	var reply guestv1.CallResponse
+	if err := reply.UnmarshalVT(raw); err != nil || reply.GetStatus().GetCode() != int32(rpc.InvalidArgument) || h.StreamID != 1 {
 		t.Errorf("the reply is %+v %v, %v", h, &reply, err)
 	}
 }
@@ -260,16 +270,20 @@ func TestACallThatCannotBeReadIsRefused(t *testing.T) {
 func TestAConnectionThatLeavesAnswersItsCalls(t *testing.T) {
 	s := service{entered: make(chan context.Context)}
 	conn, c := served(t, s)
-	client := guestv1.NewSupervisorClient(ttrpc.NewClient(conn))
+	client := rpc.NewClient(conn)
+	t.Cleanup(client.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stop, abandon := context.WithCancel(ctx)
 	answered := make(chan error, 1)
-	go func() { _, err := client.Cancel(stop, &guestv1.CancelRequest{}); answered <- err }()
+	go func() {
+		_, err := rpc.Call[guestv1.CancelResponse](stop, client, "guest.v1.Supervisor/Cancel", &guestv1.CancelRequest{})
+		answered <- err
+	}()
 	<-s.entered
 	c.CloseWhenIdle()
 	// The connection still serves: a call is running.
-	if _, err := client.Hello(ctx, &guestv1.HelloRequest{}); err != nil {
+	if _, err := hello(ctx, client, &guestv1.HelloRequest{}); err != nil {
 		t.Errorf("a call beside it: %v", err)
 	}
 	abandon()
@@ -277,7 +291,7 @@ func TestAConnectionThatLeavesAnswersItsCalls(t *testing.T) {
 		t.Error("a call that was given up has a reply")
 	}
 	c.Close()
-	if _, err := client.Hello(ctx, &guestv1.HelloRequest{}); err == nil {
+	if _, err := hello(ctx, client, &guestv1.HelloRequest{}); err == nil {
 		t.Error("it answers after it was closed")
 	}
 }
@@ -285,7 +299,7 @@ func TestAConnectionThatLeavesAnswersItsCalls(t *testing.T) {
 func TestTooManyCallsAtOnceEndTheConnection(t *testing.T) {
 	s := service{entered: make(chan context.Context)}
 	conn, _ := served(t, s)
-	raw, err := (&inside.CallRequest{Service: "guest.v1.Supervisor", Method: "Cancel"}).MarshalVT()
+	raw, err := (&guestv1.CallRequest{Service: "guest.v1.Supervisor", Method: "Cancel"}).MarshalVT()
 	if err != nil {
 		t.Fatal(err)
 	}

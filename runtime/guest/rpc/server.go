@@ -1,9 +1,9 @@
-// Package rpc answers calls in the protocol of ttrpc, as far as the daemon uses it: a call
-// has one request, and either one reply or a stream of replies.
+// Package rpc has both ends of calls in the protocol of ttrpc, as far as the link needs it: a
+// call has one request, and either one reply or a stream of replies.
 //
 // The library of ttrpc, with the protobuf and gRPC packages that it needs, took about a
-// megabyte of private memory in each sandbox. Besides, this package bounds what a caller
-// may do, and ends a connection whose caller breaks the protocol.
+// megabyte of private memory in each sandbox. Besides, this package bounds what a peer may
+// do, and ends a connection whose peer breaks the protocol.
 package rpc
 
 import (
@@ -11,13 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
 	"time"
 
-	guestv1 "github.com/agbox/agbox/proto/guestlite/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -85,21 +84,17 @@ func (c *Conn) Serve(ctx context.Context, in *bufio.Reader, methods Methods) {
 	defer c.calls.Wait()
 	defer cancel()
 	defer c.Close()
-	head := make([]byte, wire.HeaderLen)
-	for last := uint32(0); ; {
-		if _, err := io.ReadFull(in, head); err != nil {
-			return
-		}
-		h := wire.ParseHeader(head)
-		if wire.CheckRequest(h) != nil || h.StreamID <= last {
-			return
+	last := uint32(0)
+	check := func(h wire.Header) error {
+		if h.StreamID <= last {
+			return fmt.Errorf("%w: stream %d after %d", wire.ErrFrame, h.StreamID, last)
 		}
 		last = h.StreamID
-		raw := make([]byte, h.Length)
-		if _, err := io.ReadFull(in, raw); err != nil {
-			return
-		}
-		if !c.begin() {
+		return wire.CheckRequest(h)
+	}
+	for {
+		h, raw, err := readFrame(in, check)
+		if err != nil || !c.begin() {
 			return
 		}
 		c.calls.Go(func() { c.answer(ctx, h.StreamID, raw, methods) })
@@ -173,11 +168,8 @@ func (c *Conn) send(stream uint32, kind wire.Type, flags uint8, m Message) error
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	frame := c.buffer(wire.HeaderLen + length)
-	wire.PutHeader(frame, wire.Header{Length: uint32(length), StreamID: stream, Type: kind, Flags: flags})
-	if m != nil {
-		if _, err := m.MarshalToSizedBufferVT(frame[wire.HeaderLen:]); err != nil {
-			return err
-		}
+	if err := putFrame(frame, wire.Header{StreamID: stream, Type: kind, Flags: flags}, m); err != nil {
+		return err
 	}
 	err := c.raw.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err == nil {
@@ -200,13 +192,6 @@ func (c *Conn) buffer(size int) []byte {
 	return c.frame[:size]
 }
 
-// Message is an encodable message, as protoc-gen-go-lite generates it.
-type Message interface {
-	SizeVT() int
-	MarshalToSizedBufferVT(buf []byte) (int, error)
-	MarshalVT() ([]byte, error)
-}
-
 // Methods are the calls that a server answers, by "service/method".
 type Methods map[string]Method
 
@@ -214,14 +199,8 @@ type Methods map[string]Method
 // replies to send, whose error ends it, and returns nil.
 type Method func(ctx context.Context, request []byte, send func(Message) error) (Message, error)
 
-// request is a pointer to a message that can be decoded.
-type request[T any] interface {
-	*T
-	UnmarshalVT(raw []byte) error
-}
-
 // Unary makes a Method of a function with one reply.
-func Unary[T any, Req request[T], Reply Message](fn func(context.Context, Req) (Reply, error)) Method {
+func Unary[T any, Req Pointer[T], Reply Message](fn func(context.Context, Req) (Reply, error)) Method {
 	return func(ctx context.Context, raw []byte, _ func(Message) error) (Message, error) {
 		req, err := decode[T, Req](raw)
 		if err != nil {
@@ -232,7 +211,7 @@ func Unary[T any, Req request[T], Reply Message](fn func(context.Context, Req) (
 }
 
 // Stream makes a Method of a function with any number of replies.
-func Stream[T any, Req request[T], Reply Message](fn func(ctx context.Context, req Req, send func(Reply) error) error) Method {
+func Stream[T any, Req Pointer[T], Reply Message](fn func(ctx context.Context, req Req, send func(Reply) error) error) Method {
 	return func(ctx context.Context, raw []byte, send func(Message) error) (Message, error) {
 		req, err := decode[T, Req](raw)
 		if err != nil {
@@ -242,7 +221,7 @@ func Stream[T any, Req request[T], Reply Message](fn func(ctx context.Context, r
 	}
 }
 
-func decode[T any, Req request[T]](raw []byte) (Req, error) {
+func decode[T any, Req Pointer[T]](raw []byte) (Req, error) {
 	req := Req(new(T))
 	if err := req.UnmarshalVT(raw); err != nil {
 		return nil, Errorf(InvalidArgument, "the request cannot be read: %v", err)
@@ -253,7 +232,7 @@ func decode[T any, Req request[T]](raw []byte) (Req, error) {
 // Code says why a call failed. The numbers are those of gRPC, which ttrpc sends too.
 type Code int32
 
-// The codes that the supervisor uses.
+// The codes that the supervisor uses, and those that the daemon tells apart.
 const (
 	Canceled          Code = 1
 	Unknown           Code = 2
