@@ -15,7 +15,6 @@ import (
 
 	"github.com/agbox/agbox/internal/paths"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	inside "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
 	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/runtime/supervisor/files"
@@ -75,7 +74,7 @@ func TestACancelledRemovalRemovesNothingMore(t *testing.T) {
 	for last := 0; ; last++ { // the number of checks before the cancellation
 		root, req := plant(t)
 		seen, over := "", false
-		reply, err := service.Remove(&patience{t.Context(), last, func() { seen, over = below(t, root), true }}, &inside.FileRequest{Path: req.GetPath(), Deep: req.GetDeep()})
+		reply, err := service.Remove(&patience{t.Context(), last, func() { seen, over = below(t, root), true }}, &guestv1.FileRequest{Path: req.GetPath(), Deep: req.GetDeep()})
 		now := below(t, root)
 		if !over {
 			if err != nil || reply.GetError() != nil || !strings.HasSuffix(now, "tree\n") {
@@ -99,15 +98,15 @@ type spy struct {
 	ended chan struct{}
 }
 
-func (s *spy) Remove(ctx context.Context, req *inside.FileRequest) (*inside.FileReply, error) {
+func (s *spy) Remove(ctx context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	defer close(s.ended)
 	s.began <- ctx
 	return s.Service.Remove(ctx, req)
 }
 
 // hello is the part of a supervisor that a connection needs.
-func hello(context.Context, *inside.HelloRequest) (*inside.HelloResponse, error) {
-	return &inside.HelloResponse{Protocol: 1, BootId: "boot"}, nil
+func hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot"}, nil
 }
 
 func TestARemovalIsCancelledWithItsCaller(t *testing.T) {
