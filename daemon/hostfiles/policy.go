@@ -240,14 +240,14 @@ func (p *Policy) Granted() []string { return slices.Concat(p.Writable, p.ReadOnl
 func (p *Policy) Refuses(path string, writable, tool bool) string {
 	for _, dir := range resolved(p.Denied) {
 		switch {
-		case inFolder(path, dir):
+		case within(path, dir):
 			return fmt.Sprintf("the operator's policy %s denies %s", p.File, dir)
-		case inFolder(dir, path):
+		case within(dir, path):
 			return fmt.Sprintf("it holds %s, which the operator's policy %s denies", dir, p.File)
 		}
 	}
 	in := func(folders []string) bool {
-		return slices.ContainsFunc(resolved(folders), func(dir string) bool { return inFolder(path, dir) })
+		return slices.ContainsFunc(resolved(folders), func(dir string) bool { return within(path, dir) })
 	}
 	switch {
 	case tool:
@@ -262,13 +262,13 @@ func (p *Policy) Refuses(path string, writable, tool bool) string {
 // Opens reports whether a path without symbolic links is in a folder that may be mounted
 // writable even if a sandbox file asks for it.
 func (p *Policy) Opens(path string) bool {
-	return slices.ContainsFunc(resolved(p.Writable), func(dir string) bool { return inFolder(path, dir) })
+	return slices.ContainsFunc(resolved(p.Writable), func(dir string) bool { return within(path, dir) })
 }
 
 // Trusts reports whether the sandbox files of a folder are used without a question.
 func (p *Policy) Trusts(folder string) bool {
 	real, err := filepath.EvalSymlinks(folder)
-	return err == nil && slices.ContainsFunc(resolved(p.Trusted), func(dir string) bool { return inFolder(real, dir) })
+	return err == nil && slices.ContainsFunc(resolved(p.Trusted), func(dir string) bool { return within(real, dir) })
 }
 
 func sentence(folders []string) string {
@@ -288,9 +288,6 @@ func resolved(folders []string) []string {
 	}
 	return all
 }
-
-// inFolder is within, but only / itself is in /.
-func inFolder(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // Show writes the policy in the format of its file, with the source of each setting.
 func (p *Policy) Show() string {

@@ -52,6 +52,10 @@ func TestAPolicyBoundsWhatLeavesTheHost(t *testing.T) {
 			}
 		}
 	}
+	denies, err := mine(file(t, "mounts:\n  denied: [/srv/secret]\n"))
+	if err != nil || denies.Refuses("/", false, false) == "" || denies.Refuses("/srv/other", true, false) != "" {
+		t.Errorf("/ holds what is denied: %q, %v", denies.Refuses("/", false, false), err)
+	}
 	if why := p.Refuses("/home/me/.gitconfig", false, true); why != "" {
 		t.Errorf("a built-in tool: %s", why)
 	}
