@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -91,7 +92,7 @@ func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {
 	case errdefs.IsUnavailable(err): // for example, the disk is full: as if there were no daemon
 		return err
 	case errors.As(err, &no):
-		answer.Code, answer.Message = fault.ReasonOf(err).String(), no.Error()
+		answer.Code, answer.Message = fault.ReasonOf(err).String(), strings.ToValidUTF8(no.Error(), "\uFFFD")
 	case err != nil:
 		return err
 	case pending:

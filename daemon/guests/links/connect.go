@@ -123,9 +123,10 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 	}
 	ready := make(chan struct{})
 	ended := make(chan struct{})
+	var broken error // set when ended is closed
 	if !l.Go(func(ctx context.Context) {
 		defer close(ended)
-		l.listen(ctx, lk, ready)
+		broken = l.listen(ctx, lk, ready)
 	}) {
 		conn.Close()
 		return context.Canceled
@@ -134,6 +135,9 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 	case <-ready:
 		return nil
 	case <-ended:
+		if fault.ReasonOf(broken) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED {
+			return broken
+		}
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
 			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
 	case <-ctx.Done():
@@ -157,8 +161,8 @@ func (l *Links) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 
 // listen passes reports on until the link breaks. The link is published once the
 // supervisor has confirmed that it reports exits: the end of an exec that was started
-// earlier could be missed.
-func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
+// earlier could be missed. The result says why the link broke.
+func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) error {
 	defer lk.Conn.Close()
 	sb, _ := l.ledger.Sandbox(lk.SandboxID)
 	lk.asked = sb.Execs
@@ -177,6 +181,7 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
 		l.log.Debug("supervisor link lost", "sandbox_id", lk.SandboxID, "error", err)
 		l.lost(lk.SandboxID)
 	}
+	return err
 }
 
 // publish makes the link available. It returns the execs that were accepted over an

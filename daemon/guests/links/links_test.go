@@ -3,6 +3,8 @@ package links_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -65,6 +67,30 @@ func wantTampered(t *testing.T, err error) {
 	if f == nil || f.Reason != agboxv1.ErrorReason_SUPERVISOR_TAMPERED || f.Metadata["sandbox_id"] != "a" {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+func TestASupervisorThatBreaksTheProtocolAfterItsGreetingIsTampered(t *testing.T) {
+	b := guesttest.New(t)
+	b.Links.SendReports(noReports{})
+	lis, err := net.Listen("unix", filepath.Join(b.Install.GuestLink("a"), paths.LinkSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer lis.Close()
+	serving.Go(func() {
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Read(make([]byte, 4096))
+		const greeting, toNothing = "\x00\x00\x00\x0a\x00\x00\x00\x01\x02\x00" + "\x12\x08\x08\x01\x1a\x04boot", "\x00\x00\x00\x00\x00\x00\x00\x63\x02\x00"
+		_, _ = conn.Write([]byte(greeting + toNothing))
+		_, _ = io.Copy(io.Discard, conn) // until the other side closes
+	})
+	wantTampered(t, b.Links.Connect(t.Context(), "a"))
 }
 
 func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {

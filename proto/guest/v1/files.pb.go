@@ -16,8 +16,8 @@ import (
 // File calls of the supervisor.
 //
 // Small calls go over the link, in ttrpc. Bulk data goes in a transfer, on a separate
-// connection to the same socket. ttrpc does not suit transfers: it copies every byte five
-// times, and a slow reader blocks the connection. The messages of a transfer are:
+// connection to the same socket. ttrpc does not suit transfers: each frame is copied
+// whole, and a slow reader blocks the connection. The messages of a transfer are:
 //
 //   daemon:     the preamble of package wire, a length, a TransferRequest
 //   supervisor: a length, a TransferResponse; after an error nothing more

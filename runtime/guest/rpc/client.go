@@ -238,8 +238,8 @@ type frame struct {
 	payload []byte
 }
 
-// Replies are those to a call, of which there may be any number. The context of the call bounds them. Only its connection
-// can tell the server that nobody reads them any more.
+// Replies are those to a call, of which there may be any number. The context of the call
+// bounds them. Only its connection can tell the server that nobody reads them any more.
 type Replies struct {
 	c      *Client
 	ctx    context.Context
@@ -321,6 +321,8 @@ func Call[T any, R Pointer[T]](ctx context.Context, c *Client, method string, re
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // else further replies, which nobody reads, hold up those to other calls
 	s, err := c.begin(ctx, method, 0, limit, req, 1)
 	if err != nil {
 		return nil, err

@@ -71,6 +71,31 @@ func TestRequestsAreTheBytesOfTheLibrary(t *testing.T) {
 	}
 }
 
+// Nobody reads the further replies of a call that has failed.
+func TestACallThatIsAnsweredByAStreamHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, conn := against(t)
+		go func() {
+			read(t, conn)
+			for range 4 {
+				_, _ = conn.Write(frame(wire.Header{StreamID: 1, Type: wire.Data}, ""))
+			}
+			read(t, conn)
+			_, _ = conn.Write(frame(wire.Header{StreamID: 3, Type: wire.Response}, ""))
+		}()
+		begun := time.Now()
+		if _, err := hello(t.Context(), c, &guestv1.HelloRequest{}); err == nil {
+			t.Error("a stream is a reply")
+		}
+		if _, err := hello(t.Context(), c, &guestv1.HelloRequest{}); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(begun); d > 0 { // no time passes in the test but that of timers
+			t.Errorf("the second call waited for %s", d)
+		}
+	})
+}
+
 func TestACallTellsItsDeadline(t *testing.T) {
 	c, conn := against(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
@@ -114,6 +115,35 @@ func TestAClientGetsReplies(t *testing.T) {
 	calls.Wait()
 	if reply, err := signal(t.Context(), client, ""); err != nil || reply.GetRunning() {
 		t.Errorf("an empty reply: %v, %v", reply, err)
+	}
+}
+
+// The library of ttrpc reads these bytes: an older daemon may have it.
+func TestRepliesAreTheBytesOfTheLibrary(t *testing.T) {
+	conn, _ := served(t, service{})
+	for i, tt := range []struct{ method, payload, want string }{
+		{"Hello", "\b\x03\x12\x02v1", "\x00\x00\x00\b\x00\x00\x00\x01\x02\x00\x12\x06\b\x03\x1a\x02bb"},
+		{"Signal", "\n\x05plain", "\x00\x00\x00\x12\x00\x00\x00\x03\x02\x00\n\x10\b\x02\x12\fno code: \xef\xbf\xbd"},
+		{"Signal", "\n\x07wrapped", "\x00\x00\x00\x14\x00\x00\x00\x05\x02\x00\n\x12\b\b\x12\x0e" + "7 are too many"},
+		{"Watch", "\n\x01e", "\x00\x00\x00\x05\x00\x00\x00\x07\x03\x00\n\x03\n\x01e\x00\x00\x00\x00\x00\x00\x00\x07\x03\x05"},
+	} {
+		req := "\n\x13guest.v1.Supervisor\x12" + string(rune(len(tt.method))) + tt.method + "\x1a" + string(rune(len(tt.payload))) + tt.payload
+		if _, err := conn.Write(frame(wire.Header{StreamID: uint32(2*i + 1), Type: wire.Request}, req)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(tt.want))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != tt.want {
+			t.Errorf("%s %q is answered by %q, %v", tt.method, tt.payload, got, err)
+		}
+	}
+	for code, of := range map[rpc.Code]codes.Code{
+		rpc.Canceled: codes.Canceled, rpc.Unknown: codes.Unknown, rpc.InvalidArgument: codes.InvalidArgument,
+		rpc.DeadlineExceeded: codes.DeadlineExceeded, rpc.ResourceExhausted: codes.ResourceExhausted, rpc.Aborted: codes.Aborted,
+		rpc.Unimplemented: codes.Unimplemented, rpc.Internal: codes.Internal, rpc.Unavailable: codes.Unavailable,
+	} {
+		if uint32(code) != uint32(of) {
+			t.Errorf("%s has the number %d", of, code)
+		}
 	}
 }
 
