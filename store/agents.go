@@ -74,7 +74,7 @@ func (t *Tx) AppendAgentEvent(ev *agboxv1.AgentEvent) error {
 }
 
 // DropAgentEvent removes an event that a newer one of the same type replaces, also if it cannot
-// be read. Streams may have sent it or not, so it does not count as trimmed.
+// be read. Streams may have sent it or not, so it does not count as trimmed. The newest event stays.
 func (t *Tx) DropAgentEvent(agentID string, sequence uint64, typ agboxv1.AgentEventType) error {
 	ev := &agboxv1.AgentEvent{}
 	if err := t.message(bucketAgentEvents(agentID), number(sequence), ev); err == nil && ev.GetType() != typ {

@@ -50,8 +50,7 @@ type Trimmed struct {
 }
 
 // stream is where the events of sandboxes, or those of agents, are stored: a history of each
-// sandbox or agent, and the order of all events, which refers to the histories. EventRef and
-// AgentEventRef have the same encoding, so the code uses the first one for both.
+// sandbox or agent, and the order of all events, which refers to the histories.
 type stream[E placed] struct {
 	// of is "sandbox" or "agent".
 	of string
@@ -103,7 +102,7 @@ func putOrder(order *bolt.Bucket, id string, sequence uint64) (position uint64, 
 	if position, err = order.NextSequence(); err != nil {
 		return 0, err
 	}
-	raw, err := deterministic.Marshal(&storev1.EventRef{SandboxId: id, Sequence: sequence})
+	raw, err := deterministic.Marshal(&storev1.EventRef{Id: id, Sequence: sequence})
 	if err != nil {
 		return 0, err
 	}
@@ -127,7 +126,7 @@ func (s stream[E]) referred(t *Tx, key, raw []byte) (ev E, err error) {
 		return ev, err
 	}
 	ev = s.blank()
-	return ev, t.message(s.history(ref.GetSandboxId()), number(ref.GetSequence()), ev)
+	return ev, t.message(s.history(ref.GetId()), number(ref.GetSequence()), ev)
 }
 
 // remove removes events from their history and from the order of all, but for the newest of the
@@ -151,7 +150,7 @@ func (s stream[E]) remove(t *Tx, id string, sequences []uint64) (removed, positi
 		removed = append(removed, sequence)
 	}
 	if len(unplaced) > 0 {
-		positions = append(positions, s.search(t, id, func(sequence uint64) bool { return unplaced[sequence] })...)
+		positions = append(positions, s.search(t, id, unplaced)...)
 	}
 	return removed, positions, t.removeNumbers(s.order, positions)
 }
@@ -159,14 +158,17 @@ func (s stream[E]) remove(t *Tx, id string, sequences []uint64) (removed, positi
 // drop removes a history with its entries in the order of all, and records their removal there.
 func (s stream[E]) drop(t *Tx, id string) error {
 	var positions []uint64
-	complete := true
-	t.eachNumber(s.history(id), 0, func(_ uint64, _, raw []byte) bool {
-		position := s.positionOf(raw)
-		positions, complete = append(positions, position), complete && position > 0
+	unplaced := make(map[uint64]bool)
+	t.eachNumber(s.history(id), 0, func(sequence uint64, _, raw []byte) bool {
+		if position := s.positionOf(raw); position > 0 {
+			positions = append(positions, position)
+		} else {
+			unplaced[sequence] = true
+		}
 		return true
 	})
-	if !complete {
-		positions = s.search(t, id, func(uint64) bool { return true })
+	if len(unplaced) > 0 {
+		positions = append(positions, s.search(t, id, unplaced)...)
 	}
 	return errors.Join(
 		t.removeNumbers(s.order, positions),
@@ -187,10 +189,10 @@ func (s stream[E]) positionOf(raw []byte) uint64 {
 // search finds the positions of events of one history in the order of all. It reads the whole
 // order, which only events without a readable position need: damaged ones, and those that an
 // older schema wrote and a migration indexed.
-func (s stream[E]) search(t *Tx, id string, fits func(sequence uint64) bool) (positions []uint64) {
+func (s stream[E]) search(t *Tx, id string, sequences map[uint64]bool) (positions []uint64) {
 	t.eachNumber(s.order, 0, func(position uint64, _, raw []byte) bool {
 		ref := &storev1.EventRef{}
-		if proto.Unmarshal(raw, ref) == nil && ref.GetSandboxId() == id && fits(ref.GetSequence()) {
+		if proto.Unmarshal(raw, ref) == nil && ref.GetId() == id && sequences[ref.GetSequence()] {
 			positions = append(positions, position)
 		}
 		return true

@@ -66,7 +66,7 @@ const SchemaVersion uint32 = 3
 //	agent-inbox-digests:{agent_id}   the same the other way round
 //	  {seq}                          -> store.v1.MessageKey
 //	agent-event-order                index: all events of all agents in order
-//	  {position}                     -> store.v1.AgentEventRef
+//	  {position}                     -> store.v1.EventRef
 //	meta
 //	  "meta"                         -> store.v1.Meta
 //
@@ -136,7 +136,7 @@ var valuesOf = map[string]proto.Message{
 	prefixInbox:                   (*agboxv1.AgentMessage)(nil),
 	prefixInboxKeys:               nil,
 	prefixInboxDigests:            (*storev1.MessageKey)(nil),
-	string(bucketAgentOrder):      (*storev1.AgentEventRef)(nil),
+	string(bucketAgentOrder):      (*storev1.EventRef)(nil),
 	string(bucketMeta):            (*storev1.Meta)(nil),
 }
 

@@ -46,7 +46,7 @@ func (b *book[R]) get(id string) (R, bool) {
 func (b *book[R]) list() []R {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return slices.Collect(maps.Values(b.all))
+	return slices.AppendSeq(make([]R, 0, len(b.all)), maps.Values(b.all))
 }
 
 // takeTouched returns what is in touched, and empties it.
@@ -60,19 +60,26 @@ func (b *book[R]) takeTouched() map[string]struct{} {
 
 // beginning returns the first records whose ids begin with a text, but for one, by ascending id.
 func (b *book[R]) beginning(text, but string) (list []*agboxv1.Referent) {
-	var fits []R
-	b.mu.RLock()
-	for id, r := range b.all {
-		if strings.HasPrefix(id, text) && id != but {
-			fits = append(fits, r)
-		}
-	}
-	b.mu.RUnlock()
-	for _, r := range fits {
+	for _, r := range b.beginningWith(text, but) {
 		list = append(list, r.referent(agboxv1.RefMatch_REF_MATCH_PREFIX))
 	}
-	slices.SortFunc(list, func(a, b *agboxv1.Referent) int { return strings.Compare(a.GetId(), b.GetId()) })
-	return list[:min(len(list), MaxReferents+1)]
+	return list
+}
+
+func (b *book[R]) beginningWith(text, but string) (fits []R) {
+	var ids []string
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for id := range b.all {
+		if strings.HasPrefix(id, text) && id != but {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids[:min(len(ids), MaxReferents+1)] {
+		fits = append(fits, b.all[id])
+	}
+	return fits
 }
 
 // MaxReferents bounds the candidates for a text.

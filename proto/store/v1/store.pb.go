@@ -171,11 +171,12 @@ func (x *Engine) GetRoot() string {
 	return ""
 }
 
-// EventRef is the entry of one event in the order of all events.
+// EventRef is the entry of one event in the order of all events of sandboxes, or of agents.
 type EventRef struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the sandbox or the agent.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,67 +211,14 @@ func (*EventRef) Descriptor() ([]byte, []int) {
 	return file_store_v1_store_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *EventRef) GetSandboxId() string {
+func (x *EventRef) GetId() string {
 	if x != nil {
-		return x.SandboxId
+		return x.Id
 	}
 	return ""
 }
 
 func (x *EventRef) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-// AgentEventRef is the entry of one event in the order of all events of agents.
-type AgentEventRef struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AgentEventRef) Reset() {
-	*x = AgentEventRef{}
-	mi := &file_store_v1_store_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AgentEventRef) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AgentEventRef) ProtoMessage() {}
-
-func (x *AgentEventRef) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AgentEventRef.ProtoReflect.Descriptor instead.
-func (*AgentEventRef) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *AgentEventRef) GetAgentId() string {
-	if x != nil {
-		return x.AgentId
-	}
-	return ""
-}
-
-func (x *AgentEventRef) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
@@ -290,7 +238,7 @@ type Trimmed struct {
 
 func (x *Trimmed) Reset() {
 	*x = Trimmed{}
-	mi := &file_store_v1_store_proto_msgTypes[4]
+	mi := &file_store_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +250,7 @@ func (x *Trimmed) String() string {
 func (*Trimmed) ProtoMessage() {}
 
 func (x *Trimmed) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[4]
+	mi := &file_store_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +263,7 @@ func (x *Trimmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trimmed.ProtoReflect.Descriptor instead.
 func (*Trimmed) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Trimmed) GetUpTo() uint64 {
@@ -342,7 +290,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_store_v1_store_proto_msgTypes[5]
+	mi := &file_store_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +302,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[5]
+	mi := &file_store_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +315,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *KeyOwner) GetId() string {
@@ -388,7 +336,7 @@ type Sealed struct {
 
 func (x *Sealed) Reset() {
 	*x = Sealed{}
-	mi := &file_store_v1_store_proto_msgTypes[6]
+	mi := &file_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +348,7 @@ func (x *Sealed) String() string {
 func (*Sealed) ProtoMessage() {}
 
 func (x *Sealed) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[6]
+	mi := &file_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +361,7 @@ func (x *Sealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
 func (*Sealed) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Sealed) GetBox() []byte {
@@ -433,7 +381,7 @@ type AgentWork struct {
 
 func (x *AgentWork) Reset() {
 	*x = AgentWork{}
-	mi := &file_store_v1_store_proto_msgTypes[7]
+	mi := &file_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +393,7 @@ func (x *AgentWork) String() string {
 func (*AgentWork) ProtoMessage() {}
 
 func (x *AgentWork) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[7]
+	mi := &file_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +406,7 @@ func (x *AgentWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWork.ProtoReflect.Descriptor instead.
 func (*AgentWork) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentWork) GetContent() []byte {
@@ -479,7 +427,7 @@ type MessageKey struct {
 
 func (x *MessageKey) Reset() {
 	*x = MessageKey{}
-	mi := &file_store_v1_store_proto_msgTypes[8]
+	mi := &file_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +439,7 @@ func (x *MessageKey) String() string {
 func (*MessageKey) ProtoMessage() {}
 
 func (x *MessageKey) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[8]
+	mi := &file_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +452,7 @@ func (x *MessageKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageKey.ProtoReflect.Descriptor instead.
 func (*MessageKey) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MessageKey) GetDigest() string {
@@ -529,7 +477,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_store_v1_store_proto_msgTypes[9]
+	mi := &file_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +489,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[9]
+	mi := &file_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +502,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Request) GetKey() string {
@@ -592,7 +540,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_store_v1_store_proto_msgTypes[10]
+	mi := &file_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +552,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[10]
+	mi := &file_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +565,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Secrets) GetEnvs() map[string]string {
@@ -650,13 +598,9 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\x06Engine\x12\x12\n" +
 	"\x04mark\x18\x01 \x01(\tR\x04mark\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
-	"\x04root\x18\x03 \x01(\tR\x04root\"E\n" +
-	"\bEventRef\x12\x1d\n" +
-	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"F\n" +
-	"\rAgentEventRef\x12\x19\n" +
-	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1a\n" +
+	"\x04root\x18\x03 \x01(\tR\x04root\"6\n" +
+	"\bEventRef\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"4\n" +
 	"\aTrimmed\x12\x13\n" +
 	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12\x14\n" +
@@ -696,29 +640,28 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*Engine)(nil),                // 1: store.v1.Engine
 	(*EventRef)(nil),              // 2: store.v1.EventRef
-	(*AgentEventRef)(nil),         // 3: store.v1.AgentEventRef
-	(*Trimmed)(nil),               // 4: store.v1.Trimmed
-	(*KeyOwner)(nil),              // 5: store.v1.KeyOwner
-	(*Sealed)(nil),                // 6: store.v1.Sealed
-	(*AgentWork)(nil),             // 7: store.v1.AgentWork
-	(*MessageKey)(nil),            // 8: store.v1.MessageKey
-	(*Request)(nil),               // 9: store.v1.Request
-	(*Secrets)(nil),               // 10: store.v1.Secrets
-	nil,                           // 11: store.v1.Secrets.EnvsEntry
-	nil,                           // 12: store.v1.Secrets.ServicesEntry
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*Trimmed)(nil),               // 3: store.v1.Trimmed
+	(*KeyOwner)(nil),              // 4: store.v1.KeyOwner
+	(*Sealed)(nil),                // 5: store.v1.Sealed
+	(*AgentWork)(nil),             // 6: store.v1.AgentWork
+	(*MessageKey)(nil),            // 7: store.v1.MessageKey
+	(*Request)(nil),               // 8: store.v1.Request
+	(*Secrets)(nil),               // 9: store.v1.Secrets
+	nil,                           // 10: store.v1.Secrets.EnvsEntry
+	nil,                           // 11: store.v1.Secrets.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	13, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	12, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: store.v1.Meta.engine:type_name -> store.v1.Engine
-	11, // 2: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
-	12, // 3: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
-	10, // 4: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
+	10, // 2: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
+	11, // 3: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
+	9,  // 4: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
 	5,  // [5:5] is the sub-list for method output_type
 	5,  // [5:5] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
@@ -737,7 +680,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
