@@ -353,7 +353,7 @@ func identify(ctx context.Context) context.Context {
 }
 
 // repeated calls once until it succeeds. It repeats the call while the daemon is away if once
-// returns again, but not a start of the daemon that failed. once resets wait after progress.
+// returns again, but not if the first connection cannot be made. once resets wait after progress.
 func (c *Client) repeated(ctx context.Context, wait *patience, once func() (again bool, err error)) error {
 	for {
 		if err := c.Connect(ctx); err != nil {

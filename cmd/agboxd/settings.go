@@ -46,7 +46,7 @@ type settings struct {
 	cfg   daemon.Config
 	level slog.Level
 	cmd   *cobra.Command
-	// policy is the path of the operator's policy; empty means policy.Path.
+	// policy is the path of the operator's policy; empty means hostfiles.PolicyPath.
 	policy string
 	// names are the names of the settings, in the order of their flags.
 	names []string

@@ -278,11 +278,11 @@ func sentence(folders []string) string {
 	return strings.Join(folders, ", ")
 }
 
-// resolved adds to folders what their symbolic links lead to.
+// resolved adds to folders what their symbolic links lead to, but for /, which no policy names.
 func resolved(folders []string) []string {
 	all := slices.Clone(folders)
 	for _, dir := range folders {
-		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && real != "/" {
 			all = append(all, real)
 		}
 	}

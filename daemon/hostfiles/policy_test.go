@@ -23,7 +23,7 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-// readPolicy loads a policy that belongs to this user.
+// mine loads a policy that belongs to this user.
 func mine(path string) (*Policy, error) { return loadPolicy(path, "/home/me", uint32(os.Geteuid())) }
 
 const whole = `allow:

@@ -12,10 +12,13 @@ import (
 	"github.com/agbox/agbox/agents/journal"
 )
 
-// acts are all that a program can ask for: each op, but gate and call by the kind of the call.
+// acts are all that a program can ask for, written by hand: each op, but gate by the kind of the call.
 func acts() []string {
-	all := slices.DeleteFunc(gate.Names(), func(op string) bool { return op == journal.Gate })
-	return append(all, journal.Tool, journal.LLM, journal.Network)
+	return []string{
+		"hello", "state", "phase", "beat", "usage", "step", "turn", "checkpoint", "context", "call", "say", "error", "send", "observed", "done",
+		"health", "drained", "spawn", "wait", "kill", "children", "acquire", "release", "recv", "open", "close", "pause", "resumed",
+		journal.Tool, journal.LLM, journal.Network,
+	}
 }
 
 // inState returns an incarnation whose agent is in a state, as far as its supervisor knows.
