@@ -56,6 +56,14 @@ func TestAPolicyBoundsWhatLeavesTheHost(t *testing.T) {
 	if err != nil || denies.Refuses("/", false, false) == "" || denies.Refuses("/srv/other", true, false) != "" {
 		t.Errorf("/ holds what is denied: %q, %v", denies.Refuses("/", false, false), err)
 	}
+	top := filepath.Join(t.TempDir(), "top")
+	if err := os.Symlink("/", top); err != nil {
+		t.Fatal(err)
+	}
+	all, err := mine(file(t, "mounts:\n  writable: ["+top+"]\ntrusted_folders: ["+top+"]\n"))
+	if err != nil || all.Refuses("/srv/other", true, false) == "" || all.Opens("/srv/other") || all.Trusts("/srv") {
+		t.Errorf("a link to / opens all: %v", err)
+	}
 	if why := p.Refuses("/home/me/.gitconfig", false, true); why != "" {
 		t.Errorf("a built-in tool: %s", why)
 	}
