@@ -283,8 +283,3 @@ func (l mountList) below(p string) []string {
 	}
 	return all
 }
-
-// within reports whether a path is a folder or below it.
-func within(p, dir string) bool {
-	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
-}

@@ -347,3 +347,8 @@ func (p *Policy) Forbidden(s *agboxv1.SecuritySpec, gpus string) (fields [][]str
 	look(gpus != "", p.Devices, "gpus")
 	return fields
 }
+
+// within reports whether a path is a folder or below it.
+func within(p, dir string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
