@@ -56,9 +56,26 @@ const helpWidth = 99
 // flagSlop is by how much pflag exceeds the width that it is given.
 const flagSlop = 5
 
-// specTopic is docs/spec.md, as text.
+// markdown is the annotation of a command that a page describes.
+const markdown = "markdown"
+
+// specTopic is docs/spec.md.
 func specTopic() *cobra.Command {
-	return &cobra.Command{Use: "spec", Short: "Every field of a sandbox file", Long: strings.TrimSpace(plainPage(docs.Spec))}
+	topic := &cobra.Command{Use: "spec", Short: "Every field of a sandbox file", Annotations: map[string]string{markdown: docs.Spec}}
+	topic.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		cmd.Long = long(cmd)
+		cmd.Parent().HelpFunc()(cmd, args)
+	})
+	return topic
+}
+
+// long is the description of a command. The text of a page is made where it is shown: it costs
+// more than all commands together.
+func long(cmd *cobra.Command) string {
+	if page, ok := cmd.Annotations[markdown]; ok {
+		return strings.TrimSpace(plainPage(page))
+	}
+	return strings.TrimSpace(cmd.Long)
 }
 
 // plainPage is a page of Markdown for a terminal: rows of tables are terms with their
@@ -238,8 +255,8 @@ func manPage(w io.Writer, cmd *cobra.Command) error {
 		}
 		fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(use))
 	}
-	if long := strings.TrimSpace(cmd.Long); long != "" {
-		b.WriteString(".SH DESCRIPTION\n" + verbatim(long))
+	if text := long(cmd); text != "" {
+		b.WriteString(".SH DESCRIPTION\n" + verbatim(text))
 	}
 	manFlags(&b, "OPTIONS", cmd.NonInheritedFlags())
 	manFlags(&b, "GLOBAL OPTIONS", cmd.InheritedFlags())
