@@ -99,10 +99,7 @@ func TestCommitsOfABranchAreLostIfGitFails(t *testing.T) {
 // TestMoreLostCommitsThanARequestMayNameLeaveNothingBrought to a branch.
 func TestMoreLostCommitsThanARequestMayNameLeaveNothingBrought(t *testing.T) {
 	t.Setenv("AGBOX_HOME", t.TempDir())
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	base := &agboxv1.WorkspaceBase{Source: t.TempDir()} // no repository: all commits are lost
 	var asked []*agboxv1.CompareWorkspaceRequest
 	c, _ := serveFiles(t, &fileScript{compare: func(in *agboxv1.CompareWorkspaceRequest, out grpc.ServerStreamingServer[agboxv1.CompareWorkspaceResponse]) error {
@@ -178,10 +175,7 @@ func TestARequestNamesABoundedNumberOfUntrackedFiles(t *testing.T) {
 	for range maxUntracked + 1 {
 		open.Untracked = append(open.Untracked, bytes.Repeat([]byte("f"), 4095))
 	}
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	if rules.Validate(open) == nil {
 		t.Errorf("more than %d untracked files may be named", maxUntracked)
 	}

@@ -50,10 +50,7 @@ agent:
 }
 
 func TestTheAgentOfASandboxIsMergedWithThatOfTheFields(t *testing.T) {
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	in := Input{Rules: rules, Host: testHost, CheckAgent: checkAgent}
 	block := &agboxv1.AgentSpec{Name: "fixer", Command: []string{"node", "agent.js"}}
 	sandbox := &agboxv1.CreateSpec{Image: "x", Agent: block, Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "y"}}}

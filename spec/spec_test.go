@@ -15,10 +15,7 @@ import (
 
 func resolve(t testing.TB, req *agboxv1.CreateSandboxRequest) *Result {
 	t.Helper()
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	if req.GetConfigDir() == "" {
 		req.ConfigDir = "/project"
 	}
@@ -207,10 +204,7 @@ func TestABaseThatDidNotComeIsMissed(t *testing.T) {
 }
 
 func TestRelativePathsNeedAFolder(t *testing.T) {
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	r := Resolve(Input{Rules: rules, Request: &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
 		Image: "x", Mounts: []*agboxv1.MountSpec{{Source: "a", Target: "/a"}, {Source: "~/b", Target: "/b"}},
 	}}})
@@ -291,10 +285,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add([]byte("services:\n  web: {image: x, x-agbox: primary, ports: [80], volumes: [a:/b, ./c:/d], environment: {A: '${B:-c}'}}\n  db: {image: y, healthcheck: {test: z}, depends_on: {web: {condition: service_healthy}}}\n"), uint8(1))
 	f.Add([]byte(`{"image": "x", "mounts": ["source=${localWorkspaceFolder}/a,target=/a,type=bind"], "forwardPorts": [80, "db:5432"], "postCreateCommand": {"a": ["b", "c d"]}}`), uint8(2))
 	f.Add([]byte("build: A"), uint8(0))
-	rules, err := protovalidate.New()
-	if err != nil {
-		f.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	f.Fuzz(func(t *testing.T, text []byte, kind uint8) {
 		req := &agboxv1.CreateSandboxRequest{ConfigDir: "/p", HomeDir: "/h"}
 		switch kind % 3 {

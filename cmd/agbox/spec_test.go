@@ -21,11 +21,7 @@ import (
 
 // ResolveSpec answers as the daemon does.
 func (d *scripted) ResolveSpec(_ context.Context, in *agboxv1.ResolveSpecRequest) (*agboxv1.ResolveSpecResponse, error) {
-	rules, err := protovalidate.New()
-	if err != nil {
-		return nil, err
-	}
-	r := spec.Resolve(spec.Input{Request: in.GetCreate(), Rules: rules})
+	r := spec.Resolve(spec.Input{Request: in.GetCreate(), Rules: protovalidate.GlobalValidator})
 	return &agboxv1.ResolveSpecResponse{
 		CreateSpec: r.Spec, Problems: r.Problems, Notices: r.Notices, HostRequests: admission.HostRequests(in.GetCreate(), r, nil),
 	}, nil
@@ -150,10 +146,7 @@ func merged(t *testing.T, args ...string) *agboxv1.CreateSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	r := spec.Resolve(spec.Input{Request: in, Rules: rules})
 	if len(r.Problems) > 0 {
 		t.Fatal(r.Problems)
@@ -357,10 +350,7 @@ func TestInitWritesAFileThatIsValidHoweverMuchIsSwitchedOn(t *testing.T) {
 		}
 		all.WriteString(line)
 	}
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	for what, text := range map[string]string{"as it is": string(text), "all on": all.String()} {
 		if err := os.WriteFile("agbox.yaml", []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -23,10 +23,7 @@ import (
 // bare is a Controller without an engine.
 func bare(t testing.TB) *Controller {
 	t.Helper()
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	return New(Options{Rules: rules, Log: slog.New(slog.DiscardHandler)})
 }
 

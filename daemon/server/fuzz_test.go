@@ -52,10 +52,7 @@ func FuzzRequest(f *testing.F) {
 		}
 	}
 	f.Add(uint8(1), []byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
-	rules, err := protovalidate.New()
-	if err != nil {
-		f.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	s := &guard{log: slog.New(slog.DiscardHandler), rules: rules}
 	f.Fuzz(func(t *testing.T, method uint8, raw []byte) {
 		decoded := kinds[int(method)%len(kinds)].New()

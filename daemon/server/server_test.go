@@ -24,10 +24,7 @@ import (
 // bare is a guard without handlers.
 func bare(t *testing.T) *guard {
 	t.Helper()
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	return &guard{rules: rules, log: slog.New(slog.DiscardHandler), life: newLifetime()}
 }
 

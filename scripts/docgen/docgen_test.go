@@ -51,10 +51,7 @@ func TestEveryFieldHasAComment(t *testing.T) {
 }
 
 func TestEveryExampleIsValid(t *testing.T) {
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	files, err := filepath.Glob(filepath.Join(root, "docs/examples/*.yaml"))
 	if err != nil || len(files) < 12 {
 		t.Fatalf("there are the examples %v, %v", files, err)
@@ -80,10 +77,7 @@ func TestEveryExampleIsValid(t *testing.T) {
 
 // TestTheExampleOfAnAgentHasTheDefaults also checks that it has every field with a default.
 func TestTheExampleOfAnAgentHasTheDefaults(t *testing.T) {
-	rules, err := protovalidate.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := protovalidate.GlobalValidator
 	req, err := client.SpecFiles{File: filepath.Join(root, "docs/examples/agent.yaml")}.Request()
 	if err != nil {
 		t.Fatal(err)
