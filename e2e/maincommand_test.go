@@ -88,6 +88,8 @@ func TestAMainCommandIsRecordedAlsoWhenTheLogsOfEarlierRunsAreGone(t *testing.T)
 	in := newInstall(t)
 	box := in.createServing(t)
 	for _, run := range []string{"-2", "-3"} {
+		// A run that is stopped before its shell has begun does not count itself.
+		in.Start(t, "logs", "-f", "demo/main").AwaitOutput(t, "serving ")
 		in.Must(t, "stop", "demo")
 		if err := os.RemoveAll(filepath.Join(in.Home, "data", "exec-logs", box)); err != nil {
 			t.Fatal(err)
