@@ -60,6 +60,25 @@ func TestTheNewestEventThatFitsIsFoundFromTheEnd(t *testing.T) {
 	})
 }
 
+// TestADroppedHistoryLeavesNothingInTheOrderOfAll: the first event does not say where it is, and
+// the entry of the second cannot be read, so each is found by what the other lacks.
+func TestADroppedHistoryLeavesNothingInTheOrderOfAll(t *testing.T) {
+	s := newStore(t)
+	first, other := event("box", agboxv1.EventType_SANDBOX_READY), event("other", agboxv1.EventType_SANDBOX_READY)
+	mustUpdate(t, s, appendEvents(first, event("box", agboxv1.EventType_SANDBOX_FAILED), other))
+	first.Position = 0
+	mustUpdate(t, s, func(tx *Tx) error {
+		return errors.Join(tx.putMessage(bucketEvents("box"), number(1), first), tx.put(bucketEventOrder, number(2), []byte("\xff")))
+	})
+	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })
+	mustView(t, s, func(tx *Tx) {
+		left := tx.OrderedEvents(0, 10)
+		if len(left.Records) != 1 || !proto.Equal(left.Records[0].Event, other) || len(left.Bad) > 0 {
+			t.Errorf("left: %v, damaged: %v", left.Records, left.Bad)
+		}
+	})
+}
+
 func TestAPageIsBoundedInBytesButNeverEmpty(t *testing.T) {
 	s := newStore(t)
 	long := event("box", agboxv1.EventType_SANDBOX_FAILED)

@@ -87,7 +87,7 @@ func TestRequestsAreDecidedInOrderAndStayOpenUntilThen(t *testing.T) {
 			return nil, false, err
 		}
 		if fields.N == 3 {
-			return nil, false, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "none")
+			return nil, false, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "none\xc3") // cut within a rune, which a frame may not carry
 		}
 		return map[string]any{"n": fields.N, "agent": a.ID}, !ready && fields.N == 1, nil
 	}
@@ -99,7 +99,7 @@ func TestRequestsAreDecidedInOrderAndStayOpenUntilThen(t *testing.T) {
 		t.Errorf("seen: %+v, enqueued %d times", b.see(), b.enqueued)
 	}
 	got := b.decided(to)
-	if len(got) != 4 || string(got[0].GetJson()) != `{"agent":"x","n":2}` || got[1].GetCode() != "AGENT_NOT_FOUND" || got[2].GetCode() != "UNKNOWN_OP" || got[3].GetCode() != "INVALID_REQUEST" {
+	if len(got) != 4 || string(got[0].GetJson()) != `{"agent":"x","n":2}` || got[1].GetCode() != "AGENT_NOT_FOUND" || got[1].GetMessage() != "none\uFFFD" || got[2].GetCode() != "UNKNOWN_OP" || got[3].GetCode() != "INVALID_REQUEST" {
 		t.Errorf("answered: %v", got)
 	}
 	ready = true
