@@ -246,14 +246,11 @@ func (p *Policy) Refuses(path string, writable, tool bool) string {
 			return fmt.Sprintf("it holds %s, which the operator's policy %s denies", dir, p.File)
 		}
 	}
-	in := func(folders []string) bool {
-		return slices.ContainsFunc(resolved(folders), func(dir string) bool { return within(path, dir) })
-	}
 	switch {
 	case tool:
-	case writable && p.Writable != nil && !in(p.Writable):
+	case writable && p.Writable != nil && !grants(p.Writable, path):
 		return fmt.Sprintf("the operator's policy %s allows writable mounts only in: %s", p.File, sentence(p.Writable))
-	case !writable && p.ReadOnly != nil && !in(p.Granted()):
+	case !writable && p.ReadOnly != nil && !grants(p.Granted(), path):
 		return fmt.Sprintf("the operator's policy %s allows mounts and copies only from: %s", p.File, sentence(p.Granted()))
 	}
 	return ""
@@ -262,13 +259,13 @@ func (p *Policy) Refuses(path string, writable, tool bool) string {
 // Opens reports whether a path without symbolic links is in a folder that may be mounted
 // writable even if a sandbox file asks for it.
 func (p *Policy) Opens(path string) bool {
-	return slices.ContainsFunc(resolved(p.Writable), func(dir string) bool { return within(path, dir) })
+	return grants(p.Writable, path)
 }
 
 // Trusts reports whether the sandbox files of a folder are used without a question.
 func (p *Policy) Trusts(folder string) bool {
 	real, err := filepath.EvalSymlinks(folder)
-	return err == nil && slices.ContainsFunc(resolved(p.Trusted), func(dir string) bool { return within(real, dir) })
+	return err == nil && grants(p.Trusted, real)
 }
 
 func sentence(folders []string) string {
@@ -278,11 +275,17 @@ func sentence(folders []string) string {
 	return strings.Join(folders, ", ")
 }
 
-// resolved adds to folders what their symbolic links lead to, but for /, which no policy names.
+// grants reports whether a path is in one of the folders. A link to / grants nothing, as / itself
+// may not be given.
+func grants(folders []string, path string) bool {
+	return slices.ContainsFunc(resolved(folders), func(dir string) bool { return dir != "/" && within(path, dir) })
+}
+
+// resolved adds to folders what their symbolic links lead to.
 func resolved(folders []string) []string {
 	all := slices.Clone(folders)
 	for _, dir := range folders {
-		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && real != "/" {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir {
 			all = append(all, real)
 		}
 	}

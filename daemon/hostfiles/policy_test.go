@@ -64,6 +64,10 @@ func TestAPolicyBoundsWhatLeavesTheHost(t *testing.T) {
 	if err != nil || all.Refuses("/srv/other", true, false) == "" || all.Opens("/srv/other") || all.Trusts("/srv") {
 		t.Errorf("a link to / opens all: %v", err)
 	}
+	nothing, err := mine(file(t, "mounts:\n  denied: ["+top+"]\n"))
+	if err != nil || nothing.Refuses("/srv/other", false, true) == "" {
+		t.Errorf("a link to / denies less than all: %v", err)
+	}
 	if why := p.Refuses("/home/me/.gitconfig", false, true); why != "" {
 		t.Errorf("a built-in tool: %s", why)
 	}
