@@ -135,6 +135,11 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 	case <-ready:
 		return nil
 	case <-ended:
+		select {
+		case <-ready: // it broke as soon as it was published
+			return nil
+		default:
+		}
 		if fault.ReasonOf(broken) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED {
 			return broken
 		}
@@ -166,8 +171,10 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) err
 	defer lk.Conn.Close()
 	sb, _ := l.ledger.Sandbox(lk.SandboxID)
 	lk.asked = sb.Execs
+	published := false
 	err := lk.Conn.Watch(ctx, slices.Collect(maps.Keys(lk.asked)), func() {
 		missed := l.publish(lk)
+		published = true
 		close(ready)
 		l.follow(lk)
 		for _, id := range missed {
@@ -177,7 +184,7 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) err
 		l.reports.Report(ctx, lk, rec)
 	})
 	l.forget(lk)
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && published { // else Connect returns err, and its caller pauses before it tries again
 		l.log.Debug("supervisor link lost", "sandbox_id", lk.SandboxID, "error", err)
 		l.lost(lk.SandboxID)
 	}

@@ -91,6 +91,10 @@ func TestASupervisorThatBreaksTheProtocolAfterItsGreetingIsTampered(t *testing.T
 		_, _ = io.Copy(io.Discard, conn) // until the other side closes
 	})
 	wantTampered(t, b.Links.Connect(t.Context(), "a"))
+	b.Links.Close() // waits for the listener
+	if len(b.Lost) > 0 {
+		t.Error("a link that was never there is lost, so it is made again without a pause")
+	}
 }
 
 func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
