@@ -139,7 +139,7 @@ func (s stream[E]) remove(t *Tx, id string, sequences []uint64) (removed, positi
 		if raw == nil || sequence == newest {
 			continue
 		}
-		if position := s.positionOf(raw); position > 0 {
+		if position := s.positionOf(t, id, sequence, raw); position > 0 {
 			positions = append(positions, position)
 		} else {
 			unplaced[sequence] = true
@@ -160,7 +160,7 @@ func (s stream[E]) drop(t *Tx, id string) error {
 	var positions []uint64
 	unplaced := make(map[uint64]bool)
 	t.eachNumber(s.history(id), 0, func(sequence uint64, _, raw []byte) bool {
-		if position := s.positionOf(raw); position > 0 {
+		if position := s.positionOf(t, id, sequence, raw); position > 0 {
 			positions = append(positions, position)
 		} else {
 			unplaced[sequence] = true
@@ -177,10 +177,14 @@ func (s stream[E]) drop(t *Tx, id string) error {
 		t.remove(bucketEventsTrimmed, s.removed(id)))
 }
 
-// positionOf returns 0 for an event that cannot be read or does not record its position.
-func (s stream[E]) positionOf(raw []byte) uint64 {
-	ev := s.blank()
+// positionOf returns 0 for an event that cannot be read, does not record its position, or records that of another event.
+func (s stream[E]) positionOf(t *Tx, id string, sequence uint64, raw []byte) uint64 {
+	ev, ref := s.blank(), &storev1.EventRef{}
 	if proto.Unmarshal(raw, ev) != nil {
+		return 0
+	}
+	entry := t.get(s.order, number(ev.GetPosition()))
+	if entry == nil || proto.Unmarshal(entry, ref) == nil && (ref.GetId() != id || ref.GetSequence() != sequence) {
 		return 0
 	}
 	return ev.GetPosition()

@@ -60,15 +60,15 @@ func TestTheNewestEventThatFitsIsFoundFromTheEnd(t *testing.T) {
 	})
 }
 
-// TestADroppedHistoryLeavesNothingInTheOrderOfAll: the first event does not say where it is, and
-// the entry of the second cannot be read, so each is found by what the other lacks.
+// TestADroppedHistoryLeavesNothingInTheOrderOfAll: the first event does not say where it is, the
+// entry of the second cannot be read, and the third claims the place of another sandbox's event.
 func TestADroppedHistoryLeavesNothingInTheOrderOfAll(t *testing.T) {
 	s := newStore(t)
-	first, other := event("box", agboxv1.EventType_SANDBOX_READY), event("other", agboxv1.EventType_SANDBOX_READY)
-	mustUpdate(t, s, appendEvents(first, event("box", agboxv1.EventType_SANDBOX_FAILED), other))
-	first.Position = 0
+	first, third, other := event("box", agboxv1.EventType_SANDBOX_READY), event("box", agboxv1.EventType_SANDBOX_STOPPED), event("other", agboxv1.EventType_SANDBOX_READY)
+	mustUpdate(t, s, appendEvents(first, event("box", agboxv1.EventType_SANDBOX_FAILED), third, other))
+	first.Position, third.Position = 0, other.GetPosition()
 	mustUpdate(t, s, func(tx *Tx) error {
-		return errors.Join(tx.putMessage(bucketEvents("box"), number(1), first), tx.put(bucketEventOrder, number(2), []byte("\xff")))
+		return errors.Join(tx.putMessage(bucketEvents("box"), number(1), first), tx.putMessage(bucketEvents("box"), number(3), third), tx.put(bucketEventOrder, number(2), []byte("\xff")))
 	})
 	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })
 	mustView(t, s, func(tx *Tx) {
