@@ -18,7 +18,7 @@ import (
 )
 
 // Where the connection breaks before the answer, a call reaches the daemon again only if that does no
-// harm. Each place that makes a unary call has a row: the option is easily forgotten at one of them.
+// harm. Each method has a row: the option is easily forgotten.
 func TestOnlyHarmlessCallsAreRepeated(t *testing.T) {
 	var mu sync.Mutex
 	asked := make(map[string]int) // requests of one row by method; guarded by mu
