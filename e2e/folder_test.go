@@ -117,6 +117,20 @@ func TestAnAgentGoesOnInTheSandboxOfItsFolder(t *testing.T) {
 	if code := asked.Wait(); code != 4 {
 		t.Errorf("after a no, rm ends with %d: %s", code, asked.Screen())
 	}
+	in.inside(t, "my-shop-claude", "echo work > new")
+	once := in.OnTerminalIn(t, dir, nil, "rm") // one question, which names what is lost
+	once.Await("would lose 1 changed file (new).")
+	once.Await("Remove it anyway? [y/N] ")
+	once.Types("y\n")
+	if code := once.Wait(); code != 0 || strings.Contains(once.Screen(), "Remove sandbox") {
+		t.Errorf("after a yes, rm ends with %d: %s", code, once.Screen())
+	}
+	runs(dir, "my-shop-claude")
+	forced := in.OnTerminalIn(t, dir, nil, "rm", "-f")
+	if code := forced.Wait(); code != 0 || strings.Contains(forced.Screen(), "[y/N]") {
+		t.Errorf("rm -f ends with %d: %s", code, forced.Screen())
+	}
+	runs(dir, "my-shop-claude")
 
 	// Another one has the next name, and is meant from then on. One of another folder too.
 	runs(dir, "my-shop-claude-2", "--new")

@@ -157,7 +157,7 @@ func TestCtrlCAtAQuestionEndsWith130(t *testing.T) {
 		asks string
 		args []string
 	}{
-		{"Remove sandbox shop? [y/N] ", []string{"rm"}},
+		{"Remove it anyway? [y/N] ", []string{"rm"}},
 		{"Remove it anyway? [y/N] ", []string{"rm", "shop"}},
 		{"Remove all of these, with their files? [y/N] ", []string{"prune"}},
 		{"Bring them too? [y/N] ", []string{"apply"}},

@@ -221,8 +221,8 @@ command does not count, nor do new files that are ignored. It does the same if a
 have left, in a folder that it mounts writable, what git takes for a repository: git executes its
 settings.
 
-Without SANDBOX it asks whether to remove the sandbox of this folder. Without a terminal
-it removes only what is named.`,
+Without SANDBOX it removes the sandbox of this folder, and always asks, unless -f is given.
+Without a terminal it removes only what is named.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if o.all && len(args)+len(o.labels) > 0 {
 				return usagef("--all removes every sandbox: omit the names and --label.")
@@ -259,12 +259,13 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			return err
 		}
 	}
-	if !o.all && len(refs)+len(labels) == 0 {
-		if refs, err = o.here(ctx, a, c); err != nil {
+	meant := o.all || len(refs)+len(labels) > 0
+	if !meant {
+		if refs, err = a.named(ctx, c, "rm", nil); err != nil {
 			return err
 		}
 	}
-	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id, o.keepLogs) }}
+	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id, meant, o.keepLogs) }}
 	if !o.noWait {
 		ch.wait = untilDeleted(c)
 	}
@@ -285,15 +286,6 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		}
 	}
 	return ch.apply(ctx, a, c, refs)
-}
-
-// here asks whether to remove the sandbox of this folder, and refuses without a terminal.
-func (o *rmOptions) here(ctx context.Context, a *app, c *client.Client) ([]string, error) {
-	names, err := a.named(ctx, c, "rm", nil)
-	if err != nil {
-		return nil, err
-	}
-	return names, a.confirmRemoval(ctx, names[0], "Remove sandbox "+names[0]+"?")
 }
 
 func (a *app) pruneCommand() *cobra.Command {

@@ -258,9 +258,10 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// remove deletes a sandbox that loses nothing by it and has left no repositories. Otherwise it
-// asks on a terminal and refuses elsewhere. A sandbox with living agents is always refused.
-func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs bool) error {
+// remove deletes a sandbox that is meant, because a person named it, loses nothing by it and has
+// left no repositories. Otherwise it asks on a terminal and refuses elsewhere. A sandbox with
+// living agents is always refused.
+func (a *app) remove(ctx context.Context, c *client.Client, id string, meant, keepLogs bool) error {
 	out, err := c.GetSandbox(ctx, id)
 	if err != nil {
 		return err
@@ -277,9 +278,16 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, keepLogs 
 		if err := a.mayLose(ctx, h, lost, "agbox rm -f "+cmp.Or(h.GetName(), id)); err != nil {
 			return err
 		}
+		meant = true
 	}
 	if repositories := a.tellUncovered(ctx, c, id); len(repositories) > 0 {
 		if err := a.mayLeave(ctx, h, repositories); err != nil {
+			return err
+		}
+		meant = true
+	}
+	if !meant {
+		if err := a.confirmRemoval(ctx, nameOf(h), "Remove sandbox "+nameOf(h)+"?"); err != nil {
 			return err
 		}
 	}

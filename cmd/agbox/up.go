@@ -98,7 +98,7 @@ or refuses as "agbox rm" does, unless -f is given.`,
 				return err
 			}}
 			if remove {
-				ch.ask = func(ctx context.Context, id string) error { return a.remove(ctx, c, id, false) }
+				ch.ask = func(ctx context.Context, id string) error { return a.remove(ctx, c, id, true, false) }
 				ch.wait = untilDeleted(c)
 			}
 			if force {
@@ -180,7 +180,7 @@ func (o *upOptions) anew(ctx context.Context, a *app, c *client.Client, input *c
 	if err := o.agreed(ctx, a, c, input); err != nil {
 		return err
 	}
-	if err := a.remove(ctx, c, id, true); err != nil {
+	if err := a.remove(ctx, c, id, true, true); err != nil {
 		return err
 	}
 	if err := c.WaitDeleted(ctx, id); err != nil {
