@@ -22,7 +22,6 @@ import (
 	"github.com/agbox/agbox/docs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/trust"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -249,10 +248,10 @@ creating a sandbox. The default FILE is the agbox.yaml of this folder.`,
 }
 
 // trusted makes the RunE of a command on the stored answers. It needs no daemon.
-func (a *app) trusted(do func(store trust.Store, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) trusted(do func(store trustStore, args []string) error) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		a.began = true
-		store, err := trustStore()
+		store, err := newTrustStore()
 		if err != nil {
 			return err
 		}
@@ -265,14 +264,14 @@ func (a *app) trustListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags]",
 		Short: "List the files that you trust",
-		RunE: a.trusted(func(store trust.Store, _ []string) error {
-			all, err := store.List()
+		RunE: a.trusted(func(store trustStore, _ []string) error {
+			all, err := store.list()
 			if err != nil {
 				return err
 			}
 			return printList(a, out, all, []view.Column{
 				{Title: "FILE", Min: 16}, {Title: "REQUESTS", Right: true, Omit: 1}, {Title: "DANGEROUS", Right: true}, {Title: "TRUSTED", Omit: 2},
-			}, eachRow(func(t trust.Answer) []view.Cell {
+			}, eachRow(func(t trustAnswer) []view.Cell {
 				return cells(t.Path, len(t.Requests), dangerous(t.Requests), a.agoCell(t.TrustedAt))
 			}))
 		}),
@@ -286,7 +285,7 @@ func (a *app) trustShowCommand() *cobra.Command {
 		Use:   "show FILE",
 		Short: "Show what you agreed to for a file, with its content",
 		Args:  arguments(1, 1, "a FILE"),
-		RunE: a.trusted(func(store trust.Store, args []string) error {
+		RunE: a.trusted(func(store trustStore, args []string) error {
 			answer, err := findAnswer(store, args[0])
 			if err != nil {
 				return err
@@ -316,13 +315,13 @@ func (a *app) trustRevokeCommand() *cobra.Command {
 		Use:   "revoke FILE...",
 		Short: "Stop trusting a file; agbox asks again",
 		Args:  arguments(1, -1, "a FILE"),
-		RunE: a.trusted(func(store trust.Store, args []string) error {
+		RunE: a.trusted(func(store trustStore, args []string) error {
 			for _, name := range args {
 				answer, err := findAnswer(store, name)
 				if err != nil {
 					return err
 				}
-				if err := store.Revoke(answer.Path); err != nil {
+				if err := store.revoke(answer.Path); err != nil {
 					return err
 				}
 				a.say("%s is no longer trusted. Existing sandboxes keep their access.", answer.Path)
@@ -333,18 +332,14 @@ func (a *app) trustRevokeCommand() *cobra.Command {
 }
 
 // findAnswer finds the answer for a file, or for the agbox.yaml of a folder.
-func findAnswer(store trust.Store, name string) (*trust.Answer, error) {
+func findAnswer(store trustStore, name string) (*trustAnswer, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return nil, err
 	}
 	for _, candidate := range []string{path, filepath.Join(path, defaultSpecFile)} {
-		_, before, err := store.Trusted(trust.Question{Path: candidate})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		if before != nil {
-			return before, nil
+		if _, before, err := store.trusted(trustQuestion{Path: candidate}); before != nil || err != nil {
+			return before, err
 		}
 	}
 	return nil, usagef("%s is not trusted. `agbox trust ls` lists the trusted files.", printable(path))

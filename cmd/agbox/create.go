@@ -325,11 +325,11 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 	if q == nil || asked.GetTrustedByPolicy() {
 		return nil
 	}
-	store, err := trustStore()
+	store, err := newTrustStore()
 	if err != nil {
 		return err
 	}
-	known, before, err := store.Trusted(*q)
+	known, before, err := store.trusted(*q)
 	switch {
 	case err != nil:
 		return err

@@ -15,7 +15,6 @@ import (
 
 	"github.com/agbox/agbox/cmd/agbox/view"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/trust"
 )
 
 // jsonOutputs says what each command with -o json prints: how, and which message or struct.
@@ -34,7 +33,7 @@ var jsonOutputs = []struct {
 	{"image ls", "an array", &agboxv1.Image{}},
 	{"preset ls", "an array", presetItem{}},
 	{"tools ls", "an array", toolItem{}},
-	{"trust ls", "an array", trust.Answer{}},
+	{"trust ls", "an array", trustAnswer{}},
 	{"doctor", "one object", &agboxv1.DoctorResponse{}},
 	{"daemon status", "one object", daemonStatus{}},
 	{"version", "one object", versions{}},
@@ -212,7 +211,7 @@ func (d *jsonDoc) reference() string {
 // structName is the name of a struct in the document.
 func structName(t reflect.Type) string {
 	return map[string]string{
-		"jsonPiece": "Output", "portLine": "Port", "presetItem": "Preset", "toolItem": "Tool", "Answer": "TrustedFile", "daemonStatus": "DaemonStatus", "versions": "Versions",
+		"jsonPiece": "Output", "portLine": "Port", "presetItem": "Preset", "toolItem": "Tool", "trustAnswer": "TrustedFile", "daemonStatus": "DaemonStatus", "versions": "Versions",
 	}[t.Name()]
 }
 

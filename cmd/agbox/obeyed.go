@@ -15,7 +15,6 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/spec/document"
-	"github.com/agbox/agbox/spec/trust"
 )
 
 // Bounds of what a person agrees to. With more, the agent starts without.
@@ -32,9 +31,9 @@ const (
 
 // obeyed is the question about the files of a folder that an agent obeys. It has an error if
 // they cannot all be shown.
-func (o *presetOptions) obeyed(ctx context.Context, folder string) (trust.Question, error) {
+func (o *presetOptions) obeyed(ctx context.Context, folder string) (trustQuestion, error) {
 	s := &settingsSearch{ctx: ctx, folder: folder, preset: o.preset, seen: make(map[string]bool), followed: make(map[string]int), deep: make(map[string]bool), copied: o.workspace != ""}
-	s.q = trust.Question{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
+	s.q = trustQuestion{Path: filepath.Join(folder, o.preset.Obeys[0]), Title: o.preset.Title + " obeys files of " + folder + " before it asks you anything:"}
 	for _, name := range o.preset.Obeys {
 		if err := s.all(name); err != nil {
 			return s.q, err
@@ -71,7 +70,7 @@ type settingsSearch struct {
 	ctx    context.Context
 	folder string
 	preset *codingAgent
-	q      trust.Question
+	q      trustQuestion
 	seen   map[string]bool
 	// followed is how many more steps of imports were followed from a file.
 	followed map[string]int
@@ -167,8 +166,8 @@ func (s *settingsSearch) add(file, why string) ([]byte, error) {
 	case s.bytes > maxObeyedBytes:
 		return nil, fmt.Errorf("%s obeys files of the folder with more than %d MiB", s.preset.Title, maxObeyedBytes>>20)
 	}
-	s.q.Files = append(s.q.Files, trust.NewFile(filepath.Join(s.folder, file), content, strings.HasPrefix(filepath.Base(file), ".env")))
-	s.q.Requests = append(s.q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, which %s", "settings", file, why), Dangerous: true})
+	s.q.Files = append(s.q.Files, newTrustFile(filepath.Join(s.folder, file), content, strings.HasPrefix(filepath.Base(file), ".env")))
+	s.q.Requests = append(s.q.Requests, hostRequest{Text: fmt.Sprintf("%-9s %s, which %s", "settings", file, why), Dangerous: true})
 	return content, nil
 }
 
@@ -231,7 +230,7 @@ func (s *settingsSearch) more(file, what string) error {
 	if s.seen[text] = true; len(s.q.Requests) >= 2*maxObeyed {
 		return fmt.Errorf("%s brings in too many files", file)
 	}
-	s.q.Requests = append(s.q.Requests, trust.Request{Text: text, Dangerous: true})
+	s.q.Requests = append(s.q.Requests, hostRequest{Text: text, Dangerous: true})
 	return nil
 }
 
@@ -314,12 +313,12 @@ func (o *presetOptions) obey(ctx context.Context, a *app, c *client.Client) erro
 }
 
 // agreeToObey reports whether a person, or the operator, agrees to the files.
-func (o *presetOptions) agreeToObey(ctx context.Context, a *app, c *client.Client, q trust.Question, folder string) (bool, error) {
-	store, err := trustStore()
+func (o *presetOptions) agreeToObey(ctx context.Context, a *app, c *client.Client, q trustQuestion, folder string) (bool, error) {
+	store, err := newTrustStore()
 	if err != nil {
 		return false, err
 	}
-	known, before, err := store.Trusted(q)
+	known, before, err := store.trusted(q)
 	if known || err != nil {
 		return known, err
 	}
@@ -331,7 +330,7 @@ func (o *presetOptions) agreeToObey(ctx context.Context, a *app, c *client.Clien
 	}
 	yes, err := a.ask(ctx, q, before, "Let "+o.preset.Title+" use them? Otherwise it starts without.")
 	if yes {
-		err = store.Remember(q, a.now())
+		err = store.remember(q, a.now())
 	}
 	return yes, err
 }

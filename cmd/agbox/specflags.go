@@ -17,7 +17,6 @@ import (
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/feature"
 	"github.com/agbox/agbox/spec/projections"
-	"github.com/agbox/agbox/spec/trust"
 )
 
 // defaultSpecFile is used when it is in the current folder.
@@ -421,9 +420,9 @@ func (o *specOptions) agreeToFetch(ctx context.Context, a *app, c *client.Client
 	if byPolicy, err := trustedByPolicy(ctx, c, read.Request.GetConfigDir()); byPolicy || err != nil {
 		return err
 	}
-	q := trust.Question{Path: read.Files[0].Path}
+	q := trustQuestion{Path: read.Files[0].Path}
 	for _, reference := range references {
-		q.Requests = append(q.Requests, trust.Request{
+		q.Requests = append(q.Requests, hostRequest{
 			Text: fmt.Sprintf("%-9s %s, which is fetched from its registry first", "feature", reference), Dangerous: feature.Near(reference),
 		})
 	}

@@ -15,39 +15,28 @@ import (
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/cmd/agbox/view"
-	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/spec/trust"
 )
-
-// trustStore is where the answers are stored.
-func trustStore() (trust.Store, error) {
-	install, err := paths.FromEnv()
-	if err != nil {
-		return trust.Store{}, err
-	}
-	return trust.Store{Dir: install.Trust()}, nil
-}
 
 // question is what a person must agree to before files that came with a folder take
 // effect; nil if the files request nothing of the host.
-func question(input *client.SpecInput, asked *agboxv1.HostRequests) *trust.Question {
+func question(input *client.SpecInput, asked *agboxv1.HostRequests) *trustQuestion {
 	if len(input.Files) == 0 || len(asked.GetRequests())+len(input.Variables) == 0 {
 		return nil
 	}
-	q := &trust.Question{Path: input.Files[0].Path}
+	q := &trustQuestion{Path: input.Files[0].Path}
 	for _, f := range input.Files {
-		q.Files = append(q.Files, trust.NewFile(f.Path, f.Content, f.Secret))
+		q.Files = append(q.Files, newTrustFile(f.Path, f.Content, f.Secret))
 	}
 	for _, r := range asked.GetRequests() {
-		one := trust.Request{Text: fmt.Sprintf("%-9s %s", r.GetKind(), r.GetText()), Dangerous: r.GetDangerous()}
+		one := hostRequest{Text: fmt.Sprintf("%-9s %s", r.GetKind(), r.GetText()), Dangerous: r.GetDangerous()}
 		if r.GetFile() != "" {
 			one.Where = fmt.Sprintf("%s:%d", filepath.Base(r.GetFile()), r.GetLine())
 		}
 		q.Requests = append(q.Requests, one)
 	}
 	for _, name := range input.Variables {
-		q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("%-9s %s, with its value in your environment", "variable", name)})
+		q.Requests = append(q.Requests, hostRequest{Text: fmt.Sprintf("%-9s %s, with its value in your environment", "variable", name)})
 	}
 	return q
 }
@@ -62,7 +51,7 @@ func trustedByPolicy(ctx context.Context, c *client.Client, folder string) (bool
 }
 
 // askForTrust asks the question, and stores the answer if it is yes.
-func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Question, before *trust.Answer) error {
+func (a *app) askForTrust(ctx context.Context, store trustStore, q trustQuestion, before *trustAnswer) error {
 	yes, err := a.ask(ctx, q, before, "Allow this, and remember the answer for this content?")
 	switch {
 	case err != nil:
@@ -70,16 +59,16 @@ func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Questi
 	case !yes:
 		return toldError{errNotTrusted(q.Path)}
 	}
-	return store.Remember(q, a.now())
+	return store.remember(q, a.now())
 }
 
 // canAsk reports whether a person can be asked.
-func (a *app) canAsk(q trust.Question) bool {
+func (a *app) canAsk(q trustQuestion) bool {
 	return q.Path != "-" && a.terminal() != nil && a.width() != 0
 }
 
 // ask shows a question, and reports whether the answer is yes.
-func (a *app) ask(ctx context.Context, q trust.Question, before *trust.Answer, ask string) (bool, error) {
+func (a *app) ask(ctx context.Context, q trustQuestion, before *trustAnswer, ask string) (bool, error) {
 	const about = " (all shows the rest)"
 	v := extent{columns: a.width(), rows: usualRows}
 	if size := a.terminal().size(); size != nil {
@@ -213,11 +202,11 @@ func (v extent) fit(lines []string, rows int) (fits, left int) {
 // requestScreen is what a person sees before the decision: what is dangerous first, and of
 // that what is new. What does not fit is counted, and whole is false. Control characters
 // from files are escaped.
-func requestScreen(q trust.Question, before *trust.Answer, v extent) (text string, whole bool) {
-	var change trust.Change
+func requestScreen(q trustQuestion, before *trustAnswer, v extent) (text string, whole bool) {
+	var change trustChange
 	var legend, since, gone, diff []string
 	if before != nil {
-		change = q.Since(before)
+		change = q.since(before)
 		since = []string{"", fmt.Sprintf("You agreed to an earlier version on %s. Since then:", before.TrustedAt.Local().Format("2006-01-02 15:04"))}
 		for _, r := range change.Gone {
 			gone = append(gone, v.short(" -  "+printable(r.Text)))
@@ -260,8 +249,8 @@ func requestScreen(q trust.Question, before *trust.Answer, v extent) (text strin
 }
 
 // dangersFirst returns the dangerous requests before the others, and of each the new ones first.
-func dangersFirst(requests, fresh []trust.Request) []trust.Request {
-	rank := func(r trust.Request) (rank int) {
+func dangersFirst(requests, fresh []hostRequest) []hostRequest {
+	rank := func(r hostRequest) (rank int) {
 		if !r.Dangerous {
 			rank += 2
 		}
@@ -270,11 +259,11 @@ func dangersFirst(requests, fresh []trust.Request) []trust.Request {
 		}
 		return rank
 	}
-	return slices.SortedStableFunc(slices.Values(requests), func(x, y trust.Request) int { return cmp.Compare(rank(x), rank(y)) })
+	return slices.SortedStableFunc(slices.Values(requests), func(x, y hostRequest) int { return cmp.Compare(rank(x), rank(y)) })
 }
 
 // dangerous counts dangerous requests.
-func dangerous(requests []trust.Request) (n int) {
+func dangerous(requests []hostRequest) (n int) {
 	for _, r := range requests {
 		if r.Dangerous {
 			n++
@@ -284,7 +273,7 @@ func dangerous(requests []trust.Request) (n int) {
 }
 
 // requestLines are the lines of requests.
-func requestLines(requests, fresh []trust.Request, v extent) []string {
+func requestLines(requests, fresh []hostRequest, v extent) []string {
 	width := 0
 	for _, r := range requests {
 		// One long text must not widen the lines of the others.
@@ -307,7 +296,7 @@ func requestLines(requests, fresh []trust.Request, v extent) []string {
 }
 
 // changedLines are the changed lines of all files.
-func changedLines(change trust.Change) []string {
+func changedLines(change trustChange) []string {
 	var lines []string
 	for _, f := range change.Files {
 		switch {

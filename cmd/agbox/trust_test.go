@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agbox/agbox/spec/trust"
 )
 
 // asking makes a folder whose sandbox file requests access to the host.
@@ -87,11 +85,11 @@ func remember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := trustStore()
+	store, err := newTrustStore()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Remember(*question(input, out.GetHostRequests()), c.now()); err != nil {
+	if err := store.remember(*question(input, out.GetHostRequests()), c.now()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,25 +142,25 @@ func TestAnswersAreListedShownAndRevoked(t *testing.T) {
 }
 
 func TestTheScreenIsNotSteeredByTheFile(t *testing.T) {
-	screen, _ := requestScreen(trust.Question{Path: "/x/agbox.yaml", Requests: []trust.Request{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil, extent{})
+	screen, _ := requestScreen(trustQuestion{Path: "/x/agbox.yaml", Requests: []hostRequest{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil, extent{})
 	if strings.ContainsAny(screen, "\x1b\r\u202e\u009b") {
 		t.Errorf("%q", screen)
 	}
 }
 
 func TestTheScreenFitsATerminalAndShowsDangersFirst(t *testing.T) {
-	q := trust.Question{Path: "/x/agbox.yaml", Files: []trust.File{trust.NewFile("/x/agbox.yaml", []byte(strings.Repeat("new\n", 100)), false)}}
-	var agreed []trust.Request
+	q := trustQuestion{Path: "/x/agbox.yaml", Files: []trustFile{newTrustFile("/x/agbox.yaml", []byte(strings.Repeat("new\n", 100)), false)}}
+	var agreed []hostRequest
 	for i := range 40 {
-		q.Requests = append(q.Requests, trust.Request{Text: fmt.Sprintf("port %d", i), Where: "agbox.yaml:1"})
-		agreed = append(agreed, trust.Request{Text: fmt.Sprintf("mount /old%d", i), Where: "agbox.yaml:2", Dangerous: true})
+		q.Requests = append(q.Requests, hostRequest{Text: fmt.Sprintf("port %d", i), Where: "agbox.yaml:1"})
+		agreed = append(agreed, hostRequest{Text: fmt.Sprintf("mount /old%d", i), Where: "agbox.yaml:2", Dangerous: true})
 	}
-	q.Requests = append(q.Requests, trust.Request{Text: "port " + strings.Repeat("wide 界", 200), Where: "agbox.yaml:4"})
-	q.Requests = append(append(q.Requests, agreed...), trust.Request{Text: "mount /new", Where: "agbox.yaml:3", Dangerous: true})
-	before := &trust.Answer{Question: trust.Question{Path: q.Path, Requests: append(agreed, trust.Request{Text: "gone"}), Files: []trust.File{trust.NewFile("/x/agbox.yaml", []byte("old\n"), false)}}}
+	q.Requests = append(q.Requests, hostRequest{Text: "port " + strings.Repeat("wide 界", 200), Where: "agbox.yaml:4"})
+	q.Requests = append(append(q.Requests, agreed...), hostRequest{Text: "mount /new", Where: "agbox.yaml:3", Dangerous: true})
+	before := &trustAnswer{trustQuestion: trustQuestion{Path: q.Path, Requests: append(agreed, hostRequest{Text: "gone"}), Files: []trustFile{newTrustFile("/x/agbox.yaml", []byte("old\n"), false)}}}
 	for _, columns := range []int{20, 80, 300} {
 		for _, rows := range []int{12, 24, 60} {
-			for _, before := range []*trust.Answer{nil, before} {
+			for _, before := range []*trustAnswer{nil, before} {
 				v := extent{columns: columns, rows: rows}
 				text, whole := requestScreen(q, before, v)
 				lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"context"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"os"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
-	"github.com/agbox/agbox/spec/trust"
 )
 
 var update = flag.Bool("update", false, "write the pictures anew")
@@ -72,12 +72,19 @@ func newTmux(t *testing.T) *tmux {
 	return m
 }
 
-// trust stores answers about sandbox files.
+// trust stores answers about sandbox files. Each has a digest of its path and requests.
 func (m *tmux) trust() {
-	store := trust.Store{Dir: filepath.Join(m.home, "state", "config", "trust")}
-	for _, path := range []string{"/home/ann/shop/agbox.yaml", "/home/ann/" + strings.Repeat("日本語/", 20) + "agbox.yaml"} {
-		question := trust.Question{Path: path, Requests: []trust.Request{{Text: "mount /"}, {Text: "port 80", Dangerous: true}}}
-		if err := store.Remember(question, time.Now().Add(-50*time.Hour)); err != nil {
+	dir := filepath.Join(m.home, "state", "config", "trust")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+	for path, digest := range map[string]string{
+		"/home/ann/shop/agbox.yaml":                              "7f2068b7f49d184de4c2c1a82b2e992020eed2760d96368a73bcfef958f5bc0b",
+		"/home/ann/" + strings.Repeat("日本語/", 20) + "agbox.yaml": "cc036ca5983dede43bd67efefecc8114261a96b6643a22c4df5de7ad3368eee8",
+	} {
+		answer := fmt.Sprintf(`{"path": %q, "requests": [{"text": "mount /"}, {"text": "port 80", "dangerous": true}], "trusted_at": %q, "digest": %q}`,
+			path, time.Now().Add(-50*time.Hour).Format(time.RFC3339), digest)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(path)))), []byte(answer), 0o600); err != nil {
 			m.t.Fatal(err)
 		}
 	}

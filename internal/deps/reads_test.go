@@ -26,11 +26,11 @@ var ownReads = map[string]string{
 	"client/compare.go add":               "writes into a scratch folder",
 	"cmd/agbox/logs.go showFile":          "a log below agbox's own folder",
 	"cmd/agbox/logs.go successor":         "a log below agbox's own folder",
+	"cmd/agbox/truststore.go list":        "answers, below agbox's own folder",
 	"cmd/agbox/tools.go extras":           "what was agreed to, below agbox's own folder",
 	"cmd/agbox/config.go writeStarter":    "writes a file that it makes itself",
 	"client/registry/registry.go extract": "what was fetched, below agbox's own folder",
 	"client/registry/registry.go known":   "what was fetched, below agbox's own folder",
-	"spec/trust/trust.go List":            "answers, below agbox's own folder",
 }
 
 // TestFilesOfAFolderAreReadByOnePackage refuses other ways to read what a stranger may have

@@ -122,7 +122,7 @@ func (i Install) DaemonLog() string { return filepath.Join(i.Data, "agboxd.log")
 // ConfigFile has the operator's settings of the daemon. It may be missing.
 func (i Install) ConfigFile() string { return filepath.Join(i.Config, "agboxd.yaml") }
 
-// Trust is the directory with the user's answers about sandbox files; see spec/trust.
+// Trust is the directory with the user's answers about sandbox files.
 func (i Install) Trust() string { return filepath.Join(i.Config, "trust") }
 
 // Handover is the file with the user's answer about what agents get beside their login.
