@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/proto/agbox/caller"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // CheckCommand refuses a command that the kernel would refuse.
@@ -23,7 +23,7 @@ func CheckCommand(req *agboxv1.CreateExecRequest) error {
 	for key, value := range req.GetEnvOverrides() {
 		env = append(env, key+"="+value)
 	}
-	if err := wire.CheckArguments(req.GetCommand(), env); err != nil {
+	if err := rpc.CheckArguments(req.GetCommand(), env); err != nil {
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
 			"The command cannot be started: %v. Pass the data in a file instead.", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // handler decides about a request of an agent. result is made JSON of. pending means that it
@@ -76,7 +76,7 @@ func (r *Runner) Answer(ctx context.Context, a ledger.Agent) error {
 
 // maxAnswer bounds an answer, in bytes. A larger one would not fit into a call of the
 // supervisor, and the request would be offered again for ever.
-const maxAnswer = wire.MaxFrame / 2
+const maxAnswer = rpc.MaxFrame / 2
 
 // decide decides about one request, and sends the answer.
 func (r *Runner) decide(ctx context.Context, a ledger.Agent, q request) error {

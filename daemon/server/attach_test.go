@@ -17,7 +17,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	guestrpc "github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // attachable answers calls about the exec "e" in the READY sandbox "a". The exec runs and
@@ -68,7 +67,7 @@ func (c closedInput) methods() guestrpc.Methods {
 }
 
 func (closedInput) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
-	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: "boot"}, nil
+	return &guestv1.HelloResponse{Protocol: guestrpc.Protocol, SupervisorVersion: "test", BootId: "boot"}, nil
 }
 
 func (closedInput) Watch(ctx context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {

@@ -9,11 +9,11 @@ import (
 	"github.com/agbox/agbox/agents/journal"
 	"github.com/agbox/agbox/internal/ids"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // Agents reports whether the supervisor has the calls about agents.
-func (c *Conn) Agents() bool { return c.protocol >= wire.AgentsSince }
+func (c *Conn) Agents() bool { return c.protocol >= rpc.AgentsSince }
 
 // Follow follows the incarnations in the sandbox until ctx is cancelled or the connection
 // is lost. It always returns an error. It calls report with the news of each running

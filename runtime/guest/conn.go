@@ -27,7 +27,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // Conn is a connection to one supervisor. Its methods are safe for concurrent use.
@@ -86,7 +85,7 @@ func (c *Conn) Release(ctx context.Context) error {
 }
 
 // Limits reports whether the supervisor enforces the limits of a StartRequest.
-func (c *Conn) Limits() bool { return c.protocol >= wire.LimitsSince }
+func (c *Conn) Limits() bool { return c.protocol >= rpc.LimitsSince }
 
 // Done is closed when the connection is lost or closed.
 func (c *Conn) Done() <-chan struct{} { return c.rpc.Done() }
@@ -110,7 +109,7 @@ func codeOf(err error) rpc.Code {
 // CheckCommand fails with COMMAND_TOO_LONG if a command line and environment
 // ("KEY=value") exceed the kernel's limit.
 func CheckCommand(command, env []string) error {
-	if err := wire.CheckArguments(command, env); err != nil {
+	if err := rpc.CheckArguments(command, env); err != nil {
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
 			"The command is too long: %v. Pass long data in a file or on standard input instead.", err)
 	}
@@ -242,9 +241,9 @@ func invalid(r *guestv1.ExecRecord) string {
 		return "an exec id that is not valid"
 	case !phase:
 		return "an exec in a state that does not exist"
-	case len(r.GetFailureMessage()) > wire.MaxFailureMessage || len(r.GetBootId()) > wire.MaxBootID:
+	case len(r.GetFailureMessage()) > rpc.MaxFailureMessage || len(r.GetBootId()) > rpc.MaxBootID:
 		return "a text that is too long"
-	case r.GetRequest().SizeVT() > wire.MaxRecordedRequest:
+	case r.GetRequest().SizeVT() > rpc.MaxRecordedRequest:
 		return "a request that is too long"
 	case r.GetExitCode() < 0 || r.GetExitCode() > 255 || r.GetSignal() < 0 || r.GetSignal() > 127 || r.GetPid() < 0:
 		return "an exit status that does not exist"
@@ -388,13 +387,13 @@ func openError(path string, err error) error {
 // hello exchanges greetings and stores what the supervisor says about itself.
 func (c *Conn) hello(ctx context.Context) error {
 	reply, err := call[guestv1.HelloResponse](ctx, c, "Supervisor/Hello", &guestv1.HelloRequest{
-		Protocol:      wire.Protocol,
+		Protocol:      rpc.Protocol,
 		DaemonVersion: version.Version,
 	})
 	if err != nil {
 		return c.explain(ctx, err)
 	}
-	if reply.GetProtocol() == 0 || reply.GetBootId() == "" || len(reply.GetBootId()) > wire.MaxBootID ||
+	if reply.GetProtocol() == 0 || reply.GetBootId() == "" || len(reply.GetBootId()) > rpc.MaxBootID ||
 		len(reply.GetSupervisorVersion()) > maxVersion ||
 		reply.GetMainExecId() != "" && !ids.Valid(reply.GetMainExecId()) {
 		return Tampered("its greeting does not follow the protocol", nil)

@@ -8,7 +8,6 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // stdinPause is the time between two attempts while the supervisor's buffers for
@@ -16,7 +15,7 @@ import (
 const stdinPause = 50 * time.Millisecond
 
 // WriteStdin writes data to the standard input or the terminal of an exec. writer
-// is a name of 1 to wire.MaxWriter bytes chosen by the caller. offset is the
+// is a name of 1 to rpc.MaxWriter bytes chosen by the caller. offset is the
 // position of data[0] in the stream of all bytes of this writer. The supervisor
 // counts the bytes of each writer and skips those that it has counted already, so
 // after a lost connection a caller can resend bytes whose fate it does not know. An
@@ -31,12 +30,12 @@ const stdinPause = 50 * time.Millisecond
 // queries the count and never blocks.
 //
 // The protocol cannot cancel a call: after ctx is cancelled, the supervisor may still have
-// up to wire.MaxStdin of the bytes and writes them when it can. A later call of the
+// up to rpc.MaxStdin of the bytes and writes them when it can. A later call of the
 // same writer continues after them.
 func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error) {
 	req := &guestv1.WriteStdinRequest{ExecId: execID, Writer: writer, Offset: offset}
 	end := offset + uint64(len(data))
-	for most := wire.MaxStdin; ; {
+	for most := rpc.MaxStdin; ; {
 		rest := data[req.Offset-offset:]
 		req.Data = rest[:min(len(rest), most)]
 		req.Eof = eof && len(req.Data) == len(rest)
@@ -56,9 +55,9 @@ func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uin
 		}
 		// If the process read nothing, send a small piece next: the supervisor blocks
 		// on that instead of returning it.
-		most = wire.MaxStdin
+		most = rpc.MaxStdin
 		if written == req.Offset && len(req.Data) > 0 {
-			most = wire.SmallStdin
+			most = rpc.SmallStdin
 			// The pause only matters if the supervisor is hostile and returns at once.
 			if !wait(ctx, stdinPause) {
 				return written, true, c.explain(ctx, ctx.Err())
@@ -132,7 +131,7 @@ func invalidProcess(p *guestv1.Process, after uint32) string {
 	switch {
 	case p.GetPid() <= after:
 		return "processes in a wrong order"
-	case len(p.GetUser()) > maxUser, len(p.GetState()) > maxState, len(p.GetCommand()) > wire.MaxRecordedText:
+	case len(p.GetUser()) > maxUser, len(p.GetState()) > maxState, len(p.GetCommand()) > rpc.MaxRecordedText:
 		return "a process with a text that is too long"
 	case p.GetExecId() != "" && !ids.Valid(p.GetExecId()):
 		return "a process of an exec with an id that is not valid"

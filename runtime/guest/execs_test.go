@@ -12,7 +12,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // reader is a fake supervisor that takes a bounded number of bytes of each call.
@@ -44,7 +43,7 @@ func (r *reader) stdin(_ context.Context, req *guestv1.WriteStdinRequest) (*gues
 }
 
 func TestInputIsSentUntilAllOfItIsWritten(t *testing.T) {
-	data := []byte(strings.Repeat("0123456789", wire.MaxStdin/4))
+	data := []byte(strings.Repeat("0123456789", rpc.MaxStdin/4))
 	for name, takes := range map[string][]int{
 		"at once":            nil,
 		"in parts":           {100, 0, 3000, 1 << 20},
@@ -53,7 +52,7 @@ func TestInputIsSentUntilAllOfItIsWritten(t *testing.T) {
 		r := &reader{takes: takes}
 		c := dial(t, play(t, &actor{stdin: r.stdin}))
 		n, open, err := c.WriteStdin(t.Context(), "e", "w", 0, data, true)
-		if err != nil || n != uint64(len(data)) || open || r.got.String() != string(data) || r.eofs != 1 || r.longest > wire.MaxStdin {
+		if err != nil || n != uint64(len(data)) || open || r.got.String() != string(data) || r.eofs != 1 || r.longest > rpc.MaxStdin {
 			t.Errorf("%s: %d, open %v, %v; %d bytes arrived and %d ends, the longest call %d", name, n, open, err, r.got.Len(), r.eofs, r.longest)
 		}
 	}

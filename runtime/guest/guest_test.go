@@ -22,7 +22,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -249,7 +248,7 @@ func TestAPathLongerThanASocketAddressIsReached(t *testing.T) {
 }
 
 func TestOlderAndNewerSupervisorsAreAccepted(t *testing.T) {
-	for _, protocol := range []uint32{1, wire.Protocol + 7} {
+	for _, protocol := range []uint32{1, rpc.Protocol + 7} {
 		c := dial(t, play(t, &actor{hello: &guestv1.HelloResponse{Protocol: protocol, BootId: "b", SupervisorVersion: "v"}}))
 		if c.BootID() != "b" || c.Version() != "v" {
 			t.Errorf("boot id %q, version %q", c.BootID(), c.Version())
@@ -261,7 +260,7 @@ func TestAnInvalidGreetingIsTampering(t *testing.T) {
 	for _, hello := range []*guestv1.HelloResponse{
 		{Protocol: 0, BootId: "b"},
 		{Protocol: 1},
-		{Protocol: 1, BootId: strings.Repeat("b", wire.MaxBootID+1)},
+		{Protocol: 1, BootId: strings.Repeat("b", rpc.MaxBootID+1)},
 		{Protocol: 1, BootId: "b", SupervisorVersion: strings.Repeat("v", maxVersion+1)},
 		{Protocol: 1, BootId: "b", MainExecId: "../x"},
 	} {
@@ -271,9 +270,9 @@ func TestAnInvalidGreetingIsTampering(t *testing.T) {
 }
 
 func TestAnOversizedReplyIsNotRead(t *testing.T) {
-	_, err := Dial(t.Context(), play(t, &actor{hello: &guestv1.HelloResponse{SupervisorVersion: strings.Repeat("v", wire.MaxReply)}}), anyone)
+	_, err := Dial(t.Context(), play(t, &actor{hello: &guestv1.HelloResponse{SupervisorVersion: strings.Repeat("v", rpc.MaxReply)}}), anyone)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
-	if !errors.Is(err, wire.ErrFrame) {
+	if !errors.Is(err, rpc.ErrFrame) {
 		t.Error(err)
 	}
 }
@@ -288,8 +287,8 @@ func lies() map[string]*guestv1.ExecRecord {
 		"bad id":     running("../x"),
 		"no id":      running(""),
 		"phase":      with(func(r *guestv1.ExecRecord) { r.Phase = 99 }),
-		"message":    with(func(r *guestv1.ExecRecord) { r.FailureMessage = strings.Repeat("x", wire.MaxFailureMessage+1) }),
-		"boot id":    with(func(r *guestv1.ExecRecord) { r.BootId = strings.Repeat("x", wire.MaxBootID+1) }),
+		"message":    with(func(r *guestv1.ExecRecord) { r.FailureMessage = strings.Repeat("x", rpc.MaxFailureMessage+1) }),
+		"boot id":    with(func(r *guestv1.ExecRecord) { r.BootId = strings.Repeat("x", rpc.MaxBootID+1) }),
 		"exit code":  with(func(r *guestv1.ExecRecord) { r.ExitCode = 256 }),
 		"negative":   with(func(r *guestv1.ExecRecord) { r.ExitCode = -1 }),
 		"signal":     with(func(r *guestv1.ExecRecord) { r.Signal = 128 }),

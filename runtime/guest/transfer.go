@@ -17,7 +17,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // beginWithin is how long a supervisor may take to open the file or tree of a transfer.
@@ -27,7 +26,7 @@ const beginWithin = 30 * time.Second
 // methods must not be called concurrently. All received lengths are bounded.
 type Transfer struct {
 	conn net.Conn
-	pipe *wire.Pipe
+	pipe *rpc.Pipe
 	// stop unregisters the function that closes conn when ctx is done.
 	stop func()
 	ctx  context.Context
@@ -51,7 +50,7 @@ func DialTransfer(ctx context.Context, linkDir string, check Check, req *guestv1
 	if err != nil {
 		return nil, err
 	}
-	t := &Transfer{conn: conn, pipe: wire.NewPipe(conn, bytes.NewReader(nil)), ctx: ctx}
+	t := &Transfer{conn: conn, pipe: rpc.NewPipe(conn, bytes.NewReader(nil)), ctx: ctx}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(closed); _ = conn.Close() })
 	t.stop = sync.OnceFunc(func() {
@@ -83,7 +82,7 @@ func (t *Transfer) greet(req *guestv1.TransferRequest, first *guestv1.TransferRe
 	if err != nil {
 		return err
 	}
-	if err := t.pipe.SendWord(wire.Preamble, raw); err != nil {
+	if err := t.pipe.SendWord(rpc.Preamble, raw); err != nil {
 		return err
 	}
 	if err := t.word(first); err != nil {
@@ -99,7 +98,7 @@ func (t *Transfer) word(m rpc.Decodable) error {
 		return err
 	}
 	if err := m.UnmarshalVT(raw); err != nil {
-		return fmt.Errorf("%w: %w", wire.ErrFrame, err)
+		return fmt.Errorf("%w: %w", rpc.ErrFrame, err)
 	}
 	return nil
 }
@@ -131,7 +130,7 @@ func (t *Transfer) Close() {
 // call, or io.EOF at the end.
 func (t *Transfer) Next() ([]byte, error) {
 	if t.buf == nil {
-		t.buf = make([]byte, wire.MaxChunk)
+		t.buf = make([]byte, rpc.MaxChunk)
 	}
 	chunk, err := t.pipe.Next(t.buf)
 	if !errors.Is(err, io.EOF) {
@@ -195,7 +194,7 @@ func (t *Transfer) explain(err error) error {
 		return nil
 	case t.ctx.Err() != nil:
 		return t.ctx.Err()
-	case errors.Is(err, wire.ErrFrame):
+	case errors.Is(err, rpc.ErrFrame):
 		return Tampered("it broke the protocol", err)
 	}
 	return unreachable("the connection of the transfer was lost", err)

@@ -17,7 +17,6 @@ import (
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/agentsocket"
 	"github.com/agbox/agbox/runtime/supervisor/output"
 	"github.com/agbox/agbox/runtime/supervisor/probes"
@@ -278,7 +277,7 @@ func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRec
 		FinishedAt:     now,
 		ExitCode:       fail.exitCode(),
 		Failure:        fail.kind,
-		FailureMessage: strings.ToValidUTF8(cut(fail.message, wire.MaxFailureMessage), "?"),
+		FailureMessage: strings.ToValidUTF8(cut(fail.message, rpc.MaxFailureMessage), "?"),
 		BootId:         s.bootID,
 		EndCause:       fail.cause,
 		Cancelled:      fail.cause != guestv1.EndCause_END_CAUSE_NONE,

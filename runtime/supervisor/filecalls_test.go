@@ -22,7 +22,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // desk is a supervisor and a folder for its file calls.
@@ -573,7 +573,7 @@ func TestASupervisorThatStopsDoesNotWaitForTransfers(t *testing.T) {
 
 func TestRubbishInAPreambleEndsItsConnectionAlone(t *testing.T) {
 	d := newDesk(t)
-	for _, rubbish := range []string{"A", "AGBXFILX\x00\x00\x00\x00", wire.Preamble + "\xff\xff\xff\xff", wire.Preamble + "\x00\x00\x00\x02\xff\xff", wire.Preamble + "\x00\x00\x00\x00"} {
+	for _, rubbish := range []string{"A", "AGBXFILX\x00\x00\x00\x00", rpc.Preamble + "\xff\xff\xff\xff", rpc.Preamble + "\x00\x00\x00\x02\xff\xff", rpc.Preamble + "\x00\x00\x00\x00"} {
 		c, err := net.Dial("unix", filepath.Join(d.dir, "link", "guest.sock"))
 		d.must(err)
 		d.must(c.SetDeadline(time.Now().Add(limit)))

@@ -19,7 +19,6 @@ import (
 
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // maxConns bounds the concurrent connections; a daemon needs one.
@@ -106,7 +105,7 @@ func (l *listener) answer(ctx context.Context, raw *net.UnixConn, c *rpc.Conn, m
 	first, err := in.Peek(1)
 	switch {
 	case err != nil:
-	case l.transfer != nil && wire.IsTransfer(first):
+	case l.transfer != nil && rpc.IsTransfer(first):
 		first, _ = in.Peek(in.Buffered())
 		l.serveTransfer(raw, bytes.NewReader(first))
 	default:

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/logs"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // A server that does not learn of the end of a connection keeps a goroutine and buffers
@@ -54,8 +54,8 @@ func checkCut(t *testing.T, cut func(*listener, net.Conn)) {
 		t.Fatal(err)
 	}
 	// A call without a name is answered with an error: the connection is served.
-	_, _ = c.Write([]byte{0, 0, 0, 0, 0, 0, 0, 1, byte(wire.Request), 0})
-	head := make([]byte, wire.HeaderLen)
+	_, _ = c.Write([]byte{0, 0, 0, 0, 0, 0, 0, 1, byte(rpc.Request), 0})
+	head := make([]byte, rpc.HeaderLen)
 	if _, err := io.ReadFull(c, head); err != nil {
 		t.Fatal(err)
 	}

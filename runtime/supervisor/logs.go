@@ -9,7 +9,7 @@ import (
 
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // journal records that a process is about to be started. It does not sync: the record
@@ -57,7 +57,7 @@ func (s *Supervisor) readStatus(id string) *guestv1.ExecRecord {
 		return &guestv1.ExecRecord{
 			ExecId:         id,
 			Phase:          guestv1.ExecPhase_EXEC_PHASE_RUNNING,
-			FailureMessage: strings.ToValidUTF8(cut(fmt.Sprintf("The status file cannot be read: %v.", err), wire.MaxFailureMessage), "?"),
+			FailureMessage: strings.ToValidUTF8(cut(fmt.Sprintf("The status file cannot be read: %v.", err), rpc.MaxFailureMessage), "?"),
 		}
 	}
 	record.Request = nil // kept for a daemon that lost its database; no other needs it
@@ -89,7 +89,7 @@ func recordedRequest(req *guestv1.StartRequest) *guestv1.RecordedRequest {
 
 // recordedText leaves out a text that is too long.
 func recordedText(s string) string {
-	if len(s) > wire.MaxRecordedText {
+	if len(s) > rpc.MaxRecordedText {
 		return ""
 	}
 	return s
@@ -97,9 +97,9 @@ func recordedText(s string) string {
 
 // recordedCommand returns as much of a command as a status file keeps.
 func recordedCommand(command []string) []string {
-	left := wire.MaxRecordedCommand
+	left := rpc.MaxRecordedCommand
 	for i, word := range command {
-		if left -= len(word) + wire.RecordedWord; left >= 0 {
+		if left -= len(word) + rpc.RecordedWord; left >= 0 {
 			continue
 		}
 		const cutMark = "…"

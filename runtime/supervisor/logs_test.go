@@ -12,7 +12,7 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 func TestStatusFilesKeepTheRequestForADaemonThatLostItsDatabase(t *testing.T) {
@@ -56,7 +56,7 @@ func TestStatusFilesKeepNoMoreOfACommandThanTheLimit(t *testing.T) {
 		cut     bool
 	}{
 		"script": {[]string{"true", strings.Repeat("é", 5000), "after"}, 2, true},
-		"words":  {append([]string{"true"}, slices.Repeat([]string{""}, 5000)...), wire.MaxRecordedCommand/wire.RecordedWord - 1, false},
+		"words":  {append([]string{"true"}, slices.Repeat([]string{""}, 5000)...), rpc.MaxRecordedCommand/rpc.RecordedWord - 1, false},
 		"fits":   {[]string{"true", strings.Repeat("x", 4000)}, 2, false},
 	} {
 		b.run(request(id, c.command...))

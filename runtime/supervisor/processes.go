@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 const (
 	// maxListed bounds the answer to one call in bytes. With a last process it is shorter than
-	// wire.MaxReply.
-	maxListed = wire.MaxReply - 8<<10
+	// rpc.MaxReply.
+	maxListed = rpc.MaxReply - 8<<10
 	// maxListedCommand is how much of a command line a list shows, in bytes. Made valid text, it
 	// can become twice as long.
-	maxListedCommand = wire.MaxRecordedText / 2
+	maxListedCommand = rpc.MaxRecordedText / 2
 	// maxListedUser is the longest name of a user that a list shows, in bytes.
 	maxListedUser = 64
 	// ticks is how many clock ticks /proc counts per second, on every architecture of Go.

@@ -10,7 +10,6 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/files"
 	"github.com/agbox/agbox/runtime/supervisor/output"
 )
@@ -47,7 +46,7 @@ func (s *Supervisor) methods(f *files.Service) rpc.Methods {
 // Hello identifies the supervisor.
 func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{
-		Protocol:          wire.Protocol,
+		Protocol:          rpc.Protocol,
 		SupervisorVersion: v.s.cfg.Version,
 		BootId:            v.s.bootID,
 		StartedAt:         guestv1.New(v.s.started),
@@ -101,7 +100,7 @@ func checkStart(req *guestv1.StartRequest) error {
 			return rpc.Errorf(rpc.InvalidArgument, "the environment entry %s is not KEY=value", show(entry))
 		}
 	}
-	if err := wire.CheckArguments(req.GetCommand(), req.GetEnv()); err != nil {
+	if err := rpc.CheckArguments(req.GetCommand(), req.GetEnv()); err != nil {
 		return rpc.Errorf(rpc.InvalidArgument, "%v", err)
 	}
 	return nil
@@ -139,8 +138,8 @@ func (v *service) Signal(ctx context.Context, req *guestv1.SignalRequest) (*gues
 
 // Watch sends the records of execs that have ended or end later.
 func (v *service) Watch(ctx context.Context, req *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
-	if n := len(req.GetExecIds()); n > wire.MaxWatched {
-		return rpc.Errorf(rpc.InvalidArgument, "%d execs in one watch; the limit is %d", n, wire.MaxWatched)
+	if n := len(req.GetExecIds()); n > rpc.MaxWatched {
+		return rpc.Errorf(rpc.InvalidArgument, "%d execs in one watch; the limit is %d", n, rpc.MaxWatched)
 	}
 	for _, id := range req.GetExecIds() {
 		if !ids.Valid(id) {
@@ -245,10 +244,10 @@ func (s *Supervisor) runsHere(r *guestv1.ExecRecord) bool {
 // WriteStdin writes bytes to the standard input or the terminal of an exec.
 func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 	switch {
-	case req.GetWriter() == "" || len(req.GetWriter()) > wire.MaxWriter:
-		return nil, rpc.Errorf(rpc.InvalidArgument, "a writer has a name of 1 to %d bytes", wire.MaxWriter)
-	case len(req.GetData()) > wire.MaxStdin:
-		return nil, rpc.Errorf(rpc.InvalidArgument, "%d bytes in one call; the limit is %d", len(req.GetData()), wire.MaxStdin)
+	case req.GetWriter() == "" || len(req.GetWriter()) > rpc.MaxWriter:
+		return nil, rpc.Errorf(rpc.InvalidArgument, "a writer has a name of 1 to %d bytes", rpc.MaxWriter)
+	case len(req.GetData()) > rpc.MaxStdin:
+		return nil, rpc.Errorf(rpc.InvalidArgument, "%d bytes in one call; the limit is %d", len(req.GetData()), rpc.MaxStdin)
 	}
 	e, err := v.decided(ctx, req.GetExecId())
 	if e == nil || err != nil {
@@ -261,7 +260,7 @@ func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest
 	v.s.typing.Add(len(req.GetData()))
 	// Small writes are always accepted, so a user can type while all other input is
 	// stuck.
-	if size := int64(len(req.GetData())); size > wire.SmallStdin {
+	if size := int64(len(req.GetData())); size > rpc.SmallStdin {
 		defer v.s.waiting.Add(-size)
 		if v.s.waiting.Add(size) > maxWaiting {
 			return nil, rpc.Errorf(rpc.ResourceExhausted, "too much input waits for processes that do not read")

@@ -12,7 +12,6 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 const (
@@ -28,7 +27,7 @@ const (
 	inputFirst = 64 << 10
 	// inputPipe is the capacity that a pipe gets when much input arrives, in bytes.
 	inputPipe = 512 << 10
-	// stallLimit is how long a call with more than wire.SmallStdin bytes waits until the
+	// stallLimit is how long a call with more than rpc.SmallStdin bytes waits until the
 	// process reads one piece. Then the call fails and frees its memory.
 	stallLimit = 2 * time.Second
 )
@@ -150,7 +149,7 @@ func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 	for done < len(data) {
 		piece := data[done:min(len(data), done+inputPiece)]
 		limit := time.Time{}
-		if len(data)-done > wire.SmallStdin {
+		if len(data)-done > rpc.SmallStdin {
 			limit = time.Now().Add(stallLimit)
 		}
 		_ = in.file.SetWriteDeadline(limit)

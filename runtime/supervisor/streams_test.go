@@ -15,7 +15,7 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // piped keeps the standard input of a request open.
@@ -82,7 +82,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
 	b.start(c, piped(request("e", "cat")))
-	for _, writer := range []string{"", strings.Repeat("w", wire.MaxWriter+1)} {
+	for _, writer := range []string{"", strings.Repeat("w", rpc.MaxWriter+1)} {
 		if _, _, err := c.WriteStdin(t.Context(), "e", writer, 0, []byte("x"), false); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("writer %q: %v", writer, err)
 		}
@@ -190,7 +190,7 @@ func TestInputThatNobodyReadsKeepsNeitherExitNorStopWaiting(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range 2 * 64 {
 		calls.Go(func() {
-			if _, open, err := c.WriteStdin(t.Context(), "e", fmt.Sprint("w", i), 0, make([]byte, wire.MaxStdin), false); err != nil || open {
+			if _, open, err := c.WriteStdin(t.Context(), "e", fmt.Sprint("w", i), 0, make([]byte, rpc.MaxStdin), false); err != nil || open {
 				t.Errorf("a call that waited: open %v, %v", open, err)
 			}
 		})

@@ -24,7 +24,7 @@ import (
 const (
 	maxListed         = 1 << 16
 	maxAdoptedEnded   = 5000
-	maxAdoptedRunning = 4096 // far below wire.MaxWatched
+	maxAdoptedRunning = 4096 // far below rpc.MaxWatched
 )
 
 // AdoptAll reads the status files of a sandbox whose record is lost. The container wrote

@@ -25,7 +25,6 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,7 +72,7 @@ func (s *supervisor) methods() rpc.Methods {
 
 func (s *supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{
-		Protocol: cmp.Or(s.protocol, wire.Protocol), SupervisorVersion: "test", BootId: s.boot, MainExecId: s.main,
+		Protocol: cmp.Or(s.protocol, rpc.Protocol), SupervisorVersion: "test", BootId: s.boot, MainExecId: s.main,
 	}, nil
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/internal/paths"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 func TestACopyThatCannotBeReadIsNotTakenForWhole(t *testing.T) {
@@ -49,8 +49,8 @@ func takeTransfer(listener net.Listener) error {
 		return err
 	}
 	defer conn.Close()
-	in := wire.NewPipe(conn, strings.NewReader(""))
-	if err := in.Expect(wire.Preamble); err != nil {
+	in := rpc.NewPipe(conn, strings.NewReader(""))
+	if err := in.Expect(rpc.Preamble); err != nil {
 		return err
 	}
 	if _, err := in.Word(); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/runtime/guest"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type idle struct{}
 
 func (idle) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
-	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: "boot1"}, nil
+	return &guestv1.HelloResponse{Protocol: rpc.Protocol, SupervisorVersion: "test", BootId: "boot1"}, nil
 }
 
 func (idle) Watch(ctx context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {

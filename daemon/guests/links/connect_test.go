@@ -8,7 +8,6 @@ import (
 	"github.com/agbox/agbox/daemon/guests/links"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // storyteller is a supervisor that sends the news of one incarnation.
@@ -67,7 +66,7 @@ func TestALinkTellsAboutIncarnations(t *testing.T) {
 	b := guesttest.New(t)
 	l := listening(b)
 	over := make(chan struct{})
-	b.Serve(storyteller{protocol: wire.AgentsSince, news: &guestv1.IncarnationNews{ExecId: "agent-x-1", Rows: 3}, over: over}.methods())
+	b.Serve(storyteller{protocol: rpc.AgentsSince, news: &guestv1.IncarnationNews{ExecId: "agent-x-1", Rows: 3}, over: over}.methods())
 	b.Connect()
 	if news := <-l.told; news.GetExecId() != "agent-x-1" || news.GetRows() != 3 {
 		t.Errorf("it tells %v", news)
@@ -88,7 +87,7 @@ func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 		b := guesttest.New(t)
 		l := listening(b)
 		begin := make(chan struct{})
-		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, begin: begin, over: make(chan struct{})}.methods())
+		b.Serve(storyteller{protocol: rpc.AgentsSince, news: news, begin: begin, over: make(chan struct{})}.methods())
 		b.Connect() // it fails if the link is cut off before it returns
 		close(begin)
 		<-l.silent
@@ -102,7 +101,7 @@ func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 func TestAnOlderSupervisorIsNotFollowed(t *testing.T) {
 	b := guesttest.New(t)
 	l := listening(b)
-	b.Serve(storyteller{protocol: wire.AgentsSince - 1, over: make(chan struct{})}.methods())
+	b.Serve(storyteller{protocol: rpc.AgentsSince - 1, over: make(chan struct{})}.methods())
 	b.Connect()
 	b.Links.Close() // waits for all goroutines
 	if len(l.told)+len(l.silent) > 0 {

@@ -19,7 +19,7 @@ import (
 // connection to the same socket. ttrpc does not suit transfers: each frame is copied
 // whole, and a slow reader blocks the connection. The messages of a transfer are:
 //
-//   daemon:     the preamble of package wire, a length, a TransferRequest
+//   daemon:     the preamble of package rpc, a length, a TransferRequest
 //   supervisor: a length, a TransferResponse; after an error nothing more
 //   then one side sends any number of chunks: a length and that many bytes, at most
 //   256 KiB. The length 0 ends them. A read, out and watch come from the supervisor

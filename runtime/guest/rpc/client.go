@@ -13,7 +13,6 @@ import (
 	"time"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 const (
@@ -31,7 +30,7 @@ const (
 )
 
 // The errors of a Client, besides those of the context, *Error for a call that the server
-// refused, and wire.ErrFrame for a server that broke the protocol.
+// refused, and ErrFrame for a server that broke the protocol.
 var (
 	// ErrClosed means that the connection was lost or closed.
 	ErrClosed = errors.New("the connection is closed")
@@ -92,11 +91,11 @@ func (c *Client) shut() {
 	})
 }
 
-// Breach returns how the server broke the protocol, a wire.ErrFrame; nil if it did not.
+// Breach returns how the server broke the protocol, a ErrFrame; nil if it did not.
 func (c *Client) Breach() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if errors.Is(c.err, wire.ErrFrame) {
+	if errors.Is(c.err, ErrFrame) {
 		return c.err
 	}
 	return nil
@@ -117,20 +116,20 @@ func (c *Client) receive() error {
 }
 
 // expected refuses frames that answer no call.
-func (c *Client) expected(h wire.Header) error {
-	if err := wire.CheckReply(h); err != nil {
+func (c *Client) expected(h Header) error {
+	if err := checkReply(h); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.open[h.StreamID]; !ok {
-		return fmt.Errorf("%w: a reply to nothing on stream %d", wire.ErrFrame, h.StreamID)
+		return fmt.Errorf("%w: a reply to nothing on stream %d", ErrFrame, h.StreamID)
 	}
 	return nil
 }
 
 // take returns the call that a frame belongs to; nil if nobody waits for it.
-func (c *Client) take(h wire.Header) *Replies {
+func (c *Client) take(h Header) *Replies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.open[h.StreamID]
@@ -177,16 +176,16 @@ func (c *Client) begin(ctx context.Context, method string, flags uint8, limit ti
 	service, name, _ := strings.Cut(method, "/")
 	call := &guestv1.CallRequest{Service: service, Method: name, Payload: payload, TimeoutNano: int64(limit)}
 	length := call.SizeVT()
-	if length > wire.MaxFrame {
-		return nil, Errorf(ResourceExhausted, "message length %d exceed maximum message size of %d", length, wire.MaxFrame)
+	if length > MaxFrame {
+		return nil, Errorf(ResourceExhausted, "message length %d exceed maximum message size of %d", length, MaxFrame)
 	}
 	s := &Replies{c: c, ctx: ctx, frames: make(chan frame, buffer), slow: make(chan struct{})}
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	s.id = c.next
 	c.next += 2
-	buf := make([]byte, wire.HeaderLen+length)
-	if err := putFrame(buf, wire.Header{StreamID: s.id, Type: wire.Request, Flags: flags}, call); err != nil {
+	buf := make([]byte, HeaderLen+length)
+	if err := putFrame(buf, Header{StreamID: s.id, Type: Request, Flags: flags}, call); err != nil {
 		return nil, err
 	}
 	if err := c.await(s); err != nil {
@@ -234,7 +233,7 @@ func lost(err error) error {
 }
 
 type frame struct {
-	wire.Header
+	Header
 	payload []byte
 }
 
@@ -285,9 +284,9 @@ func (s *Replies) Recv(reply Decodable) error {
 	}
 	s.over = f.Last()
 	switch {
-	case f.Type == wire.Response:
+	case f.Type == Response:
 		return f.result(reply)
-	case s.over && f.Flags&wire.NoData != 0:
+	case s.over && f.Flags&NoData != 0:
 		return io.EOF
 	}
 	return reply.UnmarshalVT(f.payload)
@@ -311,7 +310,7 @@ func (f frame) result(reply Decodable) error {
 // Stream begins a call with any number of replies, to a method "service/method". The server
 // does not learn the deadline of ctx.
 func (c *Client) Stream(ctx context.Context, method string, req Message) (*Replies, error) {
-	return c.begin(ctx, method, wire.RemoteClosed, 0, req, streamBuffer)
+	return c.begin(ctx, method, RemoteClosed, 0, req, streamBuffer)
 }
 
 // Call makes a call with one reply, to a method "service/method". The server learns the
@@ -332,7 +331,7 @@ func Call[T any, R Pointer[T]](ctx context.Context, c *Client, method string, re
 	if err != nil {
 		return nil, err
 	}
-	if f.Type != wire.Response {
+	if f.Type != Response {
 		return nil, errors.New("a call with one reply was answered by a stream") // the connection is in order
 	}
 	reply := R(new(T))

@@ -15,7 +15,6 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func hello(ctx context.Context, c *rpc.Client, req *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
@@ -23,10 +22,10 @@ func hello(ctx context.Context, c *rpc.Client, req *guestv1.HelloRequest) (*gues
 }
 
 // frame encodes a frame with any content.
-func frame(h wire.Header, content string) []byte {
+func frame(h rpc.Header, content string) []byte {
 	h.Length = uint32(len(content))
-	buf := make([]byte, wire.HeaderLen)
-	wire.PutHeader(buf, h)
+	buf := make([]byte, rpc.HeaderLen)
+	rpc.PutHeader(buf, h)
 	return append(buf, content...)
 }
 
@@ -41,11 +40,11 @@ func against(t testing.TB) (*rpc.Client, net.Conn) {
 // read returns the next frame that a client sends.
 func read(t testing.TB, conn net.Conn) []byte {
 	t.Helper()
-	head := make([]byte, wire.HeaderLen)
+	head := make([]byte, rpc.HeaderLen)
 	if _, err := io.ReadFull(conn, head); err != nil {
 		t.Fatal(err)
 	}
-	content := make([]byte, wire.ParseHeader(head).Length)
+	content := make([]byte, rpc.ParseHeader(head).Length)
 	if _, err := io.ReadFull(conn, content); err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +77,10 @@ func TestACallThatIsAnsweredByAStreamHoldsUpNoOther(t *testing.T) {
 		go func() {
 			read(t, conn)
 			for range 4 {
-				_, _ = conn.Write(frame(wire.Header{StreamID: 1, Type: wire.Data}, ""))
+				_, _ = conn.Write(frame(rpc.Header{StreamID: 1, Type: rpc.Data}, ""))
 			}
 			read(t, conn)
-			_, _ = conn.Write(frame(wire.Header{StreamID: 3, Type: wire.Response}, ""))
+			_, _ = conn.Write(frame(rpc.Header{StreamID: 3, Type: rpc.Response}, ""))
 		}()
 		begun := time.Now()
 		if _, err := hello(t.Context(), c, &guestv1.HelloRequest{}); err == nil {
@@ -102,7 +101,7 @@ func TestACallTellsItsDeadline(t *testing.T) {
 	var calls sync.WaitGroup
 	calls.Go(func() { _, _ = hello(ctx, c, &guestv1.HelloRequest{}) })
 	var req guestv1.CallRequest
-	if err := req.UnmarshalVT(read(t, conn)[wire.HeaderLen:]); err != nil {
+	if err := req.UnmarshalVT(read(t, conn)[rpc.HeaderLen:]); err != nil {
 		t.Fatal(err)
 	}
 	if d := time.Duration(req.GetTimeoutNano()); d <= 0 || d > time.Minute {
@@ -128,7 +127,7 @@ func sendSlowly(t *testing.T, pieces int) (err error) {
 			}
 			if pieces > 3 {
 				go func() { _, _ = io.Copy(io.Discard, theirs) }() // ends with the connection
-				_, _ = theirs.Write(frame(wire.Header{StreamID: 1, Type: wire.Response}, ""))
+				_, _ = theirs.Write(frame(rpc.Header{StreamID: 1, Type: rpc.Response}, ""))
 			}
 		})
 		_, err = rpc.Call[guestv1.WriteStdinResponse](context.Background(), c, "s/m", &guestv1.WriteStdinRequest{Data: make([]byte, 1<<20)})
@@ -153,7 +152,7 @@ func TestAServerThatStopsReadingLosesItsConnection(t *testing.T) {
 
 func TestARequestThatIsTooLongIsNotSent(t *testing.T) {
 	c, _ := against(t)
-	_, err := hello(t.Context(), c, &guestv1.HelloRequest{DaemonVersion: strings.Repeat("x", wire.MaxFrame)})
+	_, err := hello(t.Context(), c, &guestv1.HelloRequest{DaemonVersion: strings.Repeat("x", rpc.MaxFrame)})
 	if e, ok := errors.AsType[*rpc.Error](err); !ok || e.Code != rpc.ResourceExhausted {
 		t.Error(err)
 	}
@@ -172,7 +171,7 @@ func TestALateReplyIsIgnored(t *testing.T) {
 	go func() { _, err := hello(t.Context(), c, &guestv1.HelloRequest{}); failed <- err }()
 	read(t, conn)
 	for _, stream := range []uint32{1, 3} {
-		if _, err := conn.Write(frame(wire.Header{StreamID: stream, Type: wire.Response}, "")); err != nil {
+		if _, err := conn.Write(frame(rpc.Header{StreamID: stream, Type: rpc.Response}, "")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,11 +214,11 @@ func TestAllCallsFailWithTheConnection(t *testing.T) {
 
 func TestAServerThatBreaksTheProtocolLosesItsConnection(t *testing.T) {
 	for name, sent := range map[string][]byte{
-		"a request":      frame(wire.Header{StreamID: 1, Type: wire.Request}, ""),
-		"another type":   frame(wire.Header{StreamID: 1, Type: 77}, ""),
-		"no stream":      frame(wire.Header{StreamID: 99, Type: wire.Response}, ""),
-		"a second reply": bytes.Repeat(frame(wire.Header{StreamID: 1, Type: wire.Response}, ""), 2),
-		"a long reply":   frame(wire.Header{StreamID: 1, Type: wire.Data}, strings.Repeat("x", wire.MaxReply+1)),
+		"a request":      frame(rpc.Header{StreamID: 1, Type: rpc.Request}, ""),
+		"another type":   frame(rpc.Header{StreamID: 1, Type: 77}, ""),
+		"no stream":      frame(rpc.Header{StreamID: 99, Type: rpc.Response}, ""),
+		"a second reply": bytes.Repeat(frame(rpc.Header{StreamID: 1, Type: rpc.Response}, ""), 2),
+		"a long reply":   frame(rpc.Header{StreamID: 1, Type: rpc.Data}, strings.Repeat("x", rpc.MaxReply+1)),
 		"4 GiB":          {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 2, 0},
 	} {
 		c, conn := against(t)
@@ -229,7 +228,7 @@ func TestAServerThatBreaksTheProtocolLosesItsConnection(t *testing.T) {
 		calls.Go(func() { _, _ = conn.Write(sent) })
 		<-c.Done()
 		calls.Wait()
-		if err := c.Breach(); !errors.Is(err, wire.ErrFrame) {
+		if err := c.Breach(); !errors.Is(err, rpc.ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -244,10 +243,10 @@ func TestAStreamThatIsNotReadFailsAlone(t *testing.T) {
 		work.Go(func() {
 			read(t, theirs)
 			for range 66 { // one more than the buffer has room for, and one for nobody
-				_, _ = theirs.Write(frame(wire.Header{StreamID: 1, Type: wire.Data}, ""))
+				_, _ = theirs.Write(frame(rpc.Header{StreamID: 1, Type: rpc.Data}, ""))
 			}
 			read(t, theirs)
-			_, _ = theirs.Write(frame(wire.Header{StreamID: 3, Type: wire.Response}, ""))
+			_, _ = theirs.Write(frame(rpc.Header{StreamID: 3, Type: rpc.Response}, ""))
 		})
 		s, err := c.Stream(t.Context(), "s/m", &guestv1.WatchRequest{})
 		if err != nil {
@@ -273,21 +272,21 @@ func TestAStreamThatIsNotReadFailsAlone(t *testing.T) {
 // FuzzAServerMaySendAnything: no bytes make a client panic, or block its calls for longer
 // than their connection.
 func FuzzAServerMaySendAnything(f *testing.F) {
-	ok := frame(wire.Header{StreamID: 1, Type: wire.Response}, "\x12\x02\x08\x01")
+	ok := frame(rpc.Header{StreamID: 1, Type: rpc.Response}, "\x12\x02\x08\x01")
 	f.Add(ok)
 	f.Add(bytes.Repeat(ok, 2))
 	f.Add(ok[:len(ok)-1])
 	f.Add(ok[:7])
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 2, 0})
-	f.Add(frame(wire.Header{StreamID: 1, Type: wire.Response}, "\x0a\x7f"))                                         // a status of 127 bytes that is not there
-	f.Add(frame(wire.Header{StreamID: 1, Type: wire.Response}, "\x0a\x0a\x08\xff\xff\xff\xff\xff\xff\xff\xff\x01")) // a code of 64 bits
-	f.Add(frame(wire.Header{StreamID: 1, Type: wire.Response}, "\x12\x04\x1a\x02\xff\xfe"))                         // no UTF-8
-	f.Add(bytes.Repeat(frame(wire.Header{StreamID: 1, Type: wire.Data}, ""), 10))                                   // a stream instead of a reply
-	f.Add(bytes.Repeat(frame(wire.Header{StreamID: 3, Type: wire.Data}, "\x08\x01"), 70))                           // more than the buffer
-	f.Add(frame(wire.Header{StreamID: 3, Type: wire.Data, Flags: wire.RemoteClosed}, "\x08\x01"))
-	f.Add(frame(wire.Header{StreamID: 3, Type: wire.Data, Flags: wire.RemoteClosed | wire.NoData}, ""))
-	f.Add(append(frame(wire.Header{StreamID: 3, Type: wire.Response}, ""), frame(wire.Header{StreamID: 3, Type: wire.Data}, "")...))
-	f.Add(frame(wire.Header{StreamID: 1, Type: wire.Request}, ""))
+	f.Add(frame(rpc.Header{StreamID: 1, Type: rpc.Response}, "\x0a\x7f"))                                         // a status of 127 bytes that is not there
+	f.Add(frame(rpc.Header{StreamID: 1, Type: rpc.Response}, "\x0a\x0a\x08\xff\xff\xff\xff\xff\xff\xff\xff\x01")) // a code of 64 bits
+	f.Add(frame(rpc.Header{StreamID: 1, Type: rpc.Response}, "\x12\x04\x1a\x02\xff\xfe"))                         // no UTF-8
+	f.Add(bytes.Repeat(frame(rpc.Header{StreamID: 1, Type: rpc.Data}, ""), 10))                                   // a stream instead of a reply
+	f.Add(bytes.Repeat(frame(rpc.Header{StreamID: 3, Type: rpc.Data}, "\x08\x01"), 70))                           // more than the buffer
+	f.Add(frame(rpc.Header{StreamID: 3, Type: rpc.Data, Flags: rpc.RemoteClosed}, "\x08\x01"))
+	f.Add(frame(rpc.Header{StreamID: 3, Type: rpc.Data, Flags: rpc.RemoteClosed | rpc.NoData}, ""))
+	f.Add(append(frame(rpc.Header{StreamID: 3, Type: rpc.Response}, ""), frame(rpc.Header{StreamID: 3, Type: rpc.Data}, "")...))
+	f.Add(frame(rpc.Header{StreamID: 1, Type: rpc.Request}, ""))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		c, conn := against(t)
 		var calls sync.WaitGroup

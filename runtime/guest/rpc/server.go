@@ -1,5 +1,6 @@
-// Package rpc has both ends of calls in the protocol of ttrpc, as far as the link needs it: a
-// call has one request, and either one reply or a stream of replies.
+// Package rpc has what both ends of the supervisor link share besides the .proto: the protocol
+// version, the limits, the framing of transfers, and calls in the protocol of ttrpc, as far as the
+// link needs it. A call has one request, and either one reply or a stream of replies.
 //
 // The library of ttrpc, with the protobuf and gRPC packages that it needs, took about a
 // megabyte of private memory in each sandbox. Besides, this package bounds what a peer may
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 const (
@@ -85,12 +85,12 @@ func (c *Conn) Serve(ctx context.Context, in *bufio.Reader, methods Methods) {
 	defer cancel()
 	defer c.Close()
 	last := uint32(0)
-	check := func(h wire.Header) error {
+	check := func(h Header) error {
 		if h.StreamID <= last {
-			return fmt.Errorf("%w: stream %d after %d", wire.ErrFrame, h.StreamID, last)
+			return fmt.Errorf("%w: stream %d after %d", ErrFrame, h.StreamID, last)
 		}
 		last = h.StreamID
-		return wire.CheckRequest(h)
+		return checkRequest(h)
 	}
 	for {
 		h, raw, err := readFrame(in, check)
@@ -126,12 +126,12 @@ func (c *Conn) answer(ctx context.Context, stream uint32, raw []byte, methods Me
 	reply, err := c.call(ctx, stream, raw, methods)
 	switch {
 	case err != nil:
-		_ = c.send(stream, wire.Response, 0, &guestv1.CallResponse{Status: statusOf(err)})
+		_ = c.send(stream, Response, 0, &guestv1.CallResponse{Status: statusOf(err)})
 	case reply == nil:
-		_ = c.send(stream, wire.Data, wire.RemoteClosed|wire.NoData, nil)
+		_ = c.send(stream, Data, RemoteClosed|NoData, nil)
 	default:
 		payload, err := reply.MarshalVT()
-		_ = c.send(stream, wire.Response, 0, &guestv1.CallResponse{Status: statusOf(err), Payload: payload})
+		_ = c.send(stream, Response, 0, &guestv1.CallResponse{Status: statusOf(err), Payload: payload})
 	}
 }
 
@@ -156,19 +156,19 @@ func (c *Conn) call(ctx context.Context, stream uint32, raw []byte, methods Meth
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(limit))
 		defer cancel()
 	}
-	return method(ctx, req.GetPayload(), func(m Message) error { return c.send(stream, wire.Data, 0, m) })
+	return method(ctx, req.GetPayload(), func(m Message) error { return c.send(stream, Data, 0, m) })
 }
 
 // send sends one frame. m may be nil. If it fails, the connection is useless and closed.
-func (c *Conn) send(stream uint32, kind wire.Type, flags uint8, m Message) error {
+func (c *Conn) send(stream uint32, kind Type, flags uint8, m Message) error {
 	length := 0
 	if m != nil {
 		length = m.SizeVT()
 	}
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	frame := c.buffer(wire.HeaderLen + length)
-	if err := putFrame(frame, wire.Header{StreamID: stream, Type: kind, Flags: flags}, m); err != nil {
+	frame := c.buffer(HeaderLen + length)
+	if err := putFrame(frame, Header{StreamID: stream, Type: kind, Flags: flags}, m); err != nil {
 		return err
 	}
 	err := c.raw.SetWriteDeadline(time.Now().Add(sendTimeout))

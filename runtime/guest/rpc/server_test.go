@@ -18,7 +18,6 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
-	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,7 +127,7 @@ func TestRepliesAreTheBytesOfTheLibrary(t *testing.T) {
 		{"Watch", "\n\x01e", "\x00\x00\x00\x05\x00\x00\x00\x07\x03\x00\n\x03\n\x01e\x00\x00\x00\x00\x00\x00\x00\x07\x03\x05"},
 	} {
 		req := "\n\x13guest.v1.Supervisor\x12" + string(rune(len(tt.method))) + tt.method + "\x1a" + string(rune(len(tt.payload))) + tt.payload
-		if _, err := conn.Write(frame(wire.Header{StreamID: uint32(2*i + 1), Type: wire.Request}, req)); err != nil {
+		if _, err := conn.Write(frame(rpc.Header{StreamID: uint32(2*i + 1), Type: rpc.Request}, req)); err != nil {
 			t.Fatal(err)
 		}
 		got := make([]byte, len(tt.want))
@@ -216,8 +215,8 @@ func TestACallEndsWithItsDeadlineAndItsConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		buf := make([]byte, wire.HeaderLen, wire.HeaderLen+len(raw))
-		wire.PutHeader(buf, wire.Header{Length: uint32(len(raw)), StreamID: uint32(stream), Type: wire.Request})
+		buf := make([]byte, rpc.HeaderLen, rpc.HeaderLen+len(raw))
+		rpc.PutHeader(buf, rpc.Header{Length: uint32(len(raw)), StreamID: uint32(stream), Type: rpc.Request})
 		if _, err := conn.Write(append(buf, raw...)); err != nil {
 			t.Fatal(err)
 		}
@@ -226,11 +225,11 @@ func TestACallEndsWithItsDeadlineAndItsConnection(t *testing.T) {
 	if _, limited := (<-s.entered).Deadline(); !limited {
 		t.Error("the call has no deadline")
 	}
-	head := make([]byte, wire.HeaderLen)
+	head := make([]byte, rpc.HeaderLen)
 	if _, err := io.ReadFull(conn, head); err != nil {
 		t.Fatal(err)
 	}
-	raw := make([]byte, wire.ParseHeader(head).Length)
+	raw := make([]byte, rpc.ParseHeader(head).Length)
 	if _, err := io.ReadFull(conn, raw); err != nil {
 		t.Fatal(err)
 	}
@@ -248,19 +247,19 @@ func TestACallEndsWithItsDeadlineAndItsConnection(t *testing.T) {
 }
 
 func TestACallerThatBreaksTheProtocolLosesItsConnection(t *testing.T) {
-	request := func(h wire.Header, content ...byte) []byte {
-		buf := make([]byte, wire.HeaderLen)
-		wire.PutHeader(buf, h)
+	request := func(h rpc.Header, content ...byte) []byte {
+		buf := make([]byte, rpc.HeaderLen)
+		rpc.PutHeader(buf, h)
 		return append(buf, content...)
 	}
-	known := request(wire.Header{StreamID: 5, Type: wire.Request})
+	known := request(rpc.Header{StreamID: 5, Type: rpc.Request})
 	for name, sent := range map[string][]byte{
-		"a reply":           request(wire.Header{StreamID: 1, Type: wire.Response}),
-		"an even stream":    request(wire.Header{StreamID: 2, Type: wire.Request}),
+		"a reply":           request(rpc.Header{StreamID: 1, Type: rpc.Response}),
+		"an even stream":    request(rpc.Header{StreamID: 2, Type: rpc.Request}),
 		"a stream again":    append(known, known...),
-		"an older stream":   append(known, request(wire.Header{StreamID: 3, Type: wire.Request})...),
-		"a frame of 1 GiB":  request(wire.Header{StreamID: 1, Type: wire.Request, Length: 1 << 30}),
-		"half of a message": request(wire.Header{StreamID: 1, Type: wire.Request, Length: 3}, 1, 2)[:11],
+		"an older stream":   append(known, request(rpc.Header{StreamID: 3, Type: rpc.Request})...),
+		"a frame of 1 GiB":  request(rpc.Header{StreamID: 1, Type: rpc.Request, Length: 1 << 30}),
+		"half of a message": request(rpc.Header{StreamID: 1, Type: rpc.Request, Length: 3}, 1, 2)[:11],
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, _ := served(t, service{})
@@ -279,14 +278,14 @@ func TestACallerThatBreaksTheProtocolLosesItsConnection(t *testing.T) {
 
 func TestACallThatCannotBeReadIsRefused(t *testing.T) {
 	conn, _ := served(t, service{})
-	buf := make([]byte, wire.HeaderLen)
-	wire.PutHeader(buf, wire.Header{StreamID: 1, Type: wire.Request, Length: 2})
+	buf := make([]byte, rpc.HeaderLen)
+	rpc.PutHeader(buf, rpc.Header{StreamID: 1, Type: rpc.Request, Length: 2})
 	go func() { _, _ = conn.Write(append(buf, 0x0a, 0x7f)) }() // a text of 127 bytes that is not there
-	head := make([]byte, wire.HeaderLen)
+	head := make([]byte, rpc.HeaderLen)
 	if _, err := io.ReadFull(conn, head); err != nil {
 		t.Fatal(err)
 	}
-	h := wire.ParseHeader(head)
+	h := rpc.ParseHeader(head)
 	raw := make([]byte, h.Length)
 	if _, err := io.ReadFull(conn, raw); err != nil {
 		t.Fatal(err)
@@ -335,8 +334,8 @@ func TestTooManyCallsAtOnceEndTheConnection(t *testing.T) {
 	}
 	var all bytes.Buffer
 	for i := range 2049 {
-		head := make([]byte, wire.HeaderLen)
-		wire.PutHeader(head, wire.Header{StreamID: uint32(2*i + 1), Type: wire.Request, Length: uint32(len(raw))})
+		head := make([]byte, rpc.HeaderLen)
+		rpc.PutHeader(head, rpc.Header{StreamID: uint32(2*i + 1), Type: rpc.Request, Length: uint32(len(raw))})
 		all.Write(append(head, raw...))
 	}
 	var work sync.WaitGroup

@@ -23,7 +23,7 @@ import (
 
 	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/workspace/archive"
 )
 
@@ -353,7 +353,7 @@ func explain(what string, path []byte, err error) *guestv1.FileError {
 // wanted returns an error if the client has cancelled the transfer or the service is
 // stopping. Then nothing may be created or replaced any more, because the same client
 // may have created something new there since.
-func wanted(ctx context.Context, p *wire.Pipe) error {
+func wanted(ctx context.Context, p *rpc.Pipe) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/workspace/archive"
 )
 
@@ -63,8 +63,8 @@ func wantRegular(mode uint32) error {
 	return errNotRegular
 }
 
-func (r *reading) run(_ context.Context, p *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
-	buf := make([]byte, min(r.left, wire.MaxChunk))
+func (r *reading) run(_ context.Context, p *rpc.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
+	buf := make([]byte, min(r.left, rpc.MaxChunk))
 	for r.left > 0 {
 		var n int
 		err := r.actor.do(func() (err error) {
@@ -216,8 +216,8 @@ func (w *writing) checkReplaceable(fd int, p string) (string, error) {
 	return readlink(fd)
 }
 
-func (w *writing) run(ctx context.Context, p *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
-	buf := make([]byte, wire.MaxChunk)
+func (w *writing) run(ctx context.Context, p *rpc.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
+	buf := make([]byte, rpc.MaxChunk)
 	for {
 		chunk, err := p.Next(buf)
 		if errors.Is(err, io.EOF) {

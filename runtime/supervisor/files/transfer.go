@@ -8,7 +8,7 @@ import (
 
 	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 )
 
 // transfer is a transfer in progress. The goroutine that serves its connection owns it.
@@ -24,7 +24,7 @@ type work interface {
 	begin() (*guestv1.FileStat, error)
 	// run moves the bytes until all are moved or ctx is done. It also returns errors of
 	// the pipe, although they cannot be sent to the daemon.
-	run(ctx context.Context, p *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error)
+	run(ctx context.Context, p *rpc.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error)
 	// close releases everything and removes incomplete files. begin may have failed.
 	close()
 }
@@ -37,8 +37,8 @@ func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
 	ctx, cancel := context.WithCancel(s.stopping)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // interrupts a blocked read or write
-	p := wire.NewPipe(conn, first)
-	if p.Expect(wire.Preamble) != nil {
+	p := rpc.NewPipe(conn, first)
+	if p.Expect(rpc.Preamble) != nil {
 		return
 	}
 	raw, err := p.Word()
@@ -64,7 +64,7 @@ func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
 }
 
 // reply sends a message to the daemon.
-func reply(p *wire.Pipe, m interface{ MarshalVT() ([]byte, error) }) error {
+func reply(p *rpc.Pipe, m interface{ MarshalVT() ([]byte, error) }) error {
 	raw, err := m.MarshalVT()
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func reply(p *wire.Pipe, m interface{ MarshalVT() ([]byte, error) }) error {
 }
 
 // perform runs a transfer. It returns nil if nothing remains to be sent to the daemon.
-func (s *Service) perform(ctx context.Context, t *transfer, p *wire.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
+func (s *Service) perform(ctx context.Context, t *transfer, p *rpc.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
 	if !s.add(watch) {
 		return nil, reply(p, &guestv1.TransferResponse{Error: explain(t.what, t.path, errBusy)})
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/workspace/archive"
 	"github.com/agbox/agbox/workspace/gitignore"
 )
@@ -70,8 +70,8 @@ func (p *packing) begin() (*guestv1.FileStat, error) {
 	return st, err
 }
 
-func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
-	out := bufio.NewWriterSize(metered{pipe, moved}, wire.MaxChunk)
+func (p *packing) run(ctx context.Context, pipe *rpc.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
+	out := bufio.NewWriterSize(metered{pipe, moved}, rpc.MaxChunk)
 	options := archive.PackOptions{Name: p.name, Do: p.actor.do, Filter: kernelFiles{}}
 	err := scanWork(p.GetWork(), &options)
 	switch most := p.GetWork().GetRepositoriesWithin(); {
@@ -127,7 +127,7 @@ func (u *unpacking) begin() (*guestv1.FileStat, error) {
 	})
 }
 
-func (u *unpacking) run(ctx context.Context, pipe *wire.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
+func (u *unpacking) run(ctx context.Context, pipe *rpc.Pipe, moved *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	got, err := archive.Unpack(ctx, metered{pipe, moved}, u.dir, archive.UnpackOptions{
 		Only: string(u.GetOnly()), KeepOwner: !u.GetNoOwner() && u.actor.root(), KeepPrivileges: true,
 		Special: archive.Special(u.GetSpecial()), Do: u.actor.do,

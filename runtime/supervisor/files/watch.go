@@ -13,7 +13,7 @@ import (
 
 	"github.com/agbox/agbox/internal/process"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
-	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/guest/rpc"
 	"github.com/agbox/agbox/workspace/archive"
 )
 
@@ -165,7 +165,7 @@ func (w *watching) report(kind guestv1.ChangeKind, p string, dir bool, cookie ui
 
 // run sends changes as they happen. While the daemon does not read them, they wait in
 // the kernel's queue.
-func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *process.BulkMeter) (*guestv1.TransferEnd, error) {
+func (w *watching) run(ctx context.Context, p *rpc.Pipe, _ *process.BulkMeter) (*guestv1.TransferEnd, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.queue.Close() })()
 	w.closeOnHangUp(p)
 	buf := make([]byte, 16<<10)
@@ -188,14 +188,14 @@ func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *process.BulkMeter) 
 
 // closeOnHangUp ends the watch when the daemon closes the connection. The daemon sends
 // nothing else, so any read result means the end.
-func (w *watching) closeOnHangUp(p *wire.Pipe) {
+func (w *watching) closeOnHangUp(p *rpc.Pipe) {
 	go func() { // ends when the connection is closed, after run has returned
-		_, _ = p.Next(make([]byte, wire.MaxChunk))
+		_, _ = p.Next(make([]byte, rpc.MaxChunk))
 		_ = w.queue.Close()
 	}()
 }
 
-func (w *watching) send(p *wire.Pipe) error {
+func (w *watching) send(p *rpc.Pipe) error {
 	batch := &guestv1.WatchBatch{Overflow: w.overflow}
 	w.overflow = ""
 	size := 0

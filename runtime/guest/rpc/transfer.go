@@ -1,4 +1,4 @@
-package wire
+package rpc
 
 import (
 	"bufio"
@@ -53,8 +53,8 @@ func (p *Pipe) Expect(text string) error {
 
 // SendWord sends text, then the length of an encoded message and the message.
 func (p *Pipe) SendWord(text string, raw []byte) error {
-	if len(raw) > MaxWord {
-		return fmt.Errorf("%w: a message of %d bytes, the limit is %d", ErrFrame, len(raw), MaxWord)
+	if len(raw) > maxWord {
+		return fmt.Errorf("%w: a message of %d bytes, the limit is %d", ErrFrame, len(raw), maxWord)
 	}
 	buf := binary.BigEndian.AppendUint32([]byte(text), uint32(len(raw)))
 	_, err := p.conn.Write(append(buf, raw...))
@@ -63,7 +63,7 @@ func (p *Pipe) SendWord(text string, raw []byte) error {
 
 // Word reads an encoded message with its length.
 func (p *Pipe) Word() ([]byte, error) {
-	n, err := p.length(MaxWord)
+	n, err := p.length(maxWord)
 	if err != nil {
 		return nil, err
 	}
