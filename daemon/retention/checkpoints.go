@@ -83,7 +83,7 @@ func (s *Checkpoints) put(agentID string, from io.Reader, m *journal.Mark) error
 	if err := makeFolder(s.paths.Data, dir); err != nil {
 		return err
 	}
-	return replaceFile(s.name(agentID, m.Seq), func(f *os.File) error { return damagedCheckpoint(checkpoint.Copy(f, from, m)) })
+	return filesystem.ReplaceFile(s.name(agentID, m.Seq), func(f *os.File) error { return damagedCheckpoint(checkpoint.Copy(f, from, m)) })
 }
 
 // makeFolder makes a folder and those above it, up to top, with durable names.
@@ -101,26 +101,6 @@ func makeFolder(top, dir string) error {
 		return err
 	}
 	return filesystem.SyncDir(filepath.Dir(dir))
-}
-
-// replaceFile writes a file under another name, and renames it when it is on disk.
-func replaceFile(name string, fill func(*os.File) error) error {
-	temp := name + ".new"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err = fill(f); err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(temp, name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return filesystem.SyncDir(filepath.Dir(name))
 }
 
 // CheckpointMark is the mark of a recorded checkpoint.

@@ -434,21 +434,10 @@ func writeBase(dir string, base *storev1.WorkspaceBase, files []byte) error {
 		return err
 	}
 	raw = small.EncodeAll(raw, nil)
-	name := filepath.Join(dir, indexName)
-	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	return filesystem.ReplaceFile(filepath.Join(dir, indexName), func(file *os.File) error {
+		_, err := file.Write(raw)
 		return err
-	}
-	if _, err = file.Write(raw); err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return filesystem.SyncDir(dir)
+	})
 }
 
 // lock takes the lock of a base, which closing the file gives back. The kernel's own wait would
