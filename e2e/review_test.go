@@ -280,6 +280,33 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "n/c"), "c\nmore\n")
 }
 
+func TestContinueResolvesOnlyWhatWasShown(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"a": "base\n", "b": "base\n"})
+	in.Create(t, "demo", harness.ImageUser, "--workspace", dir)
+	in.inside(t, "demo", "echo theirs > /workspace/a")
+	in.write(t, "project", map[string]string{"a": "ours\n"})
+	in.Agbox(t, "apply", "demo").Want(t, 1)
+	in.write(t, "project", map[string]string{"a": "ours\ntheirs\n"})
+	if err := os.Remove(filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	for _, work := range []string{"first", "second"} {
+		in.inside(t, "demo", "echo "+work+" > /workspace/b")
+		r := in.Agbox(t, "apply", "demo", "--continue").Want(t, 1)
+		if !strings.Contains(r.Stdout, "U b  (conflict: ") || !strings.Contains(r.Stdout, "not shown before") || strings.Contains(r.Stderr, "conflict in b is resolved") {
+			t.Errorf("of the %s version --continue says %q%q", work, r.Stdout, r.Stderr)
+		}
+		in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "b\n", "")
+		in.Agbox(t, "sync", "demo").Want(t, 1)
+		harness.WantSame(t, "the work", in.Must(t, "exec", "demo", "--", "cat", "/workspace/b"), work)
+	}
+	in.Agbox(t, "apply", "demo", "--continue").Want(t, 0).WantOutput(t, "", "agbox: The conflict in b is resolved.\n")
+	in.Agbox(t, "diff", "demo").Want(t, 0).WantOutput(t, "", "")
+	in.Agbox(t, "sync", "demo").Want(t, 0).WantOutput(t, "-> D b\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 0 conflicts.\n")
+}
+
 func TestApplyToABranchTouchesNoFiles(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

@@ -39,7 +39,8 @@ be merged keep the folder's version. Then the exit code is 1.
 Such a conflict counts as changed until it is resolved: the next "agbox apply" finds no
 markers, and something of the sandbox's version. A file that is again what it was gets the
 change again. --abort puts files with markers back as they were, --again brings conflicts
-anew, and --continue says that the folder's files without markers are the result.
+anew, and --continue says that the folder's files without markers are the result, if "agbox
+apply" has shown the conflict with the sandbox's version of now.
 
 What was brought back no longer counts as changed: the next "agbox diff" shows only what
 is new. If agbox is killed, the folder is as before, or each file is as before or as after,
@@ -222,7 +223,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		a.say("%s. `agbox apply %s` brings the rest, and writes markers into files of text.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0:
-		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort removes the markers.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort puts files back whose markers you have not touched.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case len(done.Outcomes)+len(done.Resolved) == 0 && (o.Abort || o.Continue):
 		a.say("There are no conflicts of sandbox %s.", sandbox)

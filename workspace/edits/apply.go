@@ -67,8 +67,9 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	if len(resolved) > 0 && !o.Check || err != nil {
 		return Applied{Resolved: resolved, Again: err == nil}, err
 	}
+	var back Applied
 	if o.Abort || o.Again {
-		if back, err := f.putBack(o, open); o.Abort || err != nil {
+		if back, err = f.putBack(o, open); o.Abort || err != nil {
 			return back, err
 		}
 	}
@@ -84,8 +85,12 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	}
 	old, err := f.state(oldStageName + "/" + journalName)
 	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved}
+	known, err := f.shown(o)
+	if err != nil {
+		return out, err
+	}
 	if o.Continue {
-		decisions = out.conclude(decisions, open)
+		decisions = out.conclude(decisions, open, known)
 	}
 	clean := true
 	for i := range decisions {
@@ -101,10 +106,41 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		out.Outcomes = append(out.Outcomes, d.Outcome)
 		clean = clean && d.Kind != Merged && !d.Conflict()
 	}
-	if o.Check || o.NoMerge && !clean {
+	if !o.Exact {
+		out.unchanged(o, open, back)
+	}
+	if o.Check {
 		return out, nil
 	}
-	return out, f.perform(o, decisions, &out)
+	if !o.NoMerge || clean {
+		err = f.perform(o, decisions, &out)
+		out.Changed = out.Changed || back.Changed
+	}
+	if err != nil {
+		return out, err
+	}
+	return out, known.replace(o, decisions, open)
+}
+
+// unchanged adds outcomes of files that the sandbox has again as they were before a conflict: one
+// that is open, or that was put back.
+func (a *Applied) unchanged(o ApplyOptions, open map[string]pending, back Applied) {
+	known := make(map[string]bool)
+	for _, one := range a.Outcomes {
+		known[one.Path] = true
+	}
+	for _, path := range slices.Sorted(maps.Keys(open)) {
+		p := open[path]
+		one := Outcome{Change: Change{Path: path, Before: p.Base, After: p.Theirs}, Kind: Refused, Why: p.unresolved()}
+		if !known[path] && len(Select([]Change{one.Change}, o.Paths)) > 0 {
+			a.Outcomes = append(a.Outcomes, one)
+		}
+	}
+	for _, one := range back.Outcomes {
+		if !known[one.Path] && one.Kind == Written {
+			a.Outcomes = append(a.Outcomes, one)
+		}
+	}
 }
 
 // enter opens and locks the folder.
@@ -124,14 +160,19 @@ func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
 }
 
 // conclude keeps the conflicts of which there are no markers, as if the folder had the
-// sandbox's version: Continue.
-func (a *Applied) conclude(all []decision, open map[string]pending) (conflicts []decision) {
+// sandbox's version, if it was shown: Continue.
+func (a *Applied) conclude(all []decision, open map[string]pending, known *shown) (conflicts []decision) {
 	for _, d := range all {
 		if _, marked := open[d.Path]; marked {
 			conflicts = append(conflicts, d)
 			continue
 		}
 		if d.Kind != Refused || !usable(d.Path) {
+			continue
+		}
+		if !known.has(d.Change) {
+			d.Why += "; this version of the sandbox was not shown before, so --continue leaves it"
+			conflicts = append(conflicts, d)
 			continue
 		}
 		d.Kind = Already

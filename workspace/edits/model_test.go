@@ -61,7 +61,9 @@ type world struct {
 	merges         int
 	next           int
 	oracle         *oracle
-	log            []string
+	// looked has the versions of the sandbox's files that calls have looked at, and may have shown.
+	looked map[string][]string
+	log    []string
 	// killIn is the number of changes before a kill; negative: none. killed means that the last
 	// call was.
 	killIn int
@@ -76,7 +78,7 @@ func play(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	defer os.RemoveAll(top)
 	r := rand.New(rand.NewPCG(seed, 24))
-	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), ever: make(map[string]bool), killIn: -1, oracle: newOracle()}
+	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), looked: make(map[string][]string), ever: make(map[string]bool), killIn: -1, oracle: newOracle()}
 	who := r.IntN(6)
 	w.user, w.agent = who != 0, who != 1
 	start := tree{".gitignore": "*.o\n", "kept.o": w.line("u")}

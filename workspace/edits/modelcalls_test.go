@@ -141,6 +141,15 @@ func (w *world) alone(what string, conflicts int) {
 	}
 }
 
+// look notes what a call may show.
+func (w *world) look() {
+	for _, c := range w.differences(w.there()) {
+		if text := w.sandbox[c.Path]; !slices.Contains(w.looked[c.Path], text) {
+			w.looked[c.Path] = append(w.looked[c.Path], text)
+		}
+	}
+}
+
 // apply returns the number of conflicts.
 func (w *world) apply(with ApplyOptions) int {
 	w.t.Helper()
@@ -149,9 +158,10 @@ func (w *world) apply(with ApplyOptions) int {
 	if o.Continue {
 		ours := w.ours()
 		for _, c := range w.differences(w.there()) {
-			w.oracle.kept(ours[c.Path], w.sandbox[c.Path], w.base[c.Path])
+			w.oracle.kept(append(w.looked[c.Path], ours[c.Path], w.base[c.Path])...)
 		}
 	}
+	w.look()
 	for {
 		changes, landed, _ := w.pushes().Sort(w.differences(w.there()))
 		if len(landed) > 0 {
@@ -245,6 +255,7 @@ func (w *world) sync() {
 // round is one of client.syncing.
 func (w *world) round() (again bool) {
 	w.t.Helper()
+	w.look()
 	p := w.pushes()
 	fatal := func(err error) {
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,6 +154,73 @@ func (o ApplyOptions) forget(all []pending) error {
 		_ = os.Remove(filepath.Dir(p.file)) // the last one removes the folder
 	}
 	return nil
+}
+
+// shown has the conflicts without markers that earlier calls have shown. Continue is about these only:
+// of another version of the sandbox nobody knows yet.
+type shown struct {
+	file string
+	// theirs has the versions of the sandbox by the sum of the path; nil if it has removed the file.
+	theirs map[string]*File
+}
+
+// shownPrefix begins the name of the file of these conflicts in a folder.
+const shownPrefix = "shown-"
+
+func (f *folder) shown(o ApplyOptions) (*shown, error) {
+	keep, err := f.keep(o.Data)
+	if err != nil {
+		return nil, err
+	}
+	s := &shown{file: filepath.Join(paths.RecordsIn(o.Data, o.Sandbox), shownPrefix+filepath.Base(keep))}
+	raw, err := os.ReadFile(s.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if json.Unmarshal(raw, &s.theirs) != nil {
+		s.theirs = nil // they are shown once more
+	}
+	return s, err
+}
+
+func (s *shown) has(c Change) bool {
+	theirs, ok := s.theirs[shortSum(c.Path)]
+	return ok && sameVersion(theirs, c.After)
+}
+
+// sameVersion also tells files apart whose content was not read.
+func sameVersion(a, b *File) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// replace notes the conflicts that this call shows, for those that it has looked at.
+func (s *shown) replace(o ApplyOptions, all []decision, open map[string]pending) error {
+	now := make(map[string]*File)
+	if o.Exact || len(o.Paths) > 0 {
+		maps.Copy(now, s.theirs)
+	}
+	for _, d := range all {
+		sum := shortSum(d.Path)
+		delete(now, sum)
+		if _, marked := open[d.Path]; d.Kind == Refused && !marked {
+			now[sum] = d.After
+		}
+	}
+	if maps.EqualFunc(now, s.theirs, sameVersion) {
+		return nil
+	}
+	o.hook("note which conflicts are shown")
+	dir := filepath.Dir(s.file)
+	if len(now) == 0 {
+		defer func() { _ = os.Remove(dir) }() // unless it has others
+		return os.Remove(s.file)
+	}
+	raw, err := json.Marshal(now)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	return replaceFile(s.file, raw)
 }
 
 // took reports whether the user has resolved a conflict: there are no markers, and something

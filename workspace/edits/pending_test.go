@@ -189,6 +189,7 @@ func TestContinueKeepsWhatTheFolderHas(t *testing.T) {
 	c := newConflict(t)
 	c.base["bin"], c.theirs["bin"] = "\x000", "\x001"
 	tree{"bin": "\x002"}.write(t, c.dir)
+	c.apply(c.o)
 	c.theirs["new"] = "stays for the next call\n"
 	o := c.o
 	o.Continue = true
@@ -203,6 +204,53 @@ func TestContinueKeepsWhatTheFolderHas(t *testing.T) {
 	want := maps.Clone(c.theirs)
 	delete(want, "new")
 	wantTree(t, "the base", c.base, want)
+	c.forgotten()
+}
+
+// Continue is about conflicts that were shown, in the version that was.
+func TestContinueLeavesWhatWasNotShown(t *testing.T) {
+	c := newConflict(t)
+	c.base["bin"], c.theirs["bin"] = "\x000", "\x001"
+	c.base["gone"], c.theirs["gone"] = "a\n", "b\n"
+	tree{"bin": "\x002", "f": "third\n"}.write(t, c.dir)
+	before := maps.Clone(c.base)
+	o := c.o
+	o.Continue = true
+	for _, later := range []tree{{}, {"bin": "\x003", "gone": "c\n"}} {
+		maps.Copy(c.theirs, later)
+		if out := c.apply(o); out.Conflicts() != 2 {
+			t.Errorf("with %q: %+v", later, out)
+		}
+		before["f"] = "theirs\n"
+		wantTree(t, "the base", c.base, before)
+	}
+	o.Paths = []string{"bin"}
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"bin"}) {
+		t.Errorf("one that was shown: %+v", out)
+	}
+	o.Paths = nil
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"gone"}) {
+		t.Errorf("the other: %+v", out)
+	}
+	wantTree(t, "the base", c.base, c.theirs)
+	wantTree(t, "the folder", load(t, c.dir), tree{"f": "third\n", "o": "2\n", "bin": "\x002"})
+	c.forgotten()
+}
+
+// A sandbox takes its change back, and the folder has the markers still.
+func TestMarkersAreNamedAlsoWithoutAChange(t *testing.T) {
+	c := newConflict(t)
+	c.theirs["f"] = "base\n"
+	if out := c.apply(c.o); out.Conflicts() != 1 || out.Changed {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want(marks, "base\n")
+	o := c.o
+	o.Again = true
+	if out := c.apply(o); out.Conflicts() != 0 || len(out.Outcomes) != 1 || !out.Changed {
+		t.Errorf("outcome of Again: %+v", out)
+	}
+	c.want("ours\n", "base\n")
 	c.forgotten()
 }
 
