@@ -221,8 +221,8 @@ command does not count, nor do new files that are ignored. It does the same if a
 have left, in a folder that it mounts writable, what git takes for a repository: git executes its
 settings.
 
-Without SANDBOX it removes the sandbox of this folder, and always asks, unless -f is given.
-Without a terminal it removes only what is named.`,
+Without SANDBOX it removes the sandbox of this folder, and always asks. Without a terminal
+it removes only what is named.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if o.all && len(args)+len(o.labels) > 0 {
 				return usagef("--all removes every sandbox: omit the names and --label.")
@@ -233,7 +233,7 @@ Without a terminal it removes only what is named.`,
 		RunE:              a.runs(o.run),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.force, "force", "f", false, "do not ask, also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
+	f.BoolVarP(&o.force, "force", "f", false, "do not ask about what is named, also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
 	f.BoolVar(&o.all, "all", false, "remove all sandboxes")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
 	f.BoolVar(&o.now, "now", false, "with -f, do not wait for agents to save their work")
@@ -270,6 +270,11 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		ch.wait = untilDeleted(c)
 	}
 	if o.force {
+		if !meant { // a variable in a script may be empty
+			if err := a.confirmRemoval(ctx, refs[0], "Remove sandbox "+refs[0]+"?"); err != nil {
+				return err
+			}
+		}
 		if !o.now {
 			ch.said = func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
 		}

@@ -48,8 +48,8 @@ func (a Applied) Conflicts() int {
 	return n
 }
 
-// Apply merges what a sandbox has changed, or with Exact a part of it, into a folder: all of them, or none if the process is killed before
-// the point where the next Apply finishes the work (see stage.go).
+// Apply merges what a sandbox has changed, or with Exact a part of it, into a folder: all of them, or
+// none if the process is killed before the point where the next Apply finishes the work (see stage.go).
 func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, error) {
 	f, leave, err := o.enter()
 	if err != nil {
@@ -92,20 +92,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	if o.Continue {
 		decisions = out.conclude(decisions, open, known)
 	}
-	clean := true
-	for i := range decisions {
-		d := &decisions[i]
-		if p, unresolved := open[d.Path]; unresolved {
-			d.Kind, d.Why = Refused, p.unresolved()
-		} else if slices.Contains(resolved, d.Path) {
-			d.Kind = Already
-		}
-		if o.Exact && (d.Kind == Merged || d.Kind == Marked) {
-			d.Kind, d.Why = Refused, WhyChanged
-		}
-		out.Outcomes = append(out.Outcomes, d.Outcome)
-		clean = clean && d.Kind != Merged && !d.Conflict()
-	}
+	clean := out.complete(o, decisions, open)
 	if !o.Exact {
 		out.unchanged(o, open, back)
 	}
@@ -120,6 +107,26 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return out, err
 	}
 	return out, known.replace(o, decisions, open)
+}
+
+// complete fits decisions to the conflicts that are open or resolved, and reports whether the folder
+// has all changed files as they were.
+func (a *Applied) complete(o ApplyOptions, all []decision, open map[string]pending) (clean bool) {
+	clean = true
+	for i := range all {
+		d := &all[i]
+		if p, unresolved := open[d.Path]; unresolved {
+			d.Kind, d.Why = Refused, p.unresolved()
+		} else if slices.Contains(a.Resolved, d.Path) {
+			d.Kind = Already
+		}
+		if o.Exact && (d.Kind == Merged || d.Kind == Marked) {
+			d.Kind, d.Why = Refused, WhyChanged
+		}
+		a.Outcomes = append(a.Outcomes, d.Outcome)
+		clean = clean && d.Kind != Merged && !d.Conflict()
+	}
+	return clean
 }
 
 // unchanged adds outcomes of files that the sandbox has again as they were before a conflict: one
@@ -164,6 +171,11 @@ func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
 func (a *Applied) conclude(all []decision, open map[string]pending, known *shown) (conflicts []decision) {
 	for _, d := range all {
 		if _, marked := open[d.Path]; marked {
+			conflicts = append(conflicts, d)
+			continue
+		}
+		if d.Kind == Marked {
+			d.Kind, d.Why = Refused, "not brought yet: `agbox apply` writes markers"
 			conflicts = append(conflicts, d)
 			continue
 		}

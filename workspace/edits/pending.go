@@ -123,11 +123,14 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 		switch {
 		case !blocked && !kept && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
 			done = append(done, p)
-		case !blocked && f.took(&p, now) || kept && (blocked || p.bare):
+		case !blocked && f.took(&p, now) || kept && (blocked || p.bare) && (work == nil || changed[path]):
 			done, resolved = append(done, p), append(resolved, path)
 			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
-		case p.bare && work != nil && !changed[path]:
+		case (blocked || p.bare) && work != nil && !changed[path]:
 			done = append(done, p) // the sandbox has taken its change back
+			if kept {
+				resolved = append(resolved, path)
+			}
 		default:
 			open[path] = p
 		}
@@ -160,8 +163,19 @@ func (o ApplyOptions) forget(all []pending) error {
 // of another version of the sandbox nobody knows yet.
 type shown struct {
 	file string
-	// theirs has the versions of the sandbox by the sum of the path; nil if it has removed the file.
-	theirs map[string]*File
+	// changes are by the sum of the path.
+	changes map[string]shownChange
+}
+
+// shownChange is what the sandbox had done then. From is empty unless it has renamed the file.
+type shownChange struct {
+	From          []byte
+	Before, After *File
+}
+
+func (s shownChange) equal(other shownChange) bool {
+	same := func(a, b *File) bool { return a == b || a != nil && b != nil && *a == *b } // also if the content was not read
+	return string(s.From) == string(other.From) && same(s.Before, other.Before) && same(s.After, other.After)
 }
 
 // shownPrefix begins the name of the file of these conflicts in a folder.
@@ -177,41 +191,39 @@ func (f *folder) shown(o ApplyOptions) (*shown, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if json.Unmarshal(raw, &s.theirs) != nil {
-		s.theirs = nil // they are shown once more
+	if json.Unmarshal(raw, &s.changes) != nil {
+		s.changes = nil // they are shown once more
 	}
 	return s, err
 }
 
 func (s *shown) has(c Change) bool {
-	theirs, ok := s.theirs[shortSum(c.Path)]
-	return ok && sameVersion(theirs, c.After)
+	known, ok := s.changes[shortSum(c.Path)]
+	return ok && known.equal(shownChange{[]byte(c.From), c.Before, c.After})
 }
 
-// sameVersion also tells files apart whose content was not read.
-func sameVersion(a, b *File) bool { return a == b || a != nil && b != nil && *a == *b }
-
-// replace notes the conflicts that this call shows, for those that it has looked at.
+// replace notes the conflicts that this call shows, for the files that it has looked at.
 func (s *shown) replace(o ApplyOptions, all []decision, open map[string]pending) error {
-	now := make(map[string]*File)
-	if o.Exact || len(o.Paths) > 0 {
-		maps.Copy(now, s.theirs)
-	}
+	now := make(map[string]shownChange)
+	maps.Copy(now, s.changes)
 	for _, d := range all {
 		sum := shortSum(d.Path)
 		delete(now, sum)
 		if _, marked := open[d.Path]; d.Kind == Refused && !marked {
-			now[sum] = d.After
+			now[sum] = shownChange{[]byte(d.From), d.Before, d.After}
 		}
 	}
-	if maps.EqualFunc(now, s.theirs, sameVersion) {
+	if maps.EqualFunc(now, s.changes, shownChange.equal) {
 		return nil
 	}
 	o.hook("note which conflicts are shown")
 	dir := filepath.Dir(s.file)
 	if len(now) == 0 {
 		defer func() { _ = os.Remove(dir) }() // unless it has others
-		return os.Remove(s.file)
+		if err := os.Remove(s.file); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil // the sandbox was removed
 	}
 	raw, err := json.Marshal(now)
 	if err == nil {

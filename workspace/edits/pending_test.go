@@ -237,6 +237,73 @@ func TestContinueLeavesWhatWasNotShown(t *testing.T) {
 	c.forgotten()
 }
 
+// What was shown is the whole change: where the file came from, and what it was before.
+func TestContinueKnowsAChangeByBothSides(t *testing.T) {
+	for what, tt := range map[string]struct{ base, first, folder, then, thenBase, later tree }{
+		"a copy that became a rename":       {base: tree{"a": "\x00X"}, first: tree{"a": "\x00X", "p": "\x00X"}, folder: tree{"a": "\x00X", "p": "\x00mine"}, later: tree{"p": "\x00X"}},
+		"a removal of a version since then": {base: tree{"x": "1\n"}, first: tree{}, folder: tree{"x": "u\n"}, thenBase: tree{"x": "u\n"}, then: tree{"x": "v\n"}, later: tree{}},
+	} {
+		c := &conflict{t: t, dir: t.TempDir(), base: tt.base, theirs: tt.first}
+		c.o = ApplyOptions{Folder: c.dir, Data: t.TempDir(), Sandbox: "s", Label: "sandbox", Advance: advance(t, c.base)}
+		tt.folder.write(t, c.dir)
+		apply := func(with bool) Applied {
+			t.Helper()
+			c.o.Continue = with
+			out, err := Apply(t.Context(), Renames(changes(t, c.base, c.theirs)), c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		if out := apply(false); out.Conflicts() != 1 {
+			t.Errorf("%s: %+v", what, out)
+		}
+		maps.Copy(c.base, tt.thenBase)
+		tt.then.write(t, c.dir)
+		c.theirs = tt.later
+		before := maps.Clone(c.base)
+		if out := apply(true); out.Conflicts() != 1 || len(out.Resolved) > 0 {
+			t.Errorf("%s, not shown: %+v", what, out)
+		}
+		wantTree(t, "the base", c.base, before)
+		if out := apply(true); out.Conflicts() != 0 || len(out.Resolved) != 1 {
+			t.Errorf("%s, shown: %+v", what, out)
+		}
+		wantTree(t, "the base", c.base, c.theirs)
+	}
+}
+
+// A call without some of the changes forgets nothing about them.
+func TestContinueKnowsWhatALaterCallHasLeftOut(t *testing.T) {
+	c := newConflict(t)
+	c.has("ours\ntheirs\n")
+	c.apply(c.o)
+	c.base["bin"], c.theirs["bin"] = "\x000", "\x001"
+	tree{"bin": "\x002"}.write(t, c.dir)
+	c.apply(c.o)
+	c.o.Without = map[string]bool{"bin": true}
+	c.apply(c.o)
+	c.o.Without, c.o.Continue = nil, true
+	if out := c.apply(c.o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"bin"}) {
+		t.Errorf("outcome %+v", out)
+	}
+	c.forgotten()
+}
+
+func TestContinueNamesLinesThatWereNotBrought(t *testing.T) {
+	c := newConflict(t)
+	c.has("ours\n")
+	o := c.o
+	o.Abort = true
+	c.apply(o)
+	o.Abort, o.Continue = false, true
+	for range 2 {
+		if out := c.apply(o); out.Conflicts() != 1 || len(out.Resolved) > 0 || out.Changed {
+			t.Errorf("outcome %+v", out)
+		}
+	}
+}
+
 // A sandbox takes its change back, and the folder has the markers still.
 func TestMarkersAreNamedAlsoWithoutAChange(t *testing.T) {
 	c := newConflict(t)
@@ -252,6 +319,23 @@ func TestMarkersAreNamedAlsoWithoutAChange(t *testing.T) {
 	}
 	c.want("ours\n", "base\n")
 	c.forgotten()
+}
+
+// Nobody has the sandbox's version any more, so it must not become the base.
+func TestContinueOfAChangeThatWasTakenBack(t *testing.T) {
+	c := newConflict(t)
+	c.theirs["f"] = "base\n"
+	c.has("ours\n")
+	o := c.o
+	o.Continue = true
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want("ours\n", "base\n")
+	c.forgotten()
+	if out := c.apply(c.o); out.Conflicts() != 0 || out.Changed {
+		t.Errorf("the next call: %+v", out)
+	}
 }
 
 // Who takes the own version has a file that looks as if it had been put back to be merged later.
