@@ -39,8 +39,8 @@ be merged keep the folder's version. Then the exit code is 1.
 Such a conflict counts as changed until it is resolved: the next "agbox apply" finds no
 markers, and something of the sandbox's version. A file that is again what it was gets the
 change again. --abort puts files with markers back as they were, --again brings conflicts
-anew, and --continue says that the folder's files without markers are the result, if "agbox
-apply" has shown the conflict with the sandbox's version of now.
+anew, and --continue says that the folder's files without markers are the result, if an
+earlier call has shown the conflict with the sandbox's version of now.
 
 What was brought back no longer counts as changed: the next "agbox diff" shows only what
 is new. If agbox is killed, the folder is as before, or each file is as before or as after,
