@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -67,7 +68,42 @@ func TestACommandThatRunsOutOfMemorySaysSoAndItsSandboxLives(t *testing.T) {
 	if now := w.pidInside(t, box); now != pid {
 		t.Errorf("the supervisor was %d and is %d", pid, now)
 	}
+	w.excuse(t, bystander, 2*times)
 	w.check(t)
+}
+
+// excuse waits for the end of a job. If the kernel counts more kills for want of memory than were
+// provoked, it has chosen the job too, as it may while the memory of the one before is still being
+// freed. Then the job has to say so, and all that it wrote is there.
+func (w *witness) excuse(t *testing.T, j job, provoked int) {
+	t.Helper()
+	var got [3]bytes.Buffer
+	for item, err := range w.c.FollowLogs(harness.Bounded(t), j.id, client.LogOptions{Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[item.Stream].Write(item.Data)
+	}
+	counted := w.in.Must(t, "exec", j.box, "--", "sh", "-c", "cat /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events 2>/dev/null || true")
+	kills := -1
+	for line := range strings.Lines(counted) {
+		_, _ = fmt.Sscanf(line, "oom_kill %d", &kills)
+	}
+	if kills < provoked {
+		t.Errorf("the kernel counts %d kills of %d: %q", kills, provoked, counted)
+	}
+	if kills <= provoked {
+		return
+	}
+	e, err := w.c.GetExec(harness.Bounded(t), j.id)
+	stdout, stderr := j.output()
+	if err != nil || e.GetExitCode() != 137 || !strings.Contains(e.GetError(), "memory") ||
+		!bytes.HasPrefix(stdout, got[agboxv1.LogStream_LOG_STREAM_STDOUT].Bytes()) || !bytes.HasPrefix(stderr, got[agboxv1.LogStream_LOG_STREAM_STDERR].Bytes()) {
+		t.Errorf("the kernel killed %d processes, and the other exec is %v (%v)", kills, e, err)
+	}
+	w.mu.Lock()
+	delete(w.execs, j.id)
+	w.mu.Unlock()
 }
 
 // forkBomb is a shell that starts processes forever. It would end at the first refused
