@@ -119,14 +119,15 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 		if err != nil && !blocked {
 			return nil, nil, err
 		}
-		kept := o.Continue && len(Select([]Change{{Path: path}}, o.Paths)) > 0
+		asked := len(Select([]Change{{Path: path}}, o.Paths)) > 0
+		kept := o.Continue && asked
 		switch {
-		case !blocked && !kept && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
+		case !blocked && asked && !kept && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
 			done = append(done, p)
 		case !blocked && f.took(&p, now) || kept && (blocked || p.bare) && (work == nil || changed[path]):
 			done, resolved = append(done, p), append(resolved, path)
 			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
-		case (blocked || p.bare) && work != nil && !changed[path]:
+		case (kept && blocked || asked && p.bare) && work != nil && !changed[path]:
 			done = append(done, p) // the sandbox has taken its change back
 			if kept {
 				resolved = append(resolved, path)

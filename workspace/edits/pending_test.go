@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -336,6 +337,45 @@ func TestContinueOfAChangeThatWasTakenBack(t *testing.T) {
 	if out := c.apply(c.o); out.Conflicts() != 0 || out.Changed {
 		t.Errorf("the next call: %+v", out)
 	}
+}
+
+// A file is out of reach for a while, and the sandbox has taken its change back: the way back from the
+// markers stays.
+func TestAConflictOutOfReachStays(t *testing.T) {
+	c := newConflict(t)
+	c.base["d/f"], c.theirs["d/f"] = "base\n", "theirs\n"
+	tree{"d/f": "ours\n", "f": "theirs\n"}.write(t, c.dir)
+	c.apply(c.o)
+	c.theirs["d/f"] = "base\n"
+	away := filepath.Join(t.TempDir(), "d")
+	if err := errors.Join(os.Rename(filepath.Join(c.dir, "d"), away), os.Symlink(away, filepath.Join(c.dir, "d"))); err != nil {
+		t.Fatal(err)
+	}
+	if out := c.apply(c.o); out.Conflicts() != 1 {
+		t.Errorf("out of reach: %+v", out)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(c.dir, "d")), os.Rename(away, filepath.Join(c.dir, "d"))); err != nil {
+		t.Fatal(err)
+	}
+	c.o.Abort = true
+	c.apply(c.o)
+	wantTree(t, "the folder", load(t, c.dir), tree{"f": "theirs\n", "o": "2\n", "d/f": "ours\n"})
+}
+
+// A call about other files leaves a conflict as it is.
+func TestACallAboutOtherFilesForgetsNoConflict(t *testing.T) {
+	c := newConflict(t)
+	c.has("ours\n")
+	o := c.o
+	o.Paths = []string{"o"}
+	c.apply(o)
+	o.Continue = true
+	c.apply(o)
+	o.Paths = []string{"f"}
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want("ours\n", "theirs\n")
 }
 
 // Who takes the own version has a file that looks as if it had been put back to be merged later.
