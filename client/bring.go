@@ -133,11 +133,22 @@ func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *
 		Folder: w.Source, Data: b.data, Sandbox: b.id, Label: b.label, Check: b.o.Check, NoMerge: b.o.NoMerge,
 		// That of an earlier call that was killed may be another sandbox.
 		Advance: func(of string, files []edits.AdvancedFile) error { return b.c.advanceBase(ctx, of, files) },
+		Unseen:  func(path string) (bool, error) { return b.c.hasChanged(ctx, b.id, path) },
 		Paths:   paths, Without: covers.Without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
 	})
 	done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
 	done.Resolved, done.Resumed = out.Resolved, out.Finished
 	return out.Finished || out.Again, err
+}
+
+// hasChanged reports whether a sandbox has changed a file, also one that is ignored or too large.
+func (c *Client) hasChanged(ctx context.Context, id, path string) (bool, error) {
+	all, err := c.compare(ctx, id, WorkOptions{All: true, NamesOnly: true, folder: true, merged: true}, false)
+	if err != nil {
+		return false, err
+	}
+	defer all.Close()
+	return slices.ContainsFunc(slices.Concat(all.Changes, all.Large), func(w WorkChange) bool { return w.Path == path }), nil
 }
 
 // toBranch commits changes, and with a history the commits of the sandbox, on a branch.

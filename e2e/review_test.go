@@ -295,7 +295,7 @@ func TestContinueResolvesOnlyWhatWasShown(t *testing.T) {
 	for _, work := range []string{"first", "second"} {
 		in.inside(t, "demo", "echo "+work+" > /workspace/b")
 		r := in.Agbox(t, "apply", "demo", "--continue").Want(t, 1)
-		if !strings.Contains(r.Stdout, "U b  (conflict: ") || !strings.Contains(r.Stdout, "not shown before") || strings.Contains(r.Stderr, "conflict in b is resolved") {
+		if !strings.Contains(r.Stdout, "U b  (conflict: ") || !strings.Contains(r.Stdout, "has shown this version") || strings.Contains(r.Stderr, "conflict in b is resolved") {
 			t.Errorf("of the %s version --continue says %q%q", work, r.Stdout, r.Stderr)
 		}
 		in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "b\n", "")

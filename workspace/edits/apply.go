@@ -175,7 +175,7 @@ func (a *Applied) conclude(all []decision, open map[string]pending, known *shown
 			continue
 		}
 		if d.Kind == Marked {
-			d.Kind, d.Why = Refused, "not brought yet: `agbox apply` writes markers"
+			d.Kind, d.Why = Refused, "not brought yet: `agbox apply` writes markers, or says what it waits for"
 			conflicts = append(conflicts, d)
 			continue
 		}
@@ -183,7 +183,7 @@ func (a *Applied) conclude(all []decision, open map[string]pending, known *shown
 			continue
 		}
 		if !known.has(d.Change) {
-			d.Why += "; this version of the sandbox was not shown before, so --continue leaves it"
+			d.Why += "; no `agbox apply` has shown this version of the sandbox yet, so --continue leaves it"
 			conflicts = append(conflicts, d)
 			continue
 		}
@@ -391,7 +391,7 @@ func Unresolved(dir, data, sandbox string) ([]string, error) {
 	}
 	defer f.close()
 	_, open, err := f.settle(ApplyOptions{Folder: dir, Data: data, Sandbox: sandbox, Check: true}, nil)
-	maps.DeleteFunc(open, func(_ string, p pending) bool { return p.bare })
+	maps.DeleteFunc(open, func(_ string, p pending) bool { return p.standing.without() })
 	return slices.Sorted(maps.Keys(open)), err
 }
 
@@ -411,12 +411,12 @@ func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, erro
 			continue
 		case err != nil && !errors.As(err, new(*errBlocked)):
 			return out, err
-		case p.bare && o.Again:
+		case p.standing.without() && o.Again:
 			done = append(done, p)
 			delete(open, path)
 			continue
 		case err != nil || !Same(now, p.Marked):
-			if d.Kind, d.Why = Refused, "the folder has changed it since the conflict"; p.bare {
+			if d.Kind, d.Why = Refused, "the folder has changed it since the conflict"; p.standing != marked {
 				d.Why = p.unresolved()
 			}
 		default:
@@ -460,6 +460,7 @@ func Settle(o ApplyOptions, work []Change) (Settled, error) {
 		out.Again = true
 		return out, err
 	}
+	o.Exact = true
 	resolved, open, err := f.settle(o, append([]Change{}, work...))
 	out.Again = len(resolved) > 0
 	for path := range open {

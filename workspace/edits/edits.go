@@ -297,7 +297,11 @@ type ApplyOptions struct {
 	// markers, and brings nothing. Again brings those conflicts anew. Continue says that
 	// conflicts without markers are resolved: what the folder has stays, and nothing is brought.
 	Abort, Again, Continue bool
-	// Exact refuses changes of files that the folder has changed too, instead of merging.
+	// Unseen reports whether the sandbox has changed a file that is not among the changes, because it is
+	// ignored or too large. Nil is never.
+	Unseen func(path string) (bool, error)
+	// Exact refuses changes of files that the folder has changed too, instead of merging. A file that is as it
+	// was before a conflict keeps that open: to forget it here would let nobody end it.
 	Exact bool
 	// Advance makes files the base of a sandbox. It is called when they are in the folder.
 	Advance func(sandbox string, files []AdvancedFile) error

@@ -179,7 +179,7 @@ func (w *world) act() {
 			w.say("the sandbox %s", changed(before, w.sandbox))
 		}
 	case n < 14:
-		w.call("apply", func() { w.apply(ApplyOptions{}) })
+		w.call("apply", func() { w.apply(ApplyOptions{Paths: w.some()}) })
 	case n < 17:
 		w.call("sync", w.sync)
 	case n == 17:
@@ -187,14 +187,26 @@ func (w *world) act() {
 			w.merge()
 		}
 	case n == 18:
-		w.call("abort", func() { w.apply(ApplyOptions{Abort: true}) })
+		w.call("abort", func() { w.apply(ApplyOptions{Abort: true, Paths: w.some()}) })
 	default:
 		if w.r.IntN(2) == 0 {
-			w.call("again", func() { w.apply(ApplyOptions{Again: true}) })
+			w.call("again", func() { w.apply(ApplyOptions{Again: true, Paths: w.some()}) })
 		} else {
-			w.call("continue", func() { w.apply(ApplyOptions{Continue: true}) })
+			w.call("continue", func() { w.apply(ApplyOptions{Continue: true, Paths: w.some()}) })
 		}
 	}
+}
+
+// some returns a file of either side to which a call is limited; nil is all.
+func (w *world) some() []string {
+	names := slices.Sorted(maps.Keys(w.ours()))
+	names = append(names, slices.Sorted(maps.Keys(w.sandbox))...)
+	if len(names) == 0 || w.r.IntN(3) > 0 {
+		return nil
+	}
+	name := names[w.r.IntN(len(names))]
+	w.say("a call about %s", name)
+	return []string{name}
 }
 
 // call plays a call of agbox, which may be killed, and asks the oracle.
@@ -218,6 +230,7 @@ func (w *world) call(name string, what func()) {
 		what()
 	}()
 	w.killIn = -1
+	w.killed = w.killed || completes && name == "branch" // it leaves the folder to the next call
 	after := w.seen()
 	w.say("%s: the folder %s, the sandbox %s", name, changed(before.folder, after.folder), changed(before.sandbox, after.sandbox))
 	for _, wrong := range w.oracle.check(before, after, completes) {
@@ -266,7 +279,14 @@ func (w *world) edit() {
 // merge has the user merge the branch, if git does: no file that it changes has uncommitted changes.
 func (w *world) merge() {
 	w.t.Helper()
+	before := where(w.ours())
 	if was := w.checkOut(w.branch); was != nil {
+		after := where(w.ours())
+		for line := range before { // a second merge removes what the user had taken back
+			if after[line] == nil && !w.oracle.agent[line] {
+				w.oracle.user[line] = true
+			}
+		}
 		w.unmerged = was
 		w.merges++
 		w.merged(0, w.merges)

@@ -154,10 +154,11 @@ func (w *world) look() {
 func (w *world) apply(with ApplyOptions) int {
 	w.t.Helper()
 	o := w.options()
-	o.Abort, o.Again, o.Continue = with.Abort, with.Again, with.Continue
+	o.Abort, o.Again, o.Continue, o.Paths = with.Abort, with.Again, with.Continue, with.Paths
+	o.Unseen = func(path string) (bool, error) { return w.sandbox[path] != w.there()[path], nil }
 	if o.Continue {
 		ours := w.ours()
-		for _, c := range w.differences(w.there()) {
+		for _, c := range Select(Renames(w.differences(w.there())), o.Paths) {
 			w.oracle.kept(append(w.looked[c.Path], ours[c.Path], w.base[c.Path])...)
 		}
 	}

@@ -25,10 +25,9 @@ type pending struct {
 	// Base, Ours and Theirs are the versions that were merged, and Marked is the result.
 	Base, Ours, Theirs, Marked *File
 	OursContent, TheirsContent []byte
-	// file is where it is remembered. bare is set if the folder's file has no markers, and
-	// nothing of the sandbox's version either: the user may have put it back and gone on.
-	file string
-	bare bool
+	// file is where it is remembered.
+	file     string
+	standing standing
 }
 
 // pendingPrefix begins the name of the file of each conflict of a sandbox.
@@ -96,10 +95,31 @@ func (f *folder) pending(o ApplyOptions) ([]pending, error) {
 	return all, err
 }
 
+// standing is what a folder has of a pending conflict.
+type standing int
+
+const (
+	// marked: the file has markers, or cannot be read now.
+	marked standing = iota
+	// blocked: something else is in its place, which says nothing about the file.
+	blocked
+	// taken: no markers, and the sandbox's version or something of it.
+	taken
+	// own: again what it was before the conflict.
+	own
+	// atBase: what it was when it was copied.
+	atBase
+	// bare: something else, with nothing of the sandbox's version.
+	bare
+)
+
+// without reports whether the folder has nothing of the sandbox's version.
+func (s standing) without() bool { return s >= own }
+
 // settle looks what became of the conflicts of a sandbox. Those that the user resolved, or
-// says to have, advance the base. Others whose file is again what it was are forgotten: the
-// change comes again. open are the others: with markers, or with nothing of the sandbox.
-// work is all that the sandbox has changed; nil is unknown.
+// says to have, advance the base: it does not if the sandbox has taken its change back. open are the
+// others that stay, also all that the call is not about. The rest is forgotten: what the sandbox has comes
+// again. work is all that the sandbox has changed; nil is unknown.
 func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open map[string]pending, err error) {
 	all, err := f.pending(o)
 	if err != nil {
@@ -114,24 +134,29 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 	var files []AdvancedFile
 	for _, p := range all {
 		path := string(p.Path)
-		now, err := f.state(path)
-		blocked := errors.As(err, new(*errBlocked))
-		if err != nil && !blocked {
+		if p.standing, err = f.standing(p); err != nil {
 			return nil, nil, err
 		}
-		asked := len(Select([]Change{{Path: path}}, o.Paths)) > 0
-		kept := o.Continue && asked
-		switch {
-		case !blocked && asked && !kept && (Same(now, p.Ours) || Same(now, p.Base) && !Same(now, p.Theirs)):
-			done = append(done, p)
-		case !blocked && f.took(&p, now) || kept && (blocked || p.bare) && (work == nil || changed[path]):
-			done, resolved = append(done, p), append(resolved, path)
-			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
-		case (kept && blocked || asked && p.bare) && work != nil && !changed[path]:
-			done = append(done, p) // the sandbox has taken its change back
-			if kept {
-				resolved = append(resolved, path)
+		if len(Select([]Change{{Path: path}}, o.Paths)) == 0 || p.standing == marked || p.standing == blocked && !o.Continue {
+			open[path] = p
+			continue
+		}
+		back := work != nil && !changed[path] // the sandbox has taken its change back
+		if back && o.Continue && o.Unseen != nil {
+			unseen, err := o.Unseen(path)
+			if err != nil {
+				return nil, nil, err
 			}
+			back = !unseen
+		}
+		switch {
+		case p.standing == taken || o.Continue && !back:
+			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
+			fallthrough
+		case o.Continue:
+			done, resolved = append(done, p), append(resolved, path)
+		case back || p.standing == atBase || p.standing == own && !o.Exact:
+			done = append(done, p)
 		default:
 			open[path] = p
 		}
@@ -236,35 +261,41 @@ func (s *shown) replace(o ApplyOptions, all []decision, open map[string]pending)
 	return replaceFile(s.file, raw)
 }
 
-// took reports whether the user has resolved a conflict: there are no markers, and something
-// of the sandbox's version.
-func (f *folder) took(p *pending, now *File) bool {
-	if Same(now, p.Theirs) {
-		return true
-	}
-	if Same(now, p.Marked) {
-		return false
-	}
-	if p.bare = now == nil || now.Link; p.bare {
-		return false
+// standing looks at the file of a conflict.
+func (f *folder) standing(p pending) (standing, error) {
+	now, err := f.state(string(p.Path))
+	switch {
+	case errors.As(err, new(*errBlocked)):
+		return blocked, nil
+	case err != nil:
+		return marked, err
+	case Same(now, p.Theirs):
+		return taken, nil
+	case Same(now, p.Marked):
+		return marked, nil
+	case Same(now, p.Ours):
+		return own, nil
+	case Same(now, p.Base):
+		return atBase, nil
+	case now == nil || now.Link:
+		return bare, nil
 	}
 	text, err := f.read(string(p.Path))
 	if err != nil {
-		return false // the next call looks again
+		return marked, nil //nolint:nilerr // the next call looks again
 	}
 	lines, ours, theirs := lineSet(text), lineSet(p.OursContent), lineSet(p.TheirsContent)
 	for _, marker := range []string{"<<<<<<< folder", ">>>>>>> " + p.Label} {
 		if lines[marker] && !ours[marker] && !theirs[marker] {
-			return false
+			return marked, nil
 		}
 	}
 	for line := range theirs {
 		if lines[line] && !ours[line] && strings.TrimSpace(line) != "" {
-			return true
+			return taken, nil
 		}
 	}
-	p.bare = true
-	return false
+	return bare, nil
 }
 
 // lineSet returns the lines of a text.
@@ -278,8 +309,11 @@ func lineSet(text []byte) map[string]bool {
 
 // unresolved is the end of a sentence about an open conflict.
 func (p pending) unresolved() string {
-	if p.bare {
+	switch {
+	case p.standing.without():
 		return "an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, --again merges anew"
+	case p.standing == blocked:
+		return "an earlier one, and something else is in the place of its file: move that away, or end the conflict with --continue"
 	}
 	return "an earlier one that is not resolved; see the markers"
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/internal/paths"
@@ -376,6 +377,62 @@ func TestACallAboutOtherFilesForgetsNoConflict(t *testing.T) {
 		t.Errorf("outcome %+v", out)
 	}
 	c.want("ours\n", "theirs\n")
+}
+
+// Whoever keeps a folder in step with its sandbox can take the own version, too.
+func TestKeepingInStepLeavesTheOwnVersionToContinue(t *testing.T) {
+	c := newConflict(t)
+	c.has("ours\n")
+	settled, err := Settle(c.o, changes(t, c.base, c.theirs))
+	if err != nil || settled.Again || !settled.Open["f"] {
+		t.Errorf("settled as %+v, %v", settled, err)
+	}
+	o := c.o
+	o.Continue = true
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("outcome %+v", out)
+	}
+	c.want("ours\n", "theirs\n")
+
+	c = newConflict(t)
+	c.has("base\n") // as git has it: the change comes again
+	if settled, err = Settle(c.o, changes(t, c.base, c.theirs)); err != nil || len(settled.Open) > 0 {
+		t.Errorf("with the copied version: %+v, %v", settled, err)
+	}
+	c.forgotten()
+}
+
+// A change that no list shows, because the file is ignored, is not taken back.
+func TestContinueAsksForAChangeThatIsNotListed(t *testing.T) {
+	c := newConflict(t)
+	c.has("ours\n")
+	o := c.o
+	o.Continue, o.Unseen = true, func(path string) (bool, error) { return path == "f", nil }
+	if out, err := Apply(t.Context(), changes(t, c.base, tree{"f": "base\n", "o": "2\n"}), o); err != nil || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("outcome %+v, %v", out, err)
+	}
+	c.want("ours\n", "theirs\n")
+	c.forgotten()
+}
+
+// A conflict whose file is out of reach says so, and ends if the user says so.
+func TestContinueEndsAConflictOutOfReach(t *testing.T) {
+	c := newConflict(t)
+	f := filepath.Join(c.dir, "f")
+	if err := errors.Join(os.Remove(f), os.Mkdir(f, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	out := c.apply(c.o)
+	if out.Conflicts() != 1 || !strings.Contains(out.Outcomes[0].Why, "in the place of its file") {
+		t.Errorf("outcome %+v", out)
+	}
+	o := c.o
+	o.Continue = true
+	if out := c.apply(o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+		t.Errorf("outcome %+v", out)
+	}
+	wantTree(t, "the base", c.base, tree{"f": "theirs\n", "o": "2\n"})
+	c.forgotten()
 }
 
 // Who takes the own version has a file that looks as if it had been put back to be merged later.
