@@ -67,6 +67,8 @@ type Engine interface {
 type Links interface {
 	// Connected reports whether the sandbox's supervisor is linked.
 	Connected(sandboxID string) bool
+	// Broken says how the sandbox's supervisor has broken links; nil if it has not.
+	Broken(sandboxID string) error
 	// CheckLogs fails if the log folder of a linked sandbox was removed under it.
 	CheckLogs(sandboxID string) error
 }

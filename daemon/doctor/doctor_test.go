@@ -41,8 +41,8 @@ type guests struct {
 	mu     sync.Mutex // guards the fields below
 	linked map[string]bool
 	// cut says why a supervisor can no longer be reached, logs why it cannot write
-	// its logs.
-	cut, logs map[string]error
+	// its logs. broken says how it has broken links, although it greets.
+	cut, logs, broken map[string]error
 }
 
 func (g *guests) Lives(string) bool { return false }
@@ -62,6 +62,12 @@ func (g *guests) Connected(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.linked[id] && g.cut[id] == nil
+}
+
+func (g *guests) Broken(id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.broken[id]
 }
 
 func (g *guests) CheckLogs(id string) error {
@@ -468,6 +474,14 @@ func TestASupervisorThatWasTamperedWithNeedsAPerson(t *testing.T) {
 	l.create("a", "")
 	l.create("b", "")
 	l.create("c", "")
+	l.create("d", "")
+	l.create("e", "")
+	l.guests.mu.Lock()
+	l.guests.broken = map[string]error{
+		"d": fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED, "It greets and lies."),
+		"e": fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, "It greets and hangs up."),
+	}
+	l.guests.mu.Unlock()
 	l.guests.lose("a", fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED, "It lies."))
 	l.guests.lose("b", errors.New("nobody answers"))
 	// The link of c still exists, but the next one would connect elsewhere.
@@ -479,7 +493,7 @@ func TestASupervisorThatWasTamperedWithNeedsAPerson(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := l.examine(false)
-	for id, word := range map[string]string{"a": "It lies.", "b": "nobody answers", "c": "not a socket"} {
+	for id, word := range map[string]string{"a": "It lies.", "b": "nobody answers", "c": "not a socket", "d": "It was tampered with. It greets and lies.", "e": "It greets and hangs up."} {
 		if text := why(t, out, fmt.Sprintf("LEAVE SANDBOX_RECORD %s !", id)); !strings.Contains(text, word) {
 			t.Errorf("of %s it says %q", id, text)
 		}

@@ -299,7 +299,7 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 }
 
 // supervisorTrouble says why a supervisor cannot be reached, now or by the next daemon,
-// or cannot run commands.
+// does not keep to the protocol after its greeting, or cannot run commands.
 func (x *examination) supervisorTrouble(ctx context.Context, sandboxID string) error {
 	if err := socketTampered(x.o.Paths.GuestLink(sandboxID)); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (x *examination) supervisorTrouble(ctx context.Context, sandboxID string) e
 			return err
 		}
 	}
-	return cmp.Or(x.o.Links.CheckLogs(sandboxID), x.missingFile(sandboxID))
+	return cmp.Or(x.o.Links.Broken(sandboxID), x.o.Links.CheckLogs(sandboxID), x.missingFile(sandboxID))
 }
 
 // missingFile names a file without which the daemon cannot reach a supervisor anew.

@@ -46,6 +46,8 @@ type Conn struct {
 	logsDeleted bool
 	// protocol is the supervisor's protocol version.
 	protocol uint32
+	// violated says which message has broken the protocol; nil if none has.
+	violated atomic.Pointer[string]
 }
 
 // BootID identifies one run of the supervisor. A record with phase RUNNING and
@@ -263,6 +265,7 @@ func invalid(r *guestv1.ExecRecord) string {
 // violation closes the connection and returns the error for a message that breaks
 // the protocol.
 func (c *Conn) violation(what string) error {
+	c.violated.Store(&what)
 	c.Close()
 	return Tampered(what, nil)
 }
@@ -271,6 +274,9 @@ func (c *Conn) violation(what string) error {
 func (c *Conn) explain(ctx context.Context, err error) error {
 	if breach := c.rpc.Breach(); breach != nil {
 		return Tampered("it broke the protocol", breach)
+	}
+	if what := c.violated.Load(); what != nil {
+		return Tampered(*what, nil)
 	}
 	if ctx.Err() != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {

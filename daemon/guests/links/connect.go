@@ -140,11 +140,7 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 			return nil
 		default:
 		}
-		if fault.ReasonOf(broken) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED {
-			return broken
-		}
-		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
-			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
+		return broken
 	case <-ctx.Done():
 		conn.Close()
 		<-ended // a sandbox has at most one listener
@@ -184,11 +180,57 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) err
 		l.reports.Report(ctx, lk, rec)
 	})
 	l.forget(lk)
+	if ctx.Err() == nil && (!published || tampered(err)) {
+		l.broke(lk.SandboxID, err)
+	}
 	if ctx.Err() == nil && published { // else Connect returns err, and its caller pauses before it tries again
 		l.log.Debug("supervisor link lost", "sandbox_id", lk.SandboxID, "error", err)
 		l.lost(lk.SandboxID)
 	}
 	return err
+}
+
+func tampered(err error) bool {
+	return fault.ReasonOf(err) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED
+}
+
+// broke notes that a supervisor has broken a link.
+func (l *Links) broke(sandboxID string, err error) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.broken[sandboxID]
+	if b == nil {
+		b = &breaks{first: now}
+		l.broken[sandboxID] = b
+	}
+	if !tampered(b.err) {
+		b.err = err
+	}
+	b.last = now
+	b.times++
+}
+
+// Broken says how the supervisor of a sandbox, which may be linked and greet, has broken its links,
+// how often and since when; nil if it has not. A violation of the protocol counts until the sandbox is
+// started again, a link that was not made until one is.
+func (l *Links) Broken(sandboxID string) error {
+	now := l.now()
+	l.mu.Lock()
+	b := l.broken[sandboxID]
+	if b != nil {
+		b = new(*b)
+	}
+	l.mu.Unlock()
+	if b == nil {
+		return l.allowed(sandboxID)
+	}
+	ago := func(at time.Time) time.Duration { return now.Sub(at).Round(time.Second) }
+	often := fmt.Sprintf("It happened %v ago.", ago(b.last))
+	if b.times > 1 {
+		often = fmt.Sprintf("It happened %d times, the first time %v ago and the last time %v ago.", b.times, ago(b.first), ago(b.last))
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, fault.ReasonOf(b.err), "%v %s", b.err, often).Because(b.err)
 }
 
 // publish makes the link available. It returns the execs that were accepted over an
@@ -206,6 +248,9 @@ func (l *Links) publish(lk *Link) (missed []string) {
 		}
 	}
 	delete(l.failures, lk.SandboxID)
+	if b := l.broken[lk.SandboxID]; b != nil && !tampered(b.err) {
+		delete(l.broken, lk.SandboxID)
+	}
 	l.wakeLocked(lk.SandboxID)
 	return missed
 }

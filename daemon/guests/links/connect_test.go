@@ -6,6 +6,8 @@ import (
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/guests/links"
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/rpc"
 )
@@ -94,6 +96,9 @@ func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 		<-b.Lost
 		if len(l.told) > 0 {
 			t.Errorf("%v was believed", news)
+		}
+		if err := b.Links.Broken("a"); fault.ReasonOf(err) != agboxv1.ErrorReason_SUPERVISOR_TAMPERED {
+			t.Errorf("of broken links it says %v", err)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 func (l *Links) Kept() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting) + len(l.failures)
+	return len(l.waiting) + len(l.failures) + len(l.broken)
 }
 
 // SetWaitAtMost changes how long calls wait for a link, until the end of the test.

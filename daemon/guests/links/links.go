@@ -90,7 +90,9 @@ type Links struct {
 	// failures has the last error for each sandbox that could not be linked.
 	failures map[string]*failure
 	// made has, per sandbox, when its newest links were made, at most maxLinks.
-	made   map[string][]time.Time
+	made map[string][]time.Time
+	// broken has what is known of the links that supervisors have broken.
+	broken map[string]*breaks
 	closed bool
 }
 
@@ -109,6 +111,14 @@ type failure struct{ err error }
 // socket.
 func (f *failure) final() bool { return f != nil && errdefs.IsFailedPrecondition(f.err) }
 
+// breaks are the links that a supervisor has broken since its sandbox was started: it has violated
+// the protocol, or ended a link before that was made.
+type breaks struct {
+	err         error // of the last one, or the first violation
+	times       int
+	first, last time.Time
+}
+
 // New makes Links. SendReports must be called before the first Connect.
 func New(ctx context.Context, o Options) *Links {
 	ctx, cancel := context.WithCancel(ctx)
@@ -119,6 +129,7 @@ func New(ctx context.Context, o Options) *Links {
 		waiting:  make(map[string]*awaited),
 		failures: make(map[string]*failure),
 		made:     make(map[string][]time.Time),
+		broken:   make(map[string]*breaks),
 	}
 }
 
@@ -176,6 +187,7 @@ func (l *Links) Drop(sandboxID string) {
 	delete(l.links, sandboxID)
 	delete(l.failures, sandboxID)
 	delete(l.made, sandboxID)
+	delete(l.broken, sandboxID)
 	l.mu.Unlock()
 	if lk != nil {
 		lk.Conn.Close()

@@ -95,6 +95,62 @@ func TestASupervisorThatBreaksTheProtocolAfterItsGreetingIsTampered(t *testing.T
 	if len(b.Lost) > 0 {
 		t.Error("a link that was never there is lost, so it is made again without a pause")
 	}
+	wantBroken(t, b, "The sandbox's supervisor can no longer be trusted: it broke the protocol. Save what you need from its logs, then remove the sandbox. It happened 0s ago.")
+	b.Links.Drop("a") // as at a start
+	wantBroken(t, b, "")
+}
+
+// wantBroken compares what is said of the links that the supervisor of sandbox "a" has broken.
+func wantBroken(t *testing.T, b *guesttest.Bench, want string) {
+	t.Helper()
+	got := ""
+	if err := b.Links.Broken("a"); err != nil {
+		got = err.Error()
+	}
+	if got != want {
+		t.Errorf("of broken links it says %q, want %q", got, want)
+	}
+}
+
+func TestLinksThatASupervisorBreaksAreCounted(t *testing.T) {
+	b := guesttest.New(t)
+	now := time.Now()
+	l := links.New(t.Context(), links.Options{
+		Ledger: b.Ledger, Paths: b.Install, Log: b.Log, Now: func() time.Time { return now },
+		FirstPID: func(context.Context, string) (int, error) { return os.Getpid(), nil }, Lost: func(id string) { b.Lost <- id },
+	})
+	l.SendReports(noReports{})
+	b.Links.Close()
+	b.Links = l
+	t.Cleanup(l.Close)
+	methods := supervisor{}.methods()
+	methods["guest.v1.Supervisor/Watch"] = rpc.Stream(func(context.Context, *guestv1.WatchRequest, func(*guestv1.WatchResponse) error) error { return nil })
+	_, end := b.Serve(methods)
+	if err := l.Connect(t.Context(), "a"); !errdefs.IsUnavailable(err) {
+		t.Errorf("Connect to a supervisor that hangs up gives %v", err)
+	}
+	const hangsUp = "The sandbox's supervisor does not answer: the connection was lost. Try again; if that does not help, stop and start the sandbox."
+	wantBroken(t, b, hangsUp+" It happened 0s ago.")
+	end()
+	cut, end := b.Serve(supervisor{}.methods())
+	b.Connect()
+	wantBroken(t, b, "") // it is linked
+	cut()
+	<-b.Lost
+	wantBroken(t, b, "") // as at the end of a container
+	end()
+
+	methods["guest.v1.Supervisor/Watch"] = rpc.Stream(func(_ context.Context, _ *guestv1.WatchRequest, send func(*guestv1.WatchResponse) error) error {
+		return errors.Join(send(&guestv1.WatchResponse{Watching: true}), send(&guestv1.WatchResponse{Exec: &guestv1.ExecRecord{ExecId: "../x"}}))
+	})
+	b.Serve(methods)
+	for range 3 {
+		now = now.Add(time.Minute)
+		b.Connect() // the link is made, and broken after that
+		<-b.Lost
+	}
+	wantBroken(t, b, "The sandbox's supervisor can no longer be trusted: it sent an exec id that is not valid. Save what you need from its logs, then remove the sandbox. "+
+		"It happened 3 times, the first time 2m0s ago and the last time 0s ago.")
 }
 
 func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
