@@ -195,9 +195,9 @@ func (w *Work) there(changes []WorkChange, name string) bool {
 
 // agreeToCommits asks about what commits bring and this machine would execute, also if a later
 // commit takes it out again. come are the changes that nobody must ask about any more.
-func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkChange, done *AppliedWork) func([]WorkChange) error {
-	return func(all []WorkChange) error {
-		found := slices.DeleteFunc(covers.Executables(w.Source, all), func(e Executable) bool {
+func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkChange, done *AppliedWork) func(all, submodules []WorkChange) error {
+	return func(all, submodules []WorkChange) error {
+		found := slices.DeleteFunc(append(covers.Executables(w.Source, all), covers.Submodules(submodules)...), func(e Executable) bool {
 			return !o.Check && slices.ContainsFunc(come, func(c WorkChange) bool { return c.Path == e.Path })
 		})
 		found = covers.Outermost(found)
@@ -213,7 +213,7 @@ func (w *Work) agreeToCommits(ctx context.Context, o ApplyOptions, come []WorkCh
 			return err
 		}
 		return &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(), Message: fmt.Sprintf(
-			"The commits of the sandbox have %q, which this machine would execute, and nobody agreed: --yes-executable brings them, and --squash makes one commit without it.", found[0].Path)}
+			"The commits of the sandbox have %q, and nobody agreed to it (%s, %s): --yes-executable brings them, and --squash makes one commit without it.", found[0].Path, found[0].Who, found[0].When)}
 	}
 }
 

@@ -262,6 +262,12 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 		}
 		a.say("Not on the branch, because a submodule has them: %s. `agbox apply %s %s` brings them to the folder.", printable(some(names)), sandbox, printable(bring))
 	}
+	bare := slices.DeleteFunc(slices.Clone(done.Gitlinks), func(dir string) bool {
+		return slices.ContainsFunc(done.Submodules, func(name string) bool { return strings.HasPrefix(name, dir+"/") })
+	})
+	if len(bare) > 0 {
+		a.say("Of submodules the branch has only the commit, and no files: %s.", printable(some(collect(bare, edits.PlaceIn(done.Folder, o.Here).Name))))
+	}
 	if len(done.AtHome) > 0 {
 		a.say("Not on the branch, because the folder has it already: %s. Commit it there, then merge that commit into the branch.", outsides(done.AtHome))
 	}

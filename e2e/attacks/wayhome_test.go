@@ -76,6 +76,38 @@ func TestCommitsOfASandboxBringNothingUnaskedThatTheHostWouldExecute(t *testing.
 	git(t, dir, "fsck", "--strict")
 }
 
+// A submodule is the name of a commit. Git does nothing with it unless a .gitmodules says where it is.
+func TestSubmodulesInCommitsAreAskedAboutIfGitMayFetchThem(t *testing.T) {
+	t.Parallel()
+	Row(t, 124, "a nested repository is committed, without and with a .gitmodules")
+	in := harness.New(t)
+	root := write(t, in, "demo", map[string]string{"a": "1\n"})
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
+		git(t, root, args...)
+	}
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", `set -e; cd /workspace; exec 2>&1; git init -q nest; echo n >nest/f; git -C nest add f; git -C nest commit -qm nest; git add nest; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),bare; git commit -qm second`)
+	nest := strings.TrimSpace(inside(t, in, "demo", "git -C /workspace/nest rev-parse HEAD"))
+	r := in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	for _, want := range []string{"because a submodule has them: nest/f. `agbox apply demo nest/f` brings them to the folder.\n", "agbox: Of submodules the branch has only the commit, and no files: bare.\n"} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("without a .gitmodules it says %s", r.Stderr)
+		}
+	}
+	harness.WantSame(t, "the submodule", git(t, root, "ls-tree", "fix", "nest"), "160000 commit "+nest+"\tnest")
+
+	inside(t, in, "demo", `set -e; cd /workspace; printf '[submodule "nest"]\n\tpath = nest\n\turl = https://example.org/nest\n' >.gitmodules; git add .gitmodules; git commit -qm third`)
+	r = in.Agbox(t, "apply", "demo", "--branch", "unasked").Want(t, 4)
+	if !strings.Contains(r.Stderr, "A nest  (git, at `git submodule update`, which fetches files that nobody has looked at)\n") || !strings.Contains(r.Stderr, "--yes-executable brings them, and --squash makes one commit without it.") {
+		t.Errorf("with a .gitmodules it says %s", r.Stderr)
+	}
+	in.Agbox(t, "apply", "demo", "--branch", "asked", "--yes-executable").Want(t, 0)
+	harness.WantSame(t, "the submodule", git(t, root, "ls-tree", "asked", "nest"), "160000 commit "+nest+"\tnest")
+	in.Agbox(t, "apply", "demo", "--branch", "flat", "--squash", "--yes-executable").Want(t, 0)
+	harness.WantSame(t, "its files", git(t, root, "ls-tree", "--name-only", "-r", "flat"), ".gitmodules\na\nnest/f")
+	harness.WantSame(t, "the branches", git(t, root, "branch", "--format=%(refname:short)"), "asked\nfix\nflat\nmain")
+}
+
 // References that cannot be read are in the way of commits only.
 func TestReferencesOfASandboxStopNoFiles(t *testing.T) {
 	t.Parallel()

@@ -140,6 +140,18 @@ func Executables(folder string, changes []edits.Change) (all []Executable) {
 	return all
 }
 
+// Submodules returns what git of this machine does with the submodules of commits.
+func Submodules(changes []edits.Change) (all []Executable) {
+	for _, c := range changes {
+		letter := "M"
+		if c.Before == nil {
+			letter = "A"
+		}
+		all = append(all, Executable{Path: c.Path, Letter: letter, Who: "git", When: "at `git submodule update`, which fetches files that nobody has looked at"})
+	}
+	return all
+}
+
 // repositoryWhen is when git executes the settings of a repository.
 const repositoryWhen = "takes it for a repository, and executes its settings at any command in it"
 

@@ -56,8 +56,9 @@ type History struct {
 	Objects func(w io.Writer) error
 	// Read returns the first bytes of a file of the workspace; nothing if there is none. It may be nil.
 	Read func(name string, most int64) ([]byte, error)
-	// Agree is told which files the commits bring or remove. Its error ends the call.
-	Agree func(changes []Change) error
+	// Agree is told which files the commits bring or remove, and the submodules of which they bring a
+	// commit that `git submodule update` may fetch. Its error ends the call.
+	Agree func(changes, submodules []Change) error
 	// Base are the files that the workspace has, unless they are among the changes. Brought are those of
 	// which the branch has got that version, or what the sandbox has changed in it.
 	Base    map[string]*File
@@ -107,6 +108,8 @@ type Committed struct {
 	// Commits are those of the sandbox, the oldest first, and Links the symbolic links in them.
 	Commits []SandboxCommit
 	Links   []Link
+	// Gitlinks are the submodules of which Commits have another commit.
+	Gitlinks []string
 	// HasTip is set if the branch has the sandbox's commits as they are, or will have them by Commit.
 	HasTip bool
 	// LFS are the files of which Commits have versions whose content git-lfs has inside only.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -282,7 +283,7 @@ func (g repository) head() string { return strings.TrimSpace(g.must("", "rev-par
 
 // history is what the client passes of a sandbox's repository.
 func (g repository) history(copied string, base tree) *History {
-	h := &History{Copied: copied, Tip: g.head(), Agree: func([]Change) error { return nil }, Base: make(map[string]*File)}
+	h := &History{Copied: copied, Tip: g.head(), Agree: func(_, _ []Change) error { return nil }, Base: make(map[string]*File)}
 	for name, text := range base {
 		h.Base[name] = version(text)
 	}
@@ -516,6 +517,71 @@ func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
 	}
 }
 
+// A submodule is the name of a commit. Git does nothing with it unless a .gitmodules says where it is.
+func TestSubmodulesOfCommitsAreAskedAboutIfGitMayFetchThem(t *testing.T) {
+	const modules = "[submodule \"nest\"]\n\tpath = nest\n\turl = https://example.org/nest\n"
+	for name, c := range map[string]struct {
+		base, commit, branch, folder tree
+		asked                        bool
+	}{
+		"no .gitmodules":      {},
+		"copied":              {base: tree{".gitmodules": modules}, asked: true},
+		"from the sandbox":    {commit: tree{".gitmodules": modules}, asked: true},
+		"of the branch":       {branch: tree{".gitmodules": modules}, asked: true},
+		"not committed":       {folder: tree{".gitmodules": modules}, asked: true},
+		"of another folder":   {base: tree{"d/.gitmodules": modules}},
+		"removed by a commit": {base: tree{".gitmodules": modules}, commit: tree{".gitmodules": ""}, asked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := tree{"a": "1\n"}
+			maps.Copy(base, c.base)
+			g := repo(t, base)
+			copied, in := g.head(), g.inside()
+			if err := os.Mkdir(filepath.Join(in.dir, "nest"), 0o700); err != nil { // so that git keeps it
+				t.Fatal(err)
+			}
+			in.must("", "update-index", "--add", "--cacheinfo", "160000,"+strings.Repeat("1", 40)+",nest")
+			in.must("", "commit", "-q", "-m", "nest")
+			if c.commit != nil {
+				in.commit("more", c.commit)
+			}
+			in.must("", "update-index", "--cacheinfo", "160000,"+strings.Repeat("2", 40)+",nest")
+			in.must("", "commit", "-q", "-m", "later")
+			g.must("", "branch", "fix")
+			if c.branch != nil {
+				g.must("", "checkout", "-q", "fix")
+				g.commit("modules", c.branch)
+				g.must("", "checkout", "-q", "-")
+			}
+			c.folder.write(t, g.dir)
+			h := in.history(copied, base)
+			var asked []Change
+			h.Agree = func(files, submodules []Change) error {
+				if asked = submodules; slices.ContainsFunc(files, func(c Change) bool { return strings.HasPrefix(c.Path, "nest") }) {
+					t.Errorf("among the files are %v", files)
+				}
+				return nil
+			}
+			out, err := Commit(t.Context(), nil, BranchOptions{Folder: g.dir, Branch: "fix", Message: "Work", History: h})
+			if c.asked != (len(asked) == 2) || !c.asked && asked != nil {
+				t.Errorf("asked about %v", asked)
+			}
+			if c.branch != nil { // it cannot have both, and is not to lose one of them silently
+				if !errors.As(err, new(*HistoryError)) || !strings.Contains(err.Error(), `"nest" is a submodule`) {
+					t.Errorf("%v: %+v", err, out)
+				}
+				return
+			}
+			if err != nil || !slices.Equal(out.Gitlinks, []string{"nest"}) {
+				t.Fatalf("%v: %+v", err, out)
+			}
+			if got := g.must("", "ls-tree", "fix", "nest"); got != "160000 commit "+strings.Repeat("2", 40)+"\tnest\n" {
+				t.Errorf("the branch has %q", got)
+			}
+		})
+	}
+}
+
 func TestARewrittenHistoryComesAsOneCommit(t *testing.T) {
 	base := tree{"a": "1\n"}
 	g := repo(t, base)
@@ -715,7 +781,7 @@ func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
 	tree{"hooks/reference-transaction": "x:#!/bin/sh\nexit 1\n", "shallow": "x\n", "info/grafts": "x\n"}.write(t, filepath.Join(in.dir, ".git"))
 	h := in.history(copied, base)
 	var asked []string
-	h.Agree = func(all []Change) error {
+	h.Agree = func(all, _ []Change) error {
 		for _, c := range all {
 			asked = append(asked, c.Path)
 		}

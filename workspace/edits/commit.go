@@ -209,12 +209,20 @@ func (b *branch) adopt(h *History, out *Committed) error {
 	}
 	b.own.limited, b.copied = true, h.Copied
 	b.known = append(b.known, h.Copied)
-	changes, links, blobs, err := b.touched(h)
+	changes, links, submodules, blobs, err := b.touched(h)
 	if err == nil {
 		b.pointers, err = b.pointersOf(h, blobs)
 	}
+	for _, c := range submodules {
+		out.Gitlinks = append(out.Gitlinks, c.Path)
+	}
+	slices.Sort(out.Gitlinks)
+	out.Gitlinks = slices.Compact(out.Gitlinks)
 	if err == nil {
-		err = h.Agree(changes)
+		submodules, err = b.fetchable(h, changes, submodules)
+	}
+	if err == nil {
+		err = h.Agree(changes, submodules)
 	}
 	out.Commits, out.Links, out.HasTip = all, links, true
 	if err != nil {

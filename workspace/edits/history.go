@@ -169,12 +169,12 @@ func (b *branch) check(theirs *git, h *History) error {
 }
 
 // touched returns the files that commits bring or remove, compared with each parent, the links
-// among them, and a path of each object of the others.
-func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[string]string, err error) {
+// among them, the submodules, and a path of each object of the other files.
+func (b *branch) touched(h *History) (changes []Change, links []Link, submodules []Change, blobs map[string]string, err error) {
 	args := []string{"log", "-m", "--root", "--format=", "--raw", "-r", "-z", "--no-renames", "--no-abbrev"}
 	out, err := b.list(append(args, b.fresh(h)...)...)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	blobs, b.made = make(map[string]string), make(map[string]map[treeEntry]bool)
 	err = eachChange(out, func(name string, two twoEntries) error {
@@ -187,14 +187,14 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 		}
 		b.made[name][two.tip] = true
 		c := Change{Path: name, Before: &File{}}
-		switch mode {
-		case "":
-		case "160000":
-			c.Path, c.After = name+"/.git", &File{} // a repository of its own
-		default:
+		if mode != "" {
 			c.After = &File{Executable: mode == "100755", Link: mode == "120000"}
 			if two.was.object == "" {
 				c.Before = nil
+			}
+			if mode == "160000" {
+				submodules = append(submodules, c)
+				return nil
 			}
 			if !c.After.Link {
 				blobs[object] = name
@@ -210,7 +210,24 @@ func (b *branch) touched(h *History) (changes []Change, links []Link, blobs map[
 		changes = append(changes, c)
 		return nil
 	})
-	return changes, links, blobs, err
+	return changes, links, submodules, blobs, err
+}
+
+// fetchable returns the submodules that `git submodule update` may fetch: all, if there is a
+// .gitmodules or the changes have one. Without it git does nothing with them.
+func (b *branch) fetchable(h *History, changes, submodules []Change) ([]Change, error) {
+	if len(submodules) == 0 || exists(filepath.Join(b.top, ".gitmodules")) || slices.ContainsFunc(changes, func(c Change) bool { return c.Path == ".gitmodules" }) {
+		return submodules, nil
+	}
+	for _, commit := range []string{h.Copied, b.tip} {
+		if commit == "" {
+			continue
+		}
+		if out, err := b.list("ls-tree", commit, ".gitmodules"); len(out) > 0 || err != nil {
+			return submodules, err
+		}
+	}
+	return nil, nil
 }
 
 // differing returns the paths in which the tip differs from an earlier commit.

@@ -215,7 +215,7 @@ func (b *branch) onlyCommitted(h *History, known map[string]bool, copied map[str
 		own, differs := copied[name]
 		last, apart := h.Base[name], b.apart(h, name, own) || !differs && h.neverHad(name)
 		if err == nil && (!apart || b.stopped[name]) && !b.anew[name] {
-			if Same(file, last) && !apart {
+			if Same(file, last) && !apart && two.tip.mode != "160000" { // the workspace has no file in its place
 				continue
 			}
 			if file != nil && last != nil {

@@ -57,14 +57,14 @@ func TestSettingsOfTheUserForOutputDecideNothing(t *testing.T) {
 		var said strings.Builder
 		for _, name := range []string{"fix", "other"} {
 			h := in.history(copied, base)
-			h.Agree = func(all []Change) error {
+			h.Agree = func(all, _ []Change) error {
 				for _, c := range all {
 					fmt.Fprintln(&said, "asked about", c.Path)
 				}
 				return nil
 			}
 			out, err := Commit(t.Context(), differences(t, base, work), BranchOptions{Folder: g.dir, Branch: name, Message: "Work", Label: "sandbox", History: h})
-			fmt.Fprintln(&said, name, err, out.Outside)
+			fmt.Fprintln(&said, name, err, out.Outside, out.Gitlinks)
 			for _, c := range out.Commits {
 				fmt.Fprintln(&said, c.Subject)
 			}
@@ -78,7 +78,7 @@ func TestSettingsOfTheUserForOutputDecideNothing(t *testing.T) {
 		return said.String()
 	}
 	want := play("")
-	for _, must := range []string{"asked about .vscode/tasks.json", "asked about sub/.git", "gone"} {
+	for _, must := range []string{"asked about .vscode/tasks.json", "[sub]", "gone"} {
 		if !strings.Contains(want, must) {
 			t.Fatalf("there is no %q in %s", must, want)
 		}
