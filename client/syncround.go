@@ -65,7 +65,10 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	if err := w.notHeld(); err != nil {
 		return false, err
 	}
-	settled, err := edits.Settle(edits.ApplyOptions{Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx)}, w.Changes)
+	settled, err := edits.Settle(edits.ApplyOptions{
+		Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx),
+		Unseen: func(path string) (bool, error) { return s.c.hasChanged(ctx, s.id, path) },
+	}, w.Changes)
 	if settled.Again || err != nil {
 		return true, err
 	}

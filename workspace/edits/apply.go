@@ -78,7 +78,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	defer dir.Remove()
-	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label}
+	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label, open: open}
 	decisions, err := m.plan(slices.DeleteFunc(slices.Clone(Select(changes, o.Paths)), func(c Change) bool { return o.Without[c.Path] }))
 	if err != nil {
 		return Applied{}, err
@@ -90,9 +90,9 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return out, err
 	}
 	if o.Continue {
-		decisions = out.conclude(decisions, open, known)
+		decisions = out.conclude(decisions, known)
 	}
-	clean := out.complete(o, decisions, open)
+	clean := out.complete(o, decisions)
 	if !o.Exact {
 		out.unchanged(o, open, back)
 	}
@@ -106,18 +106,16 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	if err != nil {
 		return out, err
 	}
-	return out, known.replace(o, decisions, open)
+	return out, known.replace(o, decisions)
 }
 
-// complete fits decisions to the conflicts that are open or resolved, and reports whether the folder
-// has all changed files as they were.
-func (a *Applied) complete(o ApplyOptions, all []decision, open map[string]pending) (clean bool) {
+// complete fits decisions to the conflicts that are resolved, and reports whether the folder has all
+// changed files as they were.
+func (a *Applied) complete(o ApplyOptions, all []decision) (clean bool) {
 	clean = true
 	for i := range all {
 		d := &all[i]
-		if p, unresolved := open[d.Path]; unresolved {
-			d.Kind, d.Why = Refused, p.unresolved()
-		} else if slices.Contains(a.Resolved, d.Path) {
+		if slices.Contains(a.Resolved, d.Path) {
 			d.Kind = Already
 		}
 		if o.Exact && (d.Kind == Merged || d.Kind == Marked) {
@@ -168,9 +166,9 @@ func (o *ApplyOptions) enter() (f *folder, leave func(), err error) {
 
 // conclude keeps the conflicts of which there are no markers, as if the folder had the
 // sandbox's version, if it was shown: Continue.
-func (a *Applied) conclude(all []decision, open map[string]pending, known *shown) (conflicts []decision) {
+func (a *Applied) conclude(all []decision, known *shown) (conflicts []decision) {
 	for _, d := range all {
-		if _, marked := open[d.Path]; marked {
+		if d.open {
 			conflicts = append(conflicts, d)
 			continue
 		}

@@ -300,8 +300,7 @@ type ApplyOptions struct {
 	// Unseen reports whether the sandbox has changed a file that is not among the changes, because it is
 	// ignored or too large. Nil is never.
 	Unseen func(path string) (bool, error)
-	// Exact refuses changes of files that the folder has changed too, instead of merging. A file that is as it
-	// was before a conflict keeps that open: to forget it here would let nobody end it.
+	// Exact refuses changes of files that the folder has changed too, instead of merging.
 	Exact bool
 	// Advance makes files the base of a sandbox. It is called when they are in the folder.
 	Advance func(sandbox string, files []AdvancedFile) error

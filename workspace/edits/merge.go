@@ -74,6 +74,8 @@ type decision struct {
 	// blocked is set if something is in the way of an added file. It may be that a removed
 	// file makes room.
 	blocked bool
+	// open is set if an earlier conflict is open there.
+	open bool
 }
 
 // merger decides about changes.
@@ -82,12 +84,19 @@ type merger struct {
 	ours sides
 	// dir is for temporary files, and label is what markers call the sandbox.
 	dir, label string
+	// open has the earlier conflicts: nothing comes to their files.
+	open map[string]pending
 }
 
 // decide merges a change with our side. A renamed file gives two decisions.
 func (m *merger) decide(c Change) ([]decision, error) {
 	if !usable(c.Path) || c.From != "" && !usable(c.From) {
 		return []decision{{Outcome: Outcome{Change: c, Kind: Refused, Why: "its name is one that git or agbox uses"}}}, nil
+	}
+	for _, path := range []string{c.Path, c.From} {
+		if p, is := m.open[path]; is {
+			return []decision{{Outcome: Outcome{Change: c, Kind: Refused, Why: p.unresolved()}, open: true}}, nil
+		}
 	}
 	if c.From != "" {
 		return m.rename(c)

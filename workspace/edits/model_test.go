@@ -58,6 +58,8 @@ type world struct {
 	branched       map[string][]branched
 	ever           map[string]bool
 	head, unmerged tree
+	// retaken are the lines that the user got back by that.
+	retaken map[string]bool
 	merges         int
 	next           int
 	oracle         *oracle
@@ -78,7 +80,7 @@ func play(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	defer os.RemoveAll(top)
 	r := rand.New(rand.NewPCG(seed, 24))
-	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), looked: make(map[string][]string), ever: make(map[string]bool), killIn: -1, oracle: newOracle()}
+	w := &world{t: t, r: r, top: top, counts: counts, branched: make(map[string][]branched), looked: make(map[string][]string), retaken: make(map[string]bool), ever: make(map[string]bool), killIn: -1, oracle: newOracle()}
 	who := r.IntN(6)
 	w.user, w.agent = who != 0, who != 1
 	start := tree{".gitignore": "*.o\n", "kept.o": w.line("u")}
@@ -204,7 +206,7 @@ func (w *world) some() []string {
 	if len(names) == 0 || w.r.IntN(3) > 0 {
 		return nil
 	}
-	name := names[w.r.IntN(len(names))]
+	name := append(names, "d")[w.r.IntN(len(names)+1)]
 	w.say("a call about %s", name)
 	return []string{name}
 }
@@ -283,7 +285,7 @@ func (w *world) merge() {
 	if was := w.checkOut(w.branch); was != nil {
 		after := where(w.ours())
 		for line := range before { // a second merge removes what the user had taken back
-			if after[line] == nil && !w.oracle.agent[line] {
+			if after[line] == nil && w.retaken[line] {
 				w.oracle.user[line] = true
 			}
 		}
@@ -312,6 +314,7 @@ func (w *world) unmerge() {
 	for line := range where(after) {
 		if where(before)[line] == nil {
 			delete(w.oracle.agent, line)
+			w.retaken[line] = true
 		}
 	}
 	w.merged(w.merges, 0)

@@ -141,9 +141,9 @@ func (w *world) alone(what string, conflicts int) {
 	}
 }
 
-// look notes what a call may show.
-func (w *world) look() {
-	for _, c := range w.differences(w.there()) {
+// look notes what a call about some paths, or nil for all, may show.
+func (w *world) look(paths []string) {
+	for _, c := range Select(Renames(w.differences(w.there())), paths) {
 		if text := w.sandbox[c.Path]; !slices.Contains(w.looked[c.Path], text) {
 			w.looked[c.Path] = append(w.looked[c.Path], text)
 		}
@@ -162,7 +162,7 @@ func (w *world) apply(with ApplyOptions) int {
 			w.oracle.kept(append(w.looked[c.Path], ours[c.Path], w.base[c.Path])...)
 		}
 	}
-	w.look()
+	w.look(o.Paths)
 	for {
 		changes, landed, _ := w.pushes().Sort(w.differences(w.there()))
 		if len(landed) > 0 {
@@ -256,7 +256,7 @@ func (w *world) sync() {
 // round is one of client.syncing.
 func (w *world) round() (again bool) {
 	w.t.Helper()
-	w.look()
+	w.look(nil)
 	p := w.pushes()
 	fatal := func(err error) {
 		if err != nil {

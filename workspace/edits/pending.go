@@ -116,46 +116,51 @@ const (
 // without reports whether the folder has nothing of the sandbox's version.
 func (s standing) without() bool { return s >= own }
 
-// settle looks what became of the conflicts of a sandbox. Those that the user resolved, or
-// says to have, advance the base: it does not if the sandbox has taken its change back. open are the
-// others that stay, also all that the call is not about. The rest is forgotten: what the sandbox has comes
-// again. work is all that the sandbox has changed; nil is unknown.
+// settle looks what became of the conflicts of a sandbox. Those that the user resolved, or says to have,
+// advance the base, unless the sandbox has taken its change back. open are the others that stay, also all
+// that the call is not about. The rest is forgotten: nothing comes of it, or it comes again by this call.
+// work is all that the sandbox has changed; nil is unknown.
 func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open map[string]pending, err error) {
 	all, err := f.pending(o)
 	if err != nil {
 		return nil, nil, err
 	}
 	open = make(map[string]pending)
-	changed := make(map[string]bool)
+	theirs := make(map[string]*File)
 	for _, c := range work {
-		changed[c.Path], changed[c.From] = true, true
+		if theirs[c.Path] = c.After; c.From != "" {
+			theirs[c.From] = nil
+		}
 	}
 	var done []pending
 	var files []AdvancedFile
 	for _, p := range all {
 		path := string(p.Path)
-		if p.standing, err = f.standing(p); err != nil {
+		var now *File
+		if p.standing, now, err = f.standing(p); err != nil {
 			return nil, nil, err
 		}
 		if len(Select([]Change{{Path: path}}, o.Paths)) == 0 || p.standing == marked || p.standing == blocked && !o.Continue {
 			open[path] = p
 			continue
 		}
-		back := work != nil && !changed[path] // the sandbox has taken its change back
-		if back && o.Continue && o.Unseen != nil {
+		has, changed := theirs[path]
+		back := work != nil && !changed // the sandbox has taken its change back
+		if back && o.Unseen != nil {
 			unseen, err := o.Unseen(path)
 			if err != nil {
 				return nil, nil, err
 			}
 			back = !unseen
 		}
+		comes := changed && !o.Exact && !o.NoMerge && !o.Without[path]
 		switch {
-		case p.standing == taken || o.Continue && !back:
-			files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
-			fallthrough
-		case o.Continue:
+		case p.standing == taken || o.Continue:
 			done, resolved = append(done, p), append(resolved, path)
-		case back || p.standing == atBase || p.standing == own && !o.Exact:
+			if !back {
+				files = append(files, AdvancedFile{Path: path, File: p.Theirs, Content: func() ([]byte, error) { return p.TheirsContent, nil }})
+			}
+		case back || p.standing == atBase || p.standing == own && comes || changed && Same(now, has):
 			done = append(done, p)
 		default:
 			open[path] = p
@@ -229,13 +234,13 @@ func (s *shown) has(c Change) bool {
 }
 
 // replace notes the conflicts that this call shows, for the files that it has looked at.
-func (s *shown) replace(o ApplyOptions, all []decision, open map[string]pending) error {
+func (s *shown) replace(o ApplyOptions, all []decision) error {
 	now := make(map[string]shownChange)
 	maps.Copy(now, s.changes)
 	for _, d := range all {
 		sum := shortSum(d.Path)
 		delete(now, sum)
-		if _, marked := open[d.Path]; d.Kind == Refused && !marked {
+		if d.Kind == Refused && !d.open {
 			now[sum] = shownChange{[]byte(d.From), d.Before, d.After}
 		}
 	}
@@ -262,40 +267,40 @@ func (s *shown) replace(o ApplyOptions, all []decision, open map[string]pending)
 }
 
 // standing looks at the file of a conflict.
-func (f *folder) standing(p pending) (standing, error) {
-	now, err := f.state(string(p.Path))
+func (f *folder) standing(p pending) (at standing, now *File, err error) {
+	now, err = f.state(string(p.Path))
 	switch {
 	case errors.As(err, new(*errBlocked)):
-		return blocked, nil
+		return blocked, now, nil
 	case err != nil:
-		return marked, err
+		return marked, now, err
 	case Same(now, p.Theirs):
-		return taken, nil
+		return taken, now, nil
 	case Same(now, p.Marked):
-		return marked, nil
+		return marked, now, nil
 	case Same(now, p.Ours):
-		return own, nil
+		return own, now, nil
 	case Same(now, p.Base):
-		return atBase, nil
+		return atBase, now, nil
 	case now == nil || now.Link:
-		return bare, nil
+		return bare, now, nil
 	}
 	text, err := f.read(string(p.Path))
 	if err != nil {
-		return marked, nil //nolint:nilerr // the next call looks again
+		return marked, now, nil //nolint:nilerr // the next call looks again
 	}
 	lines, ours, theirs := lineSet(text), lineSet(p.OursContent), lineSet(p.TheirsContent)
 	for _, marker := range []string{"<<<<<<< folder", ">>>>>>> " + p.Label} {
 		if lines[marker] && !ours[marker] && !theirs[marker] {
-			return marked, nil
+			return marked, now, nil
 		}
 	}
 	for line := range theirs {
 		if lines[line] && !ours[line] && strings.TrimSpace(line) != "" {
-			return taken, nil
+			return taken, now, nil
 		}
 	}
-	return bare, nil
+	return bare, now, nil
 }
 
 // lineSet returns the lines of a text.
@@ -313,7 +318,9 @@ func (p pending) unresolved() string {
 	case p.standing.without():
 		return "an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, --again merges anew"
 	case p.standing == blocked:
-		return "an earlier one, and something else is in the place of its file: move that away, or end the conflict with --continue"
+		return "an earlier one, and something else is in the place of its file: move that away first, or --continue ends the conflict, and leaves its markers"
+	case p.standing == taken:
+		return "an earlier one: `agbox apply` without a PATH finds that it is resolved"
 	}
 	return "an earlier one that is not resolved; see the markers"
 }

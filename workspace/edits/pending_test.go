@@ -403,16 +403,133 @@ func TestKeepingInStepLeavesTheOwnVersionToContinue(t *testing.T) {
 }
 
 // A change that no list shows, because the file is ignored, is not taken back.
-func TestContinueAsksForAChangeThatIsNotListed(t *testing.T) {
-	c := newConflict(t)
-	c.has("ours\n")
-	o := c.o
-	o.Continue, o.Unseen = true, func(path string) (bool, error) { return path == "f", nil }
-	if out, err := Apply(t.Context(), changes(t, c.base, tree{"f": "base\n", "o": "2\n"}), o); err != nil || !slices.Equal(out.Resolved, []string{"f"}) {
-		t.Errorf("outcome %+v, %v", out, err)
+func TestAChangeThatIsNotListedIsNotTakenBack(t *testing.T) {
+	for _, own := range []string{"ours\n", "third\n"} {
+		for what, before := range map[string]func(o ApplyOptions, listed []Change) error{
+			"at once": func(ApplyOptions, []Change) error { return nil },
+			"after keeping in step": func(o ApplyOptions, listed []Change) error {
+				_, err := Settle(o, listed)
+				return err
+			},
+			"after a call": func(o ApplyOptions, listed []Change) error {
+				_, err := Apply(t.Context(), listed, o)
+				return err
+			},
+		} {
+			c := newConflict(t)
+			c.has(own)
+			listed := changes(t, c.base, tree{"f": "base\n", "o": "2\n"})
+			o := c.o
+			o.Unseen = func(path string) (bool, error) { return path == "f", nil }
+			if err := before(o, listed); err != nil {
+				t.Fatal(err)
+			}
+			o.Continue = true
+			if out, err := Apply(t.Context(), listed, o); err != nil || !slices.Equal(out.Resolved, []string{"f"}) {
+				t.Errorf("%s: outcome %+v, %v", what, out, err)
+			}
+			c.want(own, "theirs\n")
+			c.forgotten()
+		}
 	}
-	c.want("ours\n", "theirs\n")
-	c.forgotten()
+}
+
+// A call that brings no markers leaves the own version to --continue.
+func TestTheOwnVersionStaysWhereNoMarkersCome(t *testing.T) {
+	for what, o := range map[string]ApplyOptions{"no merge": {NoMerge: true}, "left out": {Without: map[string]bool{"f": true}}} {
+		c := newConflict(t)
+		c.has("ours\n")
+		o.Folder, o.Data, o.Sandbox, o.Label, o.Advance = c.dir, c.o.Data, c.o.Sandbox, c.o.Label, c.o.Advance
+		c.apply(o)
+		c.o.Continue = true
+		if out := c.apply(c.o); out.Conflicts() != 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+			t.Errorf("%s: outcome %+v", what, out)
+		}
+		c.want("ours\n", "theirs\n")
+	}
+}
+
+// The sandbox gets the version that the folder has: nothing is left to resolve.
+func TestAConflictEndsIfBothSidesAreEqual(t *testing.T) {
+	for _, text := range []string{"ours\n", "third\n"} {
+		c := newConflict(t)
+		c.has(text)
+		c.theirs["f"] = text
+		if settled, err := Settle(c.o, changes(t, c.base, c.theirs)); err != nil || len(settled.Open) > 0 {
+			t.Errorf("with %q: settled as %+v, %v", text, settled, err)
+		}
+		if out := c.apply(c.o); out.Conflicts() > 0 {
+			t.Errorf("with %q: outcome %+v", text, out)
+		}
+		c.want(text, text)
+		c.forgotten()
+	}
+}
+
+// The sandbox takes its change back after the user has taken it: the folder's version is the newer one.
+func TestAResolvedConflictOutlivesTheChange(t *testing.T) {
+	for _, text := range []string{"theirs\n", "ours\ntheirs\n"} {
+		c := newConflict(t)
+		c.has(text)
+		c.theirs["f"] = "base\n"
+		if out := c.apply(c.o); out.Conflicts() > 0 || !slices.Equal(out.Resolved, []string{"f"}) {
+			t.Errorf("with %q: outcome %+v", text, out)
+		}
+		c.want(text, "base\n")
+		c.forgotten()
+	}
+}
+
+// A file that is renamed from or to one with an open conflict stays whole.
+func TestARenameMeetsAnOpenConflict(t *testing.T) {
+	const text, mine = "1\n2\n3\n", "1\n2\n3\nuser\n"
+	over := func(c *conflict) {
+		c.base["src/a"], c.theirs["src/a"], c.theirs["lib/p"] = text, text, "theirs\n"
+		tree{"src/a": text, "lib/p": "ours\n"}.write(t, c.dir)
+		c.apply(c.o)
+		if err := os.Remove(filepath.Join(c.dir, "lib/p")); err != nil {
+			t.Fatal(err)
+		}
+		tree{"src/a": mine}.write(t, c.dir)
+		delete(c.theirs, "src/a")
+		c.theirs["lib/p"] = text
+	}
+	for what, play := range map[string]func(c *conflict) (want tree){
+		"to its path, by a call about the source": func(c *conflict) tree {
+			over(c)
+			c.o.Paths = []string{"src"}
+			return tree{"f": marks, "o": "2\n", "src/a": mine}
+		},
+		"to its path, where a folder is": func(c *conflict) tree {
+			over(c)
+			if err := os.Mkdir(filepath.Join(c.dir, "lib/p"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			return tree{"f": marks, "o": "2\n", "src/a": mine}
+		},
+		"from its path, with markers": func(c *conflict) tree {
+			delete(c.theirs, "f")
+			c.theirs["p"] = "base\n"
+			return tree{"f": marks, "o": "2\n"}
+		},
+		"from its path, by a call about the target": func(c *conflict) tree {
+			c.has("ours\n")
+			delete(c.theirs, "f")
+			c.theirs["p"] = "base\n"
+			c.o.Paths = []string{"p"}
+			return tree{"f": "ours\n", "o": "2\n"}
+		},
+	} {
+		c := newConflict(t)
+		want := play(c)
+		for range 2 {
+			out, err := Apply(t.Context(), Renames(changes(t, c.base, c.theirs)), c.o)
+			if err != nil || out.Conflicts() == 0 {
+				t.Errorf("%s: outcome %+v, %v", what, out, err)
+			}
+			wantTree(t, what, load(t, c.dir), want)
+		}
+	}
 }
 
 // A conflict whose file is out of reach says so, and ends if the user says so.
