@@ -153,7 +153,14 @@ func squashed(err error) error {
 // they noted it, and up to which commit of the sandbox all came.
 func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
 	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
-	if w.allCame(o, done) {
+	came := w.allCame(o, done)
+	if came && !done.HasTip {
+		var err error
+		if came, err = c.filesCame(ctx, id, w, new(newerFiles)); err != nil {
+			return err
+		}
+	}
+	if came {
 		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.Has, w.mergedBy())
 	}
 	if o.Branch != "" && !o.Check {
@@ -169,7 +176,7 @@ func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOption
 	return c.advanceTo(ctx, open, nil)
 }
 
-// allCame reports whether nothing of the commits of the sandbox is left in it.
+// allCame reports whether nothing of the work is left in the sandbox.
 func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if o.NoMerge && slices.ContainsFunc(done.Outcomes, func(one WorkOutcome) bool { return one.Kind == edits.Merged }) {
 		return false // nothing was brought
@@ -177,7 +184,16 @@ func (w *Work) allCame(o ApplyOptions, done AppliedWork) bool {
 	if len(done.Refused)+len(done.Unfit)+len(done.Submodules) > 0 && !done.HasTip {
 		return false // one commit of all does not have them
 	}
+	if o.Continue && !w.settledBy(done) {
+		return false
+	}
 	return o.bringsAll() && (w.tip != w.brought || o.Branch == "" && w.byOthers()) && w.tip != "" && done.Conflicts()+len(done.Executable)+len(done.Large) == 0
+}
+
+// settledBy reports whether a call that brings nothing has settled all work.
+func (w *Work) settledBy(done AppliedWork) bool {
+	left := slices.ContainsFunc(w.Changes, func(c WorkChange) bool { return !slices.Contains(done.Resolved, c.Path) })
+	return !left && len(w.Large) == 0
 }
 
 // byOthers reports whether the folder has the commits of the sandbox, and they count as brought by a

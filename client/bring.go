@@ -84,9 +84,9 @@ type AppliedWork struct {
 // Conflicts counts the outcomes that a person must look at.
 func (a AppliedWork) Conflicts() int { return edits.Applied{Outcomes: a.Outcomes}.Conflicts() }
 
-// bringsAll reports whether all work is to be brought.
+// bringsAll reports whether all work is to be brought, or to count as brought.
 func (o ApplyOptions) bringsAll() bool {
-	return !o.Check && !o.Abort && !o.Continue && len(o.Paths) == 0
+	return !o.Check && !o.Abort && len(o.Paths) == 0
 }
 
 // bringing is a call of ApplyWork.

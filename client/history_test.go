@@ -272,11 +272,11 @@ func TestTheFilesOfABaseComeInAnyParts(t *testing.T) {
 	}
 }
 
-// Commits of the sandbox matter only where they or all work come.
+// Commits of the sandbox matter only where they or all work come, or count as such.
 func TestOnlyACallThatBringsCommitsOrAllWorkAsksForThem(t *testing.T) {
 	c, asked := comparing(t, func(*agboxv1.CompareWorkspaceRequest) []*agboxv1.CompareWorkspaceResponse { return nil })
 	for name, o := range map[string]ApplyOptions{
-		"a check": {Check: true}, "a part": {Paths: []string{"a"}}, "an abort": {Abort: true}, "a continue": {Continue: true},
+		"a check": {Check: true}, "a part": {Paths: []string{"a"}}, "an abort": {Abort: true}, "a part of a continue": {Continue: true, Paths: []string{"a"}},
 	} {
 		*asked = nil
 		w, _, err := c.workFor(t.Context(), "s", o)

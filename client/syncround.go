@@ -111,11 +111,17 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	if err := r.bringToFolder(ctx); err != nil {
 		return false, err
 	}
+	came := false
+	if w.tip = tip; len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) {
+		if came, err = s.c.filesCame(ctx, s.id, w, &s.newer); err != nil {
+			return false, err
+		}
+	}
 	if err := r.bringToSandbox(ctx); err != nil {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) { // with all files, commits have come
+	if came && len(r.clashes) == 0 {
 		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy()}, nil)
 	}
 	return r.brought, err

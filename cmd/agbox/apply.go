@@ -43,8 +43,10 @@ anew, and --continue says that the folder's files without markers are the result
 earlier call has shown the conflict with the sandbox's version of now.
 
 What was brought back no longer counts as changed: the next "agbox diff" shows only what
-is new. If agbox is killed, the folder is as before, or each file is as before or as after,
-and the next "agbox apply" completes the work and says so.
+is new. Commits come with --branch; without it their files do, and "agbox rm" still names the
+commits if the sandbox has changed their files since. If agbox is killed, the folder is as
+before, or each file is as before or as after, and the next "agbox apply" completes the work
+and says so.
 
 With --branch, the work becomes a commit on a branch of the folder's git repository, on top of
 the branch, or of HEAD if it is new. Commits that the sandbox made on top of the one that was

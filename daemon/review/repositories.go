@@ -343,7 +343,7 @@ func (s *references) commit(commit, name string) error {
 	case s.dir == "" && name == "refs/stash":
 		s.advice = fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`. If that conflicts, git keeps the stash: resolve the files in the sandbox first, or `agbox exec %[1]s -- git stash show -p --binary --include-untracked >FILE` writes it as a patch.", s.sandboxID)
 	case s.dir == "" && (name == "HEAD" || name == s.current) && s.base.GetHead() != "":
-		s.advice = fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits. Without --branch their files come, and so nothing of an empty commit.", s.sandboxID)
+		s.advice = fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits. Without --branch the files of the work tree come, and so nothing of an empty commit, or of a version that was changed since.", s.sandboxID)
 	default:
 		s.advice = s.bundle()
 	}

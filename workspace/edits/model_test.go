@@ -60,9 +60,9 @@ type world struct {
 	head, unmerged tree
 	// retaken are the lines that the user got back by that.
 	retaken map[string]bool
-	merges         int
-	next           int
-	oracle         *oracle
+	merges  int
+	next    int
+	oracle  *oracle
 	// looked has the versions of the sandbox's files that calls have looked at, and may have shown.
 	looked map[string][]string
 	log    []string

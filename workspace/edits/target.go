@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -222,10 +221,7 @@ func (t *target) blobName(file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := t.newHash()
-	fmt.Fprintf(name, "blob %d\x00", info.Size())
-	_, err = io.Copy(name, f)
-	return hex.EncodeToString(name.Sum(nil)), err
+	return objectName(t.newHash(), "blob", info.Size(), f)
 }
 
 // commitOf resolves a reference of the target to a commit; empty if it does not exist.

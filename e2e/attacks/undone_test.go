@@ -1,0 +1,121 @@
+package attacks
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// The files of the work are not those of HEAD if the work tree has changed what was committed, or taken it back.
+func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "commits whose files the work tree has otherwise")
+	in := harness.New(t)
+	for _, one := range []struct {
+		name string
+		// dirty is what f has when the folder is copied and not committed.
+		dirty string
+		// mine is what the user writes to f before the last of steps.
+		mine string
+		// Each of steps is done in the sandbox, and what it leaves comes home.
+		steps []string
+		asked bool
+	}{
+		{"modified", "", "", []string{"echo 2 > f; git commit -qam c1; git show HEAD~1:f > f"}, true},
+		{"removed", "", "", []string{"echo 2 > x; git add x; git commit -qm c1; rm x"}, true},
+		{"lost", "", "", []string{"echo 2 > f; git commit -qam c1; rm f"}, true},
+		{"ignored", "", "", []string{"echo 2 > ign; git add -f ign; git commit -qm c1; git rm -q --cached ign"}, true},
+		{"mode", "", "", []string{"chmod +x f; git commit -qam c1; chmod -x f"}, true},
+		{"linked", "", "", []string{"ln -sfn f l; git commit -qam c1; ln -sfn nowhere l"}, true},
+		{"deep", "", "", []string{"echo 2 > d/e/f; git commit -qam c1; echo 1 > d/e/f"}, true},
+		{"dirtyback", "dirty\n", "", []string{"echo 2 > f; git commit -qam c1; echo dirty > f"}, true},
+		{"later", "", "", []string{"echo 2 > f; git commit -qam c1", "echo 3 > f; git commit -qam c2; echo 2 > f"}, true},
+		{"farback", "", "", []string{"echo 2 > f; git commit -qam c1", "echo 3 > f; git commit -qam c2; echo 1 > f"}, true},
+		{"beside", "", "", []string{"echo 2 > f; git commit -qam c1; echo 2 > g; git commit -qam c2; echo 1 > f"}, true},
+		{"packed", "", "", []string{"echo 2 > f; git commit -qam c1; git repack -qad"}, true},
+		{"edited", "", "", []string{"echo 2 > f; git commit -qam c1; echo 3 > f"}, true},
+		{"between", "", "", []string{"echo 2 > f; git commit -qam c1; echo 3 > f; git commit -qam c2; git show HEAD~1:f > f"}, true},
+		{"dirtyagain", "dirty\n", "", []string{"echo 2 > f; git commit -qam c1", "echo 3 > f; git commit -qam c2; echo dirty > f"}, true},
+		{"othermode", "", "", []string{"echo 2 > f; git commit -qam c1; git show HEAD~1:f > f; chmod +x f"}, true},
+		{"eolback", "", "", []string{`printf 'f text eol=crlf\n' > .gitattributes; printf '2\r\n' > f; git add .; git commit -qm c1`, `printf '3\r\n' > f; git commit -qam c2; printf '2\r\n' > f`}, true},
+
+		{"eol", "", "", []string{`printf 'f text eol=crlf\n' > .gitattributes; printf '2\r\n' > f; git add .; git commit -qm c1`, `printf '3\r\n' > f; git commit -qam c2`}, false},
+		{"twice", "", "", []string{"echo 2 > f; git commit -qam c1; echo 3 > f; git commit -qam c2"}, false},
+		{"again", "", "", []string{"echo 2 > f; git commit -qam c1", "echo 2 > g; git commit -qam c2", "git rm -q f; git commit -qam c3"}, false},
+		{"dirty", "dirty\n", "", []string{"git commit -qam c1", "echo 2 > g; git commit -qam c2"}, false},
+		{"first", "", "", []string{"echo 2 > f", "git commit -qam c1"}, false},
+		{"mine", "", "3\n", []string{"echo 2 > f", "git commit -qam c1"}, false},
+		{"forms", "", "", []string{"chmod +x f; ln -sfn f l; echo 2 > ign; git add -f ign; echo 2 > d/e/f; git commit -qam c1"}, false},
+		{"back", "", "", []string{"echo 2 > f; git commit -qam c1; git revert --no-edit HEAD; echo 2 > g; git commit -qam c3"}, false},
+	} {
+		for home, command := range map[string][]string{"apply": {"apply"}, "sync": {"sync"}, "squash": {"apply", "--branch", "all", "--squash"}} {
+			if home == "squash" && one.name == "dirtyagain" {
+				continue // in conflict with what the branch begins at
+			}
+			t.Run(home+" "+one.name, func(t *testing.T) {
+				box := home + one.name
+				root := write(t, in, box, map[string]string{"f": "1\n", "g": "1\n", "d/e/f": "1\n", ".gitignore": "ign\n"})
+				if err := os.Symlink("nowhere", filepath.Join(root, "l")); err != nil {
+					t.Fatal(err)
+				}
+				for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
+					git(t, root, args...)
+				}
+				if one.dirty != "" {
+					write(t, in, box, map[string]string{"f": one.dirty})
+				}
+				in.Create(t, box, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+				defer in.Agbox(t, "rm", "-f", box)
+				for i, step := range one.steps {
+					if one.mine != "" && i == len(one.steps)-1 {
+						write(t, in, box, map[string]string{"f": one.mine})
+					}
+					inside(t, in, box, "set -e; cd /workspace; "+step)
+					in.Must(t, append(command[:len(command):len(command)], box)...)
+				}
+				if one.asked {
+					asks(t, in, box, "would lose its commits up to "+inside(t, in, box, "cd /workspace; printf %.12s $(git rev-parse HEAD)")+". `agbox apply "+box+" --branch NAME` brings the commits.")
+					in.Must(t, append(command[:len(command):len(command)], box)...)
+					asks(t, in, box, "would lose its commits up to ")
+					in.Must(t, "apply", box, "--branch", "fix")
+				}
+				in.Must(t, "rm", box)
+			})
+		}
+	}
+}
+
+// A conflict that the user has settled leaves nothing of the commit in the sandbox, unless the work tree
+// has undone another file.
+func TestCommitsAreHomeOnceAllConflictsAreContinued(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "commits of files in conflict")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "b": "1\n", "c": "1\n"})
+	for _, undone := range []bool{false, true} {
+		in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+		inside(t, in, "demo", "set -e; cd /workspace; echo theirs > a; echo theirs > b; echo theirs > c; git commit -qam c1")
+		if undone {
+			inside(t, in, "demo", "cd /workspace; git show HEAD~1:c > c")
+		}
+		write(t, in, "project", map[string]string{"a": "ours\n"})
+		if err := os.Remove(filepath.Join(root, "b")); err != nil {
+			t.Fatal(err)
+		}
+		in.Agbox(t, "apply", "demo").Want(t, 1)
+		asks(t, in, "demo", "its commits up to ")
+		in.Agbox(t, "apply", "demo", "--continue").Want(t, 1) // the markers
+		asks(t, in, "demo", "its commits up to ")
+		write(t, in, "project", map[string]string{"a": "ours\n"})
+		in.Must(t, "apply", "demo", "--continue")
+		if undone {
+			asks(t, in, "demo", "would lose its commits up to ")
+			in.Must(t, "rm", "-f", "demo")
+			continue
+		}
+		in.Must(t, "rm", "demo")
+		git(t, root, "checkout", "-q", ".")
+	}
+}
