@@ -36,9 +36,11 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		return AppliedWork{}, err
 	}
 	b := &bringing{c: c, id: id, label: labelOf(out.GetSandbox()), data: install.Folders(), o: o, asked: covers.Consent{Agree: o.Agree}}
+	check := &homeCheck{c: c}
+	defer check.wait()
 	var earlier AppliedWork
 	for first := true; ; first = false {
-		w, history, err := c.workFor(ctx, id, o)
+		w, history, err := c.workFor(ctx, id, o, check)
 		if err != nil {
 			return AppliedWork{}, err
 		}
@@ -69,7 +71,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		done, again, err := b.transfer(ctx, w, history)
 		if err == nil && !again {
-			err = c.noteHome(ctx, id, w, o, done)
+			err = c.noteHome(ctx, id, w, o, done, check)
 		}
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
@@ -86,7 +88,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 }
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
-func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
+func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions, check *homeCheck) (w *Work, history *edits.History, err error) {
 	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
 	from, tip := new(Work), ""
 	if o.Branch != "" || o.bringsAll() {
@@ -100,6 +102,9 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
+	if !commits && o.bringsAll() {
+		check.begin(ctx, id, from, tip)
+	}
 	what := WorkOptions{All: o.All, folder: o.Branch == "", merged: true, branch: o.Branch != "" && !commits, on: o.Branch, commits: commits}
 	if w, err = c.compare(ctx, id, what, commits); err != nil {
 		return nil, nil, err
@@ -150,18 +155,21 @@ func squashed(err error) error {
 }
 
 // noteHome notes to which commits branches have moved, also those of calls that were killed before
-// they noted it, and up to which commit of the sandbox all came.
-func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
+// they noted it, and up to which commit of the sandbox all came: none, if HEAD has left the one that was.
+func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork, check *homeCheck) error {
 	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
 	came := w.allCame(o, done)
 	if came && !done.HasTip {
 		var err error
-		if came, err = c.filesCame(ctx, id, w, new(newerFiles)); err != nil {
+		if came, err = check.came(ctx, id, w, done.Outside); err != nil {
 			return err
 		}
 	}
-	if came {
+	switch {
+	case came:
 		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.Has, w.mergedBy())
+	case o.bringsAll() && o.Branch == "" && w.headLeft():
+		open.Commit = w.head
 	}
 	if o.Branch != "" && !o.Check {
 		moved := slices.Clone(w.named)

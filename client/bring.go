@@ -133,7 +133,7 @@ func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *
 		Folder: w.Source, Data: b.data, Sandbox: b.id, Label: b.label, Check: b.o.Check, NoMerge: b.o.NoMerge,
 		// That of an earlier call that was killed may be another sandbox.
 		Advance: func(of string, files []edits.AdvancedFile) error { return b.c.advanceBase(ctx, of, files) },
-		Unseen:  func(path string) (bool, error) { return b.c.hasChanged(ctx, b.id, path) },
+		Hidden:  func(path string) (bool, error) { return b.c.hasChanged(ctx, b.id, path) },
 		Paths:   paths, Without: covers.Without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
 	})
 	done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage

@@ -248,7 +248,7 @@ func (c *Client) Sync(ctx context.Context, sandbox string, o SyncOptions) (confl
 	}
 	s := &syncing{
 		c: c, data: install.Folders(), id: out.GetSandbox().GetSandboxId(), label: labelOf(out.GetSandbox()), o: o,
-		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: covers.Consent{Agree: o.Agree},
+		tracked: out.GetCreateSpec().GetWorkspace().GetTracked(), conflicts: make(map[string]string), asked: covers.Consent{Agree: o.Agree}, home: homeCheck{c: c},
 	}
 	defer s.close()
 	if s.from, err = c.origin(ctx, s.id); err == nil {

@@ -41,7 +41,9 @@ var errRepeat = errors.New("the daemon does not stay")
 // round compares both sides once, and brings what can be brought. again means that it has
 // changed something.
 func (s *syncing) round(ctx context.Context) (again bool, err error) {
-	tip, _ := s.c.tip(ctx, s.id, s.from) // files come without commits
+	tip, failed := s.c.tip(ctx, s.id, s.from) // files come without commits
+	s.home.begin(ctx, s.id, s.from, tip)
+	defer s.home.wait()
 	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true, merged: true}, true)
 	if err != nil {
 		return false, err
@@ -67,7 +69,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	settled, err := edits.Settle(edits.ApplyOptions{
 		Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx),
-		Unseen: func(path string) (bool, error) { return s.c.hasChanged(ctx, s.id, path) },
+		Hidden: func(path string) (bool, error) { return s.c.hasChanged(ctx, s.id, path) },
 	}, w.Changes)
 	if settled.Again || err != nil {
 		return true, err
@@ -113,7 +115,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	came := false
 	if w.tip = tip; len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) {
-		if came, err = s.c.filesCame(ctx, s.id, w, &s.newer); err != nil {
+		if came, err = s.home.came(ctx, s.id, w, nil); err != nil {
 			return false, err
 		}
 	}
@@ -121,10 +123,16 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	if came && len(r.clashes) == 0 {
-		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy()}, nil)
+	switch {
+	case came && len(r.clashes) == 0:
+		w.brought, w.broughtBy = tip, w.mergedBy()
+	case failed == nil && w.headLeft():
+		w.brought, w.broughtBy = w.head, ""
+	default:
+		return r.brought, nil
 	}
-	return r.brought, err
+	s.from.brought, s.from.broughtBy = w.brought, w.broughtBy
+	return r.brought, s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: w.brought, BranchCommit: w.broughtBy}, nil)
 }
 
 // longestGit is how long a Sync waits for a git that writes files of the folder, all together: one that was

@@ -78,8 +78,8 @@ type syncing struct {
 	asked covers.Consent
 	// from has what the workspace was copied from.
 	from *Work
-	// newer are the files of the last commit that a round has looked at.
-	newer newerFiles
+	// home tells whether the commits are home.
+	home homeCheck
 	// waited is for how long a git was waited for that works on the folder.
 	waited time.Duration
 }

@@ -55,7 +55,7 @@ func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
 	}
 	for _, said := range []bool{true, false} {
 		r := in.Agbox(t, "apply", "branch", "--branch", "fix").Want(t, 0)
-		if strings.Contains(r.Stderr, "agbox: The sandbox has commits, but not on top of one that was copied and that "+root+" still has: all its work is one commit.\n") != said {
+		if strings.Contains(r.Stderr, "agbox: The sandbox has commits, but not on top of one that was copied and that "+root+" still has: all its work is one commit. `agbox exec branch -- git bundle create /tmp/all --all` and `agbox cp branch:/tmp/all FILE` put the commits into a FILE from which git fetches.\n") != said {
 			t.Errorf("apply says %q, want the sentence: %t", r.Stderr, said)
 		}
 	}

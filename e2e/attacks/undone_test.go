@@ -1,12 +1,30 @@
 package attacks
 
 import (
+	"cmp"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
+
+// forms makes a repository with files of each form, and a sandbox with it. f has what is dirty and not
+// committed, and a file is not tracked.
+func forms(t *testing.T, in *harness.Install, box, dirty string) (root string) {
+	t.Helper()
+	root = write(t, in, box, map[string]string{"f": "1\n", "g": "1\n", "d/e/f": "1\n", ".gitignore": "ign\n"})
+	if err := os.Symlink("nowhere", filepath.Join(root, "l")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
+		git(t, root, args...)
+	}
+	write(t, in, box, map[string]string{"f": cmp.Or(dirty, "1\n"), "untracked": "1\n"})
+	in.Create(t, box, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	return root
+}
 
 // The files of the work are not those of HEAD if the work tree has changed what was committed, or taken it back.
 func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
@@ -56,17 +74,7 @@ func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
 			}
 			t.Run(home+" "+one.name, func(t *testing.T) {
 				box := home + one.name
-				root := write(t, in, box, map[string]string{"f": "1\n", "g": "1\n", "d/e/f": "1\n", ".gitignore": "ign\n"})
-				if err := os.Symlink("nowhere", filepath.Join(root, "l")); err != nil {
-					t.Fatal(err)
-				}
-				for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "Ann"}, {"config", "user.email", "ann@example.org"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
-					git(t, root, args...)
-				}
-				if one.dirty != "" {
-					write(t, in, box, map[string]string{"f": one.dirty})
-				}
-				in.Create(t, box, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+				forms(t, in, box, one.dirty)
 				defer in.Agbox(t, "rm", "-f", box)
 				for i, step := range one.steps {
 					if one.mine != "" && i == len(one.steps)-1 {
@@ -84,6 +92,59 @@ func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
 				in.Must(t, "rm", box)
 			})
 		}
+	}
+}
+
+// The commits of a sandbox change without its files: they are home if what they have came, and not what they
+// had before.
+func TestCommitsThatComeAndGoWithoutTheirFilesAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "commits that are made, left or taken up again after their files came")
+	in := harness.New(t)
+	for _, one := range []struct {
+		name, home string
+		// Each of steps is done in the sandbox, and what it leaves comes home. mine is what the user does
+		// in the folder then, and last is done in the sandbox.
+		steps      []string
+		mine, last string
+		stopped    bool
+		asked      bool
+	}{
+		{name: "after", home: "apply", steps: []string{"echo 2 > f; echo 2 > x"}, last: "git add .; git commit -qm c1"},
+		{name: "aftersync", home: "sync", steps: []string{"echo 2 > f"}, last: "git commit -qam c1"},
+		{name: "aftermine", home: "apply", steps: []string{"echo 2 > f; ln -sfn f l; chmod +x g"}, mine: "echo 3 > f; ln -sfn mine l; chmod -x g", last: "git commit -qam c1"},
+		{name: "afterstop", home: "apply", steps: []string{"echo 2 > f; ln -sfn f l"}, mine: "echo 3 > f; ln -sfn mine l", last: "git commit -qam c1", stopped: true},
+		{name: "aftereol", home: "apply", steps: []string{`printf 'f text eol=crlf\n' > .gitattributes; printf '2\r\n' > f`}, mine: "echo 3 > f", last: "git add .; git commit -qm c1"},
+		{name: "afterother", home: "apply", steps: []string{"echo 2 > f"}, mine: "echo 3 > f", last: "git commit -qam c1; echo 4 > f; git commit -qam c2; echo 2 > f", asked: true},
+		{name: "left", home: "apply", steps: []string{"echo 2 > f; git commit -qam c1", "git reset -q --hard HEAD~1"}, last: "git reset -q --soft ORIG_HEAD", asked: true},
+		{name: "leftsync", home: "sync", steps: []string{"echo 2 > f; git commit -qam c1", "git reset -q --hard HEAD~1"}, last: "git reset -q --soft ORIG_HEAD", asked: true},
+		{name: "leftdirty", home: "apply", steps: []string{"echo 2 > f; git commit -qam c1; git tag c1", "git reset -q --hard HEAD~1; echo 2 > g; git commit -qam c2; echo 3 > g"}, last: "git reset -q --soft c1; git tag -d c1", asked: true},
+		{name: "cached", home: "squash", steps: []string{"echo 2 > f; echo 2 > untracked; git add .; git commit -qm c1; git rm -q --cached untracked"}, last: "echo 1 > untracked", asked: true},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			root := forms(t, in, one.name, "")
+			defer in.Agbox(t, "rm", "-f", one.name)
+			for _, step := range one.steps {
+				inside(t, in, one.name, "set -e; cd /workspace; "+step)
+				if one.home == "squash" {
+					in.Must(t, "apply", one.name, "--branch", "all", "--squash")
+				} else {
+					in.Must(t, one.home, one.name)
+				}
+			}
+			if out, err := exec.Command("sh", "-ec", "cd "+root+"; "+one.mine).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			inside(t, in, one.name, "set -e; cd /workspace; "+one.last)
+			if one.stopped {
+				in.Must(t, "stop", one.name)
+			}
+			if one.asked {
+				asks(t, in, one.name, "would lose its commits up to ")
+				in.Must(t, "apply", one.name, "--branch", "fix")
+			}
+			in.Must(t, "rm", one.name)
+		})
 	}
 }
 

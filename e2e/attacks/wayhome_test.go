@@ -198,7 +198,7 @@ func TestNoBranchOfASandboxIsLostSilently(t *testing.T) {
 			t.Errorf("rm: %d %s, want %q", r.Code, r.Stderr, want)
 		}
 	}
-	says(lost + ". `agbox exec demo -- git switch BRANCH` goes to one of its branches. Then `agbox apply demo --branch NAME` brings the commits. `agbox rm -f demo`")
+	says(lost + ". `agbox exec demo -- git switch --ignore-other-worktrees BRANCH` goes to one of its branches. Then `agbox apply demo --branch NAME` brings the commits. `agbox rm -f demo`")
 	inside(t, in, "demo", "git -C /workspace commit -q --allow-empty -m head")
 	head := tip("HEAD")
 	// References that cannot be read hide neither files nor the commits of HEAD.
@@ -208,8 +208,9 @@ func TestNoBranchOfASandboxIsLostSilently(t *testing.T) {
 	in.Must(t, "stop", "demo")
 	says(lost)
 	in.Must(t, "start", "demo")
+	inside(t, in, "demo", "git -C /workspace worktree add -q /tmp/other fix")
 	for _, branch := range []string{"fix", "deep/two"} {
-		in.Must(t, "exec", "demo", "--", "git", "switch", branch)
+		in.Must(t, "exec", "demo", "--", "git", "switch", "--ignore-other-worktrees", branch)
 		in.Must(t, "apply", "demo", "--branch", branch)
 	}
 	in.Must(t, "rm", "demo")

@@ -78,7 +78,10 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	defer dir.Remove()
-	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label, open: open}
+	m := &merger{ctx: ctx, ours: f, dir: dir.Path, label: o.Label, open: make(map[string]string)}
+	for path, p := range open {
+		m.open[path] = p.unresolved()
+	}
 	decisions, err := m.plan(slices.DeleteFunc(slices.Clone(Select(changes, o.Paths)), func(c Change) bool { return o.Without[c.Path] }))
 	if err != nil {
 		return Applied{}, err

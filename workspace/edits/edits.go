@@ -297,9 +297,9 @@ type ApplyOptions struct {
 	// markers, and brings nothing. Again brings those conflicts anew. Continue says that
 	// conflicts without markers are resolved: what the folder has stays, and nothing is brought.
 	Abort, Again, Continue bool
-	// Unseen reports whether the sandbox has changed a file that is not among the changes, because it is
+	// Hidden reports whether the sandbox has changed a file that is not among the changes, because it is
 	// ignored or too large. Nil is never.
-	Unseen func(path string) (bool, error)
+	Hidden func(path string) (bool, error)
 	// Exact refuses changes of files that the folder has changed too, instead of merging.
 	Exact bool
 	// Advance makes files the base of a sandbox. It is called when they are in the folder.

@@ -84,8 +84,8 @@ type merger struct {
 	ours sides
 	// dir is for temporary files, and label is what markers call the sandbox.
 	dir, label string
-	// open has the earlier conflicts: nothing comes to their files.
-	open map[string]pending
+	// open has the files of earlier conflicts, and why: nothing comes to them.
+	open map[string]string
 }
 
 // decide merges a change with our side. A renamed file gives two decisions.
@@ -94,8 +94,8 @@ func (m *merger) decide(c Change) ([]decision, error) {
 		return []decision{{Outcome: Outcome{Change: c, Kind: Refused, Why: "its name is one that git or agbox uses"}}}, nil
 	}
 	for _, path := range []string{c.Path, c.From} {
-		if p, is := m.open[path]; is {
-			return []decision{{Outcome: Outcome{Change: c, Kind: Refused, Why: p.unresolved()}, open: true}}, nil
+		if why, is := m.open[path]; is {
+			return []decision{{Outcome: Outcome{Change: c, Kind: Refused, Why: why}, open: true}}, nil
 		}
 	}
 	if c.From != "" {

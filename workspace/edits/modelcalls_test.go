@@ -155,7 +155,7 @@ func (w *world) apply(with ApplyOptions) int {
 	w.t.Helper()
 	o := w.options()
 	o.Abort, o.Again, o.Continue, o.Paths = with.Abort, with.Again, with.Continue, with.Paths
-	o.Unseen = func(path string) (bool, error) { return w.sandbox[path] != w.there()[path], nil }
+	o.Hidden = func(path string) (bool, error) { return w.sandbox[path] != w.there()[path], nil }
 	if o.Continue {
 		ours := w.ours()
 		for _, c := range Select(Renames(w.differences(w.there())), o.Paths) {

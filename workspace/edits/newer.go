@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
-	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"slices"
@@ -21,10 +18,9 @@ import (
 
 const (
 	// maxTrees is how many trees and commits are read to compare two commits. maxTree is the maximum
-	// size of one in bytes, and maxAllTrees that of all, with what they take in the repository.
-	maxTrees    = 2_000
-	maxTree     = 4 << 20
-	maxAllTrees = 32 << 20
+	// size of one in bytes. All of them, with what they take in the repository, are at most eight times as large.
+	maxTrees = 2_000
+	maxTree  = 4 << 20
 	// maxNewer is how many files may be newer.
 	maxNewer = 100_000
 	// maxLines is the maximum size of a file whose ends of lines git may have changed, in bytes.
@@ -48,20 +44,25 @@ func (n Newer) Is(f *File, content io.ReadSeeker) (bool, error) {
 	if name == n.tip.object || f.Link || err != nil {
 		return err == nil && name == n.tip.object, err
 	}
-	stored := []string{fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%x\nsize %d\n", f.Sum, f.Size)}
-	if f.Size <= maxLines {
-		var text strings.Builder
-		if _, err = content.Seek(0, io.SeekStart); err == nil {
-			_, err = io.Copy(&text, content)
-		}
-		stored = append(stored, strings.ReplaceAll(text.String(), "\r\n", "\n"))
+	if n.isText(lfsText(f)) || f.Size > maxLines {
+		return n.isText(lfsText(f)), nil
 	}
-	for _, one := range stored {
-		if name, _ := objectName(hashLike(n.tip.object), "blob", int64(len(one)), strings.NewReader(one)); name == n.tip.object {
-			return true, err
-		}
+	var text strings.Builder
+	if _, err = content.Seek(0, io.SeekStart); err == nil {
+		_, err = io.Copy(&text, content)
 	}
-	return false, err
+	return err == nil && n.isText(strings.ReplaceAll(text.String(), "\r\n", "\n")), err
+}
+
+// isText reports whether a text is what git has stored of the file.
+func (n Newer) isText(text string) bool {
+	name, err := objectName(hashLike(n.tip.object), "blob", int64(len(text)), strings.NewReader(text))
+	return err == nil && name == n.tip.object
+}
+
+// lfsText is what git stores of a file whose content git-lfs keeps.
+func lfsText(f *File) string {
+	return fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%x\nsize %d\n", f.Sum, f.Size)
 }
 
 // IsAfter is Is of a file after a change.
@@ -77,13 +78,41 @@ func (n Newer) IsAfter(c Change) (bool, error) {
 	return n.Is(c.After, content)
 }
 
+// Stored is Is of a version of which only the sum is known. It also returns how many bytes it has read in
+// the repository of the sandbox for that. A content that cannot be read is another one.
+func (h *History) Stored(ctx context.Context, folder string, one Newer, f *File) (is bool, read int, err error) {
+	if f.Mode() != one.tip.mode {
+		return false, 0, nil
+	}
+	if !f.Link && one.isText(lfsText(f)) {
+		return true, 0, nil
+	}
+	t := h.trees(ctx, folder, maxLines)
+	defer t.own.close()
+	content, err := t.object("blob", one.tip.object, false)
+	if err != nil {
+		if errors.Is(err, ErrUnread) {
+			err = ctx.Err()
+		}
+		return false, len(content), err
+	}
+	lines := bytes.ReplaceAll(content, []byte("\n"), []byte("\r\n"))
+	return f.Is(content) || !f.Link && f.Is(lines), len(content), nil
+}
+
+// trees reads objects of at most so many bytes.
+func (h *History) trees(ctx context.Context, folder string, most int64) *trees {
+	return &trees{
+		read: h.Read, size: len(h.Tip), most: most, raw: make(map[string][]byte), left: maxTrees, bytes: 8 * most, found: make(map[string]Newer),
+		own: objects{git: &git{ctx: ctx, dir: folder}},
+	}
+}
+
 // Newer returns the files that the tip has and the commit since has not, or has otherwise, without
 // nested repositories. An empty since has no file. The folder is that of the copy.
 func (h *History) Newer(ctx context.Context, folder, since string) (map[string]Newer, error) {
-	t := &trees{
-		read: h.Read, ours: since == h.Copied, size: len(h.Tip), raw: make(map[string][]byte), left: maxTrees, bytes: maxAllTrees, found: make(map[string]Newer),
-		own: objects{git: &git{ctx: ctx, dir: folder}},
-	}
+	t := h.trees(ctx, folder, maxTree)
+	t.ours = since == h.Copied
 	defer t.own.close()
 	was, tip := since, ""
 	err := t.ahead(treePair{"", since, h.Tip})
@@ -109,9 +138,11 @@ type trees struct {
 	read func(name string, most int64) ([]byte, error)
 	own  objects
 	none bool
-	// ours is set if the earlier commit is one of the folder, and size is the length of a name.
+	// ours is set if the earlier commit is one of the folder, size is the length of a name, and most that of
+	// an object.
 	ours bool
 	size int
+	most int64
 	// raw are files that were read ahead. left is how many objects may still be read, and bytes how much.
 	raw   map[string][]byte
 	left  int
@@ -142,7 +173,7 @@ func (t *trees) ahead(pairs ...treePair) error {
 	files, reads := make([][]byte, len(names)), make([]func() error, len(names))
 	for i, name := range names {
 		reads[i] = func() (err error) {
-			files[i], err = t.read(".git/objects/"+name[:2]+"/"+name[2:], maxTree)
+			files[i], err = t.read(".git/objects/"+name[:2]+"/"+name[2:], t.most)
 			return err
 		}
 	}
@@ -282,9 +313,9 @@ func (t *trees) loose(kind, name string) ([]byte, error) {
 	if err != nil {
 		return nil, ErrUnread
 	}
-	raw, err := io.ReadAll(io.LimitReader(z, maxTree+1))
+	raw, err := io.ReadAll(io.LimitReader(z, t.most+1))
 	head, content, _ := bytes.Cut(raw, []byte{0})
-	if err != nil || string(head) != fmt.Sprintf("%s %d", kind, len(content)) || len(raw) > maxTree {
+	if err != nil || string(head) != fmt.Sprintf("%s %d", kind, len(content)) || int64(len(raw)) > t.most {
 		return nil, ErrUnread
 	}
 	return append([]byte{}, content...), nil
@@ -301,24 +332,9 @@ func (t *trees) stored(_, name string) ([]byte, error) {
 	if t.none {
 		return nil, nil
 	}
-	content, err := t.own.content(name, maxTree)
+	content, err := t.own.content(name, t.most)
 	if err != nil {
 		return nil, nil //nolint:nilerr // it is not there, or cannot be read
 	}
 	return append([]byte{}, content...), nil
-}
-
-// objectName returns the name that git gives an object.
-func objectName(name hash.Hash, kind string, size int64, content io.Reader) (string, error) {
-	fmt.Fprintf(name, "%s %d\x00", kind, size)
-	_, err := io.Copy(name, content)
-	return hex.EncodeToString(name.Sum(nil)), err
-}
-
-// hashLike computes names of objects as long as another one.
-func hashLike(object string) hash.Hash {
-	if len(object) == hex.EncodedLen(sha256.Size) {
-		return sha256.New()
-	}
-	return sha1.New()
 }

@@ -1,6 +1,7 @@
 package edits
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -33,14 +34,18 @@ func (g repository) oracleNewer(was, tip string) map[string]Newer {
 // newer compares commits of g, of which the folder has home.
 func (g repository) newer(home, since, copied string) (map[string]Newer, error) {
 	g.t.Helper()
-	h := &History{Copied: copied, Tip: g.head(), Read: func(name string, most int64) ([]byte, error) {
+	return g.pastOf(copied).Newer(g.t.Context(), home, since)
+}
+
+// pastOf is the repository of a sandbox, of which files are read.
+func (g repository) pastOf(copied string) *History {
+	return &History{Copied: copied, Tip: g.head(), Read: func(name string, most int64) ([]byte, error) {
 		raw, err := os.ReadFile(filepath.Join(g.dir, name))
 		if err != nil || int64(len(raw)) > most {
 			return nil, nil //nolint:nilerr // as of a sandbox
 		}
 		return raw, nil
 	}}
-	return h.Newer(g.t.Context(), home, since)
 }
 
 // rawTree makes a tree of a file with these modes and names, as they are.
@@ -201,6 +206,51 @@ func TestPackedObjectsAreThoseOfTheFolder(t *testing.T) {
 	if found, err := in.newer(g.dir, copied, copied); err != nil || !maps.Equal(found, in.oracleNewer(copied, "HEAD")) {
 		t.Errorf("a commit that the folder has fetched: %v, %v", found, err)
 	}
+}
+
+// Of the base only the sums are known. The commit has such a version if its object says so.
+func TestACommitHasAVersionOfWhichTheSumIsKnown(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	text := "two\nlines\n"
+	pointer := lfsText(&File{Sum: sha256.Sum256([]byte(text)), Size: int64(len(text))})
+	copied, in := g.head(), g.inside()
+	in.commit("two", tree{"a": text, "x": "x:" + text, "l": "l:" + text, "p": pointer})
+	newer, err := in.newer(g.dir, copied, copied)
+	if err != nil || len(newer) != 4 {
+		t.Fatal(newer, err)
+	}
+	h := in.pastOf(copied)
+	version := func(content string, link, executable bool) *File {
+		return &File{Sum: sha256.Sum256([]byte(content)), Size: int64(len(content)), Link: link, Executable: executable}
+	}
+	check := func(what, name string, f *File, want bool) {
+		t.Helper()
+		if is, _, err := h.Stored(t.Context(), t.TempDir(), newer[name], f); is != want || err != nil {
+			t.Errorf("%s: %t, %v", what, is, err)
+		}
+	}
+	check("the same", "a", version(text, false, false), true)
+	check("other ends of lines", "a", version("two\r\nlines\r\n", false, false), true)
+	check("another text", "a", version("two\nLines\n", false, false), false)
+	check("another mode", "a", version(text, false, true), false)
+	check("the same mode", "x", version(text, false, true), true)
+	check("no link", "l", version(text, false, false), false)
+	check("a link", "l", version(text, true, false), true)
+	check("a link with other ends", "l", version("two\r\nlines\r\n", true, false), false)
+	check("a content of git-lfs", "p", version(text, false, false), true)
+	check("another content of git-lfs", "p", version(text+"\n", false, false), false)
+	object := newer["a"].tip.object
+	at := filepath.Join(in.dir, ".git/objects", object[:2], object[2:])
+	other := newer["p"].tip.object
+	raw, err := os.ReadFile(filepath.Join(in.dir, ".git/objects", other[:2], other[2:]))
+	if err := errors.Join(err, os.Chmod(at, 0o600), os.WriteFile(at, raw, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	check("an object with the name of another one", "a", version(pointer, false, false), false)
+	if err := os.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	check("no object", "a", version(text, false, false), false)
 }
 
 func TestTreesOfASandboxAreReadWithinBounds(t *testing.T) {

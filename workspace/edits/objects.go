@@ -4,9 +4,12 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"crypto/sha1"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"iter"
 	"math"
@@ -281,4 +284,19 @@ func store(name string, content io.Reader) error {
 func exists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
+}
+
+// objectName returns the name that git gives an object.
+func objectName(name hash.Hash, kind string, size int64, content io.Reader) (string, error) {
+	fmt.Fprintf(name, "%s %d\x00", kind, size)
+	_, err := io.Copy(name, content)
+	return hex.EncodeToString(name.Sum(nil)), err
+}
+
+// hashLike computes names of objects as long as another one.
+func hashLike(object string) hash.Hash {
+	if len(object) == hex.EncodedLen(sha256.Size) {
+		return sha256.New()
+	}
+	return sha1.New()
 }

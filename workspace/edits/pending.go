@@ -146,12 +146,12 @@ func (f *folder) settle(o ApplyOptions, work []Change) (resolved []string, open 
 		}
 		has, changed := theirs[path]
 		back := work != nil && !changed // the sandbox has taken its change back
-		if back && o.Unseen != nil {
-			unseen, err := o.Unseen(path)
+		if back && o.Hidden != nil {
+			hidden, err := o.Hidden(path)
 			if err != nil {
 				return nil, nil, err
 			}
-			back = !unseen
+			back = !hidden
 		}
 		comes := changed && !o.Exact && !o.NoMerge && !o.Without[path]
 		switch {

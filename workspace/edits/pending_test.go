@@ -420,7 +420,7 @@ func TestAChangeThatIsNotListedIsNotTakenBack(t *testing.T) {
 			c.has(own)
 			listed := changes(t, c.base, tree{"f": "base\n", "o": "2\n"})
 			o := c.o
-			o.Unseen = func(path string) (bool, error) { return path == "f", nil }
+			o.Hidden = func(path string) (bool, error) { return path == "f", nil }
 			if err := before(o, listed); err != nil {
 				t.Fatal(err)
 			}
