@@ -242,6 +242,9 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "a"), "one\n2\n3\n4\nfive\n")
 	const marked = "<<<<<<< folder\nours\n=======\ntheirs\n>>>>>>> sandbox demo\n"
 	wantFile(t, filepath.Join(dir, "b"), marked)
+	if r := in.Agbox(t, "apply", "demo", "b", "--check").Want(t, 1); !strings.HasSuffix(r.Stderr, "agbox: 1 conflict.\n") {
+		t.Errorf("a check of an open conflict says %s", r.Stderr)
+	}
 	wantFile(t, filepath.Join(dir, "n/c"), "c\n")
 	in.Agbox(t, "apply", "demo").Want(t, 1)
 	harness.WantSame(t, "with a yes", in.Agbox(t, "apply", "demo", ".vscode", "--yes-executable").Want(t, 0).Stdout, "A .vscode/tasks.json\n")

@@ -222,7 +222,7 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		a.say("%s left: edit the files above until they have no markers, then `agbox apply %s --continue` keeps them as they are.", plural(conflicts, "conflict", "conflicts"), sandbox)
 		return exitStatus(codeFailure)
 	case conflicts > 0 && o.Check:
-		a.say("%s. `agbox apply %s` brings the rest, and writes markers into files of text.", plural(conflicts, "conflict", "conflicts"), sandbox)
+		a.say("%s%s.", plural(conflicts, "conflict", "conflicts"), wouldBring(sandbox, done.Outcomes))
 		return exitStatus(codeFailure)
 	case conflicts > 0:
 		a.say("%s: look at the files above. Then `agbox apply %s` again; --continue keeps files without markers as they are, --abort puts files back whose markers you have not touched.", plural(conflicts, "conflict", "conflicts"), sandbox)
@@ -240,6 +240,21 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		return exitStatus(codeFailure)
 	}
 	return nil
+}
+
+// wouldBring is the end of a sentence about what a call brings in spite of conflicts.
+func wouldBring(sandbox string, all []client.WorkOutcome) string {
+	var does []string
+	if slices.ContainsFunc(all, func(one client.WorkOutcome) bool { return !one.Conflict() && one.Kind != edits.Already }) {
+		does = append(does, "brings the rest")
+	}
+	if slices.ContainsFunc(all, func(one client.WorkOutcome) bool { return one.Kind == edits.Marked }) {
+		does = append(does, "writes markers into files of text")
+	}
+	if len(does) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(". `agbox apply %s` %s", sandbox, strings.Join(does, ", and "))
 }
 
 // tellAside names what is on no branch.
