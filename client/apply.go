@@ -36,11 +36,9 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		return AppliedWork{}, err
 	}
 	b := &bringing{c: c, id: id, label: labelOf(out.GetSandbox()), data: install.Folders(), o: o, asked: covers.Consent{Agree: o.Agree}}
-	check := &homeCheck{c: c}
-	defer check.wait()
 	var earlier AppliedWork
 	for first := true; ; first = false {
-		w, history, err := c.workFor(ctx, id, o, check)
+		w, history, err := c.workFor(ctx, id, o)
 		if err != nil {
 			return AppliedWork{}, err
 		}
@@ -71,7 +69,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 		}
 		done, again, err := b.transfer(ctx, w, history)
 		if err == nil && !again {
-			err = c.noteHome(ctx, id, w, o, done, check)
+			err = c.noteHome(ctx, id, w, o, done)
 		}
 		w.Close()
 		done.Outcomes = append(slices.DeleteFunc(earlier.Outcomes, func(old WorkOutcome) bool {
@@ -88,7 +86,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 }
 
 // workFor returns the work, and the commits of the sandbox if there are any to bring.
-func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions, check *homeCheck) (w *Work, history *edits.History, err error) {
+func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Work, history *edits.History, err error) {
 	commits := o.Branch != "" && !o.Squash && len(o.Paths) == 0
 	from, tip := new(Work), ""
 	if o.Branch != "" || o.bringsAll() {
@@ -102,9 +100,6 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions, check *
 	}
 	alone := commits && tip != "" && from.head == ""
 	commits = commits && tip != "" && !alone
-	if !commits && o.bringsAll() {
-		check.begin(ctx, id, from, tip)
-	}
 	what := WorkOptions{All: o.All, folder: o.Branch == "", merged: true, branch: o.Branch != "" && !commits, on: o.Branch, commits: commits}
 	if w, err = c.compare(ctx, id, what, commits); err != nil {
 		return nil, nil, err
@@ -155,21 +150,19 @@ func squashed(err error) error {
 }
 
 // noteHome notes to which commits branches have moved, also those of calls that were killed before
-// they noted it, and up to which commit of the sandbox all came: none, if HEAD has left the one that was.
-func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork, check *homeCheck) error {
+// they noted it, and up to which commit of the sandbox all came.
+func (c *Client) noteHome(ctx context.Context, id string, w *Work, o ApplyOptions, done AppliedWork) error {
 	open := &agboxv1.AdvanceBaseOpen{SandboxId: id}
 	came := w.allCame(o, done)
 	if came && !done.HasTip {
 		var err error
-		if came, err = check.came(ctx, id, w, done.Outside); err != nil {
+		base := c.baseOf(ctx, id, w.Source, WorkOptions{folder: o.Branch == "", merged: true, on: o.Branch})
+		if came, err = (&homeCheck{c: c}).came(ctx, id, w, base, done.Outside); err != nil {
 			return err
 		}
 	}
-	switch {
-	case came:
+	if came {
 		open.Commit, open.BranchCommit = w.tip, cmp.Or(done.Has, w.mergedBy())
-	case o.bringsAll() && o.Branch == "" && w.headLeft():
-		open.Commit = w.head
 	}
 	if o.Branch != "" && !o.Check {
 		moved := slices.Clone(w.named)

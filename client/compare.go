@@ -2,7 +2,6 @@ package client
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,13 +27,9 @@ func (c *Client) Work(ctx context.Context, sandbox string, o WorkOptions) (*Work
 	if err != nil {
 		return nil, err
 	}
-	all := len(w.Changes)
 	if err := w.leaveCopies(ctx); err != nil {
 		w.Close()
 		return nil, err
-	}
-	if all > 0 && len(w.Changes)+len(w.Large) == 0 {
-		w.brought = cmp.Or(w.brought, w.lostTip) // amended, rebased or merged as one commit: the folder has it all
 	}
 	for i := range w.Changes {
 		if one := &w.Changes[i]; one.Retracked {

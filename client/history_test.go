@@ -279,7 +279,7 @@ func TestOnlyACallThatBringsCommitsOrAllWorkAsksForThem(t *testing.T) {
 		"a check": {Check: true}, "a part": {Paths: []string{"a"}}, "an abort": {Abort: true}, "a part of a continue": {Continue: true, Paths: []string{"a"}},
 	} {
 		*asked = nil
-		w, _, err := c.workFor(t.Context(), "s", o, &homeCheck{c: c})
+		w, _, err := c.workFor(t.Context(), "s", o)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -335,7 +335,7 @@ func TestABranchTakesOneComparisonOrThoseOfAnOlderDaemon(t *testing.T) {
 			},
 			stat: isFile,
 		})
-		w, _, err := c.workFor(t.Context(), "s", ApplyOptions{Branch: "fix", Squash: true}, &homeCheck{c: c})
+		w, _, err := c.workFor(t.Context(), "s", ApplyOptions{Branch: "fix", Squash: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/agbox/agbox/workspace/edits"
 	"github.com/agbox/agbox/workspace/gitignore"
@@ -17,6 +18,9 @@ const (
 	// commit, and maxReadAll the size of all in bytes.
 	maxReads   = 1_000
 	maxReadAll = 256 << 20
+	// lookWithin bounds the look whether the files of a commit came before it was made: to read objects of a
+	// sandbox that is stopped takes 0.1 s each.
+	lookWithin = 5 * time.Second
 )
 
 // NewCommits returns the newest commit of HEAD and of each other branch of the repository in a
@@ -42,7 +46,10 @@ func (c *Client) NewCommits(ctx context.Context, sandbox string, w *Work) ([]Bra
 	case len(w.Changes)+len(w.Large) == 0: // they may have been made after their files had come
 		at := *w
 		at.tip = tip
-		seen[tip], failed = (&homeCheck{c: c}).came(ctx, sandbox, &at, nil)
+		look, cancel := context.WithTimeout(ctx, lookWithin)
+		defer cancel()
+		seen[tip], _ = (&homeCheck{c: c}).came(look, sandbox, &at, c.baseOf(look, sandbox, w.Source, WorkOptions{}), nil)
+		failed = ctx.Err()
 	}
 	var all []BranchCommit
 	for _, one := range append([]BranchCommit{{Commit: tip}}, others...) {
@@ -97,66 +104,44 @@ func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip str
 // homeCheck tells whether commits of a sandbox are home. It is for one goroutine.
 type homeCheck struct {
 	c *Client
-	// tip is the commit, and since has the files that it has newer than earlier ones.
+	// tip is the commit that was looked at last, and since has the files that it has newer than earlier ones.
 	tip   string
-	since map[string]map[string]edits.Newer
-	// missing is a file that was not home when it was last looked at.
+	since map[string]newerFiles
+	// missing is a file of it that was not home.
 	missing string
-	// looking is a look ahead.
-	looking sync.WaitGroup
 }
 
-// begin finds the files that the commit tip has newer than what is home while the daemon compares the
-// workspace, of which from is the origin. wait must be called.
-func (h *homeCheck) begin(ctx context.Context, id string, from *Work, tip string) {
-	if tip == "" || tip == from.brought && from.broughtBy == "" {
-		return
-	}
-	at := *from
-	at.tip = tip
-	h.looking.Go(func() {
-		_, _ = h.find(ctx, id, &at) // an error comes again
-	})
+type newerFiles struct {
+	files map[string]edits.Newer
+	err   error
 }
 
-// wait ends the look ahead.
-func (h *homeCheck) wait() { h.looking.Wait() }
-
-// home returns the commit with which all came to the folder last. What came to a branch may have left it.
-func (w *Work) home() string {
-	if w.brought != "" && w.broughtBy == "" {
-		return w.brought
-	}
-	return w.head
-}
-
-// headLeft reports whether HEAD of the sandbox has left the commit with which all came to the folder: what
-// comes then takes that out of the folder again.
-func (w *Work) headLeft() bool { return w.home() != w.head && w.home() != w.tip }
-
-// find returns the files that the commit w.tip has newer than what is home.
-func (h *homeCheck) find(ctx context.Context, id string, w *Work) (map[string]edits.Newer, error) {
+// newer returns the files that the commit w.tip has newer than what is home.
+func (h *homeCheck) newer(ctx context.Context, id string, w *Work) (map[string]edits.Newer, error) {
 	if h.tip != w.tip || len(h.since) > 2 {
-		h.tip, h.since = w.tip, make(map[string]map[string]edits.Newer)
+		h.tip, h.since = w.tip, make(map[string]newerFiles)
 	}
-	since := w.home()
-	if files, is := h.since[since]; is {
-		return files, nil
+	since := w.head
+	if w.brought != "" && w.broughtBy == "" { // what came to a branch may have left it
+		since = w.brought
+	}
+	if found, is := h.since[since]; is {
+		return found.files, found.err
 	}
 	history := h.c.history(ctx, id, w)
 	files, err := within(ctx, func() (map[string]edits.Newer, error) { return history.Newer(ctx, w.Source, since) })
-	if err == nil {
-		h.since[since] = files
+	if err == nil || errors.Is(err, edits.ErrUnread) { // not because the daemon is away
+		h.since[since] = newerFiles{files, err}
 	}
 	return files, err
 }
 
 // came reports whether the commit w.tip is home if the files of w are, except those outside: each file
-// that the commit has newer than what is home came as the commit has it, or is in the folder so, or came so
-// before. If that cannot be told, the commit is not home. Only the end of ctx is an error.
-func (h *homeCheck) came(ctx context.Context, id string, w *Work, outside []string) (bool, error) {
-	h.wait()
-	newer, err := h.find(ctx, id, w)
+// that the commit has newer than what is home came as the commit has it, or is in the folder so, or base
+// has it so, because it came before. If that cannot be told, the commit is not home. Only the end of ctx is
+// an error.
+func (h *homeCheck) came(ctx context.Context, id string, w *Work, base *base, outside []string) (bool, error) {
+	newer, err := h.newer(ctx, id, w)
 	if err != nil {
 		return false, ctx.Err()
 	}
@@ -169,9 +154,8 @@ func (h *homeCheck) came(ctx context.Context, id string, w *Work, outside []stri
 	for _, name := range outside {
 		delete(changes, name)
 	}
-	b := &baseCheck{homeCheck: h, id: id, w: w}
 	names := slices.Collect(maps.Keys(newer))
-	if i := slices.Index(names, h.missing); i > 0 {
+	if i := slices.Index(names, h.missing); i > 0 { // it is missing most likely
 		names[0], names[i] = names[i], names[0]
 	}
 	for _, name := range names {
@@ -180,7 +164,7 @@ func (h *homeCheck) came(ctx context.Context, id string, w *Work, outside []stri
 		if change, comes := changes[name]; comes {
 			is, err = one.IsAfter(change)
 		} else if is, err = w.has(ctx, name, one); err == nil && !is && !slices.Contains(outside, name) {
-			is, err = b.has(ctx, name, one)
+			is, err = base.has(ctx, h.c.history(ctx, id, w), name, one)
 		}
 		if err != nil || !is {
 			h.missing = name
@@ -192,33 +176,35 @@ func (h *homeCheck) came(ctx context.Context, id string, w *Work, outside []stri
 
 // has reports whether the folder has a file as a commit has it.
 func (w *Work) has(ctx context.Context, name string, one edits.Newer) (bool, error) {
-	is, err := within(ctx, func() (bool, error) {
+	return within(ctx, func() (bool, error) {
 		f, content, err := edits.ReadFile(w.Source, name)
 		if err != nil {
 			return false, nil //nolint:nilerr // it is not there, or something else is
 		}
 		return one.Is(f, bytes.NewReader(content))
 	})
-	return is, err
 }
 
-// baseCheck tells which files the base has as a commit has them: they came before, and the folder has got
-// another version since.
-type baseCheck struct {
-	*homeCheck
-	id    string
-	w     *Work
-	files map[string]*WorkFile
-	reads int
-	size  int
+// base has what came before. It is for one look.
+type base struct {
+	// folder is the one that was copied. files are read when they are needed first.
+	folder string
+	files  map[string]*WorkFile
+	read   func() (*Work, error)
+	// reads is how many objects were read for it, and size that of all in bytes.
+	reads, size int
 }
 
-func (b *baseCheck) has(ctx context.Context, name string, one edits.Newer) (bool, error) {
+// baseOf is the base that a comparison with o has.
+func (c *Client) baseOf(ctx context.Context, id, folder string, o WorkOptions) *base {
+	o.NamesOnly = true
+	return &base{folder: folder, read: func() (*Work, error) { return c.compare(ctx, id, o, true) }}
+}
+
+// has reports whether the base has a file as a commit of a sandbox has it.
+func (b *base) has(ctx context.Context, h *edits.History, name string, one edits.Newer) (bool, error) {
 	if b.files == nil {
-		b.files = b.w.shared.Files
-	}
-	if len(b.files) == 0 { // the base was not asked for
-		w, err := b.c.compare(ctx, b.id, WorkOptions{NamesOnly: true}, true)
+		w, err := b.read()
 		if err != nil {
 			return false, err
 		}
@@ -229,7 +215,7 @@ func (b *baseCheck) has(ctx context.Context, name string, one edits.Newer) (bool
 	if b.reads++; f == nil || b.reads > maxReads || b.size > maxReadAll {
 		return false, nil
 	}
-	is, read, err := b.c.history(ctx, b.id, b.w).Stored(ctx, b.w.Source, one, f)
+	is, read, err := h.Stored(ctx, b.folder, one, f)
 	b.size += read
 	return is, err
 }

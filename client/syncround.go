@@ -41,9 +41,7 @@ var errRepeat = errors.New("the daemon does not stay")
 // round compares both sides once, and brings what can be brought. again means that it has
 // changed something.
 func (s *syncing) round(ctx context.Context) (again bool, err error) {
-	tip, failed := s.c.tip(ctx, s.id, s.from) // files come without commits
-	s.home.begin(ctx, s.id, s.from, tip)
-	defer s.home.wait()
+	tip, _ := s.c.tip(ctx, s.id, s.from) // files come without commits
 	w, err := s.c.compare(ctx, s.id, WorkOptions{folder: true, merged: true}, true)
 	if err != nil {
 		return false, err
@@ -115,7 +113,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 	}
 	came := false
 	if w.tip = tip; len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) {
-		if came, err = s.home.came(ctx, s.id, w, nil); err != nil {
+		if came, err = s.home.came(ctx, s.id, w, &base{folder: w.Source, files: w.shared.Files}, nil); err != nil {
 			return false, err
 		}
 	}
@@ -123,16 +121,10 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	maps.DeleteFunc(s.conflicts, func(path, _ string) bool { return !r.clashes[path] })
-	switch {
-	case came && len(r.clashes) == 0:
-		w.brought, w.broughtBy = tip, w.mergedBy()
-	case failed == nil && w.headLeft():
-		w.brought, w.broughtBy = w.head, ""
-	default:
-		return r.brought, nil
+	if came && len(r.clashes) == 0 {
+		err = s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: tip, BranchCommit: w.mergedBy()}, nil)
 	}
-	s.from.brought, s.from.broughtBy = w.brought, w.broughtBy
-	return r.brought, s.c.advanceTo(ctx, &agboxv1.AdvanceBaseOpen{SandboxId: s.id, Commit: w.brought, BranchCommit: w.broughtBy}, nil)
+	return r.brought, err
 }
 
 // longestGit is how long a Sync waits for a git that writes files of the folder, all together: one that was

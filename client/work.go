@@ -57,10 +57,8 @@ type Work struct {
 	current, elsewhere []string
 	// merged are those of branchCommits that the folder has by its HEAD.
 	merged edits.MergedCommits
-	// again are the changes that went to a branch by a lost commit, and lostTip is what brought
-	// was if broughtBy is lost.
-	again   map[string]bool
-	lostTip string
+	// again are the changes that went to a branch by a lost commit.
+	again map[string]bool
 	// untracked are the files of the base that git does not track in the sandbox, if that was asked for,
 	// and fresh the new ones: true if one of the name was copied in.
 	// indexed is set if the daemon has said which these are.
@@ -229,7 +227,7 @@ func (w *Work) from(b *agboxv1.WorkspaceBase) {
 	w.broughtBy, w.branchCommits, w.current, w.again = b.GetBroughtBy(), b.GetBranchCommits(), b.GetCurrentCommits(), make(map[string]bool)
 	w.lostFiles, w.branched, w.untracked, w.fresh = make(map[string]bool), make(map[string]bool), make(map[string]*edits.File), make(map[string]bool)
 	if slices.Contains(slices.Concat(w.lost, w.elsewhere), w.broughtBy) {
-		w.lostTip, w.brought, w.broughtBy = w.brought, "", ""
+		w.brought, w.broughtBy = "", ""
 	}
 	w.shared = edits.Shared{Files: make(map[string]*edits.File), Excludes: b.GetExcludePatterns(), Foreign: b.GetForeign()}
 }

@@ -212,7 +212,7 @@ func TestApplySaysToWhichCommitsBranchesHaveMoved(t *testing.T) {
 	} {
 		got = nil
 		w := &Work{branchCommits: []string{"gone", "since", "there"}, named: []string{"there"}, lost: []string{"gone"}}
-		if err := c.noteHome(t.Context(), "s", w, row.o, row.done, &homeCheck{c: c}); err != nil {
+		if err := c.noteHome(t.Context(), "s", w, row.o, row.done); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if moved := strings.Join(got.GetMovedCommits(), " "); moved != row.moved || (got == nil) != (row.moved == "") {

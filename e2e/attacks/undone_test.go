@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -95,55 +96,50 @@ func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
 	}
 }
 
-// The commits of a sandbox change without its files: they are home if what they have came, and not what they
-// had before.
-func TestCommitsThatComeAndGoWithoutTheirFilesAreNotLostSilently(t *testing.T) {
+// Commits change without the files of the work tree, and what they have may have gone to a branch only.
+func TestCommitsThatChangeWithoutTheirFilesAreNotLostSilently(t *testing.T) {
 	t.Parallel()
-	Row(t, 130, "commits that are made, left or taken up again after their files came")
+	Row(t, 130, "commits that are made after their files came, or whose files went to a branch")
 	in := harness.New(t)
-	for _, one := range []struct {
-		name, home string
-		// Each of steps is done in the sandbox, and what it leaves comes home. mine is what the user does
-		// in the folder then, and last is done in the sandbox.
-		steps      []string
-		mine, last string
-		stopped    bool
-		asked      bool
+	const two, three = "in echo 2 > f; ln -sfn f l; chmod +x g", "my echo 3 > f; ln -sfn mine l; chmod -x g"
+	for name, one := range map[string]struct {
+		asked bool
+		// steps are done in the sandbox (in), in the folder (my), or are commands of agbox that name it.
+		steps []string
 	}{
-		{name: "after", home: "apply", steps: []string{"echo 2 > f; echo 2 > x"}, last: "git add .; git commit -qm c1"},
-		{name: "aftersync", home: "sync", steps: []string{"echo 2 > f"}, last: "git commit -qam c1"},
-		{name: "aftermine", home: "apply", steps: []string{"echo 2 > f; ln -sfn f l; chmod +x g"}, mine: "echo 3 > f; ln -sfn mine l; chmod -x g", last: "git commit -qam c1"},
-		{name: "afterstop", home: "apply", steps: []string{"echo 2 > f; ln -sfn f l"}, mine: "echo 3 > f; ln -sfn mine l", last: "git commit -qam c1", stopped: true},
-		{name: "aftereol", home: "apply", steps: []string{`printf 'f text eol=crlf\n' > .gitattributes; printf '2\r\n' > f`}, mine: "echo 3 > f", last: "git add .; git commit -qm c1"},
-		{name: "afterother", home: "apply", steps: []string{"echo 2 > f"}, mine: "echo 3 > f", last: "git commit -qam c1; echo 4 > f; git commit -qam c2; echo 2 > f", asked: true},
-		{name: "left", home: "apply", steps: []string{"echo 2 > f; git commit -qam c1", "git reset -q --hard HEAD~1"}, last: "git reset -q --soft ORIG_HEAD", asked: true},
-		{name: "leftsync", home: "sync", steps: []string{"echo 2 > f; git commit -qam c1", "git reset -q --hard HEAD~1"}, last: "git reset -q --soft ORIG_HEAD", asked: true},
-		{name: "leftdirty", home: "apply", steps: []string{"echo 2 > f; git commit -qam c1; git tag c1", "git reset -q --hard HEAD~1; echo 2 > g; git commit -qam c2; echo 3 > g"}, last: "git reset -q --soft c1; git tag -d c1", asked: true},
-		{name: "cached", home: "squash", steps: []string{"echo 2 > f; echo 2 > untracked; git add .; git commit -qm c1; git rm -q --cached untracked"}, last: "echo 1 > untracked", asked: true},
+		"after":   {false, []string{"in echo 2 > f; echo 2 > x", "apply", "in git add .; git commit -qm c1"}},
+		"sync":    {false, []string{"in echo 2 > f", "sync", "in git commit -qam c1"}},
+		"mine":    {false, []string{two, "apply", three, "in git commit -qam c1"}},
+		"stopped": {false, []string{two, "apply", three, "in git commit -qam c1", "stop"}},
+		"eol":     {false, []string{`in printf 'f text eol=crlf\n' > .gitattributes; printf '2\r\n' > f`, "apply", "my echo 3 > f", "in git add .; git commit -qm c1"}},
+		"forward": {false, []string{"in echo 2 > f; git commit -qam c1", "apply", "in echo 5 > f", "apply", "in echo 2 > g; git add g; git commit -qm c2; echo 3 > g", "apply", "in git commit -qm c3 g", "apply"}},
+		"again":   {false, []string{"in echo 2 > f; git commit -qam c1", "apply --branch all --squash", "in git commit -q --amend -m again", "apply --branch all --squash", "in echo 3 > f", "apply"}},
+		"other":   {true, []string{"in echo 2 > f", "apply", "my echo 3 > f", "in git commit -qam c1; echo 4 > f; git commit -qam c2; echo 2 > f"}},
+		"cached":  {true, []string{"in echo 2 > f; echo 2 > untracked; git add .; git commit -qm c1; git rm -q --cached untracked", "apply --branch all --squash", "in echo 1 > untracked"}},
+		"branch":  {true, []string{"in echo 2 > f", "apply --branch all -- f", "in echo 2 > g; git commit -qam c1; echo 1 > f", "apply", "my git branch -qD all"}},
+		"part":    {true, []string{"in echo 2 > f; echo 2 > x; git add x; git commit -qam c1", "apply --branch all", "in echo 1 > f", "my git checkout -q all -- x; git branch -qD all"}},
 	} {
-		t.Run(one.name, func(t *testing.T) {
-			root := forms(t, in, one.name, "")
-			defer in.Agbox(t, "rm", "-f", one.name)
+		t.Run(name, func(t *testing.T) {
+			root := forms(t, in, name, "")
+			defer in.Agbox(t, "rm", "-f", name)
 			for _, step := range one.steps {
-				inside(t, in, one.name, "set -e; cd /workspace; "+step)
-				if one.home == "squash" {
-					in.Must(t, "apply", one.name, "--branch", "all", "--squash")
-				} else {
-					in.Must(t, one.home, one.name)
+				kind, what, _ := strings.Cut(step, " ")
+				switch kind {
+				case "in":
+					inside(t, in, name, "set -e; cd /workspace; "+what)
+				case "my":
+					if out, err := exec.Command("sh", "-ec", "cd "+root+"; "+what).CombinedOutput(); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				default:
+					in.Must(t, append([]string{kind, name}, strings.Fields(what)...)...)
 				}
 			}
-			if out, err := exec.Command("sh", "-ec", "cd "+root+"; "+one.mine).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			inside(t, in, one.name, "set -e; cd /workspace; "+one.last)
-			if one.stopped {
-				in.Must(t, "stop", one.name)
-			}
 			if one.asked {
-				asks(t, in, one.name, "would lose its commits up to ")
-				in.Must(t, "apply", one.name, "--branch", "fix")
+				asks(t, in, name, "would lose its commits up to ")
+				in.Must(t, "apply", name, "--branch", "fix")
 			}
-			in.Must(t, "rm", one.name)
+			in.Must(t, "rm", name)
 		})
 	}
 }

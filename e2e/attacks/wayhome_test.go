@@ -136,8 +136,8 @@ func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 		apply         []string
 		prints        string
 	}{
-		{prints: "A dist/x.js\n"}, {apply: []string{"--branch", "fix", "--squash"}, prints: "A dist/x.js\n"},
-		{apply: []string{"--branch", "fix"}, prints: ""}, {stopped: true, prints: "A dist/x.js\n"}, {sync: true},
+		{prints: "A b\nA dist/x.js\n"}, {apply: []string{"--branch", "fix", "--squash"}, prints: "A b\nA dist/x.js\n"},
+		{apply: []string{"--branch", "fix"}, prints: ""}, {stopped: true, prints: "A b\nA dist/x.js\n"}, {sync: true},
 	} {
 		name := fmt.Sprint("demo", i)
 		root := write(t, in, name, map[string]string{".gitignore": "/dist/\n", "a": "1\n"})
@@ -145,18 +145,18 @@ func TestAnIgnoredFileThatASandboxCommitsIsNotLost(t *testing.T) {
 			git(t, root, args...)
 		}
 		in.Create(t, name, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
-		inside(t, in, name, "cd /workspace; mkdir dist; echo 1 > dist/x.js; echo 1 > dist/other; git add -f dist/x.js; git commit -qm 'Add it'")
+		inside(t, in, name, "cd /workspace; mkdir dist; echo 1 > dist/x.js; echo 1 > dist/other; echo 1 > b; git add -f b dist/x.js; git commit -qm 'Add it'")
 		tip := strings.TrimSpace(inside(t, in, name, "git -C /workspace rev-parse --short=12 HEAD"))
 		if how.stopped {
 			in.Must(t, "stop", name)
 		}
-		in.Agbox(t, "diff", name, "--name-only").WantOutput(t, "dist/x.js\n", "")
+		in.Agbox(t, "diff", name, "--name-only").WantOutput(t, "b\ndist/x.js\n", "")
 		lost := fmt.Sprintf("its commits up to %s. `agbox diff %[2]s` shows the changes, `agbox apply %[2]s` brings them back. `agbox apply %[2]s --branch NAME` brings the commits.", tip, name)
-		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose 1 changed file (dist/x.js) and "+lost) {
+		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose 2 changed files (b, dist/x.js) and "+lost) {
 			t.Errorf("rm: %d %s", r.Code, r.Stderr)
 		}
 		in.Must(t, "apply", name, "--branch", "part", "dist")
-		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose its commits up to "+tip) {
+		if r := in.Agbox(t, "rm", name); r.Code != 4 || !strings.Contains(r.Stderr, "would lose 1 changed file (b) and its commits up to "+tip) {
 			t.Errorf("rm when a part came: %d %s", r.Code, r.Stderr)
 		}
 		if how.sync {

@@ -21,8 +21,9 @@ const (
 	// size of one in bytes. All of them, with what they take in the repository, are at most eight times as large.
 	maxTrees = 2_000
 	maxTree  = 4 << 20
-	// maxNewer is how many files may be newer.
+	// maxNewer is how many files may be newer, and maxNames the size of all their names in bytes.
 	maxNewer = 100_000
+	maxNames = 16 << 20
 	// maxLines is the maximum size of a file whose ends of lines git may have changed, in bytes.
 	maxLines = 64 << 20
 )
@@ -87,7 +88,7 @@ func (h *History) Stored(ctx context.Context, folder string, one Newer, f *File)
 	if !f.Link && one.isText(lfsText(f)) {
 		return true, 0, nil
 	}
-	t := h.trees(ctx, folder, maxLines)
+	t := h.trees(ctx, folder, min(maxLines, f.Size+f.Size/1000+1024)) // what does not compress takes a little more
 	defer t.own.close()
 	content, err := t.object("blob", one.tip.object, false)
 	if err != nil {
@@ -96,8 +97,10 @@ func (h *History) Stored(ctx context.Context, folder string, one Newer, f *File)
 		}
 		return false, len(content), err
 	}
-	lines := bytes.ReplaceAll(content, []byte("\n"), []byte("\r\n"))
-	return f.Is(content) || !f.Link && f.Is(lines), len(content), nil
+	if !f.Link && f.Size == int64(len(content)+bytes.Count(content, []byte("\n"))) {
+		content = bytes.ReplaceAll(content, []byte("\n"), []byte("\r\n"))
+	}
+	return f.Is(content), len(content), nil
 }
 
 // trees reads objects of at most so many bytes.
@@ -147,7 +150,9 @@ type trees struct {
 	raw   map[string][]byte
 	left  int
 	bytes int64
+	// found are the newer files, and names is the size of all their names.
 	found map[string]Newer
+	names int
 }
 
 // maxAhead is how many pairs of trees are read at once: each takes a call.
@@ -233,7 +238,7 @@ func (t *trees) compare(p treePair) error {
 			below = append(below, sub)
 		} else {
 			t.found[name] = Newer{entry}
-			if len(t.found) > maxNewer {
+			if t.names += len(name); len(t.found) > maxNewer || t.names > maxNames {
 				return ErrUnread
 			}
 		}
