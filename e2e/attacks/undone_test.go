@@ -176,3 +176,52 @@ func TestCommitsAreHomeOnceAllConflictsAreContinued(t *testing.T) {
 		git(t, root, "checkout", "-q", ".")
 	}
 }
+
+// An apply stops half-way, because a folder cannot be written. Then the user cleans the folder, so what had come
+// is not there any more; once the sandbox is removed, nothing of the rest comes with the work of another one.
+func TestWorkOfAnApplyThatStoppedHalfwayIsNotLostOrBroughtByAnother(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "an apply that stopped half-way, and a folder that was cleaned")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "d/b": "1\n"})
+	closed := filepath.Join(root, "d") // for a while, nobody can write it
+	halfway := func(box string) {
+		t.Helper()
+		in.Create(t, box, harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+		inside(t, in, box, "cd /workspace; echo 2 > a; echo 2 > d/b; echo 2 > x")
+		var r harness.Result
+		for _, change := range []string{"+i", "-i"} {
+			if out, err := exec.Command("chattr", change, closed).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if change == "+i" {
+				r = in.Agbox(t, "apply", box)
+			}
+		}
+		if text, err := os.ReadFile(filepath.Join(root, "a")); string(text) != "2\n" || r.Code == 0 {
+			t.Fatalf("a is %q, %v; apply exits with %d", text, err, r.Code)
+		}
+		git(t, root, "checkout", "-q", ".")
+		git(t, root, "clean", "-qfd")
+	}
+	halfway("demo")
+	in.Must(t, "apply", "demo")
+	if got := git(t, root, "status", "--short"); got != " M a\n M d/b\n?? x" {
+		t.Errorf("the folder has %q", got)
+	}
+	in.Must(t, "rm", "demo")
+	git(t, root, "checkout", "-q", ".")
+	git(t, root, "clean", "-qfd")
+
+	halfway("gone")
+	in.Must(t, "rm", "-f", "gone")
+	in.Create(t, "other", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "other", "cd /workspace; echo other > y")
+	if r := in.Agbox(t, "apply", "other").Want(t, 0); r.Stdout != "A y\n" || !strings.Contains(r.Stderr, "of a sandbox that is removed did not end") {
+		t.Errorf("apply says %s%s", r.Stdout, r.Stderr)
+	}
+	if got := git(t, root, "status", "--short"); got != "?? y" {
+		t.Errorf("the folder has %q", got)
+	}
+	in.Must(t, "rm", "other")
+}

@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -25,6 +23,9 @@ type Applied struct {
 	// Finished is set if an earlier call was killed, and this one finished its work first:
 	// call again with what the sandbox has changed then. Outcomes are those of that work.
 	Finished bool
+	// Dropped is set if an earlier call was killed whose sandbox is removed: what it had brought stays, and
+	// the rest does not come.
+	Dropped bool
 	// Changed is set if the folder was changed.
 	Changed bool
 	// Resolved are files whose conflict was resolved since it was brought, or counts as such
@@ -56,8 +57,9 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	defer leave()
-	if done, err := f.recover(o); done.Finished || err != nil {
-		return done, err
+	earlier, err := f.recover(o)
+	if earlier.Finished || err != nil {
+		return earlier, err
 	}
 	work := append([]Change{}, changes...)
 	if o.Exact {
@@ -65,11 +67,12 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	}
 	resolved, open, err := f.settle(o, work)
 	if len(resolved) > 0 && !o.Check || err != nil {
-		return Applied{Resolved: resolved, Again: err == nil}, err
+		return Applied{Resolved: resolved, Again: err == nil, Dropped: earlier.Dropped}, err
 	}
 	var back Applied
 	if o.Abort || o.Again {
 		if back, err = f.putBack(o, open); o.Abort || err != nil {
+			back.Dropped = earlier.Dropped
 			return back, err
 		}
 	}
@@ -87,7 +90,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	old, err := f.state(oldStageName + "/" + journalName)
-	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved}
+	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved, Dropped: earlier.Dropped}
 	known, err := f.shown(o)
 	if err != nil {
 		return out, err
@@ -212,6 +215,12 @@ func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
 	if j == nil {
 		return done, s.remove()
 	}
+	if o.Gone != nil && j.Sandbox != o.Sandbox && o.Gone(j.Sandbox) {
+		if done.Dropped = true; o.Check {
+			return done, nil
+		}
+		return done, s.drop()
+	}
 	if o.Check {
 		return done, fmt.Errorf("an earlier `agbox apply` to %s was killed: finish it with `agbox apply`, without --check", f.path)
 	}
@@ -220,6 +229,7 @@ func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
 	}
 	left, err := s.complete(j, o)
 	done.refuse(left)
+	done.Outcomes = slices.DeleteFunc(done.Outcomes, func(one Outcome) bool { return s.undone[one.Path] })
 	done.Finished, done.Changed = err == nil, true
 	return done, err
 }
@@ -283,7 +293,11 @@ func (s *stage) prepare(j *journal, d decision) error {
 		if err != nil {
 			return err
 		}
-		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Beside: besideName + rand.Text(), Target: []byte(d.Target)})
+		id, err := fileID(s.fd, staged)
+		if err != nil {
+			return err
+		}
+		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Identity: id, Beside: besideName + rand.Text(), Target: []byte(d.Target)})
 		if d.back {
 			return nil
 		}
@@ -317,7 +331,7 @@ func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) 
 	if err != nil {
 		return left, err
 	}
-	skip := make(map[string]bool)
+	skip := maps.Clone(s.undone)
 	for _, path := range left {
 		skip[path] = true
 	}
@@ -347,11 +361,7 @@ func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) 
 			return left, err
 		}
 	}
-	o.hook("remove the journal")
-	if err := unix.Unlinkat(s.fd, journalName, 0); err != nil {
-		return left, err
-	}
-	return left, s.remove()
+	return left, s.drop()
 }
 
 // content returns the sandbox's content of a file that was brought.

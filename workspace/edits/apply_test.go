@@ -400,6 +400,86 @@ func killAtAnyWrite(t *testing.T, data func(*testing.T) string) {
 	}
 }
 
+// The user cleans the folder after a kill: what that takes out again is not what has come.
+func TestWorkThatIsTakenBackAfterAKillComesAgain(t *testing.T) {
+	base := tree{"a": "1\n", "b/c": "x\n", "d": "file\n", "m": "m1\nm2\nm3\n", "old": "renamed\n", "gone": "g\n", "conflict": "c\n"}
+	ours := tree{"a": "1\n", "b/c": "x\n", "d": "file\n", "m": "mine\nm2\nm3\n", "old": "renamed\n", "gone": "g\n", "conflict": "o\n"}
+	theirs := tree{"a": "x:1\nthree\n", "b": "file\n", "d/e/f": "deep\n", "m": "m1\nm2\ntheirs\n", "new/name": "renamed\n", "conflict": "t\n", "l": "l:a"}
+	want, _, _ := brought(t, base, ours, theirs)
+	advanced := maps.Clone(theirs)
+	advanced["conflict"] = base["conflict"]
+	for n, begun := 0, 0; ; n++ {
+		dir, kept := t.TempDir(), maps.Clone(base)
+		ours.write(t, dir)
+		o := ApplyOptions{Folder: dir, Data: t.TempDir(), Sandbox: "s", Label: "sandbox", Advance: advance(t, kept)}
+		at, ended := runKilled(t, o, changes(t, base, theirs), n)
+		if ended {
+			if begun < 10 {
+				t.Errorf("%d kills left a journal", begun)
+			}
+			return
+		}
+		if journals, err := filepath.Glob(filepath.Join(o.Data, "*", stageName, journalName)); err != nil || len(journals) == 0 || !maps.Equal(kept, base) {
+			continue // all came, or nothing
+		}
+		begun++
+		replace(t, dir, ours)
+		for range 3 {
+			if _, err := Apply(t.Context(), changes(t, kept, theirs), o); err != nil {
+				t.Fatalf("killed before %q: %v", at, err)
+			}
+		}
+		wantTree(t, fmt.Sprintf("killed before %q, the folder", at), load(t, dir), want)
+		wantTree(t, fmt.Sprintf("killed before %q, the base", at), kept, advanced)
+	}
+}
+
+// replace gives a folder other content.
+func replace(t *testing.T, dir string, content tree) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	content.write(t, dir)
+}
+
+// The rest of what a killed call has begun does not come once its sandbox is removed.
+func TestWhatAKilledCallOfARemovedSandboxHasBegunIsDropped(t *testing.T) {
+	base, theirs := tree{"a": "1\n", "b": "1\n"}, tree{"a": "2\n", "b": "2\n", "c": "2\n"}
+	for n := 0; ; n++ {
+		dir := t.TempDir()
+		base.write(t, dir)
+		o := ApplyOptions{Folder: dir, Data: t.TempDir(), Sandbox: "s", Label: "sandbox"}
+		if _, ended := runKilled(t, o, changes(t, base, theirs), n); ended {
+			t.Fatal("no kill left a part")
+		}
+		there := load(t, dir)
+		if journals, err := filepath.Glob(filepath.Join(o.Data, "*", stageName, journalName)); err != nil || len(journals) == 0 || len(there) == 3 {
+			continue
+		}
+		o.Sandbox, o.Gone = "other", func(id string) bool { return id == "s" }
+		there["d"] = "d\n"
+		work := changes(t, tree{}, tree{"d": "d\n"})
+		o.Check = true
+		if out, err := Apply(t.Context(), work, o); err != nil || !out.Dropped || out.Finished || len(out.Outcomes) != 1 {
+			t.Errorf("a check: %+v, %v", out, err)
+		}
+		o.Check = false
+		if out, err := Apply(t.Context(), work, o); err != nil || !out.Dropped || out.Finished || len(out.Outcomes) != 1 {
+			t.Errorf("%+v, %v", out, err)
+		}
+		wantTree(t, "the folder", load(t, dir), there)
+		if left := besides(t, o.Data); len(left) != 0 {
+			t.Errorf("%v is left", left)
+		}
+		return
+	}
+}
+
 // besides lists what is kept about folders.
 func besides(t *testing.T, data string) []string {
 	t.Helper()

@@ -24,11 +24,18 @@ func (f *folder) keep(data string) (string, error) {
 	if data == "" {
 		return "", errors.New("no folder for agbox's own files was given")
 	}
-	var st unix.Statx_t
-	if err := unix.Statx(f.fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+	name, err := fileID(f.fd, "")
+	if err != nil {
 		return "", &os.PathError{Op: "statx", Path: f.path, Err: err}
 	}
-	return filepath.Join(data, fmt.Sprintf("%d-%d-%d-%d.%09d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)), nil
+	return filepath.Join(data, name), nil
+}
+
+// fileID names the file or folder that has a name in a folder now, or that folder itself.
+func fileID(dir int, name string) (string, error) {
+	var st unix.Statx_t
+	err := unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &st)
+	return fmt.Sprintf("%d-%d-%d-%d.%09d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec), err
 }
 
 // Hold keeps other processes from what has this name about a folder, until release is

@@ -36,7 +36,7 @@ func TestNothingOfEitherSideIsLostOrTurnedBack(t *testing.T) {
 		play(t, uint64(seed), counts)
 	}
 	t.Logf("%d histories: %v", n-first, counts)
-	for _, what := range []string{"apply", "sync", "branch", "killed", "conflict", "abandon", "resolve", "abort", "again", "continue", "merge", "unmerge"} {
+	for _, what := range []string{"apply", "sync", "branch", "killed", "clean", "conflict", "abandon", "resolve", "abort", "again", "continue", "merge", "unmerge"} {
 		if n-first >= histories && counts[what] < (n-first)/50 {
 			t.Errorf("the histories have too little of %q", what)
 		}
@@ -215,7 +215,7 @@ func (w *world) some() []string {
 func (w *world) call(name string, what func()) {
 	w.t.Helper()
 	w.counts[name]++
-	before := w.seen()
+	before, base := w.seen(), maps.Clone(w.base)
 	if w.killIn = -1; w.r.IntN(3) == 0 {
 		w.killIn = w.r.IntN(25)
 	}
@@ -232,12 +232,41 @@ func (w *world) call(name string, what func()) {
 		what()
 	}()
 	w.killIn = -1
+	if w.killed {
+		w.halfway(before.folder, base)
+	}
 	w.killed = w.killed || completes && name == "branch" // it leaves the folder to the next call
 	after := w.seen()
 	w.say("%s: the folder %s, the sandbox %s", name, changed(before.folder, after.folder), changed(before.sandbox, after.sandbox))
 	for _, wrong := range w.oracle.check(before, after, completes) {
 		w.t.Errorf("after %s: %s", name, wrong)
 	}
+}
+
+// halfway notes what a killed call has brought to the folder and does not count as home, or takes it out.
+func (w *world) halfway(before, base tree) {
+	w.t.Helper()
+	if journals, err := filepath.Glob(filepath.Join(w.top, "data", "*", stageName, journalName)); err != nil || len(journals) == 0 {
+		return
+	}
+	after := w.ours()
+	for name := range after {
+		if after[name] != before[name] && base[name] == w.base[name] {
+			maps.Copy(w.oracle.halfway, written(after[name]))
+			delete(after, name)
+		}
+	}
+	if w.r.IntN(4) > 0 {
+		return
+	}
+	for name := range before {
+		if base[name] == w.base[name] {
+			after[name] = before[name]
+		}
+	}
+	replace(w.t, w.folder(), after)
+	w.counts["clean"]++
+	w.say("the user takes out what the killed call has brought")
 }
 
 // seen is what a person can see of all sides.

@@ -25,13 +25,16 @@ type oracle struct {
 	// renamed lines were in files that were renamed: they may come with that. Of parted ones a side
 	// has removed one when it had two.
 	renamed, parted map[string]bool
+	// halfway lines were in the folder when the call that brought them was killed: if the user edits them
+	// before it is completed, with a new file in their place, they may come or go once more.
+	halfway map[string]bool
 	// unmarked has what a file was before it got markers.
 	unmarked tree
 }
 
 func newOracle() *oracle {
 	none := func() map[string]bool { return make(map[string]bool) }
-	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), parted: none(), unmarked: make(tree)}
+	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), parted: none(), halfway: none(), unmarked: make(tree)}
 }
 
 func hasMarkers(text string) bool {
@@ -136,7 +139,7 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		}
 	}
 	for line, names := range is {
-		if was[line] == nil && o.user[line] && !o.renamed[line] && !o.continued[line] && !inMarked(after.folder, names) {
+		if was[line] == nil && o.user[line] && !o.halfway[line] && !o.renamed[line] && !o.continued[line] && !inMarked(after.folder, names) {
 			say("the folder has %s again, which the user removed", line)
 		}
 	}
@@ -146,7 +149,7 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		}
 	}
 	for line, names := range hasSandbox {
-		if hadSandbox[line] == nil && o.agent[line] && !o.renamed[line] && !o.settled[line] {
+		if hadSandbox[line] == nil && o.agent[line] && !o.halfway[line] && !o.renamed[line] && !o.settled[line] {
 			say("the sandbox has %s again, which it removed", line)
 		}
 		ignored := slices.Contains(names, "out.o")

@@ -19,8 +19,8 @@ import (
 // half done:
 //
 //  1. The folder is locked, by a file in agbox's data folder, so one call at a time changes it.
-//  2. A stage of an earlier call that was killed is finished (6 to 9) if it has a journal,
-//     and else removed: then nothing was changed yet.
+//  2. A stage of an earlier call that was killed is finished (6 to 9) if it has a journal and
+//     its sandbox is there, and else removed: then nothing was changed yet, or nobody wants the rest.
 //  3. All decisions are made and all merges done.
 //  4. The stage, a folder in agbox's data folder, gets the new version of each file, complete
 //     with its mode, and the sandbox's version of each file a second time, for the base: the
@@ -30,8 +30,9 @@ import (
 //  6. Each step removes a file or renames a staged file to its place. If that is on another
 //     file system, the file is copied beside its place first, under a random name of the
 //     journal, and renamed there. A step is repeated without harm: what is no longer in the
-//     stage, or is in its place, is done. A file that somebody changed since the decision is
-//     left alone. A file that is renamed is removed last: the user's lines in it are always
+//     stage, or is in its place, is done. If another file with another content is in its place
+//     by now, the user has taken it back, as git does, and the change counts as new again. A file
+//     that somebody changed since the decision is left alone. A file that is renamed is removed last: the user's lines in it are always
 //     somewhere in the folder.
 //  7. All is synced.
 //  8. Conflicts that got markers are remembered, each in a file beside the stage, and end when
@@ -73,8 +74,9 @@ type step struct {
 	Path []byte
 	// Old is what was there at the decision, New what comes. Nil is no file.
 	Old, New *File
-	// Staged is the name of New in the stage, and Beside that of a copy beside its place.
-	Staged, Beside string
+	// Staged is the name of New in the stage, Identity is the file of that name, and Beside is the name of a
+	// copy beside its place.
+	Staged, Identity, Beside string
 	// Target is that of New, if it is a symbolic link.
 	Target []byte
 	// To is where a removed file goes: it stays until that is there.
@@ -98,8 +100,10 @@ type stage struct {
 	// hook is called before each change of the file system. Tests stop there.
 	hook func(what string)
 	n    int
-	// again is set if a killed call has made the stage.
-	again bool
+	// again is set if a killed call has made the stage. undone are the files that it brought, and that
+	// somebody has taken back since.
+	again  bool
+	undone map[string]bool
 }
 
 // openStage opens the stage of a folder, if there is one.
@@ -116,7 +120,7 @@ func (f *folder) openStage(o ApplyOptions) (*stage, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &stage{in: f, dir: dir, fd: fd, hook: o.hook, again: true}, nil
+	return &stage{in: f, dir: dir, fd: fd, hook: o.hook, again: true, undone: make(map[string]bool)}, nil
 }
 
 // makeStage makes the stage of a folder.
@@ -137,6 +141,15 @@ func (f *folder) makeStage(o ApplyOptions) (*stage, error) {
 }
 
 func (s *stage) close() { _ = unix.Close(s.fd) }
+
+// drop removes a stage and its journal: nothing of the rest comes.
+func (s *stage) drop() error {
+	s.hook("remove the journal")
+	if err := unix.Unlinkat(s.fd, journalName, 0); err != nil {
+		return err
+	}
+	return s.remove()
+}
 
 // remove removes the stage with what is in it. It has only files.
 func (s *stage) remove() error {
@@ -277,7 +290,7 @@ func (s *stage) perform(j *journal) (left []string, err error) {
 		if !usable(string(st.Path)) || strings.Contains(st.Staged+st.Beside, "/") {
 			continue
 		}
-		ok := !slices.Contains(left, string(st.To))
+		ok := !slices.Contains(left, string(st.To)) && !s.undone[string(st.To)]
 		if ok {
 			if ok, err = done(st); err != nil {
 				return left, err
@@ -359,8 +372,9 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 		_ = s.in.within(name, false, func(dir int, _ string) error { return unix.Unlinkat(dir, st.Beside, 0) })
 	}
 	now, err := s.in.state(name)
-	if staged == nil {
-		return true, nil // moved before; it may have been changed since
+	if staged == nil { // moved before
+		s.undone[name] = (err != nil || !Same(now, st.New)) && !s.stands(st)
+		return true, nil
 	}
 	if blocked := new(errBlocked); errors.As(err, &blocked) {
 		// Removed files may have left empty folders in the place of the file.
@@ -396,6 +410,16 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// stands reports whether the file that a step has moved to its place is there, whatever it has by now.
+func (s *stage) stands(st step) (is bool) {
+	err := s.in.within(string(st.Path), false, func(dir int, base string) error {
+		now, err := fileID(dir, base)
+		is = now == st.Identity
+		return err
+	})
+	return is && err == nil
 }
 
 // rename moves a file to the place of a step.
