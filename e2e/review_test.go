@@ -257,7 +257,12 @@ func TestApplyMergesTheWorkAndCountsItAsBrought(t *testing.T) {
 	in.Agbox(t, "diff", "demo", "--name-only").Want(t, 0).WantOutput(t, "b\n", "")
 	in.Agbox(t, "apply", "demo").Want(t, 1)
 	wantFile(t, filepath.Join(dir, "b"), marked)
-	in.Agbox(t, "sync", "demo").Want(t, 1).WantOutput(t, "!! U b  (conflict: `agbox apply` has marked it in the folder, and it is not resolved)\n-> M a\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	in.Agbox(t, "sync", "demo").Want(t, 1).WantOutput(t, "!! U b  (conflict: an earlier one that is not resolved; see the markers)\n-> M a\n", "agbox: 1 change to the sandbox, 0 changes to the folder, 1 conflict.\nagbox: `agbox apply demo` merges the files in conflict into the folder.\n")
+	in.write(t, "project", map[string]string{"b": "ours\n"})
+	if r := in.Agbox(t, "sync", "demo").Want(t, 1); !strings.HasPrefix(r.Stdout, "!! U b  (conflict: an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, ") {
+		t.Errorf("sync of a conflict whose markers are gone says %s", r.Stdout)
+	}
+	in.write(t, "project", map[string]string{"b": marked})
 	for text, why := range map[string]string{
 		marked + "more\n": "the folder has changed it since the conflict",
 		"ours\nmore\n":    "an earlier one; the folder has nothing of the sandbox's version: --continue keeps that, --again merges anew",

@@ -453,14 +453,14 @@ func (f *folder) putBack(o ApplyOptions, open map[string]pending) (Applied, erro
 type Settled struct {
 	// Again is set if the base has advanced, or the folder was changed: compare anew.
 	Again bool
-	// Open are the files with conflicts that the user has not resolved.
-	Open map[string]bool
+	// Open are the files with conflicts that the user has not resolved, and why, as the end of a sentence.
+	Open map[string]string
 }
 
 // Settle finishes what killed calls have left in a folder, and advances the base of a sandbox
 // for the conflicts that the user has resolved. work is all that the sandbox has changed.
 func Settle(o ApplyOptions, work []Change) (Settled, error) {
-	out := Settled{Open: make(map[string]bool)}
+	out := Settled{Open: make(map[string]string)}
 	f, release, err := o.enter()
 	if err != nil {
 		return out, err
@@ -474,8 +474,8 @@ func Settle(o ApplyOptions, work []Change) (Settled, error) {
 	o.Exact = true
 	resolved, open, err := f.settle(o, append([]Change{}, work...))
 	out.Again = len(resolved) > 0
-	for path := range open {
-		out.Open[path] = true
+	for path, p := range open {
+		out.Open[path] = p.unresolved()
 	}
 	return out, err
 }

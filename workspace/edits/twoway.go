@@ -51,12 +51,10 @@ type Sides struct {
 }
 
 // Part decides about the changes of a sandbox and of a folder since a base. open are files
-// with a conflict in the folder that is not resolved.
-func Part(base map[string]*File, sandbox []Change, folder map[string]*File, open map[string]bool) Sides {
+// with an earlier conflict that is not resolved, and why.
+func Part(base map[string]*File, sandbox []Change, folder map[string]*File, open map[string]string) Sides {
 	out := Sides{Clashes: make(map[string]string)}
-	for name := range open {
-		out.Clashes[name] = "`agbox apply` has marked it in the folder, and it is not resolved"
-	}
+	maps.Copy(out.Clashes, open)
 	both := make(map[string]bool)
 	for _, c := range sandbox {
 		both[c.Path] = true
@@ -64,7 +62,7 @@ func Part(base map[string]*File, sandbox []Change, folder map[string]*File, open
 		if !changed {
 			mine = c.Before
 		}
-		if open[c.Path] {
+		if open[c.Path] != "" {
 			continue
 		}
 		switch Decide(c.Before, mine, c.After) {
@@ -77,7 +75,7 @@ func Part(base map[string]*File, sandbox []Change, folder map[string]*File, open
 	var mine []Change
 	for _, name := range slices.Sorted(maps.Keys(folder)) {
 		mine = append(mine, Change{Path: name, Before: base[name], After: folder[name]})
-		if !both[name] && !open[name] {
+		if !both[name] && open[name] == "" {
 			out.ToSandbox = append(out.ToSandbox, mine[len(mine)-1])
 		}
 	}
