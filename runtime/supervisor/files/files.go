@@ -325,6 +325,7 @@ func explain(what string, path []byte, err error) *guestv1.FileError {
 	var bad *invalidError
 	var refused *archive.Refusal
 	var one *archive.Failure
+	var kept *keptError
 	switch {
 	case errors.As(err, &bad):
 		return &guestv1.FileError{
@@ -335,6 +336,11 @@ func explain(what string, path []byte, err error) *guestv1.FileError {
 		return &guestv1.FileError{
 			Kind:    guestv1.FileFailure_FILE_FAILURE_REFUSED,
 			Message: cut(fmt.Sprintf("Nothing more was unpacked in %s: %s.", show(path), refused)),
+		}
+	case errors.As(err, &kept):
+		return &guestv1.FileError{
+			Kind:    guestv1.FileFailure_FILE_FAILURE_CHANGED,
+			Message: cut(fmt.Sprintf("%s failed: it was changed several times meanwhile; one of its versions is in %s beside it.", subject, kept.name)),
 		}
 	case errors.As(err, &one):
 		subject = fmt.Sprintf("%s %s failed: could not %s %s", what, show(path), one.Op, show([]byte(one.Name)))

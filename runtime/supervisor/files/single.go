@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"hash"
 	"io"
 	"math"
 	"os"
@@ -106,6 +107,8 @@ type writing struct {
 	dir        int
 	base, temp string
 	fd         int
+	// sum is of what was written, if the file to replace must be an expected one.
+	sum hash.Hash
 	// old describes the file to replace; nil if there is none.
 	old *guestv1.FileStat
 }
@@ -115,9 +118,12 @@ func (w *writing) begin() (*guestv1.FileStat, error) {
 		if err := w.find(); err != nil {
 			return err
 		}
+		if len(w.GetExpectedSha256()) > 0 {
+			w.sum = sha256.New()
+		}
 		temp := archive.TempName()
 		var err error
-		w.fd, err = unix.Openat(w.dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		w.fd, err = unix.Openat(w.dir, temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err == nil {
 			w.temp = temp
 		}
@@ -238,6 +244,9 @@ func (w *writing) run(ctx context.Context, p *rpc.Pipe, moved *process.BulkMeter
 }
 
 func (w *writing) append(data []byte) error {
+	if w.sum != nil {
+		_, _ = w.sum.Write(data) // a hash never fails
+	}
 	for len(data) > 0 {
 		n, err := unix.Write(w.fd, data)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -282,25 +291,25 @@ func (w *writing) publish(wanted func() error) error {
 	if err := wanted(); err != nil {
 		return err
 	}
-	if err := w.expected(); err != nil {
+	if w.sum == nil {
+		return rename(w.dir, w.temp, w.dir, w.base, w.GetCreateOnly())
+	}
+	if err := w.expected(w.base); err != nil {
 		return err
 	}
-	return rename(w.dir, w.temp, w.dir, w.base, w.GetCreateOnly())
+	return w.replaceExpected()
 }
 
-// expected compares the file that is to be replaced with the one that is expected.
-func (w *writing) expected() error {
-	if len(w.GetExpectedSha256()) == 0 {
-		return nil
-	}
-	fd, err := unix.Openat(w.dir, w.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// expected compares the file with a name with the one that is to be replaced.
+func (w *writing) expected(name string) error {
+	fd, err := unix.Openat(w.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
 		return errChanged
 	}
 	if err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), w.base)
+	file := os.NewFile(uintptr(fd), name)
 	defer file.Close() // only read
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

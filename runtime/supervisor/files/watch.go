@@ -252,6 +252,7 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 	if mask&unix.IN_MOVED_TO != 0 && w.ours[cookie] {
 		delete(w.ours, cookie)
 		kind, cookie = guestv1.ChangeKind_CHANGE_KIND_WRITTEN, 0
+		w.forgetMovedOut(full)
 	}
 	w.report(kind, full, isDir, cookie)
 	if !isDir || !w.GetRecursive() {
@@ -264,6 +265,14 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 		}
 	case mask&unix.IN_MOVED_FROM != 0:
 		w.forget(full)
+	}
+}
+
+// forgetMovedOut takes back that a file has moved away, if that was the last change and is not sent yet: it
+// was exchanged with the one that replaces it.
+func (w *watching) forgetMovedOut(p string) {
+	if last := len(w.pending) - 1; last >= 0 && w.pending[last].GetKind() == guestv1.ChangeKind_CHANGE_KIND_MOVED_OUT && string(w.pending[last].GetPath()) == p {
+		w.pending = w.pending[:last]
 	}
 }
 
