@@ -121,7 +121,7 @@ func (c *Client) workFor(ctx context.Context, id string, o ApplyOptions) (w *Wor
 		w.Close()
 		return nil, nil, err
 	}
-	w.tip, w.alone = tip, alone && tip != w.brought
+	w.folders, w.tip, w.alone = from.folders, tip, alone && tip != w.brought
 	if o.Branch != "" {
 		if err = c.findUntracked(ctx, id, w); err != nil {
 			w.Close()

@@ -70,9 +70,47 @@ type BranchCommit struct {
 	Repository string
 }
 
-// readRef reads a file of references of the repository in a workspace; "" if there is none.
-func (c *Client) readRef(ctx context.Context, sandboxID string, w *Work, name string, most int) (string, error) {
-	return c.readGit(ctx, sandboxID, w.Target+"/.git/"+name, most)
+// gitFolders are the folder that git keeps for a work tree, and that of its references and objects,
+// which several work trees may share.
+type gitFolders struct{ own, common string }
+
+// git returns the folders of git of the workspace, as tip has found them.
+func (w *Work) git() gitFolders {
+	if w.folders.own == "" {
+		return gitFolders{w.Target + "/.git", w.Target + "/.git"}
+	}
+	return w.folders
+}
+
+// findGit finds the folders of git of a workspace, also if its .git is a file that names them (git init
+// --separate-git-dir), and returns the text of HEAD; "" if there is no repository.
+func (c *Client) findGit(ctx context.Context, sandboxID string, w *Work) (head string, err error) {
+	w.folders = gitFolders{}
+	file := w.Target + "/.git"
+	head, err = c.readGit(ctx, sandboxID, file+"/HEAD", maxHead)
+	if head != "" || err != nil {
+		return head, err
+	}
+	own, common, err := c.workTree(ctx, sandboxID, file)
+	if own == "" || err != nil {
+		return "", err
+	}
+	w.folders = gitFolders{own, common}
+	return c.readGit(ctx, sandboxID, own+"/HEAD", maxHead)
+}
+
+// workTree returns the folders of git that a file .git names; none if it names none, or is not there.
+func (c *Client) workTree(ctx context.Context, sandboxID, file string) (own, common string, err error) {
+	text, err := c.readGit(ctx, sandboxID, file, maxHead)
+	if errors.Is(err, errTooLarge) { // it may be a folder
+		err = errReferences
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return gitignore.WorkTree(path.Dir(file), text, func(name string) (string, error) {
+		return c.readGit(ctx, sandboxID, name, maxHead)
+	})
 }
 
 // isNoFile reports whether an error says that there is no such file.
@@ -86,10 +124,13 @@ func isNoFile(err error) bool {
 // that is not committed.
 func (c *Client) tip(ctx context.Context, sandboxID string, w *Work) (string, error) {
 	tip, err := gitignore.HeadCommit(func(name string) (string, error) {
-		if name == "packed-refs" {
-			return c.readRef(ctx, sandboxID, w, name, maxPackedRefs)
+		switch name {
+		case "HEAD":
+			return c.findGit(ctx, sandboxID, w)
+		case "packed-refs":
+			return c.readGit(ctx, sandboxID, w.git().common+"/"+name, maxPackedRefs)
 		}
-		return c.readRef(ctx, sandboxID, w, name, maxHead)
+		return c.readGit(ctx, sandboxID, w.git().common+"/"+name, maxHead)
 	})
 	switch {
 	case errors.Is(err, gitignore.ErrReferences):
@@ -103,7 +144,7 @@ func (c *Client) tip(ctx context.Context, sandboxID string, w *Work) (string, er
 // history returns the repository in a workspace.
 func (c *Client) history(ctx context.Context, sandboxID string, w *Work) *edits.History {
 	return &edits.History{Copied: w.head, Tip: w.tip, Base: w.shared.Files, Brought: w.branched, Objects: func(to io.Writer) error {
-		return c.ReadArchive(ctx, sandboxID, w.Target+"/.git/objects", "objects", to, CopyOptions{})
+		return c.ReadArchive(ctx, sandboxID, w.git().common+"/objects", "objects", to, CopyOptions{})
 	}, Read: func(name string, most int64) ([]byte, error) {
 		text, err := c.readOne(ctx, sandboxID, w.Target+"/"+name, int(most))
 		if own := new(Error); ctx.Err() == nil && errors.As(err, &own) && own.Code != codes.Unavailable {
@@ -171,7 +212,7 @@ func (c *Client) findUntracked(ctx context.Context, sandboxID string, w *Work) e
 		return nil
 	}
 	if !w.indexed {
-		text, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
+		text, err := c.readOne(ctx, sandboxID, w.git().own+"/index", maxIndex)
 		if isNoFile(err) {
 			return nil
 		}
@@ -210,7 +251,7 @@ func (c *Client) unreadIndex(ctx context.Context, sandboxID string, w *Work, err
 	if errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("it is larger than %d MiB", maxIndex>>20)
 		var head bytes.Buffer
-		if c.ReadFile(ctx, sandboxID, w.Target+"/.git/index", 0, 8, &head, FileOptions{}) == nil && !bytes.HasSuffix(head.Bytes(), []byte{4}) {
+		if c.ReadFile(ctx, sandboxID, w.git().own+"/index", 0, 8, &head, FileOptions{}) == nil && !bytes.HasSuffix(head.Bytes(), []byte{4}) {
 			remedy = gitignore.RewriteIndex // which makes it smaller
 		}
 	}
@@ -293,7 +334,7 @@ func (w *Work) known(ctx context.Context, all []BranchCommit) (map[string]bool, 
 // otherCommits returns what NewCommits looks at, except HEAD of the repository in a workspace. An
 // error comes with those that were found.
 func (c *Client) otherCommits(ctx context.Context, sandboxID string, w *Work) ([]BranchCommit, error) {
-	root := w.Target + "/.git"
+	root := w.git().common
 	refs, failed := c.references(ctx, sandboxID, root)
 	all, err := c.commitsOf(ctx, sandboxID, root, refs)
 	failed = cmp.Or(failed, err)
@@ -318,13 +359,8 @@ func (c *Client) nestedCommits(ctx context.Context, sandboxID, target string, n 
 	own := path.Join(target, string(n.GetPath()), ".git")
 	common := own
 	if n.GetFile() {
-		text, err := c.readGit(ctx, sandboxID, own, maxHead)
-		if err == nil {
-			own, common, err = gitignore.WorkTree(path.Dir(own), text, func(name string) (string, error) {
-				return c.readGit(ctx, sandboxID, name, maxHead)
-			})
-		}
-		if own == "" || err != nil {
+		var err error
+		if own, common, err = c.workTree(ctx, sandboxID, own); own == "" || err != nil {
 			return nil, cmp.Or(err, error(errReferences))
 		}
 	}

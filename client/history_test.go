@@ -241,6 +241,38 @@ func TestAHistoryReadsTheWorkspace(t *testing.T) {
 	}
 }
 
+// The file .git of a workspace may name the repository, or a work tree of one.
+func TestTheFileGitOfAWorkspaceIsFollowed(t *testing.T) {
+	const head, made = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
+	for _, one := range []struct {
+		what  string
+		files map[string]string
+		want  string
+		git   gitFolders
+		err   error
+	}{
+		{"a folder", map[string]string{"/w/.git/HEAD": made}, made, gitFolders{"/w/.git", "/w/.git"}, nil},
+		{"none", nil, "", gitFolders{"/w/.git", "/w/.git"}, nil},
+		{"a repository", map[string]string{"/w/.git": "gitdir: ../gd\n", "/gd/HEAD": "ref: refs/heads/x\n", "/gd/refs/heads/x": made}, made, gitFolders{"/gd", "/gd"}, nil},
+		{"a work tree", map[string]string{"/w/.git": "gitdir: /r/worktrees/w\n", "/r/worktrees/w/commondir": "../..\n", "/r/worktrees/w/HEAD": "ref: refs/heads/x\n", "/r/packed-refs": made + " refs/heads/x\n"}, made, gitFolders{"/r/worktrees/w", "/r"}, nil},
+		{"a file that names nothing", map[string]string{"/w/.git": "gitdir: /gone\n"}, "", gitFolders{"/gone", "/gone"}, nil},
+		{"a file that git refuses", map[string]string{"/w/.git": "x"}, "", gitFolders{"/w/.git", "/w/.git"}, nil},
+		{"too large for such a file", map[string]string{"/w/.git": strings.Repeat("x", 1<<20)}, "", gitFolders{"/w/.git", "/w/.git"}, errReferences},
+	} {
+		c, _ := serveFiles(t, &fileScript{stat: isFile, out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			text, is := one.files[in.GetPath()]
+			if !is {
+				return reject(codes.FailedPrecondition, agboxv1.ErrorReason_NOT_A_DIRECTORY, "none")
+			}
+			return out.Send(&agboxv1.CopyOutResponse{Data: archiveOf(t, text)})
+		}})
+		w := &Work{Target: "/w", head: head, folders: gitFolders{"/before", "/before"}}
+		if tip, err := c.tip(t.Context(), "s", w); tip != one.want || w.git() != one.git || !errors.Is(err, one.err) {
+			t.Errorf("%s: %q in %v, %v", one.what, tip, w.git(), err)
+		}
+	}
+}
+
 // archiveOf is an archive of one file.
 func archiveOf(t *testing.T, text string) []byte {
 	t.Helper()

@@ -79,7 +79,7 @@ func (c *Client) leftOut(ctx context.Context, sandboxID string, w *Work, tip str
 	if err != nil {
 		return false, err
 	}
-	index, err := c.readOne(ctx, sandboxID, w.Target+"/.git/index", maxIndex)
+	index, err := c.readOne(ctx, sandboxID, w.git().own+"/index", maxIndex)
 	if isNoFile(err) {
 		return false, nil
 	}

@@ -112,7 +112,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	came := false
-	if w.tip = tip; len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) {
+	if w.folders, w.tip = s.from.folders, tip; len(r.clashes) == 0 && tip != "" && (tip != w.brought || w.byOthers()) {
 		if came, err = s.home.came(ctx, s.id, w, &base{folder: w.Source, files: w.shared.Files}, nil); err != nil {
 			return false, err
 		}

@@ -45,6 +45,8 @@ type Work struct {
 	// head is the commit that was copied in; empty if there is none. tip is that of the sandbox
 	// since, if it was asked for before, and brought the one up to which all came home.
 	head, tip, brought string
+	// folders are those of git in the sandbox, if tip was asked for and .git is a file that names them.
+	folders gitFolders
 	// alone is set if the commits of the sandbox do not come to a branch because head is empty.
 	alone bool
 	// broughtBy is the commit of the folder's repository by which they came, and branchCommits are

@@ -329,3 +329,39 @@ func TestASandboxIsNotMadeAnewWithWhatOnlyItHas(t *testing.T) {
 		t.Errorf("up: %d %s", r.Code, r.Stderr)
 	}
 }
+
+// The file .git of a workspace may name the repository, as after git init --separate-git-dir.
+func TestCommitsOfARepositoryElsewhereAreNotLostSilently(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "commits of a repository outside of the workspace")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", ".gitignore": "ign\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	tip := func(of string) string {
+		return strings.TrimSpace(inside(t, in, "demo", "git -C /workspace rev-parse --short=12 "+of))
+	}
+	inside(t, in, "demo", "set -e; cd /workspace; git init -q --separate-git-dir /root/gd; git switch -qc topic; echo 2 > a; git commit -qam topic; git switch -q main")
+	asks(t, in, "demo", "would lose commits of 1 other branch (topic up to "+tip("topic")+"). ")
+	in.Must(t, "stop", "demo")
+	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (")
+	in.Must(t, "start", "demo")
+	inside(t, in, "demo", "set -e; cd /workspace; git branch -qD topic; echo 3 > a; git stash -q; echo 4 > a; git stash -q")
+	asks(t, in, "demo", "would lose 2 stashes of git. ")
+	inside(t, in, "demo", "set -e; cd /workspace; git stash clear; echo 5 > a; git commit -qam two; echo 6 > a; git commit -qam three; echo loose > loose; echo 1 > ign; git add -f ign; git commit -qm ign")
+	asks(t, in, "demo", "would lose 2 changed files (a, loose) and its commits up to "+tip("HEAD")+". ")
+	in.Must(t, "apply", "demo", "--branch", "fix")
+	if got := git(t, root, "log", "--format=%s", "--skip=1", "fix"); got != "ign\nthree\ntwo\nfirst" {
+		t.Errorf("the branch has %q", got)
+	}
+	for name, want := range map[string]string{"a": "6", "loose": "loose", "ign": "1"} {
+		if got := git(t, root, "show", "fix:"+name); got != want {
+			t.Errorf("%s of the branch has %q", name, got)
+		}
+	}
+	in.Must(t, "rm", "demo")
+
+	// A file that names nothing is no repository, for git too.
+	write(t, in, "nothing", map[string]string{"a": "1\n", ".git": "gitdir: /nowhere\n"})
+	in.Create(t, "nothing", harness.ImageDebian, "--workspace", filepath.Join(in.Home, "nothing"))
+	in.Must(t, "rm", "nothing")
+}
