@@ -321,15 +321,22 @@ func Archived(ctx context.Context, path, name string, open Archive, send func([]
 
 // trackedIn is tracked for a sandbox that does not run.
 func (s *stopped) trackedIn(ctx context.Context) (all map[string]bool, err error) {
-	err = s.each(ctx, s.base.GetTarget()+"/"+index, func(path string, h *tar.Header, content io.Reader) error {
+	indexed := func(path string, h *tar.Header, content io.Reader) error {
 		if path != "" {
 			return nil // a folder is no index
 		}
 		all, err = s.indexed(h, content)
 		return err
-	})
-	if err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) {
-		return nil, nil //nolint:nilerr // .git may be a file, or a link in a loop: the engine says no more than that it failed
+	}
+	unread := func() bool { return err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) }
+	if err = s.each(ctx, s.base.GetTarget()+"/.git/index", indexed); unread() {
+		var other string
+		if other, err = s.indexElsewhere(ctx, s.open); other != "" && err == nil {
+			err = s.each(ctx, other, indexed)
+		}
+	}
+	if unread() {
+		return nil, nil //nolint:nilerr // .git may be a link in a loop, or name anything: the engine says no more than that it failed
 	}
 	return all, err
 }

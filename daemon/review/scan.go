@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -122,7 +124,7 @@ func (c *comparison) readLater(ctx context.Context) error {
 
 // read compares a file, which is read apart.
 func (c *comparison) read(ctx context.Context, path string) error {
-	there, err := c.readOne(ctx, path, maxFile, func(h *tar.Header, content io.Reader) error {
+	there, err := c.readOne(ctx, c.base.GetTarget()+"/"+path, maxFile, func(h *tar.Header, content io.Reader) error {
 		switch h.Typeflag {
 		case tar.TypeSymlink:
 			return c.link(path, h.Linkname)
@@ -140,7 +142,7 @@ func (c *comparison) read(ctx context.Context, path string) error {
 // readOne calls f with a file of a running sandbox. there is false if there is none.
 func (c *comparison) readOne(ctx context.Context, path string, most uint64, f func(h *tar.Header, content io.Reader) error) (there bool, err error) {
 	t, done, err := c.review.files.Transfer(ctx, c.sandboxID, &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Out{
-		Out: &guestv1.OutTransfer{Path: []byte(c.base.GetTarget() + "/" + path), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: most}},
+		Out: &guestv1.OutTransfer{Path: []byte(path), Name: []byte("f"), Work: &guestv1.WorkScan{MaxSize: most}},
 	}})
 	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND || fault.ReasonOf(err) == agboxv1.ErrorReason_NOT_A_DIRECTORY {
 		return false, nil
@@ -212,12 +214,9 @@ func (c *comparison) missing(ctx context.Context) error {
 
 // What git tracks in a workspace is work although a .gitignore names it, as for git itself.
 //
-// index is where git says what it tracks, and maxIndex the maximum size of that file in bytes. A
-// larger one is not read.
-const (
-	index    = ".git/index"
-	maxIndex = 64 << 20
-)
+// maxIndex is the maximum size in bytes of the file in which git says what it tracks. A larger one is not
+// read.
+const maxIndex = 64 << 20
 
 // errLargeIndex is the error for an index that is not read.
 var errLargeIndex = fmt.Errorf("it is no file of at most %d MiB", maxIndex>>20)
@@ -225,15 +224,37 @@ var errLargeIndex = fmt.Errorf("it is no file of at most %d MiB", maxIndex>>20)
 // tracked returns what git tracks in the workspace of a running sandbox.
 func (c *comparison) tracked(ctx context.Context) (map[string]bool, error) {
 	var all map[string]bool
-	there, err := c.readOne(ctx, index, maxIndex, func(h *tar.Header, content io.Reader) error {
+	indexed := func(h *tar.Header, content io.Reader) error {
 		var err error
 		all, err = c.indexed(h, content)
 		return err
-	})
+	}
+	there, err := c.readOne(ctx, c.base.GetTarget()+"/.git/index", maxIndex, indexed)
+	if !there && err == nil {
+		var other string
+		if other, err = c.indexElsewhere(ctx, nil); other != "" && err == nil {
+			_, err = c.readOne(ctx, other, maxIndex, indexed)
+		}
+		if err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) {
+			return nil, nil //nolint:nilerr // .git may name anything
+		}
+		return all, err
+	}
 	if !there && fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_FAILED {
 		return nil, nil // .git may be a link in a loop
 	}
 	return all, err
+}
+
+// indexElsewhere returns the path of the index if .git of the workspace is a file that names the folder in
+// which it is. open is nil if the sandbox runs.
+func (c *comparison) indexElsewhere(ctx context.Context, open Archive) (string, error) {
+	s := &references{review: c.review, sandboxID: c.sandboxID, open: open, left: maxReferences}
+	own, _, err := s.folders(ctx, c.base.GetTarget())
+	if own == "" || own == c.base.GetTarget()+"/.git" || err != nil {
+		return "", err
+	}
+	return own + "/index", nil
 }
 
 // indexed returns the paths that an index names and the base does not have, and notes the others.

@@ -347,8 +347,13 @@ func TestCommitsOfARepositoryElsewhereAreNotLostSilently(t *testing.T) {
 	in.Must(t, "start", "demo")
 	inside(t, in, "demo", "set -e; cd /workspace; git branch -qD topic; echo 3 > a; git stash -q; echo 4 > a; git stash -q")
 	asks(t, in, "demo", "would lose 2 stashes of git. ")
-	inside(t, in, "demo", "set -e; cd /workspace; git stash clear; echo 5 > a; git commit -qam two; echo 6 > a; git commit -qam three; echo loose > loose; echo 1 > ign; git add -f ign; git commit -qm ign")
-	asks(t, in, "demo", "would lose 2 changed files (a, loose) and its commits up to "+tip("HEAD")+". ")
+	inside(t, in, "demo", "set -e; cd /workspace; git stash clear; echo 1 > ign; git add -f ign")
+	asks(t, in, "demo", "would lose 1 changed file (ign). ")
+	in.Must(t, "stop", "demo")
+	asks(t, in, "demo", "would lose 1 changed file (ign) and any commits that are not brought back, which could not be read (")
+	in.Must(t, "start", "demo")
+	inside(t, in, "demo", "set -e; cd /workspace; git rm -qf ign; echo 5 > a; git commit -qam two; echo 6 > a; git commit -qam three; echo loose > loose; echo 1 > ign; git add -f ign; git commit -qm ign")
+	asks(t, in, "demo", "would lose 3 changed files (a, ign, loose) and its commits up to "+tip("HEAD")+". ")
 	in.Must(t, "apply", "demo", "--branch", "fix")
 	if got := git(t, root, "log", "--format=%s", "--skip=1", "fix"); got != "ign\nthree\ntwo\nfirst" {
 		t.Errorf("the branch has %q", got)
@@ -360,8 +365,14 @@ func TestCommitsOfARepositoryElsewhereAreNotLostSilently(t *testing.T) {
 	}
 	in.Must(t, "rm", "demo")
 
-	// A file that names nothing is no repository, for git too.
+	// A file that names nothing is no repository, for git too. It can name anything.
 	write(t, in, "nothing", map[string]string{"a": "1\n", ".git": "gitdir: /nowhere\n"})
 	in.Create(t, "nothing", harness.ImageDebian, "--workspace", filepath.Join(in.Home, "nothing"))
 	in.Must(t, "rm", "nothing")
+	in.Create(t, "nothing", harness.ImageDebian, "--workspace", filepath.Join(in.Home, "nothing"))
+	for _, to := range []string{"/dev/zero", "/proc/self/fd", "`printf %04080d 1`", ".git"} {
+		inside(t, in, "nothing", "rm -f /workspace/.git; echo \"gitdir: "+to+"\" > /workspace/.git")
+		in.Must(t, "diff", "nothing")
+	}
+	in.Must(t, "rm", "-f", "nothing")
 }
