@@ -146,7 +146,11 @@ func (c *Client) history(ctx context.Context, sandboxID string, w *Work) *edits.
 	return &edits.History{Copied: w.head, Tip: w.tip, Base: w.shared.Files, Brought: w.branched, Objects: func(to io.Writer) error {
 		return c.ReadArchive(ctx, sandboxID, w.git().common+"/objects", "objects", to, CopyOptions{})
 	}, Read: func(name string, most int64) ([]byte, error) {
-		text, err := c.readOne(ctx, sandboxID, w.Target+"/"+name, int(most))
+		at := w.Target + "/" + name
+		if object, is := strings.CutPrefix(name, ".git/"); is {
+			at = w.git().common + "/" + object
+		}
+		text, err := c.readOne(ctx, sandboxID, at, int(most))
 		if own := new(Error); ctx.Err() == nil && errors.As(err, &own) && own.Code != codes.Unavailable {
 			return nil, nil // something else is there meanwhile
 		}
