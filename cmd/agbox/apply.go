@@ -178,7 +178,7 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 		a.say("%s/.agbox-apply is not used: agbox keeps what it has to finish in its data folder now. If an older agbox was killed there, look at the files in it, then remove it.", printable(done.Folder))
 	}
 	if done.Rewritten {
-		a.say("The sandbox has commits, but not on top of one that was copied and that %s still has: all its work is one commit. %s", printable(done.Folder), bundle(sandbox, ""))
+		a.say("The sandbox has commits, but not on top of one that was copied and that %s still has: all its work is one commit. %s", printable(done.Folder), bundle(sandbox, "", false))
 	}
 	for i, one := range done.Commits {
 		if i == shownCommits {

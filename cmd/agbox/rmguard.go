@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/workspace/covers"
+	"github.com/agbox/agbox/workspace/gitignore"
 )
 
 // guardWithin bounds the look at what a removal would lose. A frozen sandbox does not answer; one on a
@@ -90,14 +91,14 @@ func (l loss) advice(sandbox string) string {
 	}
 	switch {
 	case l.bundled():
-		s = append(s, bundle(sandbox, ""))
+		s = append(s, bundle(sandbox, "", l.alone))
 	case l.others:
 		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch --ignore-other-worktrees BRANCH` goes to one of its branches. Then `agbox apply %[1]s --branch NAME` brings the commits.", sandbox))
 	case l.head && !l.unread:
 		s = append(s, fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits.", sandbox))
 	}
 	if len(l.nested) > 0 {
-		s = append(s, bundle(sandbox, l.nested[0]))
+		s = append(s, bundle(sandbox, l.nested[0], l.alone))
 	}
 	if l.stash != "" {
 		s = append(s, fmt.Sprintf("`agbox exec %s -- git stash pop` takes the newest stash back, for `agbox apply %[1]s`. If that conflicts, git keeps the stash: resolve the files in the sandbox first, or `agbox exec %[1]s -- git stash show -p --binary --include-untracked >FILE` writes it as a patch.", sandbox))
@@ -125,14 +126,19 @@ func (l loss) advice(sandbox string) string {
 // bundled reports whether commits come by a bundle of git only.
 func (l loss) bundled() bool { return l.alone && (l.head || l.others) || l.tags }
 
-// bundle says how the commits of a repository come, which may be nested.
-func bundle(sandbox, nested string) string {
-	words, what := "git", "the commits"
+// bundle says how the commits of a repository come, which may be nested. bare is set if the folder may
+// have no repository that takes them.
+func bundle(sandbox, nested string, bare bool) string {
+	words, what, in := "git", "the commits", "in the folder"
 	if nested != "" {
 		words += " -C " + shellWords([]string{nested})
-		what += " of " + printable(nested)
+		what += " of " + printable(nested) + " and its newest stash"
 	}
-	return fmt.Sprintf("`agbox exec %s -- %s bundle create /tmp/all --all` and `agbox cp %[1]s:/tmp/all FILE` put %[3]s into a FILE from which git fetches.", sandbox, words, what)
+	if bare {
+		in += " (after `git init`, if git has no repository there)"
+	}
+	create, fetch := gitignore.Bundle(sandbox, words, nested)
+	return fmt.Sprintf("`agbox exec %s -- %s`, `agbox cp %[1]s:%[3]s FILE` and %[4]s `%[5]s` bring %[6]s.", sandbox, create, gitignore.BundleName, in, fetch, what)
 }
 
 // losses returns what the removal of a sandbox would lose: changed files and commits that were

@@ -356,7 +356,8 @@ func (s *references) bundle() string {
 	if s.dir != "" {
 		words = "git -C " + shellWord(s.dir)
 	}
-	return fmt.Sprintf("`agbox exec %s -- %s bundle create /tmp/all --all` and `agbox cp %[1]s:/tmp/all FILE` put them into a FILE from which git fetches.", s.sandboxID, words)
+	create, fetch := gitignore.Bundle(s.sandboxID, words, s.dir)
+	return fmt.Sprintf("`agbox exec %s -- %s`, `agbox cp %[1]s:%[3]s FILE` and in the folder `%[4]s` bring them.", s.sandboxID, create, gitignore.BundleName, fetch)
 }
 
 func (s *references) unread() error {

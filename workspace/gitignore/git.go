@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agbox/agbox/internal/ids"
 )
 
 // Why an index does not name all paths: it is no index of versions 2 to 4, it has the rest
@@ -36,6 +38,21 @@ func Remedy(err error) string {
 	}
 	return ""
 }
+
+// Bundle returns the command of git inside a sandbox that writes all references of a repository into
+// the bundle BundleName, and the one that brings them from FILE to a repository of the host: to names of
+// their own, without anything from elsewhere. git has the words that the first begins with. nested is
+// the path of the repository in the workspace, or empty.
+func Bundle(sandbox, git, nested string) (create, fetch string) {
+	if nested != "" {
+		sandbox += "/" + nested
+	}
+	return git + " bundle create " + BundleName + " --all",
+		fmt.Sprintf("git fetch --no-tags --no-recurse-submodules FILE '*:refs/agbox/%s/*'", ids.Sanitize(sandbox))
+}
+
+// BundleName is where Bundle writes.
+const BundleName = "/tmp/all"
 
 // Tracked returns the paths that an index of git names: what is tracked although patterns name it.
 // hash is the size of the names of objects in bytes. An index is as hostile as all files of a
