@@ -93,7 +93,7 @@ func (l loss) advice(sandbox string) string {
 	case l.bundled():
 		s = append(s, bundle(sandbox, "", l.alone))
 	case l.others:
-		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch --ignore-other-worktrees BRANCH` goes to one of its branches. Then `agbox apply %[1]s --branch NAME` brings the commits.", sandbox))
+		s = append(s, fmt.Sprintf("`agbox exec %s -- git switch --ignore-other-worktrees BRANCH` goes to one of its branches. Then `agbox apply %[1]s --branch NAME` brings the commits. If git refuses that, %[2]s", sandbox, bundle(sandbox, "", false)))
 	case l.head && !l.unread:
 		s = append(s, fmt.Sprintf("`agbox apply %s --branch NAME` brings the commits.", sandbox))
 	}

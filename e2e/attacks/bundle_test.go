@@ -71,3 +71,19 @@ git -C sub commit -q --allow-empty -m sub; git commit -qm head sub`
 	fetchesAll(t, in, "nested", root)
 	in.Must(t, "rm", "nested")
 }
+
+// Git refuses another branch during a rebase, and over files that are not committed: a bundle brings it.
+func TestCommitsOfABranchThatGitCannotSwitchToComeByABundle(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "commits of another branch during a rebase")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n"})
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
+	inside(t, in, "demo", "set -e; cd /workspace; git switch -qc topic; echo 2 > a; git commit -qam two; git switch -q main; echo 3 > a; git commit -qam three; ! git rebase topic >/dev/null 2>&1; git checkout -q topic -- a")
+	asks(t, in, "demo", "brings the commits. If git refuses that, `agbox exec demo -- git bundle create /tmp/all --all`, `agbox cp demo:/tmp/all FILE`")
+	in.Agbox(t, "exec", "demo", "--", "git", "switch", "--ignore-other-worktrees", "topic").Want(t, 128)
+	fetchesAll(t, in, "demo", root)
+	inside(t, in, "demo", "cd /workspace; git rebase --abort; git reset -q --hard")
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0)
+	in.Must(t, "rm", "demo")
+}
