@@ -85,7 +85,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list(&o.copies, "copy", "", "copy SOURCE into the sandbox, `SOURCE:TARGET`")
 	text(&o.workspace, "workspace", "", "copy the project `DIR[:TARGET]` into the sandbox")
 	text(&o.mountWorkspace, "mount-workspace", "", "bind-mount the project `DIR[:TARGET]`, writable")
-	list(&o.excludes, "exclude", "", "`PATTERN` to exclude from the workspace, as in .gitignore")
+	list(&o.excludes, "exclude", "", "`PATTERN` to exclude from the workspace, as in .gitignore; such files come home only with \"agbox apply --all\" or in commits, and \"agbox rm\" asks only about commits")
 	flag(&o.useGitignore, "use-gitignore", "exclude from the workspace what its .gitignore files name")
 	flag(&o.tracked, "tracked", "copy of the workspace only what git tracks, with its repository")
 	list(&o.tools, "tool", "", "`NAME` of a built-in tool to add, for example git")

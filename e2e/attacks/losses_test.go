@@ -160,6 +160,23 @@ func TestExcludedFilesThatASandboxCommitsAreNotLostSilently(t *testing.T) {
 	in.Must(t, "rm", "demo")
 }
 
+// As the help of --exclude says.
+func TestExcludedFilesThatASandboxWritesComeHomeOnlyWithAll(t *testing.T) {
+	t.Parallel()
+	Row(t, 130, "files that were excluded from the copy and are not committed")
+	in := harness.New(t)
+	root := committed(t, in, map[string]string{"a": "1\n", "gen/tracked": "1\n"})
+	flags := append(withGit(t), "--workspace", root, "--exclude", "gen")
+	for _, name := range []string{"demo", "other"} {
+		in.Create(t, name, harness.ImageDebian, flags...)
+		inside(t, in, name, "cd /workspace; mkdir gen; echo 2 > gen/tracked; echo 1 > gen/x")
+	}
+	harness.WantSame(t, "what is new", in.Must(t, "diff", "demo", "--name-only"), "")
+	in.Must(t, "rm", "demo")
+	harness.WantSame(t, "with --all", in.Must(t, "apply", "other", "gen/x", "--all"), "A gen/x")
+	in.Must(t, "rm", "other")
+}
+
 // What only a tag or another reference names is work, unless it was fetched.
 func TestCommitsThatOnlyATagNamesAreNotLostSilently(t *testing.T) {
 	t.Parallel()
