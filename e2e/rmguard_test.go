@@ -33,6 +33,9 @@ func TestRmRefusesToLoseWorkAndRunningCommands(t *testing.T) {
 	lost := "Removing sandbox demo would lose 1 changed file (a). `agbox diff demo` shows the changes, `agbox apply demo` brings them back."
 	refused(t, in.Agbox(t, "rm", "demo"), 4, lost+" `agbox rm -f demo` removes it anyway.")
 	refused(t, in.Agbox(t, "delete", "demo"), 2, "`agbox rm` removes sandboxes.")
+	if r := in.Agbox(t, "prune").Want(t, 2); !strings.Contains(r.Stderr, "agbox: "+lost+"\nagbox: Sandboxes to remove: 1. Without a terminal agbox prune needs -f.") {
+		t.Errorf("without a terminal, prune says %q", r.Stderr)
+	}
 	prune := in.OnTerminal(t, "prune")
 	prune.Await("Remove all of these")
 	prune.Types("n\n")

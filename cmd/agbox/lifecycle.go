@@ -298,10 +298,10 @@ func (a *app) pruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
 		Short: "Remove the sandboxes that are stopped or have failed",
-		Long: `Remove the sandboxes that are stopped or have failed, with their files. On a terminal
-it lists them, says which changes to copied workspaces were never brought back, and asks;
-elsewhere it needs -f. Sandboxes with agents that have not ended stay: "agbox rm -f"
-removes them.`,
+		Long: `Remove the sandboxes that are stopped or have failed, with their files. Without -f it
+says which changes to copied workspaces were never brought back. On a terminal it lists
+the sandboxes, and asks; elsewhere it needs -f. Sandboxes with agents that have not ended
+stay: "agbox rm -f" removes them.`,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			return a.prune(ctx, c, force)
 		}),
@@ -322,6 +322,9 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 		a.say("No sandbox is stopped or has failed.")
 		return nil
 	case !force && a.terminal() == nil:
+		if err := a.tellOfLosses(ctx, c, list); err != nil {
+			return err
+		}
 		return usagef("Sandboxes to remove: %d. Without a terminal agbox prune needs -f.", len(ids))
 	case !force:
 		fmt.Fprint(a.stderr, view.Render(sandboxColumns(list), a.sandboxRows(list), view.Options{Width: a.width()}))
