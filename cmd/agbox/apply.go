@@ -236,6 +236,8 @@ func (o *applyOptions) conclude(a *app, sandbox string, done client.AppliedWork)
 		a.say("There is nothing new in sandbox %s.", sandbox)
 	case done.Commit != "":
 		a.say("Branch %s has the work as commit %.12s.", o.Branch, done.Commit)
+	case o.Branch != "" && !o.Check && done.Tip == "" && !done.NoBranch && len(done.Outcomes)+len(done.AtHome) > 0:
+		a.say("No branch was made: it would have nothing new.")
 	case o.Branch != "" && !o.Check && len(done.Outcomes) > 0:
 		a.say("Branch %s has the work already.", o.Branch)
 	}
@@ -288,8 +290,13 @@ func (o *applyOptions) tellAside(a *app, sandbox string, done client.AppliedWork
 	if len(bare) > 0 {
 		a.say("Of submodules the branch has only the commit, and no files: %s.", printable(some(collect(bare, edits.PlaceIn(done.Folder, o.Here).Name))))
 	}
-	if len(done.AtHome) > 0 {
+	// Whether there is a branch afterwards, or would be without --check.
+	branch := done.Tip != "" || done.Commit != "" || o.Check && (len(done.Commits) > 0 || slices.ContainsFunc(done.Outcomes, func(one client.WorkOutcome) bool { return one.Kind != edits.Already }))
+	switch {
+	case len(done.AtHome) > 0 && branch:
 		a.say("Not on the branch, because the folder has it already: %s. Commit it there, then merge that commit into the branch.", outsides(done.AtHome))
+	case len(done.AtHome) > 0:
+		a.say("Not on a branch, because the folder has it already: %s.", outsides(done.AtHome))
 	}
 	if done.NoBranch {
 		a.say("No branch was made: nothing of the work can be on it.")

@@ -230,7 +230,7 @@ func TestWorkThatHeadHasNeedsNoBranch(t *testing.T) {
 	git(t, root, "branch", "-q", "-D", "w")
 	write(t, in, "project", map[string]string{"a": "1\n"}) // so that the work is pending
 	in.Agbox(t, "apply", "demo", "--branch", "w2").Want(t, 0).WantOutput(t, "",
-		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\nagbox: Branch w2 has the work already.\n")
+		"agbox: Not on the branch, because git does not track them: notes. `agbox apply demo` without --branch brings them.\nagbox: No branch was made: it would have nothing new.\n")
 }
 
 // A file that moves across what a branch cannot have leaves the other half as work.
@@ -291,8 +291,16 @@ func TestWhatTheFolderHasAlreadyAndTheBranchHasNotIsNamed(t *testing.T) {
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
 	inside(t, in, "demo", "echo 2 > /workspace/b")
 	in.Must(t, "apply", "demo")
-	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0).WantOutput(t, "", line)
+	const none = "agbox: Not on a branch, because the folder has it already: b.\n"
+	in.Agbox(t, "apply", "demo", "--branch", "fix", "--check").Want(t, 0).WantOutput(t, "", none)
+	in.Agbox(t, "apply", "demo", "--branch", "fix").Want(t, 0).WantOutput(t, "", none+"agbox: No branch was made: it would have nothing new.\n")
+	harness.WantSame(t, "the branches", git(t, root, "branch", "--format=%(refname:short)"), "main")
+	git(t, root, "branch", "old")
+	in.Agbox(t, "apply", "demo", "--branch", "old").Want(t, 0).WantOutput(t, "", line)
 	inside(t, in, "demo", "echo 1 > /workspace/d")
+	if r := in.Agbox(t, "apply", "demo", "--branch", "other", "--check").Want(t, 0); !strings.HasSuffix(r.Stderr, line) {
+		t.Errorf("with --check, it says %q", r.Stderr)
+	}
 	r := in.Agbox(t, "apply", "demo", "--branch", "other").Want(t, 0)
 	if !strings.Contains(r.Stderr, line) {
 		t.Errorf("beside other work, it says %q", r.Stderr)
