@@ -569,3 +569,23 @@ func TestOneCallAtATimeChangesAFolder(t *testing.T) {
 		t.Errorf("a released folder: %v", err)
 	}
 }
+
+// An error of the file system names the file.
+func TestAFileThatCannotBeReplacedIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	base := tree{"a": "1\n", "sub/f": "1\n"}
+	base.write(t, dir)
+	file, err := os.Open(filepath.Join(dir, "sub/f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, unix.STATX_ATTR_IMMUTABLE); err != nil {
+		t.Skipf("no file can be made immutable here: %v", err)
+	}
+	defer func() { _ = unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, 0) }()
+	o := ApplyOptions{Folder: dir, Data: t.TempDir()}
+	if _, err = Apply(t.Context(), changes(t, base, tree{"a": "2\n", "sub/f": "2\n"}), o); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "sub/f") {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -293,7 +293,7 @@ func (s *stage) perform(j *journal) (left []string, err error) {
 		ok := !slices.Contains(left, string(st.To)) && !s.undone[string(st.To)]
 		if ok {
 			if ok, err = done(st); err != nil {
-				return left, err
+				return left, fmt.Errorf("%q: %w", st.Path, err)
 			}
 		}
 		if !ok {
