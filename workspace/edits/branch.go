@@ -175,6 +175,9 @@ type branch struct {
 }
 
 func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, error) {
+	if err := ambiguous(o.Branch); err != nil {
+		return nil, err
+	}
 	t, err := openTarget(ctx, o.Folder, dir, o.Filters)
 	if err != nil {
 		return nil, err
@@ -212,6 +215,21 @@ func openBranch(ctx context.Context, o BranchOptions, dir string) (*branch, erro
 	b.parent = cmp.Or(b.tip, b.parent)
 	b.known = []string{b.parent}
 	return b, err
+}
+
+// special are the names of git's own references besides those that end with _HEAD.
+var special = []string{"@", "HEAD", "stash", "AUTO_MERGE", "BISECT_EXPECTED_REV", "NOTES_MERGE_PARTIAL", "NOTES_MERGE_REF"}
+
+// ambiguous refuses the name of a branch that git takes for another reference first.
+func ambiguous(name string) error {
+	short, branch := strings.CutPrefix(name, "refs/heads/")
+	switch {
+	case branch && short != "":
+		return fmt.Errorf("%q cannot be the name of a branch: write %q", name, short)
+	case strings.HasPrefix(name, "refs/"), slices.Contains(special, name), name == strings.ToUpper(name) && strings.HasSuffix(name, "_HEAD"):
+		return fmt.Errorf("%q cannot be the name of a branch, because git takes it for another reference: name another one, such as \"work\"", name)
+	}
+	return nil
 }
 
 // at makes a commit the one to build on.

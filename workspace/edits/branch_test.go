@@ -495,6 +495,28 @@ func TestNoBranchIsNamedAsGitRefusesIt(t *testing.T) {
 	}
 }
 
+// Git itself makes some branches whose names it takes for something else afterwards.
+func TestABranchIsNotNamedAsAnotherReference(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	bring := func(name string) error {
+		_, err := Commit(t.Context(), changes(t, tree{"a": "1\n"}, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: name, Message: "Work"})
+		return err
+	}
+	for name, says := range map[string]string{
+		"refs/heads/x/y": `write "x/y"`, "refs/tags/x": "name another one", "@": "name another one", "HEAD": "name another one", "FETCH_HEAD": "name another one",
+		"CHERRY_PICK_HEAD": "name another one", "AUTO_MERGE": "name another one", "stash": "name another one",
+	} {
+		if err := bring(name); err == nil || !strings.Contains(err.Error(), "cannot be the name of a branch") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range []string{"x/refs/y", "WIP", "stash-2", "head", "AHEAD"} {
+		if err := bring(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 // What is in a submodule is no conflict of the repository around it.
 func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
 	g := repo(t, tree{"a": "1\n"})
