@@ -517,6 +517,31 @@ func TestABranchIsNotNamedAsAnotherReference(t *testing.T) {
 	}
 }
 
+// Variables of the caller name the author and the committer, as for git. Its other variables do not count.
+func TestTheEnvironmentNamesTheAuthor(t *testing.T) {
+	g := repo(t, tree{"a": "1\n"})
+	g.must("", "config", "user.useConfigOnly", "true")
+	g.must("", "config", "--unset", "user.name")
+	g.must("", "config", "--unset", "user.email")
+	if _, err := g.onBranch(tree{"a": "1\n"}, tree{"a": "2\n"}, BranchOptions{}); !errors.Is(err, errUnknownUser) {
+		t.Errorf("without an author: %v", err)
+	}
+	for name, value := range map[string]string{
+		"GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.org", "GIT_COMMITTER_NAME": "Bob", "GIT_COMMITTER_EMAIL": "bob@example.org", "GIT_INDEX_FILE": "/none", "GIT_DIR": "/none",
+	} {
+		t.Setenv(name, value)
+	}
+	g.mustBranch(tree{"a": "1\n"}, tree{"a": "2\n"})
+	for _, name := range []string{"GIT_INDEX_FILE", "GIT_DIR"} {
+		if err := os.Unsetenv(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := g.must("", "log", "-1", "--format=%an <%ae> %cn <%ce>", "fix"); got != "Ann <ann@example.org> Bob <bob@example.org>\n" {
+		t.Errorf("the commit is of %s", got)
+	}
+}
+
 // What is in a submodule is no conflict of the repository around it.
 func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
 	g := repo(t, tree{"a": "1\n"})

@@ -27,7 +27,8 @@ var ErrNoGit = errors.New("this machine has no git, which is needed here: instal
 
 // git runs git: this type is the only place that does, always with the same settings (fixed,
 // fixedEnv). Nothing is fetched, also no object that a repository says another one has, and no
-// hook, monitor, credential helper or pager runs. Variables of the caller's git do not count.
+// hook, monitor, credential helper or pager runs. Variables of the caller's git do not count, except
+// identity.
 type git struct {
 	ctx context.Context
 	// dir is the working directory, and gitDir the repository; empty means the one around dir.
@@ -60,6 +61,9 @@ var fixedEnv = []string{
 	"LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0",
 	"GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none",
 }
+
+// identity are the variables of the caller's git that count: they name author and committer.
+var identity = []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"}
 
 // asUser is the same git with the user's configuration, which programs behind filters read.
 func (g *git) asUser() *git {
@@ -128,7 +132,7 @@ func (g *git) command(args ...string) *exec.Cmd {
 	cmd.Args = append(cmd.Args, args...)
 	cmd.Dir = g.dir
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "GIT_") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
+		if slices.ContainsFunc(identity, func(name string) bool { return strings.HasPrefix(v, name+"=") }) || !strings.HasPrefix(v, "GIT_") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
