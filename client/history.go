@@ -70,18 +70,6 @@ type BranchCommit struct {
 	Repository string
 }
 
-// gitFolders are the folder that git keeps for a work tree, and that of its references and objects,
-// which several work trees may share.
-type gitFolders struct{ own, common string }
-
-// git returns the folders of git of the workspace, as tip has found them.
-func (w *Work) git() gitFolders {
-	if w.folders.own == "" {
-		return gitFolders{w.Target + "/.git", w.Target + "/.git"}
-	}
-	return w.folders
-}
-
 // findGit finds the folders of git of a workspace, also if its .git is a file that names them (git init
 // --separate-git-dir), and returns the text of HEAD; "" if there is no repository.
 func (c *Client) findGit(ctx context.Context, sandboxID string, w *Work) (head string, err error) {

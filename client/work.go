@@ -84,6 +84,18 @@ type Work struct {
 // see or keep it.
 type UnshownWork struct{ What, Advice string }
 
+// gitFolders are the folder that git keeps for a work tree, and that of its references and objects,
+// which several work trees may share.
+type gitFolders struct{ own, common string }
+
+// git returns the folders of git of the workspace, as tip has found them.
+func (w *Work) git() gitFolders {
+	if w.folders.own == "" {
+		return gitFolders{w.Target + "/.git", w.Target + "/.git"}
+	}
+	return w.folders
+}
+
 // Copied returns the commit that was copied in, on top of which commits come home. It is empty if
 // there was none.
 func (w *Work) Copied() string { return w.head }

@@ -278,6 +278,12 @@ func show(path []byte) string {
 // cut returns at most maxMessage bytes of s, which are UTF-8: a message must be.
 func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
 
+// keptError is the error for a file that was changed so often that one of its versions is left
+// under a temporary name, because nothing else has it.
+type keptError struct{ name string }
+
+func (e *keptError) Error() string { return "a version is kept as " + e.name }
+
 var (
 	errChanged    = errors.New("not the expected file")
 	errNotRegular = errors.New("not a regular file")
