@@ -76,7 +76,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, o ApplyOptions) 
 			return slices.ContainsFunc(done.Outcomes, func(o WorkOutcome) bool { return o.Path == old.Path && o.Conflict() })
 		}), done.Outcomes...)
 		done.Resolved = append(earlier.Resolved, done.Resolved...)
-		done.Resumed, done.Dropped, done.Changed = done.Resumed || earlier.Resumed, done.Dropped || earlier.Dropped, done.Changed || earlier.Changed
+		done.Resumed, done.Changed = done.Resumed || earlier.Resumed, done.Changed || earlier.Changed
 		if err == nil && again {
 			earlier = done
 			continue

@@ -63,9 +63,6 @@ type AppliedWork struct {
 	// Resumed is set if an earlier call was killed, and this one completed its work. That has
 	// the first of the outcomes.
 	Resumed bool
-	// Dropped is set if an earlier call was killed whose sandbox is removed: what it had brought stays in the
-	// folder, and the rest does not come.
-	Dropped bool
 	// Resolved are the files whose conflict was resolved since it was brought, or counts as
 	// such by Continue.
 	Resolved []string
@@ -136,12 +133,11 @@ func (b *bringing) toFolder(ctx context.Context, w *Work, paths []string, done *
 		Folder: w.Source, Data: b.data, Sandbox: b.id, Label: b.label, Check: b.o.Check, NoMerge: b.o.NoMerge,
 		// That of an earlier call that was killed may be another sandbox.
 		Advance: func(of string, files []edits.AdvancedFile) error { return b.c.advanceBase(ctx, of, files) },
-		Gone:    func(id string) bool { return b.c.isRemoved(ctx, id) },
 		Hidden:  func(path string) (bool, error) { return b.c.hasChanged(ctx, b.id, path) },
 		Paths:   paths, Without: covers.Without(done.Executable, b.o.Check), Abort: b.o.Abort, Again: b.o.Again, Continue: b.o.Continue,
 	})
 	done.Outcomes, done.Changed, done.OldStage = out.Outcomes, out.Changed, out.OldStage
-	done.Resolved, done.Resumed, done.Dropped = out.Resolved, out.Finished, out.Dropped
+	done.Resolved, done.Resumed = out.Resolved, out.Finished
 	return out.Finished || out.Again, err
 }
 

@@ -66,7 +66,7 @@ func (s *syncing) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	settled, err := edits.Settle(edits.ApplyOptions{
-		Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx), Gone: func(id string) bool { return s.c.isRemoved(ctx, id) },
+		Folder: w.Source, Data: s.data, Sandbox: s.id, Advance: s.advance(ctx),
 		Hidden: func(path string) (bool, error) { return s.c.hasChanged(ctx, s.id, path) },
 	}, w.Changes)
 	if settled.Again || err != nil {

@@ -171,9 +171,6 @@ func (o *applyOptions) run(ctx context.Context, a *app, c *client.Client, args [
 	if done.Resumed {
 		a.say("An earlier `agbox apply` or `agbox pull` did not end. Its work is complete now.")
 	}
-	if done.Dropped {
-		a.say("An earlier `agbox apply` or `agbox pull` of a sandbox that is removed did not end: what it had brought is in %s, and the rest does not come.", printable(done.Folder))
-	}
 	if done.OldStage {
 		a.say("%s/.agbox-apply is not used: agbox keeps what it has to finish in its data folder now. If an older agbox was killed there, look at the files in it, then remove it.", printable(done.Folder))
 	}

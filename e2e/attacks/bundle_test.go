@@ -19,7 +19,7 @@ func fetchesAll(t *testing.T, in *harness.Install, sandbox, root string) {
 	for _, found := range regexp.MustCompile("`([^`]*(bundle create|agbox cp|git init|git fetch)[^`]*)`").FindAllStringSubmatch(said, -1) {
 		line := strings.ReplaceAll(found[1], "FILE", file)
 		if args, ours := strings.CutPrefix(line, "agbox "); ours {
-			in.Must(t, strings.Fields(args)...)
+			in.Must(t, strings.Fields(strings.ReplaceAll(args, "'", ""))...)
 			continue
 		}
 		fetched = fetched || found[2] == "git fetch"
@@ -80,7 +80,7 @@ func TestCommitsOfABranchThatGitCannotSwitchToComeByABundle(t *testing.T) {
 	root := committed(t, in, map[string]string{"a": "1\n"})
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
 	inside(t, in, "demo", "set -e; cd /workspace; git switch -qc topic; echo 2 > a; git commit -qam two; git switch -q main; echo 3 > a; git commit -qam three; ! git rebase topic >/dev/null 2>&1; git checkout -q topic -- a")
-	asks(t, in, "demo", "brings the commits. If git refuses that, `agbox exec demo -- git bundle create /tmp/all --all`, `agbox cp demo:/tmp/all FILE`")
+	asks(t, in, "demo", "brings the commits. If git refuses that, `agbox exec demo -- git bundle create /tmp/all '--exclude=refs/agbox/*' --all`, `agbox cp demo:/tmp/all FILE`")
 	in.Agbox(t, "exec", "demo", "--", "git", "switch", "--ignore-other-worktrees", "topic").Want(t, 128)
 	fetchesAll(t, in, "demo", root)
 	inside(t, in, "demo", "cd /workspace; git rebase --abort; git reset -q --hard")

@@ -36,8 +36,8 @@ func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
 		other := "commits of 1 other branch (topic up to " + tip("topic") + "). "
 		asks(t, in, name, "would lose 1 changed file (a) and its commits up to "+tip("main")+" and "+other)
 		in.Must(t, "apply", name)
-		advice := "`agbox exec " + name + " -- git bundle create /tmp/all --all`, `agbox cp " + name + ":/tmp/all FILE` and in the folder (after `git init`, if git has no repository there) " +
-			"`git fetch --no-tags --no-recurse-submodules FILE '*:refs/agbox/" + name + "/*'` bring the commits. `agbox rm -f"
+		advice := "`agbox exec " + name + " -- git bundle create /tmp/all '--exclude=refs/agbox/*' --all`, `agbox cp " + name + ":/tmp/all FILE` and in the folder (after `git init`, if git has no repository there) " +
+			"`git fetch --no-tags --no-recurse-submodules FILE \"*:refs/agbox/" + name + "/$(date +%s)/*\"` bring the commits. `agbox rm -f"
 		asks(t, in, name, "would lose "+other+advice)
 		in.Must(t, "exec", name, "--", "git", "bundle", "create", "/tmp/all", "--all")
 		file := filepath.Join(in.Home, name+".bundle")
@@ -56,7 +56,7 @@ func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
 	}
 	for _, said := range []bool{true, false} {
 		r := in.Agbox(t, "apply", "branch", "--branch", "fix").Want(t, 0)
-		if strings.Contains(r.Stderr, "agbox: The sandbox has commits, but not on top of one that was copied and that "+root+" still has: all its work is one commit. `agbox exec branch -- git bundle create /tmp/all --all`, `agbox cp branch:/tmp/all FILE` and in the folder `git fetch --no-tags --no-recurse-submodules FILE '*:refs/agbox/branch/*'` bring the commits.\n") != said {
+		if strings.Contains(r.Stderr, "agbox: The sandbox has commits, but not on top of one that was copied and that "+root+" still has: all its work is one commit. `agbox exec branch -- git bundle create /tmp/all '--exclude=refs/agbox/*' --all`, `agbox cp branch:/tmp/all FILE` and in the folder `git fetch --no-tags --no-recurse-submodules FILE \"*:refs/agbox/branch/$(date +%s)/*\"` bring the commits.\n") != said {
 			t.Errorf("apply says %q, want the sentence: %t", r.Stderr, said)
 		}
 	}
@@ -191,7 +191,7 @@ echo 2 > a; git commit -qam two; git tag keep; git update-ref refs/remotes/origi
 echo 3 > a; git commit -qam three; git update-ref refs/remotes/origin/main HEAD; git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/main
 git switch -q main`)
 	tip := strings.TrimSpace(inside(t, in, "demo", "git -C /workspace rev-parse --short=12 keep"))
-	const advice = "`agbox exec demo -- git bundle create /tmp/all --all`, `agbox cp demo:/tmp/all FILE` and in the folder `git fetch --no-tags --no-recurse-submodules FILE '*:refs/agbox/demo/*'` bring the commits."
+	const advice = "`agbox exec demo -- git bundle create /tmp/all '--exclude=refs/agbox/*' --all`, `agbox cp demo:/tmp/all FILE` and in the folder `git fetch --no-tags --no-recurse-submodules FILE \"*:refs/agbox/demo/$(date +%s)/*\"` bring the commits."
 	want := "would lose commits of 1 tag or other reference (tags/keep up to " + tip + "). " + advice
 	asks(t, in, "demo", want)
 	inside(t, in, "demo", "cd /workspace; git pack-refs --all")
@@ -235,7 +235,7 @@ func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
 
 	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--workspace", root)...)
 	const commit = "git commit -q --allow-empty -m "
-	const bundle = "`agbox exec demo -- git -C lib bundle create /tmp/all --all`, `agbox cp demo:/tmp/all FILE` and in the folder `git fetch --no-tags --no-recurse-submodules FILE '*:refs/agbox/demo-lib-"
+	const bundle = "`agbox exec demo -- git -C lib bundle create /tmp/all '--exclude=refs/agbox/*' --all`, `agbox cp demo:/tmp/all FILE` and in the folder `git fetch --no-tags --no-recurse-submodules FILE \"*:refs/agbox/demo-lib-"
 	inside(t, in, "demo", "set -e; cd /workspace/lib; git switch -qc topic; "+commit+"two; git switch -q main")
 	want := "would lose commits or stashes of 1 nested repository (lib). " + bundle
 	asks(t, in, "demo", want)

@@ -198,7 +198,7 @@ func TestNoBranchOfASandboxIsLostSilently(t *testing.T) {
 			t.Errorf("rm: %d %s, want %q", r.Code, r.Stderr, want)
 		}
 	}
-	says(lost + ". `agbox exec demo -- git switch --ignore-other-worktrees BRANCH` goes to one of its branches. Then `agbox apply demo --branch NAME` brings the commits. `agbox rm -f demo`")
+	says(lost + ". `agbox exec demo -- git switch --ignore-other-worktrees BRANCH` goes to one of its branches. Then `agbox apply demo --branch NAME` brings the commits. If git refuses that, `agbox exec demo -- git bundle create ")
 	inside(t, in, "demo", "git -C /workspace commit -q --allow-empty -m head")
 	head := tip("HEAD")
 	// References that cannot be read hide neither files nor the commits of HEAD.

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -23,9 +25,6 @@ type Applied struct {
 	// Finished is set if an earlier call was killed, and this one finished its work first:
 	// call again with what the sandbox has changed then. Outcomes are those of that work.
 	Finished bool
-	// Dropped is set if an earlier call was killed whose sandbox is removed: what it had brought stays, and
-	// the rest does not come.
-	Dropped bool
 	// Changed is set if the folder was changed.
 	Changed bool
 	// Resolved are files whose conflict was resolved since it was brought, or counts as such
@@ -57,9 +56,8 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	defer leave()
-	earlier, err := f.recover(o)
-	if earlier.Finished || err != nil {
-		return earlier, err
+	if done, err := f.recover(o); done.Finished || err != nil {
+		return done, err
 	}
 	work := append([]Change{}, changes...)
 	if o.Exact {
@@ -67,12 +65,11 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 	}
 	resolved, open, err := f.settle(o, work)
 	if len(resolved) > 0 && !o.Check || err != nil {
-		return Applied{Resolved: resolved, Again: err == nil, Dropped: earlier.Dropped}, err
+		return Applied{Resolved: resolved, Again: err == nil}, err
 	}
 	var back Applied
 	if o.Abort || o.Again {
 		if back, err = f.putBack(o, open); o.Abort || err != nil {
-			back.Dropped = earlier.Dropped
 			return back, err
 		}
 	}
@@ -90,7 +87,7 @@ func Apply(ctx context.Context, changes []Change, o ApplyOptions) (Applied, erro
 		return Applied{}, err
 	}
 	old, err := f.state(oldStageName + "/" + journalName)
-	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved, Dropped: earlier.Dropped}
+	out := Applied{OldStage: old != nil && err == nil, Resolved: resolved}
 	known, err := f.shown(o)
 	if err != nil {
 		return out, err
@@ -215,12 +212,6 @@ func (f *folder) recover(o ApplyOptions) (done Applied, err error) {
 	if j == nil {
 		return done, s.remove()
 	}
-	if o.Gone != nil && j.Sandbox != o.Sandbox && o.Gone(j.Sandbox) {
-		if done.Dropped = true; o.Check {
-			return done, nil
-		}
-		return done, s.drop()
-	}
 	if o.Check {
 		return done, fmt.Errorf("an earlier `agbox apply` to %s was killed: finish it with `agbox apply`, without --check", f.path)
 	}
@@ -293,9 +284,12 @@ func (s *stage) prepare(j *journal, d decision) error {
 		if err != nil {
 			return err
 		}
-		id, err := fileID(s.fd, staged)
+		id, sure, err := fileID(s.fd, staged)
 		if err != nil {
 			return err
+		}
+		if !sure {
+			id = ""
 		}
 		j.Steps = append(j.Steps, step{Kind: d.Kind, Path: []byte(d.Path), Old: d.old, New: d.new, Staged: staged, Identity: id, Beside: besideName + rand.Text(), Target: []byte(d.Target)})
 		if d.back {
@@ -361,7 +355,11 @@ func (s *stage) complete(j *journal, o ApplyOptions) (left []string, err error) 
 			return left, err
 		}
 	}
-	return left, s.drop()
+	o.hook("remove the journal")
+	if err := unix.Unlinkat(s.fd, journalName, 0); err != nil {
+		return left, err
+	}
+	return left, s.remove()
 }
 
 // content returns the sandbox's content of a file that was brought.

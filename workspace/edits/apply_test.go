@@ -447,36 +447,42 @@ func replace(t *testing.T, dir string, content tree) {
 	content.write(t, dir)
 }
 
-// The rest of what a killed call has begun does not come once its sandbox is removed.
-func TestWhatAKilledCallOfARemovedSandboxHasBegunIsDropped(t *testing.T) {
-	base, theirs := tree{"a": "1\n", "b": "1\n"}, tree{"a": "2\n", "b": "2\n", "c": "2\n"}
+// eachKill kills a call at each change of the file system, and goes on with after if it has left a journal.
+func eachKill(t *testing.T, data func(*testing.T) string, base, ours, theirs tree, after func(at string, o ApplyOptions, kept tree)) {
+	t.Helper()
 	for n := 0; ; n++ {
-		dir := t.TempDir()
-		base.write(t, dir)
-		o := ApplyOptions{Folder: dir, Data: t.TempDir(), Sandbox: "s", Label: "sandbox"}
-		if _, ended := runKilled(t, o, changes(t, base, theirs), n); ended {
-			t.Fatal("no kill left a part")
+		kept := maps.Clone(base)
+		o := ApplyOptions{Folder: t.TempDir(), Data: data(t), Sandbox: "s", Label: "sandbox", Advance: advance(t, kept)}
+		ours.write(t, o.Folder)
+		at, ended := runKilled(t, o, changes(t, base, theirs), n)
+		if ended {
+			return
 		}
-		there := load(t, dir)
-		if journals, err := filepath.Glob(filepath.Join(o.Data, "*", stageName, journalName)); err != nil || len(journals) == 0 || len(there) == 3 {
-			continue
+		if journals, err := filepath.Glob(filepath.Join(o.Data, "*", stageName, journalName)); err == nil && len(journals) > 0 {
+			after(at, o, kept)
 		}
-		o.Sandbox, o.Gone = "other", func(id string) bool { return id == "s" }
-		there["d"] = "d\n"
-		work := changes(t, tree{}, tree{"d": "d\n"})
-		o.Check = true
-		if out, err := Apply(t.Context(), work, o); err != nil || !out.Dropped || out.Finished || len(out.Outcomes) != 1 {
-			t.Errorf("a check: %+v, %v", out, err)
-		}
-		o.Check = false
-		if out, err := Apply(t.Context(), work, o); err != nil || !out.Dropped || out.Finished || len(out.Outcomes) != 1 {
-			t.Errorf("%+v, %v", out, err)
-		}
-		wantTree(t, "the folder", load(t, dir), there)
-		if left := besides(t, o.Data); len(left) != 0 {
-			t.Errorf("%v is left", left)
-		}
-		return
+	}
+}
+
+const longText = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\n"
+
+func hasMine(t *testing.T, dir string) bool {
+	t.Helper()
+	return slices.ContainsFunc(slices.Collect(maps.Values(load(t, dir))), func(text string) bool { return strings.Contains(text, "mine") })
+}
+
+// The user puts a renamed file back as it was.
+func TestARecoveryRemovesNoFileWhoseOtherPathWasTakenBack(t *testing.T) {
+	for what, theirs := range map[string]tree{"below": {"a/b": longText, "z": "2\n"}, "beside": {"b": longText, "z": "2\n"}} {
+		base, ours := tree{"a": longText, "z": "1\n"}, tree{"a": "mine\n" + longText, "z": "1\n"}
+		eachKill(t, func(t *testing.T) string { return t.TempDir() }, base, ours, theirs, func(at string, o ApplyOptions, kept tree) {
+			replace(t, o.Folder, ours)
+			for range 3 {
+				if _, err := Apply(t.Context(), changes(t, kept, theirs), o); err != nil || !hasMine(t, o.Folder) {
+					t.Fatalf("%s, killed before %q: %v; the folder has %v", what, at, err, load(t, o.Folder))
+				}
+			}
+		})
 	}
 }
 

@@ -226,7 +226,7 @@ func ambiguous(name string) error {
 	switch {
 	case branch && short != "":
 		return fmt.Errorf("%q cannot be the name of a branch: write %q", name, short)
-	case strings.HasPrefix(name, "refs/"), slices.Contains(special, name), name == strings.ToUpper(name) && strings.HasSuffix(name, "_HEAD"):
+	case slices.ContainsFunc([]string{"refs/", "heads/", "tags/", "remotes/"}, func(p string) bool { return strings.HasPrefix(name, p) }), slices.Contains(special, name), name == strings.ToUpper(name) && strings.HasSuffix(name, "_HEAD"):
 		return fmt.Errorf("%q cannot be the name of a branch, because git takes it for another reference: name another one, such as \"work\"", name)
 	}
 	return nil

@@ -504,7 +504,7 @@ func TestABranchIsNotNamedAsAnotherReference(t *testing.T) {
 	}
 	for name, says := range map[string]string{
 		"refs/heads/x/y": `write "x/y"`, "refs/tags/x": "name another one", "@": "name another one", "HEAD": "name another one", "FETCH_HEAD": "name another one",
-		"CHERRY_PICK_HEAD": "name another one", "AUTO_MERGE": "name another one", "stash": "name another one",
+		"CHERRY_PICK_HEAD": "name another one", "AUTO_MERGE": "name another one", "heads/main": "name another one", "tags/v1": "name another one", "stash": "name another one",
 	} {
 		if err := bring(name); err == nil || !strings.Contains(err.Error(), "cannot be the name of a branch") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", name, err)

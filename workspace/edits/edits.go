@@ -300,8 +300,6 @@ type ApplyOptions struct {
 	// Hidden reports whether the sandbox has changed a file that is not among the changes, because it is
 	// ignored or too large. Nil is never.
 	Hidden func(path string) (bool, error)
-	// Gone reports whether a sandbox is removed. Nil is never.
-	Gone func(sandbox string) bool
 	// Exact refuses changes of files that the folder has changed too, instead of merging.
 	Exact bool
 	// Advance makes files the base of a sandbox. It is called when they are in the folder.

@@ -24,18 +24,19 @@ func (f *folder) keep(data string) (string, error) {
 	if data == "" {
 		return "", errors.New("no folder for agbox's own files was given")
 	}
-	name, err := fileID(f.fd, "")
+	name, _, err := fileID(f.fd, "")
 	if err != nil {
 		return "", &os.PathError{Op: "statx", Path: f.path, Err: err}
 	}
 	return filepath.Join(data, name), nil
 }
 
-// fileID names the file or folder that has a name in a folder now, or that folder itself.
-func fileID(dir int, name string) (string, error) {
+// fileID names the file or folder that has a name in a folder now, or that folder itself. sure is false if
+// the file system does not say when it was made: then a later one may be called so too.
+func fileID(dir int, name string) (id string, sure bool, err error) {
 	var st unix.Statx_t
-	err := unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &st)
-	return fmt.Sprintf("%d-%d-%d-%d.%09d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec), err
+	err = unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &st)
+	return fmt.Sprintf("%d-%d-%d-%d.%09d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec), st.Mask&unix.STATX_BTIME != 0, err
 }
 
 // Hold keeps other processes from what has this name about a folder, until release is

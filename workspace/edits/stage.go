@@ -19,8 +19,8 @@ import (
 // half done:
 //
 //  1. The folder is locked, by a file in agbox's data folder, so one call at a time changes it.
-//  2. A stage of an earlier call that was killed is finished (6 to 9) if it has a journal and
-//     its sandbox is there, and else removed: then nothing was changed yet, or nobody wants the rest.
+//  2. A stage of an earlier call that was killed is finished (6 to 9) if it has a journal,
+//     and else removed: then nothing was changed yet.
 //  3. All decisions are made and all merges done.
 //  4. The stage, a folder in agbox's data folder, gets the new version of each file, complete
 //     with its mode, and the sandbox's version of each file a second time, for the base: the
@@ -141,15 +141,6 @@ func (f *folder) makeStage(o ApplyOptions) (*stage, error) {
 }
 
 func (s *stage) close() { _ = unix.Close(s.fd) }
-
-// drop removes a stage and its journal: nothing of the rest comes.
-func (s *stage) drop() error {
-	s.hook("remove the journal")
-	if err := unix.Unlinkat(s.fd, journalName, 0); err != nil {
-		return err
-	}
-	return s.remove()
-}
 
 // remove removes the stage with what is in it. It has only files.
 func (s *stage) remove() error {
@@ -286,8 +277,13 @@ func (s *stage) perform(j *journal) (left []string, err error) {
 		}
 		return s.moveFile(st)
 	}
+	if s.again {
+		if err := s.lookBack(j); err != nil {
+			return nil, err
+		}
+	}
 	for _, st := range j.inOrder() {
-		if !usable(string(st.Path)) || strings.Contains(st.Staged+st.Beside, "/") {
+		if !st.valid() {
 			continue
 		}
 		ok := !slices.Contains(left, string(st.To)) && !s.undone[string(st.To)]
@@ -302,6 +298,29 @@ func (s *stage) perform(j *journal) (left []string, err error) {
 	}
 	s.hook("sync the folder")
 	return left, unix.Syncfs(s.in.fd)
+}
+
+// valid reports whether a step stays in the folder and the stage.
+func (st step) valid() bool {
+	return usable(string(st.Path)) && !strings.Contains(st.Staged+st.Beside, "/")
+}
+
+// lookBack notes the files that a killed call has moved to their places and that somebody has taken back.
+func (s *stage) lookBack(j *journal) error {
+	for _, st := range j.Steps {
+		if !st.valid() || st.New == nil {
+			continue
+		}
+		if staged, err := describe(s.fd, st.Staged); staged != nil || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		now, err := s.in.state(string(st.Path))
+		s.undone[string(st.Path)] = (err != nil || !Same(now, st.New)) && !s.stands(st)
+	}
+	return nil
 }
 
 // inOrder returns the steps in an order in which no file is in the way: first those that
@@ -372,9 +391,8 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 		_ = s.in.within(name, false, func(dir int, _ string) error { return unix.Unlinkat(dir, st.Beside, 0) })
 	}
 	now, err := s.in.state(name)
-	if staged == nil { // moved before
-		s.undone[name] = (err != nil || !Same(now, st.New)) && !s.stands(st)
-		return true, nil
+	if staged == nil {
+		return true, nil // moved before
 	}
 	if blocked := new(errBlocked); errors.As(err, &blocked) {
 		// Removed files may have left empty folders in the place of the file.
@@ -415,8 +433,8 @@ func (s *stage) moveFile(st step) (ok bool, err error) {
 // stands reports whether the file that a step has moved to its place is there, whatever it has by now.
 func (s *stage) stands(st step) (is bool) {
 	err := s.in.within(string(st.Path), false, func(dir int, base string) error {
-		now, err := fileID(dir, base)
-		is = now == st.Identity
+		now, sure, err := fileID(dir, base)
+		is = sure && now == st.Identity
 		return err
 	})
 	return is && err == nil

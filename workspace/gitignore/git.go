@@ -40,15 +40,15 @@ func Remedy(err error) string {
 }
 
 // Bundle returns the command of git inside a sandbox that writes all references of a repository into
-// the bundle BundleName, and the one that brings them from FILE to a repository of the host: to names of
-// their own, without anything from elsewhere. git has the words that the first begins with. nested is
+// the bundle BundleName, without those that came by another one, and the one that brings them from FILE
+// to a repository of the host: to names of their own, new each time, without anything from elsewhere. git has the words that the first begins with. nested is
 // the path of the repository in the workspace, or empty.
 func Bundle(sandbox, git, nested string) (create, fetch string) {
 	if nested != "" {
 		sandbox += "/" + nested
 	}
-	return git + " bundle create " + BundleName + " --all",
-		fmt.Sprintf("git fetch --no-tags --no-recurse-submodules FILE '*:refs/agbox/%s/*'", ids.Sanitize(sandbox))
+	return git + " bundle create " + BundleName + " '--exclude=refs/agbox/*' --all",
+		fmt.Sprintf(`git fetch --no-tags --no-recurse-submodules FILE "*:refs/agbox/%s/$(date +%%s)/*"`, ids.Sanitize(sandbox))
 }
 
 // BundleName is where Bundle writes.
