@@ -151,8 +151,10 @@ func (h *homeCheck) came(ctx context.Context, id string, w *Work, base *base, ou
 			changes[change.From] = WorkChange{}
 		}
 	}
+	left := make(map[string]bool, len(outside))
 	for _, name := range outside {
 		delete(changes, name)
+		left[name] = true
 	}
 	names := slices.Collect(maps.Keys(newer))
 	if i := slices.Index(names, h.missing); i > 0 { // it is missing most likely
@@ -163,7 +165,7 @@ func (h *homeCheck) came(ctx context.Context, id string, w *Work, base *base, ou
 		var is bool
 		if change, comes := changes[name]; comes {
 			is, err = one.IsAfter(change)
-		} else if is, err = w.has(ctx, name, one); err == nil && !is && !slices.Contains(outside, name) {
+		} else if is, err = w.has(ctx, name, one); err == nil && !is && !left[name] {
 			is, err = base.has(ctx, h.c.history(ctx, id, w), name, one)
 		}
 		if err != nil || !is {

@@ -17,6 +17,14 @@ func asks(t *testing.T, in *harness.Install, sandbox, want string) {
 	}
 }
 
+// asksStopped is asks while the sandbox is stopped.
+func asksStopped(t *testing.T, in *harness.Install, sandbox, want string) {
+	t.Helper()
+	in.Must(t, "stop", sandbox)
+	asks(t, in, sandbox, want)
+	in.Must(t, "start", sandbox)
+}
+
 // Without a commit that was copied in, commits do not come to a branch, but they are work.
 func TestTheFirstCommitsOfAFolderAreNotLostSilently(t *testing.T) {
 	t.Parallel()
@@ -110,9 +118,7 @@ func TestAStashIsNotLostSilently(t *testing.T) {
 		"or `agbox exec demo -- git stash show -p --binary --include-untracked >FILE` writes it as a patch."
 	asks(t, in, "demo", "would lose 2 stashes of git. "+advice)
 	inside(t, in, "demo", "cd /workspace; git pack-refs --all")
-	in.Must(t, "stop", "demo")
-	asks(t, in, "demo", "would lose 2 stashes of git. ")
-	in.Must(t, "start", "demo")
+	asksStopped(t, in, "demo", "would lose 2 stashes of git. ")
 	in.Must(t, "exec", "demo", "--", "git", "stash", "pop", "-q")
 	asks(t, in, "demo", "would lose 1 changed file (a) and 1 stash of git. `agbox diff demo` shows the changes")
 	in.Must(t, "apply", "demo")
@@ -196,9 +202,7 @@ git switch -q main`)
 	asks(t, in, "demo", want)
 	inside(t, in, "demo", "cd /workspace; git pack-refs --all")
 	asks(t, in, "demo", want)
-	in.Must(t, "stop", "demo")
-	asks(t, in, "demo", want)
-	in.Must(t, "start", "demo")
+	asksStopped(t, in, "demo", want)
 	inside(t, in, "demo", "set -e; cd /workspace; git tag -a -m noted noted keep; git tag -d keep; git update-ref refs/notes/commits noted~0")
 	asks(t, in, "demo", "would lose commits of 2 tags or other references (notes/commits up to "+tip+", tags/noted up to ")
 	in.Must(t, "exec", "demo", "--", "git", "bundle", "create", "/tmp/all", "--all")
@@ -239,9 +243,7 @@ func TestCommitsOfNestedRepositoriesAreNotLostSilently(t *testing.T) {
 	inside(t, in, "demo", "set -e; cd /workspace/lib; git switch -qc topic; "+commit+"two; git switch -q main")
 	want := "would lose commits or stashes of 1 nested repository (lib). " + bundle
 	asks(t, in, "demo", want)
-	in.Must(t, "stop", "demo")
-	asks(t, in, "demo", want)
-	in.Must(t, "start", "demo")
+	asksStopped(t, in, "demo", want)
 	in.Must(t, "exec", "demo", "--", "git", "-C", "lib", "bundle", "create", "/tmp/all", "--all")
 	file := filepath.Join(in.Home, "bundle")
 	in.Must(t, "cp", "demo:/tmp/all", file)
@@ -287,9 +289,7 @@ func TestRepositoriesAndWorkTreesInIgnoredFoldersAreNotLostSilently(t *testing.T
 	} {
 		inside(t, in, "demo", "set -e; cd /workspace; "+one.script)
 		asks(t, in, "demo", one.want)
-		in.Must(t, "stop", "demo")
-		asks(t, in, "demo", one.want)
-		in.Must(t, "start", "demo")
+		asksStopped(t, in, "demo", one.want)
 	}
 	inside(t, in, "demo", "cd /workspace; ! git worktree remove trees/x; rm trees/x/new; git worktree remove trees/x")
 	in.Must(t, "rm", "demo")
@@ -309,9 +309,7 @@ func TestAnIndexThatIsNotReadIsAskedAbout(t *testing.T) {
 	const remedy = "git config core.splitIndex false && git update-index --no-split-index --index-version 4"
 	const want = "would lose any ignored files that git tracks, because its index cannot be read (it is split). In /workspace of the sandbox, `" + remedy + "` writes an index that can be read."
 	asks(t, in, "demo", want)
-	in.Must(t, "stop", "demo")
-	asks(t, in, "demo", want)
-	in.Must(t, "start", "demo")
+	asksStopped(t, in, "demo", want)
 	inside(t, in, "demo", "cd /workspace; "+remedy)
 	asks(t, in, "demo", "would lose 1 changed file (ign/x). ")
 }
@@ -360,16 +358,12 @@ func TestCommitsOfARepositoryElsewhereAreNotLostSilently(t *testing.T) {
 	}
 	inside(t, in, "demo", "set -e; cd /workspace; git init -q --separate-git-dir /root/gd; git switch -qc topic; echo 2 > a; git commit -qam topic; git switch -q main")
 	asks(t, in, "demo", "would lose commits of 1 other branch (topic up to "+tip("topic")+"). ")
-	in.Must(t, "stop", "demo")
-	asks(t, in, "demo", "would lose any commits that are not brought back, which could not be read (")
-	in.Must(t, "start", "demo")
+	asksStopped(t, in, "demo", "would lose any commits that are not brought back, which could not be read (")
 	inside(t, in, "demo", "set -e; cd /workspace; git branch -qD topic; echo 3 > a; git stash -q; echo 4 > a; git stash -q")
 	asks(t, in, "demo", "would lose 2 stashes of git. ")
 	inside(t, in, "demo", "set -e; cd /workspace; git stash clear; echo 1 > ign; git add -f ign")
 	asks(t, in, "demo", "would lose 1 changed file (ign). ")
-	in.Must(t, "stop", "demo")
-	asks(t, in, "demo", "would lose 1 changed file (ign) and any commits that are not brought back, which could not be read (")
-	in.Must(t, "start", "demo")
+	asksStopped(t, in, "demo", "would lose 1 changed file (ign) and any commits that are not brought back, which could not be read (")
 	inside(t, in, "demo", "set -e; cd /workspace; git rm -qf ign; echo 5 > a; git commit -qam two; echo 6 > a; git commit -qam three; echo loose > loose; echo 1 > ign; git add -f ign; git commit -qm ign")
 	asks(t, in, "demo", "would lose 3 changed files (a, ign, loose) and its commits up to "+tip("HEAD")+". ")
 	in.Must(t, "apply", "demo", "--branch", "fix")

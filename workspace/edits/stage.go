@@ -32,8 +32,8 @@ import (
 //     journal, and renamed there. A step is repeated without harm: what is no longer in the
 //     stage, or is in its place, is done. If another file with another content is in its place
 //     by now, the user has taken it back, as git does, and the change counts as new again. A file
-//     that somebody changed since the decision is left alone. A file that is renamed is removed last: the user's lines in it are always
-//     somewhere in the folder.
+//     that somebody changed since the decision is left alone. A file that is renamed is removed
+//     last: the user's lines in it are always somewhere in the folder.
 //  7. All is synced.
 //  8. Conflicts that got markers are remembered, each in a file beside the stage, and end when
 //     a later call finds them resolved (settle). The base of the sandbox advances for all
