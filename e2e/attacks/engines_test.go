@@ -115,6 +115,7 @@ var places = map[string]place{
 			"TestSubmodulesWorkMountedAndCopied":                        asRoot,
 			"TestVariablesDoNotChangeTheSupervisor":                     asRoot,
 			"TestVolumesOfAnImageHideNothingAndGoWithTheSandbox":        asRoot,
+			"TestWorkOfAnApplyThatStoppedHalfwayIsNotLost":              asRoot,
 			"TestADaemonStartsWithoutInotifyInstances":                  brings,
 			"TestADaemonThatCannotMakeRulesAgainstTheHostSaysSo":        brings,
 			"TestARemovalWhoseDaemonIsKilledWhileItReclaimsGoesOn":      brings,
