@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 
@@ -294,7 +295,7 @@ func (b *atMost) Write(p []byte) (int, error) {
 // maxNested is how many nested repositories of a workspace are read.
 const maxNested = 256
 
-var isReference = regexp.MustCompile(`^refs/[^\x00-\x20]+$`).MatchString
+var isReference = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^refs/[^\x00-\x20]+$`) })
 
 // known returns what the folder's repositories have, of which one may be nested as in the sandbox.
 // Of the stash they have also what they have not removed yet: references name only the newest entry.
@@ -397,11 +398,11 @@ func (c *Client) references(ctx context.Context, sandboxID, dir string) (map[str
 		case h.Typeflag == tar.TypeSymlink && !gitignore.Fetched(h.Name):
 			delete(all, h.Name)
 			err = errReferences
-		case failed == nil && h.Typeflag == tar.TypeReg && isReference(h.Name):
+		case failed == nil && h.Typeflag == tar.TypeReg && isReference().MatchString(h.Name):
 			all[h.Name] = strings.TrimSpace(string(text))
 		}
 	}
-	maps.DeleteFunc(all, func(name, _ string) bool { return gitignore.Fetched(name) || !isReference(name) })
+	maps.DeleteFunc(all, func(name, _ string) bool { return gitignore.Fetched(name) || !isReference().MatchString(name) })
 	return all, err
 }
 

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -166,4 +168,43 @@ func TestTheLogOfTheDaemonIsShown(t *testing.T) {
 	}
 	in.Must(t, "daemon", "stop")
 	harness.WantSame(t, "the log without a daemon", in.Agbox(t, "daemon", "logs").Want(t, 0).Stdout[:len(log)], log)
+}
+
+// beforeMain are the packages that may allocate more than 8 KiB before main begins. Each command waits for them.
+var beforeMain = []string{
+	"github.com/agbox/agbox/proto/agbox/v1", // the descriptors of the API, and of what they use
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate",
+	"google.golang.org/genproto/googleapis/rpc/errdetails",
+	"google.golang.org/protobuf/types/descriptorpb",
+	"google.golang.org/protobuf/internal/encoding/json", // a pattern, as in the next two
+	"oras.land/oras-go/v2/registry",
+	"github.com/opencontainers/go-digest",
+	"google.golang.org/grpc",
+	"google.golang.org/grpc/binarylog/grpc_binarylog_v1",
+	"google.golang.org/grpc/internal/binarylog",
+	"go.yaml.in/yaml/v3",
+	"github.com/agbox/agbox/workspace/covers", // its table, with what follows from it
+	"main", // the presets
+	"unicode",
+}
+
+func TestLittleIsDoneBeforeMain(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	r := in.from(t, "/", []string{"GODEBUG=inittrace=1"}, "exec", "--help").Want(t, 0)
+	seen := 0
+	for line := range strings.Lines(r.Stderr) {
+		// init internal/bytealg @0.008 ms, 0 ms clock, 0 bytes, 0 allocs
+		f := strings.Fields(line)
+		if len(f) != 11 || f[0] != "init" || f[8] != "bytes," {
+			continue
+		}
+		seen++
+		if size, err := strconv.Atoi(f[7]); err != nil || size > 8<<10 && !slices.Contains(beforeMain, f[1]) {
+			t.Errorf("package %s allocates %s bytes before main (%v): compile patterns and fill tables where they are used first", f[1], f[7], err)
+		}
+	}
+	if seen < 30 {
+		t.Errorf("only %d packages: %q", seen, r.Stderr)
+	}
 }

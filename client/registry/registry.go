@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -182,7 +183,7 @@ func isFeature(folder string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`) })
 
 // folder is where the feature with a digest is.
 func (s Store) folder(digest string) string {
@@ -198,7 +199,7 @@ func (s Store) known(reference string) string {
 		return ""
 	}
 	text, err := os.ReadFile(s.referenceFile(reference))
-	if err != nil || !digestPattern.Match(text) {
+	if err != nil || !digestPattern().Match(text) {
 		return ""
 	}
 	return string(text)
@@ -206,7 +207,7 @@ func (s Store) known(reference string) string {
 
 // remember keeps the digest of a reference.
 func (s Store) remember(reference, digest string) error {
-	if !digestPattern.MatchString(digest) {
+	if !digestPattern().MatchString(digest) {
 		return fmt.Errorf("its digest %.80q is of a kind that is not read", digest)
 	}
 	file, err := os.CreateTemp(s.Dir, ".new-*")

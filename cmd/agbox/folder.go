@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -271,11 +272,11 @@ func isSandbox(ctx context.Context, c *client.Client, text string) bool {
 	return err != nil && !errors.Is(err, client.ErrNotFound) || slices.ContainsFunc(out.GetReferents(), whole)
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9_.-]+`)
+var notInNames = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^a-z0-9_.-]+`) })
 
 // slug makes the beginning of a sandbox's name of any text; "" if nothing of it can be one.
 func slug(text string, longest int) string {
-	text = strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(text), "-"), "_.-")
+	text = strings.TrimLeft(notInNames().ReplaceAllString(strings.ToLower(text), "-"), "_.-")
 	return text[:min(len(text), longest)]
 }
 

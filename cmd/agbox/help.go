@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -82,7 +83,7 @@ func long(cmd *cobra.Command) string {
 // explanation, code is indented, and text is wrapped at helpWidth.
 func plainPage(page string) string {
 	p := pageText{}
-	page = htmlComment.ReplaceAllString(page, "")
+	page = htmlComment().ReplaceAllString(page, "")
 	for line := range strings.Lines(page) {
 		p.add(strings.TrimRight(line, " \n"))
 	}
@@ -144,22 +145,22 @@ func (p *pageText) endParagraph() {
 }
 
 var (
-	markdownLink = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
-	htmlComment  = regexp.MustCompile(`(?s)^<!--.*?-->`)
-	cellBorder   = regexp.MustCompile(`(^|[^\\])\|`)
+	markdownLink = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`) })
+	htmlComment  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)^<!--.*?-->`) })
+	cellBorder   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^|[^\\])\|`) })
 	marks        = strings.NewReplacer("**", "", "`", "", "\\|", "|")
 )
 
 // plainText removes the marks of Markdown from a line.
 func plainText(line string) string {
-	line = markdownLink.ReplaceAllString(line, "$1 ($2)")
+	line = markdownLink().ReplaceAllString(line, "$1 ($2)")
 	return marks.Replace(line)
 }
 
 // tableRow writes a row: the first cell, those in the middle in brackets, and the last
 // one below.
 func tableRow(b *strings.Builder, line string) {
-	cells := strings.Split(cellBorder.ReplaceAllString(strings.Trim(line, "|"), "$1\x00"), "\x00")
+	cells := strings.Split(cellBorder().ReplaceAllString(strings.Trim(line, "|"), "$1\x00"), "\x00")
 	for i, cell := range cells {
 		cells[i] = plainText(strings.TrimSpace(cell))
 	}

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/filesystem"
@@ -236,7 +237,9 @@ func (s *settingsSearch) more(file, what string) error {
 
 // imported finds imports such as "@docs/rules.md", in which spaces are escaped. Claude Code looks
 // for them at the beginning of each piece of text between the marks of Markdown.
-var imported = regexp.MustCompile(`(?:^|[\s\v\p{Z}\x{FEFF}*_~\[(|>])@((?:[^\s\v\p{Z}\x{FEFF}\\]|\\ )+)`)
+var imported = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[\s\v\p{Z}\x{FEFF}*_~\[(|>])@((?:[^\s\v\p{Z}\x{FEFF}\\]|\\ )+)`)
+})
 
 // maxPath is the longest path that Linux opens, in bytes.
 const maxPath = 4096
@@ -245,7 +248,7 @@ const maxPath = 4096
 // may follow it. unclear is one with more marks than maxCuts, where the others are not tried; empty
 // if there is none.
 func importedBy(content string) (all []string, unclear string) {
-	for _, found := range imported.FindAllStringSubmatch(content, -1) {
+	for _, found := range imported().FindAllStringSubmatch(content, -1) {
 		name := strings.ReplaceAll(found[1], `\ `, " ")
 		name = name[:min(len(name), maxPath)]
 		if name[0] == '~' || name[0] == '/' { // no file of the folder: it is only shown
@@ -275,7 +278,7 @@ const afterPath = ".,;:)\"'*_~]|<>"
 // "${CLAUDE_PROJECT_DIR}" or "/workspace" begins with "./".
 func namedIn(text string) []string {
 	seen := make(map[string]bool)
-	for _, word := range strings.FieldsFunc(projectDir.ReplaceAllString(text, " ./"), func(r rune) bool { return strings.ContainsRune(" \t\r\n\\\"'`,;=()[]{}<>|&", r) }) {
+	for _, word := range strings.FieldsFunc(projectDir().ReplaceAllString(text, " ./"), func(r rune) bool { return strings.ContainsRune(" \t\r\n\\\"'`,;=()[]{}<>|&", r) }) {
 		word = strings.TrimPrefix(strings.TrimPrefix(word, "file:"), "@")
 		if strings.ContainsAny(word, "./") {
 			seen[word] = true
@@ -284,7 +287,9 @@ func namedIn(text string) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-var projectDir = regexp.MustCompile(`(?:\$\{?CLAUDE_PROJECT_DIR\}?|\$PWD|/workspace)[\\"']*/`)
+var projectDir = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:\$\{?CLAUDE_PROJECT_DIR\}?|\$PWD|/workspace)[\\"']*/`)
+})
 
 // obey makes sure that a person agrees to the files of the folder that make the agent run
 // programs, or send the login elsewhere, before it has asked anything. Without a yes the

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -162,7 +163,7 @@ func typos(a, b string) int {
 }
 
 // signalFlag matches a signal as kill(1) takes it: -9, -KILL, -SIGKILL.
-var signalFlag = regexp.MustCompile(`^-([0-9]{1,2}|(SIG)?[A-Z][A-Z0-9]+)$`)
+var signalFlag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-([0-9]{1,2}|(SIG)?[A-Z][A-Z0-9]+)$`) })
 
 // withSignalFlags writes the signals among the arguments of agbox kill as --signal.
 func withSignalFlags(root *cobra.Command, args []string) []string {
@@ -175,7 +176,7 @@ func withSignalFlags(root *cobra.Command, args []string) []string {
 		if arg == "--" {
 			break
 		}
-		if parts := signalFlag.FindStringSubmatch(arg); parts != nil {
+		if parts := signalFlag().FindStringSubmatch(arg); parts != nil {
 			args[i+slices.Index(args, "kill")] = "--signal=" + parts[1]
 		}
 	}
@@ -183,12 +184,14 @@ func withSignalFlags(root *cobra.Command, args []string) []string {
 }
 
 // flagParsers matches the strconv errors that the flag library passes on unchanged.
-var flagParsers = regexp.MustCompile(`strconv\.Parse(Bool|Int|Uint|Float): parsing ".*": (.*)$`)
+var flagParsers = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`strconv\.Parse(Bool|Int|Uint|Float): parsing ".*": (.*)$`)
+})
 
 // flagProblem replaces strconv's words in a flag error with plain ones.
 func flagProblem(err error) string {
-	return flagParsers.ReplaceAllStringFunc(err.Error(), func(found string) string {
-		parts := flagParsers.FindStringSubmatch(found)
+	return flagParsers().ReplaceAllStringFunc(err.Error(), func(found string) string {
+		parts := flagParsers().FindStringSubmatch(found)
 		switch {
 		case parts[1] == "Bool":
 			return "write true or false"

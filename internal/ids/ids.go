@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // MaxLen is the maximum length of an id in bytes, as published. With the longest suffix
@@ -109,13 +110,13 @@ const mainRoom = 7
 
 // ambiguous matches ids that end like the id of another sandbox with the number of a
 // run or with a hash.
-var ambiguous = regexp.MustCompile(`-([0-9]+|[0-9a-f]{8})$`)
+var ambiguous = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-([0-9]+|[0-9a-f]{8})$`) })
 
 // Main returns the exec id of a sandbox's own command in the first run of its
 // container; MainRun has those of later runs. The ids of different sandboxes differ: a
 // sandbox id that is too long or ambiguous gets a short hash.
 func Main(sandboxID string) string {
-	if len(mainPrefix)+len(sandboxID)+mainRoom <= mainLen && !ambiguous.MatchString(sandboxID) {
+	if len(mainPrefix)+len(sandboxID)+mainRoom <= mainLen && !ambiguous().MatchString(sandboxID) {
 		return mainPrefix + sandboxID
 	}
 	sum := sha256.Sum256([]byte(sandboxID))

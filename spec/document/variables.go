@@ -6,13 +6,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 var (
-	composeVariable      = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z0-9_]*)`)
-	devcontainerVariable = regexp.MustCompile(`\$\{(?:localEnv|env):([^}:]+)`)
+	composeVariable      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z0-9_]*)`) })
+	devcontainerVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:localEnv|env):([^}:]+)`) })
 )
 
 // ProfilesVariable names the variable with the profiles of a compose file that are wanted,
@@ -30,9 +31,9 @@ func Variables(format agboxv1.ConfigFormat, content []byte) []string {
 	}
 	switch format {
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER:
-		find(devcontainerVariable)
+		find(devcontainerVariable())
 	case agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE:
-		find(composeVariable)
+		find(composeVariable())
 		if node := YAML("", content, new(Report)); node != nil {
 			for _, service := range node.Get("services").entries() {
 				names = append(names, passedOn(service.Value.Get("environment"))...)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -80,11 +81,11 @@ func decode(content []byte) (found documents, err error) {
 	return found, nil
 }
 
-var yamlLine = regexp.MustCompile(`^(yaml: )?(line [0-9]+: )?`)
+var yamlLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(yaml: )?(line [0-9]+: )?`) })
 
 // plain returns an error of the library without its prefix, as part of a sentence.
 func plain(err error) string {
-	text := yamlLine.ReplaceAllString(err.Error(), "")
+	text := yamlLine().ReplaceAllString(err.Error(), "")
 	switch {
 	case strings.Contains(text, "cannot start any token"):
 		return text + "; put the value in quotes, and indent with spaces"

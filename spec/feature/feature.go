@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agbox/agbox/spec/document"
 )
@@ -34,7 +35,9 @@ const (
 	Registry
 )
 
-var registryReference = regexp.MustCompile(`^(localhost|[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*)(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?$`)
+var registryReference = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(localhost|[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*)(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?$`)
+})
 
 // KindOf returns where the feature with a reference is.
 func KindOf(reference string) Kind {
@@ -42,7 +45,7 @@ func KindOf(reference string) Kind {
 		return Local
 	}
 	host, _, _ := strings.Cut(reference, "/")
-	if registryReference.MatchString(reference) && (strings.ContainsAny(host, ".:") || host == "localhost") {
+	if registryReference().MatchString(reference) && (strings.ContainsAny(host, ".:") || host == "localhost") {
 		return Registry
 	}
 	return Unusable
@@ -106,11 +109,11 @@ func Named(content []byte) []string {
 	return all
 }
 
-var notInVariables = regexp.MustCompile(`[^A-Za-z0-9_]`)
+var notInVariables = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_]`) })
 
 // variable is the name under which install.sh gets an option.
 func variable(option string) string {
-	name := notInVariables.ReplaceAllString(option, "_")
+	name := notInVariables().ReplaceAllString(option, "_")
 	if rest := strings.TrimLeft(name, "0123456789_"); rest != name {
 		name = "_" + rest
 	}

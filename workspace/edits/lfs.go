@@ -8,13 +8,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // minPointer and maxPointer bound the size of what git-lfs has git store, in bytes, unless it has
 // extensions.
 const minPointer, maxPointer = 120, 200
 
-var lfsPointer = regexp.MustCompile(`^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize [0-9]+\n$`)
+var lfsPointer = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize [0-9]+\n$`)
+})
 
 // pointersOf returns the ids of the contents that objects of commits name for git-lfs, with their
 // paths. paths are those of the objects. What references of the repository have is not the sandbox's:
@@ -61,7 +64,7 @@ func (b *branch) pointersOf(h *History, paths map[string]string) (map[string]str
 		if err != nil {
 			return nil, fmt.Errorf("look for contents of git-lfs: %w", err)
 		}
-		if is := lfsPointer.FindSubmatch(content); is != nil {
+		if is := lfsPointer().FindSubmatch(content); is != nil {
 			found[string(is[1])] = paths[object]
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // maxRead is the maximum size in bytes of all contents that are read beside commits of a sandbox.
@@ -230,7 +231,9 @@ var errTooMany = fmt.Errorf("its repository has more than %d new files of object
 
 // isObject matches the files of objects that count: no index, no list and no reference to other
 // folders.
-var isObject = regexp.MustCompile(`^([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.pack)$`).MatchString
+var isObject = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.pack)$`)
+})
 
 // unpackObjects stores the files of objects in an archive of a folder of objects in dir, and
 // returns the packs. It leaves out what another folder of objects has under the same name.
@@ -249,7 +252,7 @@ func unpackObjects(in io.Reader, dir, has string) (packs []string, err error) {
 			return nil, err
 		}
 		name := strings.TrimPrefix(h.Name, "objects/")
-		if h.Typeflag != tar.TypeReg || !isObject(name) {
+		if h.Typeflag != tar.TypeReg || !isObject().MatchString(name) {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(has, name)); err == nil {

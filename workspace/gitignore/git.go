@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agbox/agbox/internal/ids"
 )
@@ -141,15 +142,15 @@ func varint(b []byte) (value uint64, n int) {
 var ErrReferences = errors.New("references of git in an unknown form")
 
 var (
-	commit    = regexp.MustCompile("^([0-9a-f]{40}|[0-9a-f]{64})$")
-	reference = regexp.MustCompile(`^refs/[^\x00-\x20]+$`)
+	commit    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^([0-9a-f]{40}|[0-9a-f]{64})$") })
+	reference = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^refs/[^\x00-\x20]+$`) })
 )
 
 // maxSymbolic is how many symbolic references are followed, as by git.
 const maxSymbolic = 5
 
 // IsCommit reports whether a text is the name of an object of git.
-func IsCommit(text string) bool { return commit.MatchString(text) }
+func IsCommit(text string) bool { return commit().MatchString(text) }
 
 // HeadCommit returns the commit that HEAD of a repository names; "" if it has none yet. read
 // returns the trimmed text of a file of the folder .git, or "" if there is none.
@@ -167,7 +168,7 @@ func HeadCommit(read func(name string) (string, error)) (string, error) {
 		}
 		next, symbolic := strings.CutPrefix(text, "ref:")
 		// A repository that keeps its references in tables has refs/heads/.invalid in HEAD.
-		if name = strings.TrimSpace(next); !symbolic || !reference.MatchString(name) || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, ".") }) {
+		if name = strings.TrimSpace(next); !symbolic || !reference().MatchString(name) || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, ".") }) {
 			return "", ErrReferences
 		}
 	}

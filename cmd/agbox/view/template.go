@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 )
 
@@ -113,11 +114,11 @@ func titles(item map[string]any) map[string]any {
 	return out
 }
 
-var missingKey = regexp.MustCompile(`map has no entry for key "(.*)"`)
+var missingKey = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`map has no entry for key "(.*)"`) })
 
 // explained names the fields if a template has one that does not exist.
 func explained(err error, item map[string]any) error {
-	if key := missingKey.FindStringSubmatch(err.Error()); key != nil {
+	if key := missingKey().FindStringSubmatch(err.Error()); key != nil {
 		return fmt.Errorf("there is no field %q; the fields are %s", key[1], strings.Join(slices.Sorted(maps.Keys(item)), ", "))
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "template: "))
