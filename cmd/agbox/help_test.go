@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -88,6 +89,24 @@ func TestEachCommandHasAManualPage(t *testing.T) {
 	for words, want := range map[string]int{"man nosuch": codeUsage, "man ls more": codeUsage, "man ls --dir /x": codeUsage, "man --dir /dev/null/folder": codeFailure} {
 		if code, out, errs := agbox(t, "", strings.Fields(words)...); code != want || out != "" {
 			t.Errorf("%s: code %d, %q, %q", words, code, out, errs)
+		}
+	}
+}
+
+func TestACommandThatIsMadeAloneIsTheSame(t *testing.T) {
+	c := newCLI(t, "")
+	whole := c.rootCommand()
+	for _, one := range c.commands() {
+		alone := c.rootCommand(one.name, "--help")
+		if n := len(whole.Commands()) - len(alone.Commands()); n != len(c.commands())-1 && one.name != "man" {
+			t.Errorf("%s is made with others: %d are missing", one.name, n)
+		}
+		want, _, errs := whole.Find([]string{one.name})
+		got, _, err := alone.Find([]string{one.name})
+		if err = cmp.Or(err, errs); err != nil {
+			t.Error(err)
+		} else if want, got := want.Short+want.UsageString(), got.Short+got.UsageString(); got != want {
+			t.Errorf("%s alone:\n%s\nwant\n%s", one.name, got, want)
 		}
 	}
 }

@@ -126,7 +126,67 @@ const (
 // The order of commands in help is that in which they are added.
 func init() { cobra.EnableCommandSorting = false }
 
-func (a *app) rootCommand() *cobra.Command {
+// command is one below agbox.
+type command struct {
+	group, name string
+	make        func() *cobra.Command
+}
+
+// commands returns all commands, in the order in which help shows them.
+func (a *app) commands() []command {
+	all := []command{
+		{groupSandboxes, "create", a.createCommand},
+		{groupSandboxes, "up", a.upCommand},
+		{groupSandboxes, "down", a.downCommand},
+		{groupSandboxes, "build", a.buildCommand},
+		{groupSandboxes, "run", a.runCommand},
+		{groupSandboxes, "ls", a.lsCommand},
+		{groupSandboxes, "inspect", a.inspectCommand},
+		{groupSandboxes, "stats", a.statsCommand},
+		{groupSandboxes, "top", a.topCommand},
+		{groupSandboxes, "port", a.portCommand},
+		{groupSandboxes, "stop", a.stopCommand},
+		{groupSandboxes, "start", a.startCommand},
+		{groupSandboxes, "restart", a.restartCommand},
+		{groupSandboxes, "rename", a.renameCommand},
+		{groupSandboxes, "rm", a.rmCommand},
+		{groupSandboxes, "prune", a.pruneCommand},
+		{groupSandboxes, "events", a.eventsCommand},
+		{groupSandboxes, "init", a.initCommand},
+		{groupSandboxes, "config", a.configCommand},
+		{groupSandboxes, "trust", a.trustCommand},
+		{groupSandboxes, "policy", a.policyCommand},
+		{groupExecs, "exec", a.execCommand},
+		{groupExecs, "shell", a.shellCommand},
+		{groupExecs, "attach", a.attachCommand},
+		{groupExecs, "logs", a.logsCommand},
+		{groupExecs, "ps", a.psCommand},
+		{groupExecs, "wait", a.waitCommand},
+		{groupExecs, "kill", a.killCommand},
+		{groupExecs, "cp", a.cpCommand},
+		{groupExecs, "diff", a.diffCommand},
+		{groupExecs, "apply", a.applyCommand},
+		{groupExecs, "pull", a.pullCommand},
+		{groupExecs, "sync", a.syncCommand},
+	}
+	for _, p := range allPresets() {
+		all = append(all, command{groupAgents, p.Name, func() *cobra.Command { return a.presetCommand(&p) }})
+	}
+	return append(all, []command{
+		{groupAgents, "preset", a.presetToolCommand},
+		{groupAgents, "agent", a.agentCommand},
+		{groupRest, "tools", a.toolsCommand},
+		{groupRest, "daemon", a.daemonCommand},
+		{groupRest, "image", a.imageCommand},
+		{groupRest, "doctor", a.doctorCommand},
+		{groupRest, "version", a.versionCommand},
+		{groupRest, "man", a.manCommand},
+	}...)
+}
+
+// rootCommand returns agbox with all commands, or with the one that args begin with: to make
+// all of them takes longer than most of them work.
+func (a *app) rootCommand(args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "agbox",
 		Short:         "Sandboxes for coding agents",
@@ -148,17 +208,18 @@ func (a *app) rootCommand() *cobra.Command {
 		&cobra.Group{ID: groupAgents, Title: "Agents in sandboxes of their own:"},
 		&cobra.Group{ID: groupRest, Title: "Other commands:"},
 	)
-	add := func(group string, commands ...*cobra.Command) {
-		for _, c := range commands {
-			c.GroupID = group
-			c.DisableFlagsInUseLine = true
-			root.AddCommand(c)
+	all := a.commands()
+	if len(args) > 0 && args[0] != "man" { // which prints all
+		if i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] }); i >= 0 {
+			all = all[i : i+1]
 		}
 	}
-	add(groupSandboxes, a.createCommand(), a.upCommand(), a.downCommand(), a.buildCommand(), a.runCommand(), a.lsCommand(), a.inspectCommand(), a.statsCommand(), a.topCommand(), a.portCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.renameCommand(), a.rmCommand(), a.pruneCommand(), a.eventsCommand(), a.initCommand(), a.configCommand(), a.trustCommand(), a.policyCommand())
-	add(groupExecs, a.execCommand(), a.shellCommand(), a.attachCommand(), a.logsCommand(), a.psCommand(), a.waitCommand(), a.killCommand(), a.cpCommand(), a.diffCommand(), a.applyCommand(), a.pullCommand(), a.syncCommand())
-	add(groupAgents, append(a.presetCommands(), a.presetToolCommand(), a.agentCommand())...)
-	add(groupRest, a.toolsCommand(), a.daemonCommand(), a.imageCommand(), a.doctorCommand(), a.versionCommand(), a.manCommand())
+	for _, one := range all {
+		c := one.make()
+		c.GroupID = one.group
+		c.DisableFlagsInUseLine = true
+		root.AddCommand(c)
+	}
 	root.SetCompletionCommandGroupID(groupRest)
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID(groupRest)
@@ -204,7 +265,7 @@ func checkArguments(cmd *cobra.Command) {
 
 // run executes the command line and returns the exit code of the process.
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.rootCommand()
+	root := a.rootCommand(args...)
 	root.SetArgs(withSignalFlags(root, args))
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

@@ -16,11 +16,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// presetCommands makes a command for each preset.
-func (a *app) presetCommands() []*cobra.Command {
-	return collect(allPresets(), func(p codingAgent) *cobra.Command { return a.presetCommand(&p) })
-}
-
 func (a *app) presetCommand(p *codingAgent) *cobra.Command {
 	o := &presetOptions{preset: p}
 	cmd := &cobra.Command{
