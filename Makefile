@@ -16,8 +16,9 @@ SHELL_SOURCES = $(wildcard scripts/*.sh scripts/lib/*.sh) .ci/run
 
 # Two packages at a time: the end-to-end tests wait most of the time, and the other lane compiles and runs unit tests
 # meanwhile. 'make lint' vets, so the tests need not. -w leaves out what only debuggers read, which shortens linking.
+# With -trimpath, a clone finds in the cache what another one has compiled.
 GOTEST := $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- \
-	-race -count=1 -vet=off -ldflags=-w -p=2 -parallel=$(shell echo $$((2 * $$(nproc)))) -timeout=20m
+	-race -count=1 -vet=off -trimpath -ldflags=-w -p=2 -parallel=$(shell echo $$((2 * $$(nproc)))) -timeout=20m
 # By default the race detector sleeps for a second at the end of every process. It reports races before that.
 export GORACE ?= atexit_sleep_ms=0
 
@@ -44,7 +45,7 @@ demo-agent: image-base build ## Show a supervised agent: its program, the daemon
 .PHONY: build
 build: ## Build agbox, agboxd and agbox-init into bin/
 	@# Without the traces of gRPC, which nothing shows, agbox starts sooner.
-	CGO_ENABLED=0 go build -tags grpcnotrace -ldflags "$(STAMP)" -o bin/ ./cmd/agbox ./cmd/agboxd
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "$(STAMP)" -o bin/ ./cmd/agbox ./cmd/agboxd
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $(STAMP)" -o bin/ ./cmd/agbox-init
 
 .PHONY: install
