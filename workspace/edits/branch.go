@@ -264,9 +264,11 @@ func (b *branch) remember(out []byte) {
 }
 
 // find finds the branch. It refuses one that stands for another one, which may be checked out, and
-// the name of a new one below or above the names of others, which git cannot have.
+// the name of a new one below or above the names of others, which git cannot have, and that of a tag,
+// which git would merge instead.
 func (b *branch) find(name string) error {
-	patterns := []string{b.ref}
+	tag := "refs/tags/" + name
+	patterns := []string{b.ref, tag}
 	for _, dir := range above(name) {
 		patterns = append(patterns, "refs/heads/"+dir)
 	}
@@ -274,12 +276,15 @@ func (b *branch) find(name string) error {
 	if err != nil {
 		return err
 	}
-	to, inTheWay := "", ""
+	to, inTheWay, tagged := "", "", false
 	for line := range strings.Lines(string(out)) {
 		words := append(strings.Fields(line), "")
-		if words[0] == b.ref {
+		switch {
+		case words[0] == b.ref:
 			b.tip, to = words[1], words[2]
-		} else if slices.Contains(patterns, words[0]) || strings.HasPrefix(words[0], b.ref+"/") {
+		case words[0] == tag:
+			tagged = true
+		case slices.Contains(patterns, words[0]), strings.HasPrefix(words[0], b.ref+"/"):
 			inTheWay = cmp.Or(inTheWay, words[0])
 		}
 	}
@@ -295,6 +300,8 @@ func (b *branch) find(name string) error {
 		return fmt.Errorf("the branch %s is a symbolic reference to %s: name that one", name, to)
 	case b.tip == "" && inTheWay != "":
 		return fmt.Errorf("git has the branch %s, so it cannot have a branch %s: name another one", strings.TrimPrefix(inTheWay, "refs/heads/"), name)
+	case b.tip == "" && tagged:
+		return fmt.Errorf("there is a tag %s, which git would take for the branch: name another one", name)
 	}
 	return nil
 }

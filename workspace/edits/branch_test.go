@@ -510,7 +510,13 @@ func TestABranchIsNotNamedAsAnotherReference(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	for _, name := range []string{"x/refs/y", "WIP", "stash-2", "head", "AHEAD"} {
+	for _, args := range []string{"tag v1", "tag v2/x", "branch v3", "tag v3"} {
+		g.must("", strings.Fields(args)...)
+	}
+	if err := bring("v1"); err == nil || !strings.Contains(err.Error(), "there is a tag v1, which git would take for the branch") {
+		t.Errorf("a tag: %v", err)
+	}
+	for _, name := range []string{"x/refs/y", "WIP", "stash-2", "head", "AHEAD", "v2", "v3"} {
 		if err := bring(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
