@@ -17,7 +17,7 @@ import (
 var others = flag.Bool("elsewhere", false, "also run the tests of other packages that ATTACKS.md names")
 
 // everywhere runs all tests also in the other places. "make test" has to be quick.
-var everywhere = flag.Bool("everywhere", false, "run all tests in the other places, and not only a few")
+var everywhere = flag.Bool("everywhere", false, "run all tests in the other places, and each attack in all its ways, and not only some")
 
 // Set for a process of TestAttacksAreHeldElsewhere. Its user may not reach the repository.
 var (

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,11 +29,16 @@ func forms(t *testing.T, in *harness.Install, box, dirty string) (root string) {
 }
 
 // The files of the work are not those of HEAD if the work tree has changed what was committed, or taken it back.
+// Each comes home in one way, or in all with -everywhere.
 func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
 	t.Parallel()
 	Row(t, 130, "commits whose files the work tree has otherwise")
 	in := harness.New(t)
-	for _, one := range []struct {
+	ways := []struct {
+		home    string
+		command []string
+	}{{"squash", []string{"apply", "--branch", "all", "--squash"}}, {"apply", []string{"apply"}}, {"sync", []string{"sync"}}}
+	for n, one := range []struct {
 		name string
 		// dirty is what f has when the folder is copied and not committed.
 		dirty string
@@ -69,12 +75,12 @@ func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
 		{"forms", "", "", []string{"chmod +x f; ln -sfn f l; echo 2 > ign; git add -f ign; echo 2 > d/e/f; git commit -qam c1"}, false},
 		{"back", "", "", []string{"echo 2 > f; git commit -qam c1; git revert --no-edit HEAD; echo 2 > g; git commit -qam c3"}, false},
 	} {
-		for home, command := range map[string][]string{"apply": {"apply"}, "sync": {"sync"}, "squash": {"apply", "--branch", "all", "--squash"}} {
-			if home == "squash" && one.name == "dirtyagain" {
-				continue // in conflict with what the branch begins at
+		for i, way := range ways {
+			if i != n%len(ways) && !*everywhere || way.home == "squash" && one.name == "dirtyagain" {
+				continue // that one is in conflict with what the branch begins at
 			}
-			t.Run(home+" "+one.name, func(t *testing.T) {
-				box := home + one.name
+			t.Run(way.home+" "+one.name, func(t *testing.T) {
+				box := way.home + one.name
 				forms(t, in, box, one.dirty)
 				defer in.Agbox(t, "rm", "-f", box)
 				for i, step := range one.steps {
@@ -82,11 +88,11 @@ func TestACommitThatTheWorkTreeHasUndoneIsNotLostSilently(t *testing.T) {
 						write(t, in, box, map[string]string{"f": one.mine})
 					}
 					inside(t, in, box, "set -e; cd /workspace; "+step)
-					in.Must(t, append(command[:len(command):len(command)], box)...)
+					in.Must(t, append(slices.Clone(way.command), box)...)
 				}
 				if one.asked {
 					asks(t, in, box, "would lose its commits up to "+inside(t, in, box, "cd /workspace; printf %.12s $(git rev-parse HEAD)")+". `agbox apply "+box+" --branch NAME` brings the commits.")
-					in.Must(t, append(command[:len(command):len(command)], box)...)
+					in.Must(t, append(slices.Clone(way.command), box)...)
 					asks(t, in, box, "would lose its commits up to ")
 					in.Must(t, "apply", box, "--branch", "fix")
 				}
