@@ -328,11 +328,14 @@ func runKilled(t *testing.T, o ApplyOptions, work []Change, n int) (at string, e
 // TestMain keeps temporary folders out of the data folder of the user.
 func TestMain(m *testing.M) {
 	home, err := os.MkdirTemp("", "edits-")
-	if err == nil {
-		err = os.Setenv("AGBOX_HOME", home)
-	}
 	if err != nil {
 		panic(err)
+	}
+	// Nothing of the caller's settings counts.
+	for name, value := range map[string]string{"AGBOX_HOME": home, "HOME": filepath.Join(home, "nobody"), "XDG_CONFIG_HOME": ""} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
 	}
 	code := m.Run()
 	_ = os.RemoveAll(home)
@@ -355,6 +358,7 @@ func elsewhere(t *testing.T) string {
 }
 
 func TestAKillAtAnyWriteLeavesNothingHalfApplied(t *testing.T) {
+	t.Parallel()
 	for name, data := range map[string]func(*testing.T) string{
 		"on the same file system": func(t *testing.T) string { return t.TempDir() }, "on another file system": elsewhere,
 	} {
@@ -402,6 +406,7 @@ func killAtAnyWrite(t *testing.T, data func(*testing.T) string) {
 
 // The user cleans the folder after a kill: what that takes out again is not what has come.
 func TestWorkThatIsTakenBackAfterAKillComesAgain(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n", "b/c": "x\n", "d": "file\n", "m": "m1\nm2\nm3\n", "old": "renamed\n", "gone": "g\n", "conflict": "c\n"}
 	ours := tree{"a": "1\n", "b/c": "x\n", "d": "file\n", "m": "mine\nm2\nm3\n", "old": "renamed\n", "gone": "g\n", "conflict": "o\n"}
 	theirs := tree{"a": "x:1\nthree\n", "b": "file\n", "d/e/f": "deep\n", "m": "m1\nm2\ntheirs\n", "new/name": "renamed\n", "conflict": "t\n", "l": "l:a"}
@@ -473,6 +478,7 @@ func hasMine(t *testing.T, dir string) bool {
 
 // The user puts a renamed file back as it was.
 func TestARecoveryRemovesNoFileWhoseOtherPathWasTakenBack(t *testing.T) {
+	t.Parallel()
 	for what, theirs := range map[string]tree{"below": {"a/b": longText, "z": "2\n"}, "beside": {"b": longText, "z": "2\n"}} {
 		base, ours := tree{"a": longText, "z": "1\n"}, tree{"a": "mine\n" + longText, "z": "1\n"}
 		eachKill(t, func(t *testing.T) string { return t.TempDir() }, base, ours, theirs, func(at string, o ApplyOptions, kept tree) {

@@ -16,11 +16,9 @@ import (
 	"testing"
 )
 
-// repo makes a repository with a commit of a tree. Nothing of the caller's settings counts.
+// repo makes a repository with a commit of a tree.
 func repo(t *testing.T, files tree, settings ...string) repository {
 	t.Helper()
-	t.Setenv("HOME", t.TempDir())
-	t.Setenv("XDG_CONFIG_HOME", "")
 	g := repository{t: t, dir: t.TempDir()}
 	g.must("", "init", "-q", "-b", "main")
 	g.set(append([]string{"user.name=Ann", "user.email=ann@example.org"}, settings...)...)
@@ -39,9 +37,10 @@ func (g repository) set(settings ...string) {
 	}
 }
 
-// settingsOfUser writes the user's own settings.
+// settingsOfUser makes the home of a user with settings for git.
 func settingsOfUser(t *testing.T, text string) {
 	t.Helper()
+	t.Setenv("HOME", t.TempDir())
 	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), ".gitconfig"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +85,7 @@ func (g repository) mustBranch(base, theirs tree) Committed {
 }
 
 func TestFilesOutsideOfGitStayOutOfABranch(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{".gitignore": "/dist/\nnode_modules/\n", "a": "1\n", "old": "o\n"})
 	g.must("", "rm", "-q", "old")
 	g.must("", "commit", "-q", "-m", "second")
@@ -107,6 +107,7 @@ func TestFilesOutsideOfGitStayOutOfABranch(t *testing.T) {
 // What the branch had and has removed is found by its path, whatever that is, and however many
 // others there are.
 func TestPathsOfAnyKindAreFoundInTheHistoryOfABranch(t *testing.T) {
+	t.Parallel()
 	strange := tree{"line\nbreak": "1\n", "end\r": "1\n", "*": "1\n", "?[x]\\\nz": "1\n", ":(top)x": "1\n", "-x": "1\n", "--": "1\n", "d/ x": "1\n"}
 	g := repo(t, strange)
 	tree{".git/info/exclude": "/dist/\n"}.write(t, g.dir)
@@ -180,6 +181,7 @@ func TestLargeFilesOfGitLFSComeToABranch(t *testing.T) {
 
 // Only what git has comes with the commits of a sandbox, and git-lfs has contents beside it.
 func TestContentsThatGitLFSHasInsideOnlyAreNamed(t *testing.T) {
+	t.Parallel()
 	pointer := func(digit string) (id, text string) {
 		id = strings.Repeat(digit, 64)
 		return id, "version https://git-lfs.github.com/spec/v1\noid sha256:" + id + "\nsize 12345\n"
@@ -207,6 +209,7 @@ func TestContentsThatGitLFSHasInsideOnlyAreNamed(t *testing.T) {
 }
 
 func TestNothingRunsOfTheSettingsOfARepository(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	ran, run := filepath.Join(dir, "ran"), filepath.Join(dir, "run")+" "
 	tree{"run": "x:#!/bin/sh\necho $1 >>" + ran + "\n"}.write(t, dir)
@@ -316,6 +319,7 @@ func (g repository) bringHistory(in repository, copied string, base tree) (Commi
 }
 
 func TestTheCommitsOfASandboxComeAsTheyAre(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n2\n3\n", "b": "b\n", "gone": "g\n", "back": "as copied\n"}
 	g := repo(t, base)
 	copied := g.head()
@@ -364,6 +368,7 @@ func TestTheCommitsOfASandboxComeAsTheyAre(t *testing.T) {
 
 // What the comparison does not show is as the commits have it: nobody took it back.
 func TestACommitKeepsWhatTheComparisonDoesNotShow(t *testing.T) {
+	t.Parallel()
 	base := tree{".gitignore": "dist/\n", "a": "1\n", "kept": "k\n", "large": "small\n", "gone": "g\n"}
 	for _, own := range []bool{false, true} {
 		g := repo(t, base)
@@ -402,6 +407,7 @@ func TestACommitKeepsWhatTheComparisonDoesNotShow(t *testing.T) {
 // What the copy left out, the sandbox did not remove: commits from before the copy bring it to a
 // branch that is older.
 func TestWhatWasLeftOutOfTheCopyIsOnABranchAsItWasCommitted(t *testing.T) {
+	t.Parallel()
 	for _, own := range []bool{false, true} {
 		g := repo(t, tree{"a": "1\n", "docs/x": "x\n", "docs/gone": "g\n"})
 		g.must("", "checkout", "-q", "-b", "fix")
@@ -427,6 +433,7 @@ func TestWhatWasLeftOutOfTheCopyIsOnABranchAsItWasCommitted(t *testing.T) {
 // A commit removes a tracked file that the copy left out, and the workspace has a new one in its
 // place, which nobody brings.
 func TestAFileThatWasLeftOutOfTheCopyStaysIfTheSandboxMakesItAnew(t *testing.T) {
+	t.Parallel()
 	for _, own := range []bool{false, true} {
 		g := repo(t, tree{"f": "1\n", "node_modules/m": "m\n", "node_modules/k": "2\n"})
 		copied := g.head()
@@ -451,6 +458,7 @@ func TestAFileThatWasLeftOutOfTheCopyStaysIfTheSandboxMakesItAnew(t *testing.T) 
 }
 
 func TestABranchThatIsRebasedOrBisectedStays(t *testing.T) {
+	t.Parallel()
 	for what, begin := range map[string]func(g repository){
 		"rebase": func(g repository) {
 			g.must("", "checkout", "-q", "fix")
@@ -486,6 +494,7 @@ func TestABranchThatIsRebasedOrBisectedStays(t *testing.T) {
 }
 
 func TestNoBranchIsNamedAsGitRefusesIt(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n"})
 	for _, name := range []string{"HEAD", "-x", "@{-1}", "a..b", ""} {
 		out, err := Commit(t.Context(), changes(t, tree{"a": "1\n"}, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: name, Message: "Work"})
@@ -497,6 +506,7 @@ func TestNoBranchIsNamedAsGitRefusesIt(t *testing.T) {
 
 // Git itself makes some branches whose names it takes for something else afterwards.
 func TestABranchIsNotNamedAsAnotherReference(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n"})
 	bring := func(name string) error {
 		_, err := Commit(t.Context(), changes(t, tree{"a": "1\n"}, tree{"a": "2\n"}), BranchOptions{Folder: g.dir, Branch: name, Message: "Work"})
@@ -550,6 +560,7 @@ func TestTheEnvironmentNamesTheAuthor(t *testing.T) {
 
 // What is in a submodule is no conflict of the repository around it.
 func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n"})
 	other := repository{t: t, dir: filepath.Join(g.dir, "sm")}
 	if err := os.Mkdir(other.dir, 0o700); err != nil {
@@ -572,6 +583,7 @@ func TestChangesInSubmodulesAreLeftAside(t *testing.T) {
 
 // A submodule is the name of a commit. Git does nothing with it unless a .gitmodules says where it is.
 func TestSubmodulesOfCommitsAreAskedAboutIfGitMayFetchThem(t *testing.T) {
+	t.Parallel()
 	const modules = "[submodule \"nest\"]\n\tpath = nest\n\turl = https://example.org/nest\n"
 	for name, c := range map[string]struct {
 		base, commit, branch, folder tree
@@ -653,6 +665,7 @@ func TestARewrittenHistoryComesAsOneCommit(t *testing.T) {
 }
 
 func TestCommitsComeToAShallowRepository(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	full := repo(t, base)
 	full.commit("second", tree{"a": "2\n"})
@@ -673,6 +686,7 @@ func TestCommitsComeToAShallowRepository(t *testing.T) {
 
 // A sandbox writes its repository without git too.
 func TestHostileCommitsAreRefused(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	for name, harm := range map[string]func(in repository){
 		"a .git in a tree": func(in repository) {
@@ -774,6 +788,7 @@ func (g repository) nested(depth int) string {
 }
 
 func TestLongSubjectsAndLinksOfASandboxAreCut(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	g := repo(t, base)
 	copied := g.head()
@@ -823,6 +838,7 @@ func TestObjectsAreReadByOneGitWithinBounds(t *testing.T) {
 
 // What a repository says about itself besides its objects counts for nothing.
 func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	g := repo(t, base)
 	copied := g.head()
@@ -870,6 +886,7 @@ func TestOnlyObjectsOfASandboxAreRead(t *testing.T) {
 // The workspace has a file again as it was copied in, with what was not committed at home. A commit
 // without it does not take it from the branch.
 func TestAFileThatIsBackWithWhatWasNotCommittedStays(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n2\n", "b": "b\n"})
 	base := tree{"a": "1\nmine\n", "b": "b\n"}
 	base.write(t, g.dir)

@@ -85,6 +85,7 @@ func TestNoFilterOfTheSandboxRunsForWhatGitHasStoppedTracking(t *testing.T) {
 // A commit that only changes how git stores files leaves them in the workspace as they were, and
 // takes nothing back.
 func TestACommitThatStoresFilesAnewStays(t *testing.T) {
+	t.Parallel()
 	for _, others := range []bool{false, true} {
 		base := tree{"a": "1\r\n2\r\n", "b": "1\r\n"}
 		g := repo(t, base)
@@ -183,6 +184,7 @@ func TestWhatWasNotCommittedAndCannotBeReadIsAnError(t *testing.T) {
 
 // What the folder still has may have any size.
 func TestALargeFileThatTheFolderHasIsComparedAsGitStoresIt(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n"})
 	base := tree{"a": strings.Repeat("0123456789abcd\r\n", maxPlaced/16) + "mine\n"}
 	base.write(t, g.dir)
@@ -238,6 +240,7 @@ func TestWhatWasNotCommittedAndCannotBeStoredIsAnError(t *testing.T) {
 
 // What the sandbox has taken back to what was not committed is no other way to store it.
 func TestWhatWasNotCommittedAndIsTakenBackIsNotStoredAnew(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n"})
 	base := tree{"a": "1\r\nmine\n"}
 	base.write(t, g.dir)
@@ -276,6 +279,7 @@ func TestAFilterThatFailsTakesNoOtherFileBack(t *testing.T) {
 // Beyond a number of filters and encodings, or of files without theirs, agbox does not try each: then it
 // takes nothing back either.
 func TestFilesOfVeryManyEncodingsAreNotTakenBack(t *testing.T) {
+	t.Parallel()
 	for _, unfit := range []bool{false, true} {
 		base, attributes := tree{"a": "1\r\n", "0bad": "x\r\n"}, "* text\n0bad working-tree-encoding=none\n"
 		if unfit {

@@ -50,6 +50,7 @@ func TestFilesAreStoredByTheAttributesThatComeWithThem(t *testing.T) {
 
 // A file that git cannot store by new attributes keeps no other from being stored by them.
 func TestFilesThatNewAttributesDoNotFitAreStoredByTheOldOnes(t *testing.T) {
+	t.Parallel()
 	base := tree{"w.txt": "a\nb\n"}
 	theirs := tree{".gitattributes": "*.txt text\nw.txt -text working-tree-encoding=UTF-16\n", "w.txt": "a\r\nc\r\n", "new.txt": "a\r\nc\r\n"}
 	g := repo(t, base)
@@ -62,6 +63,7 @@ func TestFilesThatNewAttributesDoNotFitAreStoredByTheOldOnes(t *testing.T) {
 // Files that do not have the encoding that is committed for them are left out by name. Git can add
 // none of them. What was renamed to one stays where it was.
 func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
+	t.Parallel()
 	for _, commits := range []bool{false, true} {
 		stored := tree{"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n", "d.md": "d\n", "old.txt": "moved\n"}
 		g := repo(t, stored)
@@ -94,6 +96,7 @@ func TestFilesWithoutTheirEncodingKeepNoOtherOut(t *testing.T) {
 // The old name of one is not left out if a commit has removed it, nor are both if a commit has renamed the
 // file as it is.
 func TestAFileThatACommitRenamesToOneWithoutItsEncodingComes(t *testing.T) {
+	t.Parallel()
 	for _, own := range []bool{false, true} {
 		for script, unfit := range map[string][]string{
 			"git rm -q old.txt; git commit -q -m one; echo moved >name.u": {"name.u"},
@@ -125,6 +128,7 @@ func TestAFileThatACommitRenamesToOneWithoutItsEncodingComes(t *testing.T) {
 // Each file without its encoding needs a process of git, and so does each encoding: of too many, git's
 // error is told.
 func TestVeryManyFilesWithoutTheirEncodingAreAnError(t *testing.T) {
+	t.Parallel()
 	for _, alike := range []bool{true, false} {
 		theirs := make(tree)
 		attributes := "*.txt working-tree-encoding=UTF-16\n"
@@ -145,6 +149,7 @@ func TestVeryManyFilesWithoutTheirEncodingAreAnError(t *testing.T) {
 // An encoding that git does not know is told from files that do not have theirs, of which it may be
 // any number.
 func TestAnEncodingThatGitDoesNotKnowIsNamed(t *testing.T) {
+	t.Parallel()
 	theirs := tree{"a.u": utf16("a\n"), "bad.u": "bad\n", "l.l": "\xe9\n", "s.s": "\xff\n", "set": "a\n", "d.md": "d\n"}
 	var want []string
 	for i := range maxApart + 1 {
@@ -203,6 +208,7 @@ func TestAFilterThatFailsBesideAnEncodingIsAnError(t *testing.T) {
 
 // The same attributes may have been committed otherwise before.
 func TestAttributesCountThatAreChangedAfterACommitOfThem(t *testing.T) {
+	t.Parallel()
 	base := tree{".gitattributes": "*.md text\n", "w.txt": "a\r\n"}
 	g := repo(t, base)
 	copied, in := g.head(), g.inside()

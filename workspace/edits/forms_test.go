@@ -270,6 +270,7 @@ func TestAFileThatAFilterCannotReadHidesNoOther(t *testing.T) {
 // The sandbox has committed attributes, and has its files as they were copied in. Git writes them
 // by the attributes of the branch.
 func TestAttributesThatASandboxTookBackChangeNoOtherFile(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{".gitattributes": "a text eol=crlf\n", "a": "one\r\n", "b": "b\n"})
 	base := tree{".gitattributes": "a text eol=crlf\n*.y text\n", "a": "one\r\nmine\r\n", "b": "b\n"}
 	base.write(t, g.dir) // not committed

@@ -19,6 +19,7 @@ import (
 // committed or not, on side branches or not, that are brought several times: the branch has the
 // same files, and each commit of the sandbox. SCRIPTS=200 runs more.
 func TestRandomHistoriesComeWhole(t *testing.T) {
+	t.Parallel()
 	n := scripts / 2
 	if all, err := strconv.Atoi(os.Getenv("SCRIPTS")); err == nil {
 		n = all

@@ -9,6 +9,7 @@ import (
 
 // Files that the workspace has as they were copied come in the order of their paths, as others do.
 func TestWhatTheWorkspaceHasTakenBackIsInOrder(t *testing.T) {
+	t.Parallel()
 	base, changed := make(tree), make(tree)
 	for i := range 20 {
 		name := fmt.Sprintf("f%02d", i)

@@ -11,6 +11,7 @@ import (
 // What came to a branch without the commits of the sandbox, and the user has changed there, a
 // commit of the same does not bring again.
 func TestACommitOfWhatTheBranchHadTurnsNothingBack(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n2\n3\n4\n5\n", "gone": "g\n"}
 	for _, more := range []bool{false, true} {
 		g := repo(t, base)
@@ -35,6 +36,7 @@ func TestACommitOfWhatTheBranchHadTurnsNothingBack(t *testing.T) {
 
 // The branch has an older version of the sandbox: what came last went to the folder.
 func TestAnOlderVersionOfTheSandboxOnABranchIsNamed(t *testing.T) {
+	t.Parallel()
 	one, two, first := tree{"a": "one\n", "b": "b\n"}, tree{"a": "two\n", "b": "b\n"}, tree{"a": "a\n", "b": "b\n"}
 	for _, toFolder := range []bool{true, false} {
 		g := repo(t, first)
@@ -69,6 +71,7 @@ func TestAnOlderVersionOfTheSandboxOnABranchIsNamed(t *testing.T) {
 
 // The same if the sandbox has gone back to what was copied: the branch has a version from in between.
 func TestAVersionOnABranchThatTheSandboxTookBackIsNamed(t *testing.T) {
+	t.Parallel()
 	first, two := tree{"a": "a\n", "b": "b\n"}, tree{"a": "two\n", "b": "b\n", "new": "n\n"}
 	for name, also := range map[string]tree{"": nil, "and back on the branch": first, "and otherwise by the user": {"a": "mine\n", "b": "b\n", "new": "mine\n"}} {
 		g := repo(t, first)
@@ -104,6 +107,7 @@ func TestAVersionOnABranchThatTheSandboxTookBackIsNamed(t *testing.T) {
 
 // What the sandbox takes back may be attributes, or have a name that is magic to git.
 func TestAttributesAndMagicNamesThatTheSandboxTookBackAreNamed(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{".gitattributes", ":!x", ":(top)x", "*"} {
 		t.Run(path, func(t *testing.T) {
 			first, two := tree{path: "*.x text\n", "b": "b\n"}, tree{path: "*.y text\n", "b": "b\n"}
@@ -125,6 +129,7 @@ func TestAttributesAndMagicNamesThatTheSandboxTookBackAreNamed(t *testing.T) {
 
 // A version of another mode is another version.
 func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
+	t.Parallel()
 	first, work, run := tree{"a": "a\n", "b": "b\n"}, tree{"a": "work\n", "b": "b\n"}, tree{"a": "x:work\n", "b": "b\n"}
 	g := repo(t, first)
 	copied, in := g.head(), g.inside()
@@ -141,6 +146,7 @@ func TestAModeThatABranchHadNotComesToIt(t *testing.T) {
 
 // What came is still the sandbox's version if it has the mode that the user had given the file.
 func TestACommitTurnsNothingBackInAFileOfAnotherMode(t *testing.T) {
+	t.Parallel()
 	const first, came = "1\n2\n3\n4\n5\n", "1\ntheirs\n2\n3\n4\n5\n"
 	for what, modes := range map[string][2]string{"made executable": {"", "x:"}, "made plain": {"x:", ""}} {
 		for _, more := range []bool{false, true} {
@@ -175,6 +181,7 @@ func TestACommitTurnsNothingBackInAFileOfAnotherMode(t *testing.T) {
 
 // The user's own commits may change any number of files.
 func TestABranchOfVeryManyFilesIsJoined(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "a\n"}
 	g := repo(t, base)
 	copied, in := g.head(), g.inside()
@@ -193,6 +200,7 @@ func TestABranchOfVeryManyFilesIsJoined(t *testing.T) {
 // What was not committed when it was copied in is the sandbox's once it has committed it. The
 // branch may be older than what was copied in.
 func TestACommitThatJoinsHasAllOfTheSandboxsCommits(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n", "dirty": "1\n", "both": "1\n2\n3\n4\n5\n", ".gitignore": "dist/\n"})
 	g.must("", "checkout", "-q", "-b", "fix")
 	g.commit("mine", tree{"own": "o\n", "both": "one\n2\n3\n4\n5\n"})
@@ -253,6 +261,7 @@ func TestALineOfACommitIsNotLostBehindANewFilter(t *testing.T) {
 // A file that came with --squash is no conflict with the commit that has it with another mode, if git stores
 // it here with other ends of lines than the sandbox.
 func TestAFileOfBothWaysIsNoConflictIfGitStoresItAsTheBranchHasIt(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "a\n"}, "core.autocrlf=input")
 	copied, in := g.head(), g.inside()
 	in.config = "" // it stores the file as it is
@@ -276,6 +285,7 @@ func TestAFileOfBothWaysIsNoConflictIfGitStoresItAsTheBranchHasIt(t *testing.T) 
 
 // A merge that brought a commit of the sandbox shows what this has, which is no newer version.
 func TestAnOlderVersionOfTheSandboxIsNamedAfterAMergeToo(t *testing.T) {
+	t.Parallel()
 	first, one, two := tree{"a": "a\n"}, tree{"a": "one\n"}, tree{"a": "two\n"}
 	g := repo(t, first)
 	copied, in := g.head(), g.inside()
@@ -304,6 +314,7 @@ func TestAnOlderVersionOfTheSandboxIsNamedAfterAMergeToo(t *testing.T) {
 
 // What came to the folder before is named if the branch has something else, as git stores it.
 func TestWhatTheFolderHasAlreadyAndTheBranchHasNotIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, prefix := range []string{"", "sub"} {
 		in := func(files tree) tree {
 			all := make(tree)

@@ -25,6 +25,7 @@ git checkout -q main
 `
 
 func TestWhatTheFolderHasOfABranch(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		// early is what happens before the work, and then what happens after it.
 		early, then string

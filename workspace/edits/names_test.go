@@ -17,6 +17,7 @@ func strangers(text string) tree {
 
 // Git takes files of some names into no tree: they are on no branch, and do not count as brought.
 func TestFilesWhoseNamesGitRefusesAreOnNoBranch(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n", "old": "o\n"}
 	want := []string{".git::$INDEX_ALLOCATION", `.git\x`, ".gitmodules", "d/.git:s"}
 	for _, commits := range []bool{false, true} {
@@ -80,6 +81,7 @@ func TestFilesWhoseNamesGitRefusesAreInNoPatch(t *testing.T) {
 
 // A line of what git prints may be only a part of a path.
 func TestAFolderMayHaveLineBreaksInItsPath(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"a\nb", "c\n/tmp", "\"d\\\ne\""} {
 		// The folder of the repository.
 		base := tree{"keep": "1\n", "sub/f": "1\n"}

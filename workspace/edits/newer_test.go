@@ -120,6 +120,7 @@ func (g repository) looseObjects() (all []string) {
 }
 
 func TestDamagedObjectsSayNothingElse(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n", "d/b": "1\n", "d/e/c": "1\n"}
 	g := repo(t, base)
 	copied, in := g.head(), g.inside()
@@ -254,6 +255,7 @@ func TestACommitHasAVersionOfWhichTheSumIsKnown(t *testing.T) {
 }
 
 func TestTreesOfASandboxAreReadWithinBounds(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "1\n"})
 	copied := g.head()
 	for what, object := range map[string]func(in repository) string{

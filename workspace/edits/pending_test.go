@@ -404,6 +404,7 @@ func TestKeepingInStepLeavesTheOwnVersionToContinue(t *testing.T) {
 
 // A change that no list shows, because the file is ignored, is not taken back.
 func TestAChangeThatIsNotListedIsNotTakenBack(t *testing.T) {
+	t.Parallel()
 	for _, own := range []string{"ours\n", "third\n"} {
 		for what, before := range map[string]func(o ApplyOptions, listed []Change) error{
 			"at once": func(ApplyOptions, []Change) error { return nil },
@@ -482,6 +483,7 @@ func TestAResolvedConflictOutlivesTheChange(t *testing.T) {
 
 // A file that is renamed from or to one with an open conflict stays whole.
 func TestARenameMeetsAnOpenConflict(t *testing.T) {
+	t.Parallel()
 	const text, mine = "1\n2\n3\n", "1\n2\n3\nuser\n"
 	over := func(c *conflict) {
 		c.base["src/a"], c.theirs["src/a"], c.theirs["lib/p"] = text, text, "theirs\n"
@@ -574,6 +576,7 @@ func TestContinueKeepsTheOwnVersion(t *testing.T) {
 // A kill at any change while a conflict is put back, or resolved, leaves it so that the next
 // call does the same.
 func TestAKillWhileAConflictEndsLosesNothing(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]struct {
 		prepare      func(*conflict)
 		folder, base string

@@ -151,6 +151,7 @@ func answer(t *testing.T, base, ours, theirs tree) (tree, bool) {
 // --3way: the same files, or a conflict. Where git has a clean result and Apply has a conflict
 // it is counted; the other way round Apply must have what git merge-file has.
 func TestRandomEditsComeOutAsWithGit(t *testing.T) {
+	t.Parallel()
 	n := scripts
 	if all, err := strconv.Atoi(os.Getenv("SCRIPTS")); err == nil {
 		n = all

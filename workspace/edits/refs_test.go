@@ -11,6 +11,7 @@ import (
 
 // A branch that stands for another one would move that, also if it is checked out.
 func TestABranchThatIsASymbolicReferenceIsRefused(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	for _, to := range []string{"main", "other", "none"} {
 		g := repo(t, base)
@@ -36,6 +37,7 @@ func TestABranchThatIsASymbolicReferenceIsRefused(t *testing.T) {
 
 // Git cannot have a branch below or above another one. That is said before anything is noted.
 func TestABranchWhoseNameIsInTheWayOfAnotherIsRefused(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	for has, name := range map[string]string{"fix/old": "fix", "fix": "fix/a/b", "fix/a": "fix/a/b"} {
 		g := repo(t, base)
@@ -66,6 +68,7 @@ func TestABranchWhoseNameIsInTheWayOfAnotherIsRefused(t *testing.T) {
 
 // Whoever comes second, or finds the branch locked, is told to try again.
 func TestABranchThatAnotherCommandMovesIsLeft(t *testing.T) {
+	t.Parallel()
 	base := tree{"a": "1\n"}
 	for _, what := range []string{"makes it", "moves it", "locks it"} {
 		g := repo(t, base)
@@ -102,6 +105,7 @@ func TestABranchThatAnotherCommandMovesIsLeft(t *testing.T) {
 
 // A partial clone has not the contents of all files of a branch.
 func TestABranchOfAPartialCloneGetsACommit(t *testing.T) {
+	t.Parallel()
 	base := tree{"d/x": "1\n", "d/y": "2\n", "z": "z\n"}
 	from := repo(t, base, "uploadpack.allowFilter=true")
 	from.must("", "checkout", "-q", "-b", "other")

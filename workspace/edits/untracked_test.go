@@ -85,6 +85,7 @@ func (g repository) retracked(all []Change, base tree, lost map[string]bool) []C
 // A branch that has lost a file has it again once git tracks it in the sandbox again, changed or not.
 // What the user has in its place meanwhile is the user's.
 func TestWhatGitTracksAgainIsOnTheBranchAgain(t *testing.T) {
+	t.Parallel()
 	const ignore = "echo f >.gitignore; git add .gitignore; "
 	for _, row := range []struct{ ends, inside, users, commits, squash string }{
 		{"", "", "", "1", "1"}, {ignore, "", "own", "1", "1"}, {"", "", "f", "!", "9"},
@@ -133,6 +134,7 @@ func TestWhatGitTracksAgainIsOnTheBranchAgain(t *testing.T) {
 // sandbox has changed in it since is all that is new, and if git ignores it at home. In a step that begins
 // with "s:", the work comes with --squash.
 func TestWhatCameAndIsNoLongerTrackedIsNotOnTheBranch(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name    string
 		steps   []string
@@ -181,6 +183,7 @@ func TestWhatCameAndIsNoLongerTrackedIsNotOnTheBranch(t *testing.T) {
 // Where a file is at home, and what the sandbox does with it, says what a branch has of it: with the
 // commits, with --squash, and on a branch that has others. "!" is a conflict, and "-" no file.
 func TestABranchHasOfAFileWhatItsSandboxTracks(t *testing.T) {
+	t.Parallel()
 	const commit = "git commit -q --allow-empty -m one; "
 	untrack := "git rm -q --cached f; " + commit
 	for _, c := range []struct {
@@ -279,6 +282,7 @@ func TestABranchHasOfAFileWhatItsSandboxTracks(t *testing.T) {
 
 // A rewritten history comes as one commit, as with --squash. What a user has on the branch again stays.
 func TestWhatGitHasStoppedTrackingIsRemovedOnce(t *testing.T) {
+	t.Parallel()
 	for _, rewritten := range []bool{false, true} {
 		g := repo(t, tree{"f": "1\n", "a": "a\n"})
 		copied, in := g.commit("second", tree{"b": "b\n"}), g.inside()
@@ -341,6 +345,7 @@ func TestWhatCameFromTheSandboxIsNoConflictWithItsRemoval(t *testing.T) {
 // A branch loses what git stops tracking also if it had lost and got the file before, by a commit that
 // the sandbox has amended since. What the user has there again stays.
 func TestABranchLosesAFileAgainThatItHasGotAgain(t *testing.T) {
+	t.Parallel()
 	for _, users := range []bool{false, true} {
 		g := repo(t, tree{"a": "a\n"})
 		copied, in := g.head(), g.inside()
@@ -413,6 +418,7 @@ func (g repository) tipOrHead() string {
 
 // Git commits nothing of a file that it is told not to look at.
 func TestFilesThatGitDoesNotLookAtAreToldFromUncommittedOnes(t *testing.T) {
+	t.Parallel()
 	for script, want := range map[string]bool{
 		"echo 2 >f": false,
 		"git update-index --skip-worktree f; echo 2 >f":    true,
@@ -455,6 +461,7 @@ func TestUntrackedFilesChangeNoAttributesOfABranch(t *testing.T) {
 // What git has stopped tracking comes to a branch with no later call either, also if all commits came
 // before, and if the branch has the file from --squash with a line of the user.
 func TestWhatIsNoLongerTrackedStaysOutsideInEachCall(t *testing.T) {
+	t.Parallel()
 	for _, users := range []string{"", "mine\n1\n"} {
 		g := repo(t, tree{"a": "a\n"})
 		copied, in := g.head(), g.inside()
@@ -509,6 +516,7 @@ func (g repository) broughtEach(in repository, squash bool, steps ...string) (ha
 
 // A branch loses also what came to it with a merge of the commits of both sides.
 func TestABranchLosesWhatCameWithAMerge(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "a\n"})
 	in := g.inside()
 	g.onNewBranch("main", "b", "b")
@@ -520,6 +528,7 @@ func TestABranchLosesWhatCameWithAMerge(t *testing.T) {
 
 // A branch has a file that git tracks again in the sandbox also if only commits between had it before.
 func TestWhatOnlyEarlierCommitsHadComesOnceItIsTrackedAgain(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{".gitignore": "*.o\n"})
 	tree{"kept.o": "1\n"}.write(t, g.dir)
 	copied, in := g.head(), g.inside()
@@ -547,6 +556,7 @@ func TestWhatOnlyEarlierCommitsHadComesOnceItIsTrackedAgain(t *testing.T) {
 // What came with --squash is off the branch again also if git stores it here with other ends of lines than
 // the commits of the sandbox that had it.
 func TestWhatGitStoresOtherwiseIsNoLongerOnTheBranchEither(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"a": "a\n"}, "core.autocrlf=input")
 	in := g.inside()
 	in.config = "" // it stores the file as it is
@@ -624,6 +634,7 @@ func TestARenameOfWhatABranchHasLostIsANewFile(t *testing.T) {
 // A file that the sandbox stops tracking with a commit, and that the folder gets and ignores, does not come
 // back to a branch when the sandbox removes it.
 func TestWhatWentToTheFolderAndIsRemovedIsNotOnTheBranch(t *testing.T) {
+	t.Parallel()
 	g := repo(t, tree{"f": "1\n", "a": "a\n"})
 	copied, in := g.head(), g.inside()
 	in.shell("git rm -q --cached f; echo f >.gitignore; git add .gitignore; git commit -q -m one; echo 2 >f")
@@ -643,6 +654,7 @@ func TestWhatWentToTheFolderAndIsRemovedIsNotOnTheBranch(t *testing.T) {
 // A new file in the place of one that the sandbox has removed with a commit, and that git does not track
 // there, is outside of git in each call, also if it is a renamed one.
 func TestANewFileInThePlaceOfARemovedOneIsOutsideInEachCall(t *testing.T) {
+	t.Parallel()
 	for _, squashes := range []string{"ccccccc", "sssssss", "scscscs", "cscscsc"} {
 		g := repo(t, tree{"f": "1\n", "a": "a\n", "b": "b\n"})
 		copied, in := g.head(), g.inside()
@@ -753,6 +765,7 @@ func TestModesThatGitDoesNotLookAtStayOutOfABranch(t *testing.T) {
 
 // The same for commits of the sandbox: all that it has committed needs no commit more.
 func TestModesThatGitDoesNotLookAtAddNoCommit(t *testing.T) {
+	t.Parallel()
 	g, base := modeless(t)
 	copied, in := g.head(), g.inside()
 	bring := func(base tree) (*History, Committed) {
@@ -800,6 +813,7 @@ func TestModesThatGitDoesNotLookAtAddNoCommit(t *testing.T) {
 
 // Nor do those of a file that a branch has lost and git tracks again in the sandbox.
 func TestModesThatGitDoesNotLookAtDoNotComeWithWhatItTracksAgain(t *testing.T) {
+	t.Parallel()
 	for _, squash := range []bool{false, true} {
 		g, base := modeless(t)
 		copied, in := g.head(), g.inside()
@@ -851,6 +865,7 @@ func TestTheModeOfTheOtherSideIsNoChange(t *testing.T) {
 // A commit has a line that was not committed when it was copied, and a mode that the sandbox has taken back
 // since: the line comes.
 func TestAModeThatIsTakenBackLeavesTheLinesOfItsCommit(t *testing.T) {
+	t.Parallel()
 	for n := range 4 {
 		users, end := n%2 > 0, []string{"\n", "\r\n"}[n/2] // the branch has a commit of the user; git converts
 		g := repo(t, tree{".gitattributes": map[string]string{"\r\n": "f text eol=crlf\n"}[end], "f": "1\n2\n3\n4\n", "a": "a\n"})
