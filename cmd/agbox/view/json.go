@@ -42,7 +42,7 @@ func (w *jsonWriter) message(m protoreflect.Message) {
 		w.value(v.AsTime().UTC().Format(time.RFC3339Nano))
 		return
 	case *durationpb.Duration:
-		w.value(v.AsDuration().Seconds())
+		w.value(seconds(v.AsDuration()))
 		return
 	}
 	w.WriteByte('{')
@@ -61,6 +61,17 @@ func (w *jsonWriter) message(m protoreflect.Message) {
 		}
 	}
 	w.WriteByte('}')
+}
+
+// seconds is a duration as a number of seconds, to the nanosecond: a float64 may have more digits than
+// that, which no reader of durations takes.
+func seconds(d time.Duration) json.Number {
+	sign, n := "", uint64(d)
+	if d < 0 {
+		sign, n = "-", -n
+	}
+	text := fmt.Sprintf("%s%d.%09d", sign, n/1e9, n%1e9)
+	return json.Number(strings.TrimSuffix(strings.TrimRight(text, "0"), "."))
 }
 
 // absent reports whether a field is null: it is not set, or it has no meaning yet.

@@ -49,6 +49,9 @@ func TestWordsAndNumbers(t *testing.T) {
 		"state": `"ready"`, "last_event_sequence": "18446744073709551615", "created_at": `"1970-01-01T00:00:01.5Z"`, "state_changed_at": "null",
 		"labels": `{"a":"<1>\u001b","b":"2"}`, "services": "[]", "name": `""`, "degraded": "false",
 	})
+	for d, want := range map[time.Duration]string{0: "0", time.Minute: "60", 1142961 * time.Microsecond: "1.142961", 1: "0.000000001", -1500 * time.Millisecond: "-1.5", math.MinInt64: "-9223372036.854775808"} {
+		wantMembers(t, &agboxv1.ExecStatus{UserTime: durationpb.New(d)}, map[string]string{"user_time": want})
+	}
 	wantMembers(t, &agboxv1.ExecStatus{UserTime: durationpb.New(1500 * time.Millisecond), Command: []string{"a", "b"}}, map[string]string{"user_time": "1.5", "command": `["a","b"]`, "finished_at": "null"})
 	wantMembers(t, &agboxv1.ContainerStats{CpuPercent: math.NaN()}, map[string]string{"cpu_percent": "null"})
 	wantMembers(t, &agboxv1.DoctorFinding{Kind: agboxv1.DoctorKind_DOCTOR_KIND_SANDBOX_RECORD}, map[string]string{"kind": `"sandbox_record"`})
