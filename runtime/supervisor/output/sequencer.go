@@ -239,8 +239,9 @@ const (
 	// stepRounds and stepSize bound one step: in rounds of the matcher, and in bytes.
 	stepRounds, stepSize = 16, 128 << 10
 	// patience is how long a matcher may wait for a token. Its writer may get no
-	// processor, or it may not write any more.
-	patience = 5 * time.Millisecond
+	// processor for tens of milliseconds where several programs share one, or it may not
+	// write any more: then the end of its output is late by so much.
+	patience = 100 * time.Millisecond
 )
 
 // ordered moves both outputs of a command into its log in the order in which they were
