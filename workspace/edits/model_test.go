@@ -17,7 +17,7 @@ import (
 const histories = 150
 
 // TestNothingOfEitherSideIsLostOrTurnedBack plays histories of edits on both sides, calls of
-// apply, sync and --branch, conflicts that are resolved or abandoned, and kills at any change.
+// apply, pull, sync and --branch, conflicts that are resolved or abandoned, and kills at any change.
 // What must hold is in oracle_test.go, which knows nothing of the code: each line is written
 // once, so it can be followed.
 func TestNothingOfEitherSideIsLostOrTurnedBack(t *testing.T) {
@@ -36,7 +36,7 @@ func TestNothingOfEitherSideIsLostOrTurnedBack(t *testing.T) {
 		play(t, uint64(seed), counts)
 	}
 	t.Logf("%d histories: %v", n-first, counts)
-	for _, what := range []string{"apply", "sync", "branch", "killed", "clean", "conflict", "abandon", "resolve", "abort", "again", "continue", "merge", "unmerge"} {
+	for _, what := range []string{"apply", "pull", "pulled", "sync", "branch", "killed", "clean", "conflict", "abandon", "resolve", "abort", "again", "continue", "merge", "unmerge"} {
 		if n-first >= histories && counts[what] < (n-first)/50 {
 			t.Errorf("the histories have too little of %q", what)
 		}
@@ -181,7 +181,11 @@ func (w *world) act() {
 			w.say("the sandbox %s", changed(before, w.sandbox))
 		}
 	case n < 14:
-		w.call("apply", func() { w.apply(ApplyOptions{Paths: w.some()}) })
+		if w.r.IntN(3) == 0 {
+			w.pull()
+		} else {
+			w.call("apply", func() { w.apply(ApplyOptions{Paths: w.some()}) })
+		}
 	case n < 17:
 		w.call("sync", w.sync)
 	case n == 17:

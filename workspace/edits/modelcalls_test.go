@@ -154,7 +154,7 @@ func (w *world) look(paths []string) {
 func (w *world) apply(with ApplyOptions) int {
 	w.t.Helper()
 	o := w.options()
-	o.Abort, o.Again, o.Continue, o.Paths = with.Abort, with.Again, with.Continue, with.Paths
+	o.Abort, o.Again, o.Continue, o.Paths, o.NoMerge = with.Abort, with.Again, with.Continue, with.Paths, with.NoMerge
 	o.Hidden = func(path string) (bool, error) { return w.sandbox[path] != w.there()[path], nil }
 	if o.Continue {
 		ours := w.ours()
@@ -178,6 +178,30 @@ func (w *world) apply(with ApplyOptions) int {
 		}
 		w.alone("apply", out.Conflicts())
 		return out.Conflicts()
+	}
+}
+
+// pull brings all changed files whole, or none.
+func (w *world) pull() {
+	w.t.Helper()
+	completes, paths, before := w.killed, w.some(), w.ours()
+	w.call("pull", func() { w.apply(ApplyOptions{NoMerge: true, Paths: paths}) })
+	if completes { // it brings what a killed call began, too
+		return
+	}
+	after, all := w.ours(), maps.Clone(before)
+	maps.Copy(all, after)
+	for name := range all {
+		if after[name] != before[name] && after[name] != w.sandbox[name] {
+			w.t.Errorf("pull makes of %s %q, and not %q, which the sandbox has", name, after[name], w.sandbox[name])
+		}
+	}
+	if w.killed || maps.Equal(before, after) {
+		return
+	}
+	w.counts["pulled"]++
+	if diff := w.seen().diff; paths == nil && len(diff) > 0 {
+		w.t.Errorf("pull brings a part of the work: the folder %s, and %v is left", changed(before, after), diff)
 	}
 }
 
