@@ -178,12 +178,23 @@ func (c *Client) WaitStopped(ctx context.Context, sandbox string, opts ...WaitOp
 	}, opts)
 }
 
+// WaitEnded waits until a sandbox that is being deleted runs nothing any more. The daemon removes
+// what is left of it after that. Give it the id, as to WaitDeleted.
+func (c *Client) WaitEnded(ctx context.Context, sandbox string, opts ...WaitOption) error {
+	return c.waitGone(ctx, sandbox, (*agboxv1.SandboxHandle).GetEnded, opts)
+}
+
 // WaitDeleted waits until only the history of the sandbox is left. Give it the id,
 // because the name of a deleted sandbox may belong to another one. An unknown sandbox
 // counts as deleted.
 func (c *Client) WaitDeleted(ctx context.Context, sandbox string, opts ...WaitOption) error {
+	return c.waitGone(ctx, sandbox, func(*agboxv1.SandboxHandle) bool { return false }, opts)
+}
+
+// waitGone waits until a sandbox is deleted, or enough.
+func (c *Client) waitGone(ctx context.Context, sandbox string, enough func(*agboxv1.SandboxHandle) bool, opts []WaitOption) error {
 	_, err := c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
-		return h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED, nil
+		return h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED || enough(h), nil
 	}, opts)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -255,7 +266,7 @@ func (w *waiting) passed(ctx context.Context, c *Client, h *agboxv1.SandboxHandl
 	return false
 }
 
-// untilChange reads events until one has another state than h.
+// untilChange reads events until one has another state than h, or says that its processes have ended.
 func (w *waiting) untilChange(ctx context.Context, c *Client, h *agboxv1.SandboxHandle) error {
 	for ev, err := range c.Events(ctx, h.GetSandboxId(), w.from) {
 		if err != nil && errors.Is(err, ErrOutOfRange) && w.from < h.GetLastEventSequence() {
@@ -270,7 +281,7 @@ func (w *waiting) untilChange(ctx context.Context, c *Client, h *agboxv1.Sandbox
 		if w.seen != nil {
 			w.seen(ev)
 		}
-		if ev.GetSandboxState() != h.GetState() {
+		if ev.GetSandboxState() != h.GetState() || ev.GetEventType() == agboxv1.EventType_SANDBOX_ENDED {
 			return nil
 		}
 	}

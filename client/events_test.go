@@ -31,12 +31,15 @@ type life struct {
 	rush bool
 	// restarted is the index of the state from which on it is not restarting.
 	restarted int
+	// ended is the index of the event that says that nothing of it runs any more, if not 0.
+	ended int
 }
 
 func (l *life) handle() *agboxv1.SandboxHandle {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &agboxv1.SandboxHandle{SandboxId: "box", State: l.states[l.now], LastEventSequence: uint64(l.now + 1), Restarting: l.now < l.restarted}
+	h.Ended = l.ended > 0 && l.now >= l.ended && h.State == leaving
 	if h.State == failed {
 		h.ErrorCode, h.ErrorMessage = "IMAGE_NOT_FOUND", "There is no image x."
 	}
@@ -56,7 +59,11 @@ func (l *life) serve(t *testing.T) *Client {
 					l.now = len(l.states) - 1
 				}
 				l.mu.Unlock()
-				_ = s.Send(event(i+1, l.states[i]))
+				ev := event(i+1, l.states[i])
+				if l.ended > 0 && i == l.ended {
+					ev.EventType = agboxv1.EventType_SANDBOX_ENDED
+				}
+				_ = s.Send(ev)
 			}
 			if l.states[len(l.states)-1] == gone {
 				return nil
@@ -145,6 +152,21 @@ func TestWaitStoppedAndWaitDeletedEnd(t *testing.T) {
 	l = &life{states: []agboxv1.SandboxState{ready, failed, leaving, gone}}
 	if err := l.serve(t).WaitDeleted(t.Context(), "box"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestWaitEndedEndsBeforeTheSandboxIsDeleted(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{ready, leaving, leaving}, ended: 2}
+	if err := l.serve(t).WaitEnded(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	l = &life{states: []agboxv1.SandboxState{ready, leaving, gone}} // one of which nothing ran
+	if err := l.serve(t).WaitEnded(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	l = &life{states: []agboxv1.SandboxState{ready, leaving, leaving, gone}, ended: 2}
+	if err := l.serve(t).WaitDeleted(t.Context(), "box"); err != nil || l.handle().GetState() != gone {
+		t.Errorf("the wait for its end has ended while it is %v: %v", l.handle().GetState(), err)
 	}
 }
 

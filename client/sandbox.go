@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"slices"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -30,8 +31,10 @@ func (c *Client) GetSandbox(ctx context.Context, sandbox string) (*agboxv1.GetSa
 
 // ListOptions selects sandboxes.
 type ListOptions struct {
-	// IncludeDeleted adds deleted sandboxes, of which only the history is left.
+	// IncludeDeleted adds deleted sandboxes, of which only the history is left, and those of IncludeEnded.
 	IncludeDeleted bool
+	// IncludeEnded adds sandboxes that are being removed and of which nothing runs any more.
+	IncludeEnded bool
 	// Labels must all match. An empty map selects all sandboxes.
 	Labels map[string]string
 }
@@ -39,7 +42,11 @@ type ListOptions struct {
 // ListSandboxes returns sandboxes, newest first.
 func (c *Client) ListSandboxes(ctx context.Context, o ListOptions) ([]*agboxv1.SandboxHandle, error) {
 	out, err := c.sandboxes.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{IncludeDeleted: o.IncludeDeleted, LabelSelector: o.Labels}, idempotent)
-	return out.GetSandboxes(), err
+	list := out.GetSandboxes()
+	if !o.IncludeDeleted && !o.IncludeEnded {
+		list = slices.DeleteFunc(list, (*agboxv1.SandboxHandle).GetEnded)
+	}
+	return list, err
 }
 
 // ResumeSandbox starts a STOPPED sandbox again. WaitReady waits until it is READY.

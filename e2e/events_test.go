@@ -41,7 +41,7 @@ func TestASubscriberGetsTheSnapshotThenThePastThenWhatHappens(t *testing.T) {
 		}
 	}
 	in.Agbox(t, "exec", "demo", "--", "sh", "-c", "exit 3").Want(t, 3)
-	in.Must(t, "rm", "demo")
+	in.Must(t, "rm", "--wait", "demo")
 	sequence := now.GetSequence()
 	var types []agboxv1.EventType
 	for {
@@ -59,7 +59,7 @@ func TestASubscriberGetsTheSnapshotThenThePastThenWhatHappens(t *testing.T) {
 		types = append(types, event.GetEventType())
 	}
 	want := []agboxv1.EventType{agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FINISHED,
-		agboxv1.EventType_SANDBOX_DELETE_REQUESTED, agboxv1.EventType_SANDBOX_DELETED}
+		agboxv1.EventType_SANDBOX_DELETE_REQUESTED, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, agboxv1.EventType_SANDBOX_DELETED} // the second is SANDBOX_ENDED
 	if len(types) != len(want) {
 		t.Fatalf("what happened is %v, want %v", types, want)
 	}

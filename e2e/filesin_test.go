@@ -298,7 +298,7 @@ func TestACopyIsGivenUpWhenItsSandboxIsRemoved(t *testing.T) {
 	big(t, dir, 200, 1<<20)
 	c, box := in.begin(t, fmt.Sprintf("image: agbox-test/busybox:latest\nworkspace: {source: %s}\n", dir))
 	awaitCopy(t, c, box)
-	in.Must(t, "rm", "-f", box)
+	in.Must(t, "rm", "--wait", "-f", box)
 	if !in.Inventory(t).Empty() {
 		t.Error("something is left")
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/runtime"
 )
 
 func TestTheOutputOfPostCreateIsShownAlsoWhenItFails(t *testing.T) {
@@ -93,6 +94,33 @@ func TestManySandboxesAreStoppedRestartedAndRemoved(t *testing.T) {
 	harness.WantSame(t, "prune", in.Must(t, "prune", "-f"), two)
 	harness.WantSame(t, "rm --all", in.Must(t, "rm", "--all"), one)
 	harness.WantSame(t, "ls", in.Must(t, "ls", "-q"), "")
+}
+
+// TestWhatARemovedSandboxHadIsFreeAtOnce: rm returns before the engine has removed the containers.
+func TestWhatARemovedSandboxHadIsFreeAtOnce(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox, "-p", "127.0.0.1::80")
+	address := in.Must(t, "port", "demo", "80")
+	for range 5 { // its name and its port
+		in.Must(t, "rm", "-f", "demo")
+		in.Create(t, "demo", harness.ImageBusybox, "-p", address+":80")
+	}
+	id := in.SandboxID(t, "demo")
+	if err := harness.DockerAPI.ContainerPause(harness.Bounded(t), runtime.PrimaryName(id)); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "rm", "-f", "demo")
+	harness.WantSame(t, "ls", in.Must(t, "ls", "-q"), "")
+	in.Create(t, "demo", harness.ImageBusybox)
+	in.Must(t, "exec", "-d", "demo", "--", "sleep", "100000")
+	in.Must(t, "rm", "-f", "demo")
+	in.Must(t, "daemon", "stop") // which waits for the rest
+	in.Must(t, "daemon", "start")
+	if inv := in.Inventory(t); !inv.Empty() {
+		t.Errorf("the engine has %+v", inv)
+	}
+	harness.WantSame(t, "ls -a", in.Must(t, "ls", "-qa"), "")
 }
 
 func TestARestartNeedsNeitherItsClientNorOneLifeOfTheDaemon(t *testing.T) {

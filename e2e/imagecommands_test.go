@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,8 +100,6 @@ func TestAWrongImageIsASentenceWithinSecondsAndLeavesNothing(t *testing.T) {
 			t.Errorf("%v says %q, want %q", c.args, r.Stderr, c.says)
 		}
 		t.Logf("%v took %v", c.args, time.Since(begun).Round(time.Millisecond))
-		if inv := in.Inventory(t); !inv.Empty() {
-			t.Errorf("%v left behind %+v", c.args, inv)
-		}
+		harness.Eventually(t, fmt.Sprint("nothing is left of ", c.args), func() bool { return in.Inventory(t).Empty() })
 	}
 }

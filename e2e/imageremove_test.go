@@ -58,7 +58,7 @@ func TestImagesGoUnlessASandboxUsesThem(t *testing.T) {
 	if r := in.Agbox(t, "image", "rm", name).Want(t, 4); !strings.Contains(r.Stderr, "is in use") {
 		t.Errorf("image rm says %q", r.Stderr)
 	}
-	in.Must(t, "rm", "-f", "demo")
+	in.Must(t, "rm", "--wait", "-f", "demo")
 	if i := mine(); i == nil || i.GetUsed() {
 		t.Fatalf("after the sandbox, the image is listed as %v", i)
 	}

@@ -170,7 +170,7 @@ func stopsAndStarts(t *testing.T, in *install, id string) {
 
 func removes(t *testing.T, in *install, id string) {
 	t.Helper()
-	harness.WantSame(t, "rm", in.Must(t, "rm", "demo"), id)
+	harness.WantSame(t, "rm", in.Must(t, "rm", "--wait", "demo"), id)
 	if boxes := in.list(t); len(boxes) != 0 {
 		t.Errorf("ls shows %v, want nothing", boxes)
 	}

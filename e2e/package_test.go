@@ -90,7 +90,7 @@ func wantExample(t *testing.T, in *install, share string) {
 	if err := json.Unmarshal([]byte(told.String()), &end); err != nil || end != want || !strings.Contains(out.String(), "for an editor\n") {
 		t.Errorf("the example printed %q and told %s (%v); want %+v", out.String(), told.String(), err, want)
 	}
-	in.Must(t, "rm", "-f", "demo")
+	in.Must(t, "rm", "--wait", "-f", "demo")
 }
 
 // scratchRoot makes the list of packages of a root folder, and returns a function that runs

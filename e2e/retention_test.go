@@ -106,7 +106,7 @@ func TestADeletedSandboxIsListedUntilItIsForgotten(t *testing.T) {
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	in.Agbox(t, "exec", "demo", "--", "echo", "hello").Want(t, 0)
 	begun := time.Now()
-	in.Must(t, "rm", "-f", "demo")
+	in.Must(t, "rm", "--wait", "-f", "demo")
 	if listed := in.Must(t, "ls", "--deleted"); !strings.Contains(listed, box) && time.Since(begun) < 3*time.Second {
 		t.Errorf("ls --deleted says %s", listed)
 	}
@@ -130,7 +130,7 @@ func TestRmRemovesTheOutputOfCommandsAtOnceUnlessItIsToStay(t *testing.T) {
 	runs := in.Must(t, "exec", "-d", "gone", "--", "sh", "-c", "echo token-5678; exec sleep 600")
 	follower := in.Start(t, "logs", "-f", runs)
 	follower.AwaitOutput(t, "token-5678")
-	in.Must(t, "rm", "-f", "gone")
+	in.Must(t, "rm", "--wait", "-f", "gone")
 	if r := follower.Wait(t); r.Code != 0 || strings.Contains(r.Stderr, "cannot be read") {
 		t.Errorf("the follower of a command that the removal ended exits with %d: %s", r.Code, r.Stderr)
 	}
@@ -151,7 +151,7 @@ func TestRmRemovesTheOutputOfCommandsAtOnceUnlessItIsToStay(t *testing.T) {
 
 	// Other clients, and --keep-logs, leave it to the retention.
 	for name, remove := range map[string]func(){
-		"kept":   func() { in.Must(t, "rm", "-f", "--keep-logs", "kept") },
+		"kept":   func() { in.Must(t, "rm", "--wait", "-f", "--keep-logs", "kept") },
 		"theirs": func() { in.removeByCall(t, "theirs") },
 	} {
 		in.Create(t, name, harness.ImageBusybox)

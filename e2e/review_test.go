@@ -185,7 +185,7 @@ func TestTheBaseOutlivesTheDaemonAndGoesWithTheSandbox(t *testing.T) {
 	if err != nil || len(folders) != 1 {
 		t.Fatalf("the bases of %s are %v, %v", id, folders, err)
 	}
-	in.Must(t, "rm", "-f", "demo")
+	in.Must(t, "rm", "--wait", "-f", "demo")
 	if _, err := os.Stat(filepath.Dir(folders[0])); !os.IsNotExist(err) {
 		t.Errorf("the base is left: %v", err)
 	}

@@ -149,7 +149,7 @@ services:`+web+`
 	if n := len(in.Inventory(t).Volumes); n != 1 {
 		t.Errorf("there are %d volumes, want the shared one", n)
 	}
-	in.Must(t, "rm", "-f", "demo")
+	in.Must(t, "rm", "--wait", "-f", "demo")
 	if inv := in.Inventory(t); !inv.Empty() {
 		t.Errorf("left behind: %+v", inv)
 	}

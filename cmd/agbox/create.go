@@ -226,7 +226,7 @@ func (o *createOptions) remove(ctx context.Context, a *app, c *client.Client, id
 	}
 }
 
-// removeSandbox removes a sandbox and waits until it is gone, even if a signal has ended
+// removeSandbox removes a sandbox and waits until nothing of it runs, even if a signal has ended
 // ctx. Another signal ends the wait. It prints what failed, and returns whether the
 // sandbox is gone.
 func (a *app) removeSandbox(ctx context.Context, c *client.Client, id string) (gone bool) {
@@ -247,7 +247,7 @@ func (a *app) removeSandbox(ctx context.Context, c *client.Client, id string) (g
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanUpBound)
 	defer cancel()
-	if err := c.WaitDeleted(ctx, id); err != nil {
+	if err := c.WaitEnded(ctx, id); err != nil {
 		a.say("Sandbox %s is still being removed: %v `agbox rm -f %[1]s` waits for the end.", id, err)
 		return false
 	}

@@ -91,6 +91,7 @@ func (a *app) daemonStopCommand() *cobra.Command {
 		Use:   "stop",
 		Short: "Stop the daemon; sandboxes and commands keep running",
 		RunE: a.withRunning(stopBound, func(ctx context.Context, c *client.Client) error {
+			_ = untilRemoved(ctx, c) // the next daemon removes what is left
 			pid, err := c.StopDaemon(ctx)
 			if errors.Is(err, client.ErrDaemonNotRunning) {
 				a.say("agboxd is not running: no process listens on %s.", c.Socket())

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -72,9 +74,32 @@ func untilReady(c *client.Client) func(context.Context, string) error {
 	}
 }
 
-// untilDeleted is a wait for the end of a removal.
-func untilDeleted(c *client.Client) func(context.Context, string) error {
-	return func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
+// untilEnded is a wait until nothing runs any more in what is being removed.
+func untilEnded(c *client.Client) func(context.Context, string) error {
+	return func(ctx context.Context, id string) error { return c.WaitEnded(ctx, id) }
+}
+
+// removalTime is how long untilRemoved waits at most: an engine that hangs says so itself.
+const removalTime = 10 * time.Second
+
+// untilRemoved waits for what is left of removed sandboxes in which nothing runs any more: it uses images,
+// and without a daemon nobody removes it.
+func untilRemoved(ctx context.Context, c *client.Client) error {
+	all, err := c.ListSandboxes(ctx, client.ListOptions{IncludeEnded: true})
+	if err != nil {
+		return err
+	}
+	brief, cancel := context.WithTimeout(ctx, removalTime)
+	defer cancel()
+	for _, h := range all {
+		if h.GetEnded() {
+			err = cmp.Or(err, c.WaitDeleted(brief, h.GetSandboxId()))
+		}
+	}
+	if brief.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 func (a *app) startCommand() *cobra.Command {
@@ -200,6 +225,7 @@ type rmOptions struct {
 	force  bool
 	now    bool
 	noWait bool
+	wait   bool
 	all    bool
 	labels []string
 	// keepLogs leaves the output of commands to the daemon's retention.
@@ -222,7 +248,10 @@ have left, in a folder that it mounts writable, what git takes for a repository:
 settings.
 
 Without SANDBOX it removes the sandbox of this folder, and always asks. Without a terminal
-it removes only what is named.`,
+it removes only what is named.
+
+It returns once nothing of the sandbox runs any more, and its name and ports are free. The daemon
+removes the files after that: "agbox ls -a" shows it until then, and --wait waits for it.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if o.all && len(args)+len(o.labels) > 0 {
 				return usagef("--all removes every sandbox: omit the names and --label.")
@@ -239,6 +268,8 @@ it removes only what is named.`,
 	f.BoolVar(&o.now, "now", false, "with -f, do not wait for agents to save their work")
 	f.BoolVar(&o.keepLogs, "keep-logs", false, "keep the output of commands readable, for a day unless the daemon is set otherwise")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
+	f.BoolVar(&o.wait, "wait", false, "return when nothing is left of it, not only once nothing of it runs")
+	cmd.MarkFlagsMutuallyExclusive("no-wait", "wait")
 	return cmd
 }
 
@@ -247,17 +278,12 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 	if err != nil {
 		return err
 	}
-	if len(labels) > 0 {
-		list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
+	if len(labels) > 0 || o.all {
+		list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels, IncludeEnded: o.wait})
 		if err != nil {
 			return err
 		}
 		refs = slices.Concat(refs, collect(list, (*agboxv1.SandboxHandle).GetSandboxId))
-	}
-	if o.all {
-		if refs, err = sandboxesIn(ctx, c); err != nil {
-			return err
-		}
 	}
 	meant := o.all || len(refs)+len(labels) > 0
 	if !meant {
@@ -266,8 +292,11 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		}
 	}
 	ch := change{ask: func(ctx context.Context, id string) error { return a.remove(ctx, c, id, meant, o.keepLogs) }}
-	if !o.noWait {
-		ch.wait = untilDeleted(c)
+	switch {
+	case o.wait:
+		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
+	case !o.noWait:
+		ch.wait = untilEnded(c)
 	}
 	if o.force {
 		if !meant { // a variable in a script may be empty
@@ -348,7 +377,7 @@ func (a *app) prune(ctx context.Context, c *client.Client, force bool) error {
 			}
 			return c.DeleteSandboxWith(ctx, id, client.DeleteOptions{SpareAgents: true})
 		},
-		wait:   untilDeleted(c),
+		wait:   untilEnded(c),
 		ignore: func(err error) bool { return errors.Is(err, client.ErrNotFound) },
 	}
 	return ch.apply(ctx, a, c, ids)

@@ -23,6 +23,7 @@ import (
 type lsOptions struct {
 	listing[*agboxv1.SandboxHandle]
 	deleted bool
+	all     bool
 	labels  []string
 }
 
@@ -36,7 +37,7 @@ says that the states are the last known ones; the exit code is 0.`,
 		RunE: a.runs(o.run),
 	}
 	f := cmd.Flags()
-	f.BoolP("all", "a", false, "list also those that are stopped or have failed; always so")
+	f.BoolVarP(&o.all, "all", "a", false, "list also those of which only files are left to remove")
 	f.BoolVar(&o.deleted, "deleted", false, "list also those that are deleted")
 	f.StringArrayVar(&o.labels, "label", nil, "only sandboxes with `KEY=VALUE` (repeatable)")
 	o.listing.addFlags(cmd)
@@ -48,8 +49,12 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client, _ []strin
 	if err != nil {
 		return err
 	}
-	deleted := o.deleted || o.filtersBy("state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "=deleted") })
-	list, err := c.ListSandboxes(ctx, client.ListOptions{IncludeDeleted: deleted, Labels: labels})
+	asked := func(state string) bool {
+		return o.filtersBy("state", "status") && slices.ContainsFunc(o.filters, func(f string) bool { return strings.HasSuffix(f, "="+state) })
+	}
+	list, err := c.ListSandboxes(ctx, client.ListOptions{
+		IncludeDeleted: o.deleted || asked("deleted"), IncludeEnded: o.all || asked("deleting"), Labels: labels,
+	})
 	if err != nil {
 		return err
 	}

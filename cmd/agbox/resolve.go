@@ -267,12 +267,12 @@ func sandboxesOrAll(all *bool) cobra.PositionalArgs {
 	}
 }
 
-// sandboxesIn returns the ids of the sandboxes in one of the states, or of all.
+// sandboxesIn returns the ids of the sandboxes in one of the states.
 func sandboxesIn(ctx context.Context, c *client.Client, states ...agboxv1.SandboxState) ([]string, error) {
 	list, err := c.ListSandboxes(ctx, client.ListOptions{})
 	var ids []string
 	for _, h := range list {
-		if len(states) == 0 || slices.Contains(states, h.GetState()) {
+		if slices.Contains(states, h.GetState()) {
 			ids = append(ids, h.GetSandboxId())
 		}
 	}

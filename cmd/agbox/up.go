@@ -99,7 +99,7 @@ or refuses as "agbox rm" does, unless -f is given.`,
 			}}
 			if remove {
 				ch.ask = func(ctx context.Context, id string) error { return a.remove(ctx, c, id, true, false) }
-				ch.wait = untilDeleted(c)
+				ch.wait = untilEnded(c)
 			}
 			if force {
 				ch.ask = func(ctx context.Context, id string) error {
@@ -183,7 +183,7 @@ func (o *upOptions) anew(ctx context.Context, a *app, c *client.Client, input *c
 	if err := a.remove(ctx, c, id, true, true); err != nil {
 		return err
 	}
-	if err := c.WaitDeleted(ctx, id); err != nil {
+	if err := c.WaitEnded(ctx, id); err != nil {
 		return err
 	}
 	return o.make(ctx, a, c, input)

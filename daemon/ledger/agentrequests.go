@@ -221,6 +221,7 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 	// Own sandboxes of agents are named "agent-...", so this is no other agent's.
 	id := fmt.Sprintf("remade-%d-%s", seen.Incarnations+1, seen.ID)
 	spec, nonce := proto.CloneOf(old.Spec), ids.New()
+	spec.Name = old.Name
 	shown, err := l.hide(ctx, id, spec)
 	if err != nil {
 		return seen, err
@@ -232,10 +233,17 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 		if t.a.SandboxID != seen.SandboxID || !t.a.Owned || !t.a.Settled || !agents.Legal(t.a.Record, moved) || l.busyIn(t.tx, old.ID) {
 			return errNothing
 		}
-		if t.tx.Value(nameOverlay{old.Name}) == nil { // nobody can have taken the name of a sandbox that exists
-			t.tx.SetValue(nameOverlay{old.Name}, "")
-		}
-		if _, err := l.within(t.tx, id, func(s *txn) error { return s.create(nonce, spec, shown, RequestKey{}) }); err != nil {
+		_, err := l.within(t.tx, id, func(s *txn) error {
+			switch s.nameOwner(old.Name) {
+			case "":
+			case old.ID:
+				s.tx.SetValue(nameOverlay{old.Name}, "")
+			default: // somebody took it once nothing of the old one ran
+				spec.Name, shown.Name = "", ""
+			}
+			return s.create(nonce, spec, shown, RequestKey{})
+		})
+		if err != nil {
 			return err
 		}
 		if err := l.wantDeleted(t.tx, old.ID); err != nil {

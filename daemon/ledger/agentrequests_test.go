@@ -354,6 +354,29 @@ func TestTheAgentsOfALostSandboxMoveTogether(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
 }
 
+// TestAMoveLeavesANameToItsNewOwner: the old sandbox is being removed, and its name was free.
+func TestAMoveLeavesANameToItsNewOwner(t *testing.T) {
+	for taken, want := range map[bool]string{false: "remade-2-a", true: "bb"} {
+		l := fresh(t)
+		n := agentOf("a", "", "agent-a")
+		n.Own = &agboxv1.CreateSpec{Image: "img", Name: "demo"}
+		a := spawn(t, l, n)
+		a = emitAgent(t, l, a.Record, begun(1))
+		a = emitAgent(t, l, a.Record, neverStarted(1))
+		if _, err := l.RequestDelete(t.Context(), "agent-a"); err != nil {
+			t.Fatal(err)
+		}
+		emit(t, l, "agent-a", agboxv1.EventType_SANDBOX_ENDED)
+		if taken {
+			create(t, l, "bb", "demo")
+		}
+		if moved, err := l.MoveAgent(t.Context(), a); err != nil || moved.SandboxID != "remade-2-a" {
+			t.Fatalf("it moved to %s, %v", moved.SandboxID, err)
+		}
+		named(t, l, "demo", want)
+	}
+}
+
 // TestAnEndFromBeforeAMoveIsDropped: a round has read the agent, and then sees that its old sandbox
 // is to go.
 func TestAnEndFromBeforeAMoveIsDropped(t *testing.T) {

@@ -191,18 +191,18 @@ func (b *sandboxBook) init() {
 func (b *sandboxBook) putLocked(sb Sandbox) {
 	b.touched[sb.ID] = struct{}{}
 	b.growTreeLocked(sb)
+	if freesName(sb) && b.names[sb.Name] == sb.ID {
+		delete(b.names, sb.Name)
+	}
 	if sb.Over() {
 		delete(b.all, sb.ID)
-		if b.names[sb.Name] == sb.ID {
-			delete(b.names, sb.Name)
-		}
 	} else {
 		if was := b.all[sb.ID].Name; was != sb.Name && b.names[was] == sb.ID {
 			delete(b.names, was)
 		}
 		b.all[sb.ID] = sb
 		// One that is being removed may have been replaced by another one with its name.
-		if sb.Name != "" && (b.names[sb.Name] == "" || sb.Want != machine.WantDeleted) {
+		if sb.Name != "" && !freesName(sb) && (b.names[sb.Name] == "" || sb.Want != machine.WantDeleted) {
 			b.names[sb.Name] = sb.ID
 		}
 	}
@@ -212,6 +212,10 @@ func (b *sandboxBook) putLocked(sb Sandbox) {
 		}
 	}
 }
+
+// freesName reports whether another sandbox can have the name of this one: nothing of it runs any more,
+// and it is deleted, or will be.
+func freesName(sb Sandbox) bool { return sb.Ended || sb.Over() }
 
 // KeptOfTree is how many deleted sandboxes are kept for each tree of agents that has asked for
 // them from inside, so that a program which spawns in a loop does not fill the disk with logs.

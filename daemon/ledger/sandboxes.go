@@ -343,10 +343,10 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 		if err := t.append(ev); err != nil {
 			return err
 		}
+		if freesName(t.sb) && t.nameOwner(t.sb.Name) == seen.ID {
+			t.tx.SetValue(nameOverlay{t.sb.Name}, "")
+		}
 		if t.sb.Over() {
-			if t.nameOwner(t.sb.Name) == seen.ID {
-				t.tx.SetValue(nameOverlay{t.sb.Name}, "")
-			}
 			return errors.Join(t.tx.EraseSecrets(seen.ID), t.tx.MarkDeleted(seen.ID, l.now()))
 		}
 		return nil

@@ -57,6 +57,32 @@ func TestANewNameLeadsToTheSandboxAndTheOldOneIsFree(t *testing.T) {
 	create(t, l, "cc", "old")
 }
 
+func TestANameIsFreeOnceNothingOfTheSandboxRuns(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	create(t, l, "aa", "demo")
+	if _, err := l.RequestDelete(t.Context(), "aa"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.Create(t.Context(), "bb", &agboxv1.CreateSpec{Image: "img", Name: "demo"})
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	emit(t, l, "aa", agboxv1.EventType_SANDBOX_ENDED)
+	named(t, l, "demo", "")
+	stop()
+	l, stop = open(t, dir)
+	named(t, l, "demo", "")
+	create(t, l, "bb", "demo")
+	create(t, l, "cc", "other")
+	stop()
+	l, stop = open(t, dir)
+	defer stop()
+	named(t, l, "demo", "bb")
+	_, err = l.Rename(t.Context(), "cc", "demo")
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	emit(t, l, "aa", agboxv1.EventType_SANDBOX_DELETED)
+	named(t, l, "demo", "bb")
+}
+
 func TestANameThatIsTakenAndASandboxThatGoesAreRefused(t *testing.T) {
 	l := fresh(t)
 	create(t, l, "aa", "first")

@@ -30,6 +30,8 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 		return r.State != Deleted
 	case agboxv1.EventType_SANDBOX_RENAMED:
 		return r.State != Deleting && r.State != Deleted
+	case agboxv1.EventType_SANDBOX_ENDED:
+		return r.State == Deleting && len(r.Execs) == 0 && !r.Ended
 	case agboxv1.EventType_SANDBOX_DELETED:
 		return r.State == Deleting && len(r.Execs) == 0
 	case agboxv1.EventType_EXEC_STARTED:
@@ -109,8 +111,10 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 		r.Now = phase.GetNow() || r.Now && r.Want == WantDeleted
 		r.RemoveLogs = r.RemoveLogs || phase.GetRemoveLogs()
 		r.State, r.Want, r.Restart, r.Reason = Deleting, WantDeleted, false, phase.GetReason()
+	case agboxv1.EventType_SANDBOX_ENDED:
+		r.Ended = true
 	case agboxv1.EventType_SANDBOX_DELETED:
-		r.State = Deleted
+		r.State, r.Ended = Deleted, false
 	case agboxv1.EventType_SANDBOX_RENAMED:
 		r.Name = phase.GetName()
 	case agboxv1.EventType_EXEC_STARTED:

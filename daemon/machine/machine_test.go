@@ -49,6 +49,7 @@ const (
 	stopped   = agboxv1.EventType_SANDBOX_STOPPED
 	resume    = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
 	delReq    = agboxv1.EventType_SANDBOX_DELETE_REQUESTED
+	wiped     = agboxv1.EventType_SANDBOX_ENDED
 	deleted   = agboxv1.EventType_SANDBOX_DELETED
 	started   = agboxv1.EventType_EXEC_STARTED
 	finished  = agboxv1.EventType_EXEC_FINISHED
@@ -177,12 +178,16 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"a stop at once waits for no agents", now(stream(accepted, ready, stopReq)), draining(up), Stop, 0, 0},
 		{"a stop because of a full disk waits for no agents", because(stream(accepted, ready, stopReq)), draining(up), Stop, 0, 0},
 		{"a removal waits for agents", stream(accepted, ready, delReq), draining(up), Rest, 0, 0},
-		{"a removal at once waits for no agents", now(stream(accepted, ready, delReq)), draining(up), Remove, 0, 0},
+		{"a removal at once waits for no agents", now(stream(accepted, ready, delReq)), draining(up), Kill, 0, 0},
 		{"what is down is stopped", stream(accepted, ready, stopReq), down, Emit, stopped, 0},
 		{"a request to delete survives a crash", stream(accepted, ready, delReq), Observation{}, Look, 0, 0},
-		{"a request to delete removes", stream(accepted, ready, delReq), up, Remove, 0, 0},
+		{"a request to delete ends all processes", stream(accepted, ready, delReq), up, Kill, 0, 0},
+		{"a request to delete says when all have ended", stream(accepted, ready, delReq), down, Emit, wiped, 0},
+		{"what has ended is removed", stream(accepted, ready, delReq, wiped), down, Remove, 0, 0},
+		{"what runs again is ended again", stream(accepted, ready, delReq, wiped), up, Kill, 0, 0},
 		{"what is gone is deleted", stream(accepted, ready, delReq), gone, Emit, deleted, 0},
 		{"logs go when the ends of all commands are known", withoutLogs(stream(accepted, ready, delReq)), gone, RemoveLogs, 0, 0},
+		{"logs go before a removal seems to be over", withoutLogs(stream(accepted, ready, delReq)), down, RemoveLogs, 0, 0},
 		{"what is gone, with its logs, is deleted", withoutLogs(stream(accepted, ready, delReq)), Observation{Looked: true, LogsRemoved: true}, Emit, deleted, 0},
 		{"DELETED rests", stream(accepted, delReq, deleted), Observation{}, Rest, 0, 0},
 		{"FAILED before it was ready leaves nothing", stream(accepted, failed), down, Remove, 0, 0},
@@ -659,7 +664,20 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 		w.tried, w.connected = true, w.container == runtime.StateRunning
 	case Stop:
 		w.container, w.connected = runtime.StateExited, false
+	case Kill:
+		if w.container == runtime.StateRunning {
+			w.container = runtime.StateExited
+		}
+		for i := range w.services {
+			if w.services[i].state == runtime.StateRunning {
+				w.services[i].state = runtime.StateExited
+			}
+		}
+		w.connected = false
 	case Remove:
+		if w.container == runtime.StateRunning && r.State == Deleting || r.State == Deleting && !r.Ended {
+			t.Fatalf("it is removed before it has ended; record %+v, world %+v", r, w)
+		}
 		w.container, w.network, w.spare, w.connected, w.looked, w.fenced = "", false, false, false, true, false
 		w.services = [3]worldService{}
 	case RemoveSpares:

@@ -60,12 +60,16 @@ func nextDeleting(r Record, o Observation, now time.Time) Step {
 		return nextDrained(o)
 	case o.Leftovers && running(o.Primary) && len(r.Execs) > 0:
 		return Step{Do: Stop, Why: "running execs get the chance to end before removal"}
-	case o.Leftovers:
-		return Step{Do: Remove}
+	case running(o.Primary), len(runningServices(o)) > 0:
+		return Step{Do: Kill, Services: runningServices(o)}
 	case len(r.Execs) > 0:
 		return Step{Do: EndExecs}
 	case r.RemoveLogs && !o.LogsRemoved:
 		return Step{Do: RemoveLogs}
+	case o.Leftovers && !r.Ended:
+		return emit(agboxv1.EventType_SANDBOX_ENDED, nil)
+	case o.Leftovers:
+		return Step{Do: Remove}
 	}
 	return ended(r, agboxv1.EventType_SANDBOX_DELETED)
 }

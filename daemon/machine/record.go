@@ -34,6 +34,8 @@ type Record struct {
 	StopRequestedAt time.Time
 	// Now means that its stop or removal does not wait for agents to save their work.
 	Now bool
+	// Ended means that it is being deleted and that no process of it runs any more.
+	Ended bool
 	// RemoveLogs means that the output of its commands is removed with it.
 	RemoveLogs bool
 	// Restart means that it is started again once it has stopped.

@@ -41,6 +41,8 @@ const (
 	Connect
 	// Stop: stop the primary.
 	Stop
+	// Kill: end all processes of the primary and of the named services, at once.
+	Kill
 	// Remove: remove containers and network.
 	Remove
 	// RemoveSpares: remove those networks of the sandbox that no container was made for,
@@ -74,7 +76,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs", "find-execs", "remove-logs",
+	"rest", "look", "prepare", "start", "connect", "stop", "kill", "remove", "remove-spares", "end-execs", "find-execs", "remove-logs",
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "fence", "record-main", "emit",
 }
 

@@ -115,6 +115,8 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 		return w.turn.Interruptible(ctx, func(ctx context.Context) error { return l.connect(ctx, w, sb, o) })
 	case machine.Stop:
 		return l.stop(ctx, w, sb, o)
+	case machine.Kill:
+		return l.kill(ctx, sb, step.Services, o)
 	case machine.Remove:
 		return l.remove(ctx, sb, o)
 	case machine.RemoveSpares:

@@ -180,6 +180,53 @@ func (l *Loop) cleaned(sandboxID string, err error) {
 	}
 }
 
+// kill ends all processes of a sandbox at once.
+func (l *Loop) kill(ctx context.Context, sb ledger.Sandbox, services []string, o *machine.Observation) error {
+	err := l.each(append(services, ""), func(name string) error {
+		if name == "" {
+			return l.killPrimary(ctx, sb, *o)
+		}
+		return l.stopContainer(ctx, o.Services[name].Container.ID, 0)
+	})
+	if err != nil || o.Stray {
+		o.Looked = false
+		return err
+	}
+	// The engine may say for a while that they run.
+	if o.Primary != nil {
+		o.Primary = hasEnded(o.Primary)
+	}
+	for _, name := range services {
+		seen := o.Services[name]
+		seen.Container = hasEnded(seen.Container)
+		o.Services[name] = seen
+	}
+	return nil
+}
+
+// killPrimary ends the first process of the primary where the daemon can, and with it all others:
+// the engine takes longer. It must do that if ports are published, because it frees them when it has
+// seen the end.
+func (l *Loop) killPrimary(ctx context.Context, sb ledger.Sandbox, o machine.Observation) error {
+	if o.Primary == nil || ended(*o.Primary) {
+		return nil
+	}
+	if o.Primary.State != runtime.StatePaused && len(sb.Spec.GetPorts()) == 0 && l.links.Lives(sb.ID) {
+		brief, cancel := context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+		if err := l.links.End(brief, sb.ID, 0); err == nil || o.Stray {
+			return err
+		}
+	}
+	return l.stopContainer(ctx, o.Primary.ID, 0)
+}
+
+func hasEnded(c *runtime.Container) *runtime.Container {
+	over := *c
+	over.State = runtime.StateExited
+	return &over
+}
+
 // remove removes containers, then networks and volumes, then the files for the
 // supervisor. The logs stay, because a user may still read them. Nothing else stays, and
 // nothing that the daemon's user could not remove later.

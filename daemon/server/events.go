@@ -225,6 +225,9 @@ func (v eventView) show(ev *agboxv1.SandboxEvent) *agboxv1.SandboxEvent {
 	case agboxv1.EventType_EXEC_FOUND:
 		ev.EventType = agboxv1.EventType_EXEC_STARTED
 		return ev
+	case agboxv1.EventType_SANDBOX_ENDED:
+		ev.EventType = agboxv1.EventType_SANDBOX_DELETE_REQUESTED // that may come several times
+		return ev
 	}
 	ev.EventType = agboxv1.EventType_SANDBOX_PREPARING
 	phase := &agboxv1.SandboxPhaseDetails{Phase: preparing[typ], Reason: ev.GetSandboxPhase().GetReason()}

@@ -88,6 +88,7 @@ func TestWhatAnAgentLeavesIsAskedAboutBeforeTheNextRun(t *testing.T) {
 			if code := first.Wait(); code != 0 {
 				t.Fatalf("the first run ends with %d: %q", code, first.Screen())
 			}
+			harness.Eventually(t, "nothing is left of the first run", func() bool { return in.Inventory(t).Empty() })
 
 			next := in.OnTerminalOf(t, 60, dir, env, claude...)
 			next.Await("[y/N] ")

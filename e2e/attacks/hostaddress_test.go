@@ -172,7 +172,7 @@ func TestRulesAgainstTheHostSurviveTheDaemonAndComeBack(t *testing.T) {
 	}
 	harness.Eventually(t, "the rules stand again", stands)
 	wantReached(t, in, box, nil, tries)
-	in.Must(t, "rm", "-f", box)
+	in.Must(t, "rm", "--wait", "-f", box)
 	in.Must(t, "daemon", "stop")
 	if stands() {
 		t.Error("the rules are left behind")

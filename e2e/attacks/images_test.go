@@ -172,7 +172,7 @@ func TestLabelsOfAnImageDoNotMakeItAnothersSandbox(t *testing.T) {
 			t.Errorf("the container of the image has the identity %+v", c.Identity)
 		}
 	}
-	in.Must(t, "rm", "-f", "liar")
+	in.Must(t, "rm", "--wait", "-f", "liar")
 	if said := in.Must(t, "exec", "victim", "--", "echo", "well"); said != "well" {
 		t.Errorf("the other sandbox says %q", said)
 	}
@@ -192,7 +192,7 @@ func TestVolumesOfAnImageHideNothingAndGoWithTheSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.Must(t, "rm", "-f", box)
+	in.Must(t, "rm", "--wait", "-f", box)
 	for _, m := range seen.Mounts {
 		if m.Name == "" {
 			continue

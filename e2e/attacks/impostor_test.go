@@ -73,7 +73,7 @@ func TestAProcessBetweenTheDaemonAndTheSupervisorIsRefused(t *testing.T) {
 		if said := in.Must(t, "exec", other, "--", "echo", "well"); said != "well" {
 			t.Errorf("%s: the neighbour says %q", how, said)
 		}
-		in.Must(t, "rm", "-f", box)
+		in.Must(t, "rm", "--wait", "-f", box)
 		p.Wait(t)
 	}
 }

@@ -47,7 +47,7 @@ func TestWhatRootInASandboxLeavesIsRemovedByADaemonWithoutRoot(t *testing.T) {
 			_, err := os.Stat(filepath.Join(guest, "link", "done"))
 			return err == nil
 		})
-		in.Must(t, "rm", "-f", box)
+		in.Must(t, "rm", "--wait", "-f", box)
 		<-p.Ended()
 		if _, err := os.Lstat(guest); !os.IsNotExist(err) {
 			t.Errorf("%s: the folder %s of a removed sandbox: %v", name, guest, err)
@@ -72,7 +72,7 @@ func TestTheLogsStayReadableWhenASandboxIsReclaimed(t *testing.T) {
 		t.Fatalf("the log has %q", said)
 	}
 	in.Must(t, "exec", box, "--", "sh", "-c", "mkdir -p /var/log/agents-sandbox/a/b; chmod 0 /var/log/agents-sandbox/a")
-	in.Must(t, "rm", "-f", "--keep-logs", box)
+	in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 	if said := in.Must(t, "logs", job); said != "kept" {
 		t.Errorf("after the removal the log has %q", said)
 	}
@@ -114,7 +114,7 @@ func TestARemovalWhoseDaemonIsKilledWhileItReclaimsGoesOn(t *testing.T) {
 			}
 			return engine.Pass
 		})
-		removal := in.Start(t, "rm", "-f", box)
+		removal := in.Start(t, "rm", "--wait", "-f", box)
 		select {
 		case <-reached:
 		case <-removal.Ended():

@@ -166,7 +166,7 @@ func TestARemovalLeavesNothingOfASandboxInTheLogFolder(t *testing.T) {
 	job := in.Must(t, "exec", "-d", box, "--", "sh", "-c",
 		"cd /var/log/agents-sandbox && echo x >stranger && mkdir -p a/b/c.status && echo x >a/b/c.status/x && echo x >other.stdout.log && ln -s / root && echo made")
 	in.Agbox(t, "logs", "-f", job).Want(t, 0)
-	in.Must(t, "rm", "-f", "--keep-logs", box)
+	in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 	for _, name := range names(t, logFolder(in, box)) {
 		if !strings.HasPrefix(name, job+".") {
 			t.Errorf("the log folder has %s", name)

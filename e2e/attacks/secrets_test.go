@@ -104,7 +104,7 @@ func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(keys, func(e fs.DirEntry) bool { return e.Name() == box }) {
 		t.Fatalf("the keys are %v, %v", keys, err)
 	}
-	in.Must(t, "rm", box)
+	in.Must(t, "rm", "--wait", box)
 	if keys, err := os.ReadDir(filepath.Join(in.Home, "data", "secret-keys")); err != nil || len(keys) > 0 {
 		t.Errorf("after rm there are keys %v, %v", keys, err)
 	}
@@ -178,7 +178,7 @@ func TestASandboxOutlivesAKeyThatOthersCanRead(t *testing.T) {
 		in.Must(t, "start", box)
 		in.Must(t, "exec", box, "--", "sh", "-c", has("DB_URL", "a marked one"))
 	}
-	in.Must(t, "rm", box)
+	in.Must(t, "rm", "--wait", box)
 }
 
 func TestAPromptOfStandardInputIsInNoListOfProcesses(t *testing.T) {

@@ -103,7 +103,7 @@ func wantWorkingSandbox(t *testing.T, in *harness.Install) {
 		t.Errorf("doctor says %q", said)
 	}
 	in.Must(t, "exec", box, "--", "sh", "-c", "for d in /.agbox/link /var/log/agents-sandbox; do mkdir -p $d/a/b; chmod 0 $d/a; done")
-	in.Must(t, "rm", "-f", "--keep-logs", box)
+	in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 	if said := in.Agbox(t, "logs", job).Stdout; said != "begun\n" {
 		t.Errorf("after the removal the log has %q", said)
 	}

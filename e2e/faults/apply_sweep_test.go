@@ -259,7 +259,7 @@ func TestAnApplyThatWasKilledEndsAlthoughItsSandboxIsGone(t *testing.T) {
 	}
 	row.Ran(1)
 	demo := r.w.in.SandboxID(t, "demo")
-	r.w.in.Must(t, "rm", "-f", demo)
+	r.w.in.Must(t, "rm", "--wait", "-f", demo)
 	r.w.holds(demo, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	r.w.box(t, "other", "--workspace", r.dir)
 	next := r.w.in.Agbox(t, "apply", "other")

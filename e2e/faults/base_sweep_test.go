@@ -54,7 +54,7 @@ func TestKillAtManyBoundariesOfStoringABase(t *testing.T) {
 			if len(work.Changes) != 1 || work.Changes[0].Path != "a" {
 				t.Errorf("killed before %q: the changes are %+v", k.before, work.Changes)
 			}
-			w.in.Must(t, "rm", "-f", id(k.n))
+			w.in.Must(t, "rm", "--wait", "-f", id(k.n))
 			w.holds(id(k.n), agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 		},
 	})

@@ -113,7 +113,7 @@ func TestAContainerStoppedPausedOrRenamedBehindOurBackIsShownAsItIs(t *testing.T
 	w.check(t)
 
 	// It can be removed, whatever its name.
-	w.in.Must(t, "rm", "-f", "--keep-logs", box)
+	w.in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 	w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	w.check(t)
 }
@@ -151,7 +151,7 @@ func TestANetworkThatIsTakenAwayIsNamedWithWhatMendsIt(t *testing.T) {
 	}
 	gone.Note("%s", w.awaitDegraded(t, box, "network", "agbox"))
 	w.finished(t, box)
-	w.in.Must(t, "rm", "-f", "--keep-logs", box)
+	w.in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 	w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	w.check(t)
 }
@@ -181,7 +181,7 @@ func TestAForeignContainerOnOurNameStaysAndIsNamed(t *testing.T) {
 		if h.GetErrorCode() != "NAME_TAKEN_IN_ENGINE" || !strings.Contains(h.GetErrorMessage(), "docker rm") {
 			t.Errorf("the sandbox failed with %s: %s", h.GetErrorCode(), h.GetErrorMessage())
 		}
-		w.in.Must(t, "rm", "-f", "--keep-logs", box)
+		w.in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 		w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 		if now := pidOf(t, foreign); now != seen.State.Pid || now == 0 {
 			t.Errorf("the foreign container had pid %d and has %d", seen.State.Pid, now)
@@ -208,7 +208,7 @@ func TestCopiedLabelsMakeAContainerNobodysSandbox(t *testing.T) {
 		t.Errorf("the sandbox shows %v (%v), want its own container alone", out.GetContainers(), err)
 	}
 	w.in.Must(t, "stop", box)
-	w.in.Must(t, "rm", "-f", "--keep-logs", box)
+	w.in.Must(t, "rm", "--wait", "-f", "--keep-logs", box)
 	if now := pidOf(t, spoof); now != pid || now == 0 {
 		t.Errorf("the container with copied labels had pid %d and has %d", pid, now)
 	}

@@ -362,7 +362,7 @@ func TestAFailedFsyncStopsWritesUntilARestart(t *testing.T) {
 	// removed.
 	for _, id := range strings.Fields(w.in.Must(t, "ls", "-q")) {
 		if id != box {
-			w.in.Must(t, "rm", "-f", id)
+			w.in.Must(t, "rm", "--wait", "-f", id)
 		}
 	}
 	w.finished(t, box)

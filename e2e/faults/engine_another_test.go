@@ -119,6 +119,6 @@ func TestAnAdoptedEngineTakesTheInstall(t *testing.T) {
 	in.Must(t, "start", other)
 	wantRun(t, in, box)
 	wantRun(t, in, other)
-	in.Must(t, "rm", "--force", other)
+	in.Must(t, "rm", "--wait", "--force", other)
 	w.check(t)
 }

@@ -79,7 +79,7 @@ func TestCommandsOutliveTheDataOfTheirEngine(t *testing.T) {
 	in.KillDaemon(t)
 	in.Must(t, "ls")
 	awaitStray(t, w.c, shop.box)
-	in.Must(t, "rm", "--force", other)
+	in.Must(t, "rm", "--wait", "--force", other)
 	w.holds(other, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	if process.Lives(pid) {
 		t.Errorf("process %d of a sandbox that was removed lives", pid)
@@ -198,7 +198,7 @@ func TestPrunedVolumesParkNoInstall(t *testing.T) {
 	w.check(t)
 
 	// Of what is left, nothing has a container.
-	in.Must(t, "rm", "--force", stopped)
+	in.Must(t, "rm", "--wait", "--force", stopped)
 	if err := p.API().ContainerRemove(harness.Bounded(t), primaryOf(t, in, box).ID, container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}

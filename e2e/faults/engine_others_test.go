@@ -298,11 +298,11 @@ func TestWhenNoSubnetIsLeftACreateSaysSoAndLeavesNothing(t *testing.T) {
 				inv := in.Inventory(t)
 				return len(inv.Containers) == 1 && len(inv.Networks) == 1
 			})
-			in.Must(t, "rm", sb)
+			in.Must(t, "rm", "--wait", sb)
 		}
 		wantRun(t, in, box)
 		w.check(t)
-		in.Must(t, "rm", box)
+		in.Must(t, "rm", "--wait", box)
 		w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	}
 	w.check(t)

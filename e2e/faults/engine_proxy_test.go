@@ -144,7 +144,7 @@ func TestRepliesThatAreLostOrCutMakeNothingTwice(t *testing.T) {
 			wantRun(t, in, box)
 			in.Must(t, "inspect", box)
 			w.check(t)
-			in.Must(t, "rm", box)
+			in.Must(t, "rm", "--wait", box)
 			w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 			w.check(t)
 			if left := faults.unmet(); len(left) > 0 {
@@ -276,7 +276,7 @@ func TestDuplicateLateAndReorderedEventsChangeNothing(t *testing.T) {
 	}
 	in.Must(t, "stop", stopped)
 	w.holds(stopped, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
-	in.Must(t, "rm", deleted)
+	in.Must(t, "rm", "--wait", deleted)
 	w.holds(deleted, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	wantRun(t, in, runs)
 	harness.Eventually(t, "there is an event stream", func() bool { return proxy.Streams() == 1 })

@@ -455,7 +455,7 @@ func TestAProcessThatIgnoresSIGTERMIsKilledAndItsSandboxStops(t *testing.T) {
 	removed := w.in.Start(t, "exec", box, "--", "sh", "-c", stubborn)
 	removed.AwaitOutput(t, "runs\n")
 	began = time.Now()
-	w.in.Must(t, "rm", "-f", box)
+	w.in.Must(t, "rm", "--wait", "-f", box)
 	row.Note("removal took %v", time.Since(began).Round(100*time.Millisecond))
 	w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	if r := removed.Wait(t); r.Code == 0 {

@@ -44,7 +44,7 @@ func TestLittleStaysOfARemovedSandboxWhateverIsKilled(t *testing.T) {
 		}
 	}
 	for _, box := range boxes {
-		in.Must(t, "rm", "--force", "--keep-logs", box)
+		in.Must(t, "rm", "--wait", "--force", "--keep-logs", box)
 		w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 		in.KillDaemon(t)
 		in.Must(t, "ls")

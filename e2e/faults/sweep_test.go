@@ -252,7 +252,7 @@ func (w *witness) verifyCreate(t *testing.T, id string) {
 		t.Errorf("sandbox %s has the containers %v", id, inv.Containers)
 	}
 	w.in.Must(t, "exec", id, "--", "true")
-	w.in.Must(t, "rm", "-f", id)
+	w.in.Must(t, "rm", "--wait", "-f", id)
 	w.holds(id, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 }
 

@@ -190,8 +190,8 @@ func (in *Install) tidy(t *testing.T) {
 		return // no daemon ever ran
 	}
 	in.Must(t, "daemon", "start")
-	if boxes := strings.Fields(in.Must(t, "ls", "-q")); len(boxes) > 0 {
-		in.Must(t, append([]string{"rm", "-f"}, boxes...)...)
+	if boxes := strings.Fields(in.Must(t, "ls", "-qa")); len(boxes) > 0 {
+		in.Must(t, append([]string{"rm", "-f", "--wait"}, boxes...)...)
 	}
 	in.Must(t, "daemon", "stop")
 }

@@ -61,6 +61,9 @@ const (
 	// ended meanwhile and another event with its true end follows. Sent as EXEC_STARTED to
 	// those who did not set exact_types.
 	EventType_EXEC_FOUND EventType = 55
+	// No process of a sandbox runs any more that is being deleted, and the ends of its execs are
+	// recorded. What is left of it is removed after that.
+	EventType_SANDBOX_ENDED EventType = 56
 )
 
 // Enum value maps for EventType.
@@ -87,6 +90,7 @@ var (
 		53: "SANDBOX_FILES_COPIED",
 		54: "SANDBOX_RENAMED",
 		55: "EXEC_FOUND",
+		56: "SANDBOX_ENDED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -110,6 +114,7 @@ var (
 		"SANDBOX_FILES_COPIED":     53,
 		"SANDBOX_RENAMED":          54,
 		"EXEC_FOUND":               55,
+		"SANDBOX_ENDED":            56,
 	}
 )
 
@@ -954,7 +959,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\aHookRef\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\rR\x05start\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\rR\x05index*\xef\x03\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index*\x82\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -978,7 +983,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x14SANDBOX_FILES_COPIED\x105\x12\x13\n" +
 	"\x0fSANDBOX_RENAMED\x106\x12\x0e\n" +
 	"\n" +
-	"EXEC_FOUND\x107B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"EXEC_FOUND\x107\x12\x11\n" +
+	"\rSANDBOX_ENDED\x108B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_event_proto_rawDescOnce sync.Once

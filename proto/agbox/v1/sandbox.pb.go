@@ -36,7 +36,7 @@ const (
 	SandboxState_SANDBOX_STATE_FAILED SandboxState = 3
 	// Stopped on request. Its containers are kept.
 	SandboxState_SANDBOX_STATE_STOPPED SandboxState = 4
-	// Its containers and network are being removed.
+	// Its processes are being ended, and its containers and network removed.
 	SandboxState_SANDBOX_STATE_DELETING SandboxState = 5
 	// Only its history is left.
 	SandboxState_SANDBOX_STATE_DELETED SandboxState = 6
@@ -176,7 +176,9 @@ type SandboxHandle struct {
 	// The services as known to the daemon, in the order of the spec.
 	ServiceStatus []*ServiceStatus `protobuf:"bytes,55,rep,name=service_status,json=serviceStatus,proto3" json:"service_status,omitempty"`
 	// It is being stopped, or has stopped, and will be started again (RestartSandbox).
-	Restarting    bool `protobuf:"varint,56,opt,name=restarting,proto3" json:"restarting,omitempty"`
+	Restarting bool `protobuf:"varint,56,opt,name=restarting,proto3" json:"restarting,omitempty"`
+	// It is being deleted, and none of its processes runs any more.
+	Ended         bool `protobuf:"varint,57,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,6 +328,13 @@ func (x *SandboxHandle) GetServiceStatus() []*ServiceStatus {
 func (x *SandboxHandle) GetRestarting() bool {
 	if x != nil {
 		return x.Restarting
+	}
+	return false
+}
+
+func (x *SandboxHandle) GetEnded() bool {
+	if x != nil {
+		return x.Ended
 	}
 	return false
 }
@@ -723,7 +732,7 @@ var File_agbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x06\n" +
+	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x06\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -749,7 +758,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eservice_status\x187 \x03(\v2\x17.agbox.v1.ServiceStatusR\rserviceStatus\x12\x1e\n" +
 	"\n" +
 	"restarting\x188 \x01(\bR\n" +
-	"restarting\x1a9\n" +
+	"restarting\x12\x14\n" +
+	"\x05ended\x189 \x01(\bR\x05ended\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
