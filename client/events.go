@@ -218,7 +218,7 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 		opt(&w)
 	}
 	for {
-		out, err := c.GetSandbox(ctx, sandbox)
+		out, err := c.sandboxes.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: sandbox, HandleOnly: true}, idempotent)
 		if err != nil {
 			return nil, err
 		}

@@ -87,6 +87,9 @@ func (s *sandboxCalls) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRe
 	if err != nil {
 		return nil, err
 	}
+	if req.GetHandleOnly() {
+		return &agboxv1.GetSandboxResponse{Sandbox: s.handle(sb)}, nil
+	}
 	spec := sb.Spec
 	if sb.Name != spec.GetName() {
 		spec = proto.CloneOf(spec)

@@ -1,11 +1,51 @@
 package server
 
 import (
+	"context"
+	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/reconcile"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+	"github.com/agbox/agbox/store"
 )
+
+// hung is a loop whose engine does not answer.
+type hung struct{ Loop }
+
+func (hung) Condition(ledger.Sandbox) reconcile.Condition { return reconcile.Condition{} }
+
+func (hung) Containers(ctx context.Context, _ ledger.Sandbox) []runtime.Container {
+	<-ctx.Done()
+	return nil
+}
+
+func TestAHandleDoesNotNeedTheEngine(t *testing.T) {
+	dir := t.TempDir()
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	book, err := ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: runtimetest.FakeImage}); err != nil {
+		t.Fatal(err)
+	}
+	calls := &sandboxCalls{ledger: book, loop: hung{}}
+	resp, err := calls.GetSandbox(t.Context(), &agboxv1.GetSandboxRequest{SandboxId: "a", HandleOnly: true})
+	if err != nil || resp.GetSandbox().GetSandboxId() != "a" || resp.GetCreateSpec() != nil {
+		t.Errorf("the answer is %v, %v", resp, err)
+	}
+}
 
 func TestATextThatCanBeNoIDAndNoNameIsRefusedInWords(t *testing.T) {
 	for kind, texts := range map[agboxv1.RefKind]map[string]string{

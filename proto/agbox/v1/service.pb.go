@@ -1126,8 +1126,10 @@ func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
 }
 
 type GetSandboxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Only field sandbox of the response is set, so the engine is not asked.
+	HandleOnly    bool `protobuf:"varint,50,opt,name=handle_only,json=handleOnly,proto3" json:"handle_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1167,6 +1169,13 @@ func (x *GetSandboxRequest) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+func (x *GetSandboxRequest) GetHandleOnly() bool {
+	if x != nil {
+		return x.HandleOnly
+	}
+	return false
 }
 
 type GetSandboxResponse struct {
@@ -2592,10 +2601,12 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x05field\x18\x04 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"J\n" +
 	"\x15CreateSandboxResponse\x121\n" +
-	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"]\n" +
+	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"~\n" +
 	"\x11GetSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\x8d\x02\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x1f\n" +
+	"\vhandle_only\x182 \x01(\bR\n" +
+	"handleOnly\"\x8d\x02\n" +
 	"\x12GetSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\x125\n" +
 	"\vcreate_spec\x182 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
