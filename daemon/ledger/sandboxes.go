@@ -343,13 +343,17 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 		if err := t.append(ev); err != nil {
 			return err
 		}
-		if freesName(t.sb) && t.nameOwner(t.sb.Name) == seen.ID {
+		if !freesName(t.sb) {
+			return nil
+		}
+		if t.nameOwner(t.sb.Name) == seen.ID {
 			t.tx.SetValue(nameOverlay{t.sb.Name}, "")
 		}
+		err := t.tx.EraseSecrets(seen.ID)
 		if t.sb.Over() {
-			return errors.Join(t.tx.EraseSecrets(seen.ID), t.tx.MarkDeleted(seen.ID, l.now()))
+			err = errors.Join(err, t.tx.MarkDeleted(seen.ID, l.now()))
 		}
-		return nil
+		return err
 	})
 }
 

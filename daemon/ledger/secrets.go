@@ -77,11 +77,12 @@ func (l *Ledger) RevealedExec(ctx context.Context, sandboxID, execID string) (*a
 	})
 }
 
-// eraseKey erases the key of a sandbox right before the event that it is deleted. A
-// sandbox that is being deleted needs its secrets no more, and after a crash in between
-// the next daemon deletes it.
+// eraseKey erases the key of a sandbox right before the event that nothing of it runs any more, for which
+// agbox rm waits, or that it is deleted. A sandbox that is being deleted needs its secrets no more, and
+// after a crash in between the next daemon deletes it.
 func (l *Ledger) eraseKey(seen machine.Record, ev *agboxv1.SandboxEvent) error {
-	if ev.GetEventType() != agboxv1.EventType_SANDBOX_DELETED || seen.State != machine.Deleting {
+	ends := ev.GetEventType() == agboxv1.EventType_SANDBOX_ENDED || ev.GetEventType() == agboxv1.EventType_SANDBOX_DELETED
+	if !ends || seen.State != machine.Deleting {
 		return nil
 	}
 	return l.store.Keys().Erase(seen.ID)

@@ -126,10 +126,14 @@ func TestADeletedSandboxHasNeitherSecretsNorKey(t *testing.T) {
 	if _, err := l.store.Keys().Get("a"); err != nil {
 		t.Errorf("the key went before the deletion: %v", err)
 	}
-	emit(t, l, "a", agboxv1.EventType_SANDBOX_DELETED)
+	emit(t, l, "a", agboxv1.EventType_SANDBOX_ENDED) // agbox rm returns
 	if _, err := l.store.Keys().Get("a"); !errors.Is(err, secrets.ErrNoKey) {
 		t.Errorf("the key is still there: %v", err)
 	}
+	if left, err := look(t.Context(), l, func(tx *store.Tx) bool { return tx.HasSecrets("a") }); err != nil || left {
+		t.Errorf("encrypted values are left: %v, %v", left, err)
+	}
+	emit(t, l, "a", agboxv1.EventType_SANDBOX_DELETED)
 	past, err := l.Past(t.Context(), "a")
 	if err != nil || past.Spec.GetEnvs()["API_KEY"] != secrets.Placeholder {
 		t.Errorf("the record is %v, %v", past.Spec, err)
