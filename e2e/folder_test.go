@@ -22,7 +22,7 @@ func worker(t *testing.T, in *install) []string {
 		"claude":     "#!/bin/sh\necho \"$(hostname) $*\"\nfor word; do last=$word; done\necho $last >>a\n",
 	})
 	in.from(t, "/", nil, "image", "build", "-t", image, folder).Want(t, 0)
-	removeImage(t, image)
+	in.RemoveImage(image)
 	return []string{"HOME=" + in.write(t, "people/me", nil), "AGBOX_CLAUDE_IMAGE=" + image, "ANTHROPIC_API_KEY=0123456789-0123456789"}
 }
 

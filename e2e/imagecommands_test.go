@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,15 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/image"
-
 	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/internal/ids"
 )
 
 func TestAnImageIsBuiltListedAndUsed(t *testing.T) {
 	t.Parallel()
+	// A new name each time: the engine caches what it has built before.
+	who := strings.ToLower(ids.New())
+	tag := "agbox-test/built-" + who + ":1"
 	in := newInstall(t)
+	in.RemoveImage(tag)
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"docker/Dockerfile": "FROM " + harness.ImageBusybox + "\nARG WHO=nobody\nCOPY . /files/\nRUN echo built for $WHO | tee /who; ls -R /files\n",
@@ -35,18 +36,8 @@ func TestAnImageIsBuiltListedAndUsed(t *testing.T) {
 	if err := os.Symlink("sub/file", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	// A new name each time: the engine caches what it has built before.
-	who := strings.ToLower(ids.New())
-	tag := "agbox-test/built-" + who + ":1"
 	r := in.Agbox(t, "image", "build", "-t", tag, "-f", "docker/Dockerfile", "--build-arg", "WHO="+who, dir).Want(t, 0)
 	id := strings.TrimSpace(r.Stdout)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), harness.Patience)
-		defer cancel()
-		if _, err := harness.DockerAPI.ImageRemove(ctx, id, image.RemoveOptions{Force: true}); err != nil {
-			t.Error(err)
-		}
-	})
 	for _, word := range []string{"built for " + who, "keep.log", "Step 1/"} {
 		if !strings.Contains(r.Stderr, word) {
 			t.Errorf("the output of the build lacks %q:\n%s", word, r.Stderr)

@@ -238,7 +238,7 @@ func modelImage(t *testing.T, in *install) string {
 	}
 	name := "agbox-test/model-" + strings.ToLower(ids.New()) + ":1"
 	in.from(t, "/", nil, "image", "build", "-t", name, dir).Want(t, 0)
-	removeImage(t, name)
+	in.RemoveImage(name)
 	return name
 }
 

@@ -1,14 +1,11 @@
 package e2e
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/docker/docker/api/types/image"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/internal/ids"
@@ -66,7 +63,7 @@ func TestAPresetsImageIsBuiltOnceAndGetsOnlyWhatIsNamed(t *testing.T) {
 	}
 	folder := in.write(t, "images", files)
 	in.from(t, "/", nil, "image", "build", "-t", base, filepath.Join(folder, "base")).Want(t, 0)
-	removeImage(t, base)
+	in.RemoveImage(base)
 	home := bait(in, t)
 	dir := in.write(t, "project", map[string]string{"a": "one\n"})
 	env := []string{"HOME=" + home, "AGBOX_PRESET_BASE=" + base, "AWS_SECRET_ACCESS_KEY=BAIT", "GH_TOKEN=BAIT"}
@@ -81,7 +78,7 @@ func TestAPresetsImageIsBuiltOnceAndGetsOnlyWhatIsNamed(t *testing.T) {
 	if name == "" {
 		t.Fatalf("it is not said that an image is built:\n%s", first.Stderr)
 	}
-	removeImage(t, name)
+	in.RemoveImage(name)
 	harness.WantSame(t, "what the agent sees", first.Stdout,
 		"args: --dangerously-skip-permissions -p hello\nuser: 1000, owner: 1000\n{\"permission/home/agent/.claude/.credentials.json\n")
 	if !strings.Contains(first.Stderr, "claude gets a copy of "+dir+", login of Claude Code.\n") {
@@ -136,7 +133,7 @@ func TestAPresetsImageIsBuiltOnceAndGetsOnlyWhatIsNamed(t *testing.T) {
 	mounted := in.from(t, dir, env, "claude", "--rm", "--with", "none", "--mount-workspace", ".").Want(t, 7)
 	for word := range strings.FieldsSeq(mounted.Stderr) {
 		if strings.HasPrefix(word, "agbox/preset-claude:") {
-			removeImage(t, strings.TrimSuffix(word, ","))
+			in.RemoveImage(strings.TrimSuffix(word, ","))
 		}
 	}
 	if !strings.Contains(mounted.Stdout, "user: 1234, owner: 1234\n") {
@@ -164,15 +161,4 @@ func getsExactly(t *testing.T, in *install, dir string, env []string) {
 		_, seen, _ := strings.Cut(r.Stdout, "{\"permission")
 		harness.WantSame(t, "what the agent sees with "+row.with, seen, row.want)
 	}
-}
-
-// removeImage removes an image at the end of the test.
-func removeImage(t *testing.T, name string) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), harness.Patience)
-		defer cancel()
-		if _, err := harness.DockerAPI.ImageRemove(ctx, name, image.RemoveOptions{Force: true}); err != nil {
-			t.Error(err)
-		}
-	})
 }

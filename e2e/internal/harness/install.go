@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/image"
 	"github.com/google/nftables"
 
 	"github.com/agbox/agbox/client"
@@ -37,6 +38,8 @@ type Install struct {
 	Engine *docker.Engine
 	// foreign means that the folder is somebody else's to remove.
 	foreign bool
+	// images are removed at the end.
+	images []string
 }
 
 // New makes an empty install. At the end of the test, its sandboxes are removed and its
@@ -196,6 +199,9 @@ func (in *Install) tidy(t *testing.T) {
 	in.Must(t, "daemon", "stop")
 }
 
+// RemoveImage removes an image at the end of the test, after the containers that use it.
+func (in *Install) RemoveImage(name string) { in.images = append(in.images, name) }
+
 // wantNothingLeft checks that the install has no processes and no objects in the engine,
 // and removes those that it finds.
 func (in *Install) wantNothingLeft(t *testing.T) {
@@ -207,6 +213,14 @@ func (in *Install) wantNothingLeft(t *testing.T) {
 	if id, err := os.ReadFile(filepath.Join(in.Home, "data", "install-id")); err == nil {
 		in.wantNothingInEngine(t, strings.TrimSpace(string(id)))
 		in.wantNoRules(t, strings.TrimSpace(string(id)))
+	}
+	for _, name := range slices.Backward(in.images) {
+		// The test's own context has ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+		if _, err := DockerAPI.ImageRemove(ctx, name, image.RemoveOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+		cancel()
 	}
 	if in.foreign {
 		return
