@@ -2,8 +2,6 @@ package server
 
 import (
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/agbox/agbox/agents"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/store"
 )
 
 // quietLoop and noIncarnations know nothing of the agents that are listed.
@@ -34,16 +31,7 @@ type tribe struct {
 
 func newTribe(t *testing.T) tribe {
 	t.Helper()
-	dir := t.TempDir()
-	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	book, err := ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	book, _ := newLedger(t)
 	for _, id := range []string{"s", "other"} {
 		if _, err := book.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img"}); err != nil {
 			t.Fatal(err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -15,27 +13,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/store"
 )
 
 // watched is a server with the READY sandboxes "mine" and "other" with different labels.
 // Their events have the positions 1 to 4.
 func watched(t *testing.T) *eventCalls {
 	t.Helper()
-	dir := t.TempDir()
-	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	s := &eventCalls{life: newLifetime()}
-	if s.ledger, err = ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	book, _ := newLedger(t)
+	s := &eventCalls{life: newLifetime(), ledger: book}
 	for _, id := range []string{"mine", "other"} {
 		sb, err := s.ledger.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Labels: map[string]string{"of": id}})
 		if err == nil {

@@ -16,6 +16,22 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+// newLedger makes an empty ledger in a database of its own.
+func newLedger(t *testing.T) (*ledger.Ledger, *store.Store) {
+	t.Helper()
+	dir := t.TempDir()
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	book, err := ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book, db
+}
+
 // hung is a loop whose engine does not answer.
 type hung struct{ Loop }
 
@@ -27,16 +43,7 @@ func (hung) Containers(ctx context.Context, _ ledger.Sandbox) []runtime.Containe
 }
 
 func TestAHandleDoesNotNeedTheEngine(t *testing.T) {
-	dir := t.TempDir()
-	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	book, err := ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	book, _ := newLedger(t)
 	if _, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: runtimetest.FakeImage}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/agbox/agbox/daemon/ledger"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
-	"github.com/agbox/agbox/store"
 )
 
 // sulking is an engine that fails to measure some containers.
@@ -29,16 +25,7 @@ func (e sulking) ContainerUsage(ctx context.Context, id string) (runtime.Usage, 
 }
 
 func TestAContainerThatCannotBeMeasuredKeepsNoOtherFromBeingShown(t *testing.T) {
-	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "ids.db"), Sentinel: filepath.Join(t.TempDir(), "install-id")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	quiet := slog.New(slog.DiscardHandler)
-	book, err := ledger.Open(t.Context(), db, time.Now, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	book, db := newLedger(t)
 	sb, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: runtimetest.FakeImage})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +48,7 @@ func TestAContainerThatCannotBeMeasuredKeepsNoOtherFromBeingShown(t *testing.T) 
 		}
 		made = append(made, id)
 	}
-	m := &meter{calls: &statsCalls{engine: engine, ledger: book, installID: db.InstallID(), log: quiet}, before: map[string]runtime.Usage{}}
+	m := &meter{calls: &statsCalls{engine: engine, ledger: book, installID: db.InstallID(), log: slog.New(slog.DiscardHandler)}, before: map[string]runtime.Usage{}}
 	engine.silent[made[0]] = true
 	resp, err := m.round(t.Context(), nil)
 	if err != nil || len(resp.GetContainers()) != 1 || resp.GetContainers()[0].GetContainerId() != made[1] {
