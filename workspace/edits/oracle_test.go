@@ -22,9 +22,10 @@ type oracle struct {
 	// settled lines are of conflicts that the user has resolved, or of which the user said so
 	// (continued).
 	settled, continued map[string]bool
-	// renamed lines were in files that were renamed: they may come with that. Of parted ones a side
+	// renamed lines were in files that were renamed: they may come with that. Of parted ones a side, or each,
 	// has removed one when it had two.
-	renamed, parted map[string]bool
+	renamed map[string]bool
+	parted  map[string]removers
 	// halfway lines were in the folder when the call that brought them was killed: if the user edits them
 	// before it is completed, with a new file in their place, they may come or go once more.
 	halfway map[string]bool
@@ -32,9 +33,18 @@ type oracle struct {
 	unmarked tree
 }
 
+// removers says who has removed a line; both may have.
+type removers uint8
+
+const (
+	ofUser removers = 1 << iota
+	ofAgent
+	ofBoth = ofUser | ofAgent
+)
+
 func newOracle() *oracle {
 	none := func() map[string]bool { return make(map[string]bool) }
-	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), parted: none(), halfway: none(), unmarked: make(tree)}
+	return &oracle{user: none(), agent: none(), settled: none(), continued: none(), renamed: none(), parted: make(map[string]removers), halfway: none(), unmarked: make(tree)}
 }
 
 func hasMarkers(text string) bool {
@@ -69,6 +79,10 @@ func where(tr tree) map[string][]string {
 // edited notes what a side has removed on purpose.
 func (o *oracle) edited(by *map[string]bool, before, after tree) {
 	was, is := where(before), where(after)
+	who := ofUser
+	if by == &o.agent {
+		who = ofAgent
+	}
 	for line, names := range was {
 		if is[line] == nil {
 			(*by)[line] = true
@@ -80,7 +94,9 @@ func (o *oracle) edited(by *map[string]bool, before, after tree) {
 		if was[line] == nil {
 			delete(*by, line)
 		}
-		o.parted[line] = o.parted[line] || len(is[line]) < len(was[line])
+		if len(is[line]) < len(was[line]) {
+			o.parted[line] |= who
+		}
 	}
 }
 
@@ -130,8 +146,10 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		switch {
 		case completes && o.settled[line] && (named(hasSandbox[line]) || slices.Contains(hasSandbox[line], "kept.o")):
 			continue // a killed call was completed with what the sandbox has taken back since
-		case o.renamed[line] && o.continued[line] && (hasSandbox[line] != nil || hasBranch[line] != nil || is[line] != nil || o.parted[line]):
+		case o.renamed[line] && o.continued[line] && (hasSandbox[line] != nil || hasBranch[line] != nil || is[line] != nil || o.parted[line] != 0):
 			continue // both paths of a renamed file had it, and the sides ended one each
+		case o.parted[line] == ofBoth:
+			continue // the same without a conflict
 		}
 		if is[line] == nil && !o.agent[line] && !(inMarked(before.folder, names) && o.user[line]) &&
 			!((inMarked(before.folder, names) || o.renamed[line]) && hasSandbox[line] != nil) {
@@ -144,7 +162,7 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		}
 	}
 	for line := range hadSandbox {
-		if hasSandbox[line] == nil && !o.user[line] && !o.continued[line] && !(o.renamed[line] && is[line] != nil) {
+		if hasSandbox[line] == nil && !o.user[line] && !o.continued[line] && o.parted[line] != ofBoth && !(o.renamed[line] && is[line] != nil) {
 			say("the sandbox has lost %s, which nobody removed", line)
 		}
 	}
@@ -154,7 +172,7 @@ func (o *oracle) check(before, after sight, completes bool) (wrong []string) {
 		}
 		// Its removal is home on the branch, so a kept.o that the sandbox makes after that is a new, ignored file.
 		ignored := slices.Contains(names, "out.o") || slices.Contains(names, "kept.o") && after.branch["kept.o"] == ""
-		if is[line] == nil && !ignored && !(after.killed && o.renamed[line]) && !named(names) && !o.user[line] && !o.settled[line] && hasBranch[line] == nil {
+		if is[line] == nil && !ignored && o.parted[line] != ofBoth && !(after.killed && o.renamed[line]) && !named(names) && !o.user[line] && !o.settled[line] && hasBranch[line] == nil {
 			say("%s of the sandbox is neither at home nor named as changed", line)
 		}
 	}
