@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -28,16 +29,23 @@ func (e *Engine) SandboxInventory(ctx context.Context, installID, sandboxID stri
 	var inv runtime.Inventory
 	filter := ownFilter(installID, sandboxID)
 	err := e.call(ctx, "list its containers and networks", func(cli *client.Client) error {
-		containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filter})
-		if err != nil {
+		lists, ctx := errgroup.WithContext(ctx)
+		var containers []container.Summary
+		lists.Go(func() (err error) {
+			containers, err = cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filter})
 			return err
-		}
-		networks, err := cli.NetworkList(ctx, network.ListOptions{Filters: filter})
-		if err != nil {
+		})
+		var networks []network.Summary
+		lists.Go(func() (err error) {
+			networks, err = cli.NetworkList(ctx, network.ListOptions{Filters: filter})
 			return err
-		}
-		volumes, err := cli.VolumeList(ctx, volume.ListOptions{Filters: filter})
-		if err != nil {
+		})
+		var volumes volume.ListResponse
+		lists.Go(func() (err error) {
+			volumes, err = cli.VolumeList(ctx, volume.ListOptions{Filters: filter})
+			return err
+		})
+		if err := lists.Wait(); err != nil {
 			return err
 		}
 		inv = runtime.Inventory{Containers: listedContainers(containers), Networks: listedNetworks(networks), Volumes: listedVolumes(volumes.Volumes)}
