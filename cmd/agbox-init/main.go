@@ -61,7 +61,7 @@ func run() error {
 	}
 	cfg := supervisor.Config{
 		LinkDir: *link, LogDir: *logs, RunDir: *run, Helper: paths.InContainerInit,
-		Passwd: *passwd, Group: *group, Version: version.Version, Grace: *grace,
+		Passwd: *passwd, Group: *group, Hostname: "/etc/hostname", Hosts: "/etc/hosts", Version: version.Version, Grace: *grace,
 	}
 	var err error
 	if cfg.Boot, err = supervisor.LoadBoot(*boot); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,6 +74,36 @@ func (id Identity) End(ctx context.Context, grace time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// SetHostname sets the host name that the process sees, with all others of its namespace. It is an error if
+// that is the namespace of the caller. Only root may do it.
+func (id Identity) SetHostname(name string) error {
+	space, err := os.Open("/proc/" + strconv.Itoa(id.PID) + "/ns/uts")
+	if err != nil {
+		return err
+	}
+	defer space.Close()
+	if !id.Alive() { // else the file is of another process
+		return os.ErrProcessDone
+	}
+	var its, own unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(space.Fd()), &its), unix.Stat("/proc/self/ns/uts", &own)); err != nil {
+		return err
+	}
+	if its.Ino == own.Ino {
+		return fmt.Errorf("process %d has the host name of this machine", id.PID)
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine, in that namespace
+		err := os.NewSyscallError("setns", unix.Setns(int(space.Fd()), unix.CLONE_NEWUTS))
+		if err == nil {
+			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // over reports whether nothing of the process runs. The first process of a PID namespace is

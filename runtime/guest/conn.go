@@ -67,6 +67,16 @@ func (c *Conn) MainExecID() string { return *c.mainID.Load() }
 // it.
 func (c *Conn) LogsDeleted() bool { return c.logsDeleted }
 
+// Configure replaces the supervisor's boot configuration, and sets entries "NAME=value" of the
+// environment of commands, before its own command was started. hostname is what the container is called.
+func (c *Conn) Configure(ctx context.Context, boot *guestv1.BootConfig, env []string, hostname string) error {
+	_, err := call[guestv1.ConfigureResponse](ctx, c, "Supervisor/Configure", &guestv1.ConfigureRequest{Boot: boot, Env: env, Hostname: hostname})
+	if err != nil {
+		return c.explain(ctx, err)
+	}
+	return nil
+}
+
 // Release starts the container's own command if the supervisor was configured to
 // hold it back. MainExecID returns its exec id afterwards. A supervisor that is too
 // old to hold the command back has started it already; Release then does nothing.

@@ -88,7 +88,7 @@ func (v *agentService) Allot(_ context.Context, req *guestv1.AllotRequest) (*gue
 
 // Look says how files and limits are now.
 func (v *agentService) Look(_ context.Context, req *guestv1.LookRequest) (*guestv1.LookResponse, error) {
-	seen, reply := agentsocket.Look(v.s.as, cmp.Or(req.GetUser(), v.s.cfg.Boot.GetUser()), req.GetPaths()), new(guestv1.LookResponse)
+	seen, reply := agentsocket.Look(v.s.as, cmp.Or(req.GetUser(), v.s.boot().GetUser()), req.GetPaths()), new(guestv1.LookResponse)
 	for _, path := range req.GetPaths() {
 		f, looked := seen.Files[path]
 		if !looked {

@@ -87,7 +87,7 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 	defer cancel()
 	s.disk.do(func() {
 		opt := logs.WriterOptions{
-			MaxBytes: cmp.Or(req.GetMaxLogBytes(), s.cfg.Boot.GetMaxLogBytes()),
+			MaxBytes: cmp.Or(req.GetMaxLogBytes(), s.boot().GetMaxLogBytes()),
 			Quota:    s.quota,
 			Owner:    s.owner(),
 			Redactor: redactor,
@@ -168,7 +168,7 @@ func (s *Supervisor) admit(req *guestv1.StartRequest) (*agentsocket.Access, *sta
 	}
 	var access *agentsocket.Access
 	var err error
-	hostname := cmp.Or(variable(req.GetEnv(), "HOSTNAME"), variable(s.cfg.Env, "HOSTNAME"))
+	hostname := cmp.Or(variable(req.GetEnv(), "HOSTNAME"), variable(s.settings.Load().env, "HOSTNAME"))
 	s.files.do(func() { access, err = s.agents.Begin(s.agentBoot(req, hostname)) })
 	if err != nil {
 		return nil, other("The agent socket cannot be made (%v): see that %s in the sandbox is writable, or make the sandbox anew.", err, s.cfg.RunDir)
@@ -292,7 +292,7 @@ const mainExec = "main"
 // empty if there is no command. Every returned id gets a status. So after the stop has
 // begun, release returns an empty id for a command that was held back until then.
 func (s *Supervisor) release(ctx context.Context) (id string, err error) {
-	if len(s.cfg.Boot.GetCommand()) == 0 {
+	if len(s.boot().GetCommand()) == 0 {
 		return "", nil
 	}
 	s.mainOnce.Do(func() { s.startMain(ctx) })
@@ -313,9 +313,9 @@ func (s *Supervisor) startMain(ctx context.Context) {
 	// A failure becomes a record that the daemon asks for.
 	go s.begin(context.WithoutCancel(ctx), e, &guestv1.StartRequest{
 		ExecId:  e.id,
-		Command: s.cfg.Boot.GetCommand(),
-		User:    s.cfg.Boot.GetUser(),
-		Cwd:     s.cfg.Boot.GetCwd(),
+		Command: s.boot().GetCommand(),
+		User:    s.boot().GetUser(),
+		Cwd:     s.boot().GetCwd(),
 	})
 }
 
@@ -324,11 +324,11 @@ func (s *Supervisor) startMain(ctx context.Context) {
 // command runs as ID-2, ID-3 and so on, and the earlier logs stay. The daemon says which
 // ids it has recorded, because status files of earlier runs may have been removed.
 func (s *Supervisor) claimMain() *execution {
-	first := s.cfg.Boot.GetMainExecId()
+	first := s.boot().GetMainExecId()
 	if !ids.Valid(first) {
 		first = mainExec
 	}
-	for run := max(1, s.cfg.Boot.GetMainRun()); ; run++ {
+	for run := max(1, s.boot().GetMainRun()); ; run++ {
 		id := ids.MainRun(first, run)
 		if s.readStatus(id) == nil {
 			if e, mine := s.registry.claim(id, &s.work); mine || e == nil {

@@ -84,6 +84,7 @@ func superviseForTest() error {
 		Boot: boot, LinkDir: filepath.Join(*dir, "link"), LogDir: filepath.Join(*dir, "logs"),
 		Env:    []string{"PATH=" + os.Getenv("PATH"), "FROM_CONTAINER=yes", "BOTH=container", "AGBOX_CHECKPOINT=container", "AGBOX_MODEL=container", "API_KEY=canary-of-container"},
 		Passwd: filepath.Join(*dir, "passwd"), Group: filepath.Join(*dir, "group"), RunDir: filepath.Join(*dir, "run"), Helper: "/bin/true",
+		Hostname: filepath.Join(*dir, "hostname"), Hosts: filepath.Join(*dir, "hosts"),
 		Version: "test", Grace: *grace,
 	})
 	if err != nil {

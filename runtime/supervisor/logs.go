@@ -155,9 +155,9 @@ func (s *Supervisor) redactorOf(req *guestv1.StartRequest) *logs.Redactor {
 	case req.GetShowSecrets():
 		return nil
 	case len(req.GetSecretEnvs()) == 0:
-		return s.redactor // commands without secrets of their own share one
+		return s.settings.Load().redactor // commands without secrets of their own share one
 	}
-	return logs.NewRedactor(append(valuesOf(s.cfg.Env, s.cfg.Boot.GetSecretEnvs()), valuesOf(req.GetEnv(), req.GetSecretEnvs())...))
+	return logs.NewRedactor(append(s.settings.Load().secrets(), valuesOf(req.GetEnv(), req.GetSecretEnvs())...))
 }
 
 // valuesOf returns the values of variables.

@@ -52,7 +52,7 @@ func (s *Supervisor) plan(req *guestv1.StartRequest, access *agentsocket.Access)
 	if fail := checkDir(dir); fail != nil {
 		return nil, fail
 	}
-	env := access.Extend(buildEnv(access.Inherit(s.cfg.Env), who, req.GetEnv(), req.GetExecId()))
+	env := access.Extend(buildEnv(access.Inherit(s.settings.Load().env), who, req.GetEnv(), req.GetExecId()))
 	if req.GetTty() && !slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "TERM=") }) {
 		env = append(env, "TERM="+defaultTerm)
 	}

@@ -59,7 +59,6 @@ func New(cfg Config) (*Supervisor, error) {
 		children: newChildren(),
 		registry: newRegistry(),
 		quota:    dir.NewQuota(cfg.Boot.GetMaxSandboxLogBytes()),
-		redactor: logs.NewRedactor(valuesOf(cfg.Env, cfg.Boot.GetSecretEnvs())),
 		disk:     make(gate, diskThreads),
 		files:    make(gate, fileThreads),
 		look:     make(gate, lookThreads),
@@ -68,6 +67,7 @@ func New(cfg Config) (*Supervisor, error) {
 		refill:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
 	}
+	s.settings.Store(settingsOf(cfg.Env, cfg.Boot, nil))
 	s.output = output.New(s.disk.do)
 	s.agents = agentsocket.New(agentsocket.Config{
 		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.storeReport, Look: s.activityOf,
@@ -127,7 +127,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.children.run(reaping, caught.chld) })
 	// The main command must be known before the first caller asks for it.
-	if !s.cfg.Boot.GetHoldCommand() {
+	if !s.boot().GetHoldCommand() {
 		_, _ = s.release(ctx) // nothing can stop it yet
 	}
 	serving, stopServing := context.WithCancel(ctx)

@@ -1,8 +1,10 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +28,7 @@ func (s *Supervisor) methods(f *files.Service) rpc.Methods {
 		"guest.v1.Supervisor/Resize":     rpc.Unary(v.Resize),
 		"guest.v1.Supervisor/Watch":      rpc.Stream(v.Watch),
 		"guest.v1.Supervisor/Release":    rpc.Unary(v.Release),
+		"guest.v1.Supervisor/Configure":  rpc.Unary(v.Configure),
 		"guest.v1.Supervisor/Processes":  rpc.Unary(v.Processes),
 
 		"guest.v1.Agents/Look":   rpc.Unary(a.Look),
@@ -53,6 +56,33 @@ func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloR
 		MainExecId:        v.s.mainExecID(),
 		LogsDeleted:       v.s.logs.Deleted(),
 	}, nil
+}
+
+// Configure replaces the boot configuration and the environment.
+func (v *service) Configure(_ context.Context, req *guestv1.ConfigureRequest) (*guestv1.ConfigureResponse, error) {
+	boot := req.GetBoot()
+	if boot == nil {
+		return nil, rpc.Errorf(rpc.InvalidArgument, "there is no configuration")
+	}
+	now := v.s.settings.Load()
+	was, err := now.boot.MarshalVT()
+	if err != nil {
+		return nil, err
+	}
+	is, err := boot.MarshalVT()
+	switch {
+	case err != nil:
+		return nil, err
+	case bytes.Equal(was, is) && slices.Equal(now.own, req.GetEnv()):
+	case v.s.mainExecID() != "":
+		return nil, rpc.Errorf(rpc.FailedPrecondition, "the container's own command was started with another configuration")
+	default:
+		v.s.settings.Store(settingsOf(v.s.cfg.Env, boot, req.GetEnv()))
+	}
+	if req.GetHostname() != "" {
+		v.s.files.do(func() { err = v.s.call(req.GetHostname()) })
+	}
+	return new(guestv1.ConfigureResponse), err
 }
 
 // Release starts the container's own command if it was held back.

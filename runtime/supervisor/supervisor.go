@@ -10,6 +10,7 @@ package supervisor
 import (
 	"context"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ import (
 
 // Config configures a supervisor.
 type Config struct {
-	// Boot is the configuration that the daemon wrote when it made the container.
+	// Boot is the configuration that the daemon wrote for the container.
 	Boot *guestv1.BootConfig
 	// LinkDir is the folder for the socket.
 	LinkDir string
@@ -36,6 +37,8 @@ type Config struct {
 	Env []string
 	// Passwd and Group are the container's user and group files.
 	Passwd, Group string
+	// Hostname and Hosts are its files with its name, which the engine mounts. Empty if it has none.
+	Hostname, Hosts string
 	// Version is reported to the daemon.
 	Version string
 	// Grace is the time between SIGTERM and SIGKILL when the supervisor stops. It must be
@@ -80,8 +83,8 @@ type Supervisor struct {
 	typing process.BulkFlow
 	// quota bounds the total output of all execs.
 	quota *logs.Quota
-	// redactor finds the values of the container's secret variables; nil if it has none.
-	redactor *logs.Redactor
+	// settings are those of commands that begin now.
+	settings atomic.Pointer[settings]
 	// agents takes the reports of incarnations.
 	agents *agentsocket.Server
 	// memory returns what a burst of work has left.
@@ -107,9 +110,44 @@ func (s *Supervisor) mainExecID() string {
 // owner is the owner of the files that the supervisor writes for the host.
 func (s *Supervisor) owner() logs.Owner {
 	return logs.Owner{
-		UID: int(s.cfg.Boot.GetOwnerUid()), GID: int(s.cfg.Boot.GetOwnerGid()), GroupAccess: s.cfg.Boot.GetGroupAccess(),
+		UID: int(s.boot().GetOwnerUid()), GID: int(s.boot().GetOwnerGid()), GroupAccess: s.boot().GetGroupAccess(),
 	}
 }
+
+// settings are what commands inherit.
+type settings struct {
+	boot *guestv1.BootConfig
+	// own are the entries of Configure, and env the environment of the container with them.
+	own, env []string
+	// redactor finds the values of the container's secret variables; nil if it has none.
+	redactor *logs.Redactor
+}
+
+func settingsOf(container []string, boot *guestv1.BootConfig, own []string) *settings {
+	all := &settings{boot: boot, own: own, env: overridden(container, own)}
+	all.redactor = logs.NewRedactor(all.secrets())
+	return all
+}
+
+// overridden is an environment with entries in place of those with the same names.
+func overridden(env, own []string) []string {
+	names := make(map[string]bool, len(own))
+	for _, entry := range own {
+		name, _, _ := strings.Cut(entry, "=")
+		names[name] = true
+	}
+	out := make([]string, 0, len(env)+len(own))
+	for _, entry := range env {
+		if name, _, _ := strings.Cut(entry, "="); !names[name] {
+			out = append(out, entry)
+		}
+	}
+	return append(out, own...)
+}
+
+func (a *settings) secrets() []string { return valuesOf(a.env, a.boot.GetSecretEnvs()) }
+
+func (s *Supervisor) boot() *guestv1.BootConfig { return s.settings.Load().boot }
 
 // service answers the calls of the protocol.
 type service struct{ s *Supervisor }

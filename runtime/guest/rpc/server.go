@@ -234,15 +234,16 @@ type Code int32
 
 // The codes that the supervisor uses, and those that the daemon tells apart.
 const (
-	Canceled          Code = 1
-	Unknown           Code = 2
-	InvalidArgument   Code = 3
-	DeadlineExceeded  Code = 4
-	ResourceExhausted Code = 8
-	Aborted           Code = 10
-	Unimplemented     Code = 12
-	Internal          Code = 13
-	Unavailable       Code = 14
+	Canceled           Code = 1
+	Unknown            Code = 2
+	InvalidArgument    Code = 3
+	DeadlineExceeded   Code = 4
+	ResourceExhausted  Code = 8
+	FailedPrecondition Code = 9
+	Aborted            Code = 10
+	Unimplemented      Code = 12
+	Internal           Code = 13
+	Unavailable        Code = 14
 )
 
 // Error is the error of a call with its code. Methods return it; the caller gets both
