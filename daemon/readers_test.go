@@ -29,7 +29,7 @@ var (
 	readingVerbs = []string{"Get", "List", "Read", "Watch", "Follow", "Subscribe", "Attach", "Wait", "Service", "Resolve", "Ping", "Stat", "Compare", "CopyOut", "Doctor"}
 	actingVerbs  = []string{
 		"Spawn", "Kill", "Drain", "Pause", "Resume", "Hold", "Close", "Reap", "Delete", "Send", "Break", "Write", "Make", "Remove", "Move", "CopyIn",
-		"Advance", "Upgrade", "Create", "Stop", "Restart", "Rename", "Cancel", "Signal", "Run", "ExecIn", "Pull", "Build",
+		"Advance", "Upgrade", "Create", "Stop", "Restart", "Rename", "Cancel", "Signal", "Run", "ExecIn", "Pull", "Build", "Set",
 	}
 )
 

@@ -67,6 +67,8 @@ const SchemaVersion uint32 = 3
 //	  {seq}                          -> store.v1.MessageKey
 //	agent-event-order                index: all events of all agents in order
 //	  {position}                     -> store.v1.EventRef
+//	pools                            templates of sandboxes that are made ahead
+//	  {name}                         -> store.v1.Pool; its secrets are in sandbox-secrets, by its id
 //	meta
 //	  "meta"                         -> store.v1.Meta
 //
@@ -91,6 +93,7 @@ var (
 	bucketAgentConfig     = []byte("agent-config")
 	bucketAgentWork       = []byte("agent-work")
 	bucketAgentOrder      = []byte("agent-event-order")
+	bucketPools           = []byte("pools")
 	bucketMeta            = []byte("meta")
 	keyMeta               = []byte("meta")
 	// keyAllTrimmed is not a valid sandbox id, so it cannot collide with one.
@@ -137,6 +140,7 @@ var valuesOf = map[string]proto.Message{
 	prefixInboxKeys:               nil,
 	prefixInboxDigests:            (*storev1.MessageKey)(nil),
 	string(bucketAgentOrder):      (*storev1.EventRef)(nil),
+	string(bucketPools):           (*storev1.Pool)(nil),
 	string(bucketMeta):            (*storev1.Meta)(nil),
 }
 

@@ -179,7 +179,7 @@ func TestEveryValueIsAsItsBucketDeclares(t *testing.T) {
 			tx.PutSandboxKey("a", "key", []byte("digest")), tx.MarkDeleted("b", testTime),
 			tx.ReserveExec("x", testTime), tx.PutExecConfig("a", "x", secretExec("x")), tx.PutExecKey("x", "another key"),
 			tx.ReserveAgent("g", testTime), tx.PutAgentConfig("g", &agboxv1.AgentSpec{Command: []string{"true"}}), tx.PutAgentWork("g", []byte("do it")),
-			tx.PutMessage("g", keyedMessage(0)),
+			tx.PutMessage("g", keyedMessage(0)), tx.PutPool("stack", &storev1.Pool{Id: "a", Size: 2}, secretSpec()), tx.UpdatePool("stack", &storev1.Pool{Id: "a", Size: 2, Hits: 1}),
 		}
 		for _, typ := range []agboxv1.EventType{agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FINISHED} {
 			err := tx.AppendEvent(execEvent("a", "x", typ))

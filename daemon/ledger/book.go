@@ -27,6 +27,8 @@ type book[R record] struct {
 
 // record is a record that a text may mean.
 type record interface {
+	// hidden means that no text of a person means it.
+	hidden() bool
 	referent(match agboxv1.RefMatch) *agboxv1.Referent
 }
 
@@ -66,18 +68,20 @@ func (b *book[R]) beginning(text, but string) (list []*agboxv1.Referent) {
 	return list
 }
 
-func (b *book[R]) beginningWith(text, but string) (fits []R) {
-	var ids []string
+func (b *book[R]) beginningWith(text, but string) []R {
+	found := make(map[string]R)
 	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for id := range b.all {
+	for id, r := range b.all {
 		if strings.HasPrefix(id, text) && id != but {
-			ids = append(ids, id)
+			found[id] = r
 		}
 	}
-	slices.Sort(ids)
-	for _, id := range ids[:min(len(ids), MaxReferents+1)] {
-		fits = append(fits, b.all[id])
+	b.mu.RUnlock()
+	var fits []R
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		if r := found[id]; !r.hidden() && len(fits) <= MaxReferents {
+			fits = append(fits, r)
+		}
 	}
 	return fits
 }
@@ -151,6 +155,9 @@ type Sandbox struct {
 	Inherited uint64
 }
 
+// hidden: nobody has what was made ahead. It is shown while it is removed, as what uses its image is.
+func (sb Sandbox) hidden() bool { return sb.Pool != "" && !wantsDeleted(sb.Record) }
+
 // sandboxBook has the records of all sandboxes that are not DELETED, with what is asked about them.
 type sandboxBook struct {
 	book[Sandbox]
@@ -161,6 +168,8 @@ type sandboxBook struct {
 	goneAt map[string]goneSandbox
 	// crowded has under the key all the trees of which more than KeptOfTree are gone.
 	crowded agentSets
+	// ahead has those that were made for a pool and that nobody has, by pool.
+	ahead agentSets
 	// names maps the names of living sandboxes to their ids.
 	names map[string]string
 	// running maps running execs to their sandboxes.
@@ -182,7 +191,7 @@ type goneSandbox struct {
 // init makes an empty book.
 func (b *sandboxBook) init() {
 	b.book.init()
-	b.byTree, b.gone, b.crowded = make(agentSets), make(agentSets), make(agentSets)
+	b.byTree, b.gone, b.crowded, b.ahead = make(agentSets), make(agentSets), make(agentSets), make(agentSets)
 	b.goneAt = make(map[string]goneSandbox)
 	b.names, b.running = make(map[string]string), make(map[string]runningExec)
 }
@@ -191,6 +200,11 @@ func (b *sandboxBook) init() {
 func (b *sandboxBook) putLocked(sb Sandbox) {
 	b.touched[sb.ID] = struct{}{}
 	b.growTreeLocked(sb)
+	if pool := sb.Pool; sb.Over() {
+		b.ahead.move(b.all[sb.ID].Pool, "", sb.ID)
+	} else {
+		b.ahead.move(b.all[sb.ID].Pool, pool, sb.ID)
+	}
 	if freesName(sb) && b.names[sb.Name] == sb.ID {
 		delete(b.names, sb.Name)
 	}

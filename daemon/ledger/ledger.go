@@ -47,6 +47,8 @@ type Ledger struct {
 	execs execIndex
 	// past has deleted sandboxes, with a lock of its own.
 	past pastBook
+	// pools has what is made ahead, with a lock of its own.
+	pools poolBook
 	// leases has what agents hold and ask for. Only the goroutine that writes uses it.
 	leases leaseBook
 }
@@ -76,7 +78,10 @@ func look[T any](ctx context.Context, l *Ledger, fn func(*store.Tx) T) (T, error
 // Sandbox returns a living sandbox.
 func (l *Ledger) Sandbox(id string) (Sandbox, bool) { return l.sandboxes.get(id) }
 
-// Sandboxes returns all living sandboxes, oldest first.
+// Owned returns the living sandboxes that somebody has, and those that are removed, oldest first.
+func (l *Ledger) Owned() []Sandbox { return slices.DeleteFunc(l.Sandboxes(), Sandbox.hidden) }
+
+// Sandboxes returns all living sandboxes, also those that were made ahead, oldest first.
 func (l *Ledger) Sandboxes() []Sandbox {
 	all := l.sandboxes.list()
 	slices.SortFunc(all, func(a, b Sandbox) int {

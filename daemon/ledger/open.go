@@ -43,6 +43,9 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 			l.sandboxes.growTreeLocked(sb)
 		}
 	}
+	if err := l.openPools(ctx); err != nil {
+		return l, err
+	}
 	return l, l.openAgents(ctx)
 }
 

@@ -14,12 +14,17 @@ import (
 )
 
 // FindSandbox returns the sandbox with exactly this id, also a deleted one whose record is
-// kept. A name or the beginning of an id is SANDBOX_NOT_FOUND: see Resolve.
-func (l *Ledger) FindSandbox(ctx context.Context, id string) (Sandbox, error) {
-	if sb, ok := l.Sandbox(id); ok {
-		return sb, nil
+// kept. A name or the beginning of an id is SANDBOX_NOT_FOUND: see Resolve. So is what was made
+// ahead and that nobody has, until it is removed.
+func (l *Ledger) FindSandbox(ctx context.Context, id string) (sb Sandbox, err error) {
+	sb, living := l.Sandbox(id)
+	if !living {
+		sb, err = l.Past(ctx, id)
 	}
-	return l.Past(ctx, id)
+	if err == nil && sb.hidden() {
+		return Sandbox{}, notFound(id)
+	}
+	return sb, err
 }
 
 // FindAgent returns the agent with exactly this id, ended or not. Anything else is
@@ -89,15 +94,23 @@ func (sb Sandbox) referent(match agboxv1.RefMatch) *agboxv1.Referent {
 	return &agboxv1.Referent{Id: sb.ID, Name: sb.Name, Match: match}
 }
 
+func (a Agent) hidden() bool { return false }
+
 func (a Agent) referent(match agboxv1.RefMatch) *agboxv1.Referent {
 	return &agboxv1.Referent{Id: a.ID, Name: a.Name, Match: match}
 }
 
 func (l *Ledger) resolveSandbox(ctx context.Context, text string) (list []*agboxv1.Referent, err error) {
-	if sb, ok := l.Sandbox(text); ok {
+	if sb, ok := l.Sandbox(text); ok && !sb.hidden() {
 		return append(list, sb.referent(agboxv1.RefMatch_REF_MATCH_ID)), nil
 	}
-	past, err := l.Past(ctx, text)
+	past, err := l.FindSandbox(ctx, text)
+	if errdefs.IsNotFound(err) { // it may have got one that was made ahead, with another id
+		var of string
+		if of, err = look(ctx, l, func(tx *store.Tx) string { return tx.SandboxOfKey(text) }); err == nil {
+			past, err = l.FindSandbox(ctx, of)
+		}
+	}
 	switch {
 	case err == nil:
 		list = append(list, past.referent(agboxv1.RefMatch_REF_MATCH_ID))

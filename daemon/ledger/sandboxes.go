@@ -38,10 +38,21 @@ func (t *txn) create(nonce string, spec, shown *agboxv1.CreateSpec, key RequestK
 	if _, taken := t.tx.SandboxReserved(t.id); taken {
 		return t.sameRequest(spec, key)
 	}
-	if err := t.nameFree(spec.GetName()); err != nil {
+	return t.reserve(spec, shown, key, &agboxv1.SandboxPhaseDetails{Nonce: nonce, Name: spec.GetName()})
+}
+
+// reserve accepts a new sandbox: its id is taken for ever.
+func (t *txn) reserve(spec, shown *agboxv1.CreateSpec, key RequestKey, whose *agboxv1.SandboxPhaseDetails) error {
+	if err := t.accept(spec, shown, key, whose); err != nil {
 		return err
 	}
-	if err := t.tx.ReserveSandbox(t.id, t.l.now()); err != nil {
+	return t.tx.ReserveSandbox(t.id, t.l.now())
+}
+
+// accept stores a request for a new sandbox, or for one that was made ahead, with the event that says
+// whose it is.
+func (t *txn) accept(spec, shown *agboxv1.CreateSpec, key RequestKey, whose *agboxv1.SandboxPhaseDetails) error {
+	if err := t.nameFree(spec.GetName()); err != nil {
 		return err
 	}
 	if err := t.tx.PutSandboxConfig(t.id, spec); err != nil {
@@ -56,7 +67,7 @@ func (t *txn) create(nonce string, spec, shown *agboxv1.CreateSpec, key RequestK
 	if spec.GetName() != "" {
 		t.tx.SetValue(nameOverlay{spec.GetName()}, t.id)
 	}
-	return t.phase(agboxv1.EventType_SANDBOX_ACCEPTED, &agboxv1.SandboxPhaseDetails{Nonce: nonce, Name: spec.GetName()})
+	return t.phase(agboxv1.EventType_SANDBOX_ACCEPTED, whose)
 }
 
 // nameFree refuses a name for a sandbox that another living one has as its name or its id: of a
@@ -84,6 +95,8 @@ type RequestKey struct {
 	Key string
 	// Digest is that of the whole request.
 	Digest []byte
+	// AnyID means that the sandbox may have another id than the request says.
+	AnyID bool
 }
 
 // RepeatedCreate returns the sandbox that the same request with the same key has created.
@@ -96,7 +109,10 @@ func (l *Ledger) RepeatedCreate(ctx context.Context, id string, key RequestKey) 
 	err = l.store.View(ctx, func(tx *store.Tx) (err error) {
 		of := tx.SandboxOfKey(key.Key)
 		if of != "" && of != id {
-			return keyReused(key.Key).With("sandbox_id", of)
+			if !key.AnyID {
+				return keyReused(key.Key).With("sandbox_id", of)
+			}
+			id = of
 		}
 		if of == id {
 			again, err = tx.SameSandboxRequest(id, key.Digest)
@@ -310,7 +326,7 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 // ofPast about one that is not in memory.
 func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*txn) error, ofPast func(machine.Record) error) (Sandbox, error) {
 	sb, err := l.update(ctx, id, func(t *txn) error {
-		if !t.sb.Exists() {
+		if !t.sb.Exists() || t.sb.hidden() {
 			return notFound(id)
 		}
 		return fn(t)
@@ -318,7 +334,7 @@ func (l *Ledger) requestOf(ctx context.Context, id string, fn func(*txn) error, 
 	if !errdefs.IsNotFound(err) {
 		return sb, err
 	}
-	past, err := l.Past(ctx, id)
+	past, err := l.FindSandbox(ctx, id)
 	if err == nil {
 		err = ofPast(past.Record)
 	}

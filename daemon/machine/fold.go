@@ -16,6 +16,8 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 		return typ == agboxv1.EventType_SANDBOX_ACCEPTED
 	}
 	switch typ {
+	case agboxv1.EventType_SANDBOX_ACCEPTED: // somebody takes what was made ahead
+		return r.Pool != "" && r.State == Ready && r.Want == WantRunning && len(r.Execs) == 0
 	case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_FILES_COPIED, agboxv1.EventType_SANDBOX_READY:
 		return r.State == Pending
 	case agboxv1.EventType_SANDBOX_FAILED:
@@ -75,7 +77,12 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	phase := ev.GetSandboxPhase()
 	switch ev.GetEventType() {
 	case agboxv1.EventType_SANDBOX_ACCEPTED:
-		r.ID, r.Name, r.Nonce = ev.GetSandboxId(), phase.GetName(), phase.GetNonce()
+		if r.Pool != "" { // nothing of its time in the pool is left but what the engine has
+			r = Record{Nonce: r.Nonce, Services: r.Services, LastSequence: r.LastSequence, Taken: true}
+		} else {
+			r.Nonce = phase.GetNonce()
+		}
+		r.ID, r.Name, r.Pool, r.Accepted = ev.GetSandboxId(), phase.GetName(), phase.GetPool(), r.LastSequence
 		r.CreatedAt = at
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
 	case agboxv1.EventType_SANDBOX_FILES_COPIED:

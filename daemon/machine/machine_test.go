@@ -65,6 +65,18 @@ func primary(state runtime.ContainerState) *runtime.Container {
 	return &runtime.Container{ID: "c", State: state, ExitCode: 3}
 }
 
+// taken is a sandbox that was made ahead, and that somebody has taken.
+func taken() Record {
+	return Fold(Fold(Fold(Record{}, ahead(1)), event(2, ready, "")), event(3, accepted, ""))
+}
+
+// ahead is the n-th event of a stream, of a sandbox that is made for a pool.
+func ahead(n uint64) *agboxv1.SandboxEvent {
+	ev := event(n, accepted, "")
+	ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Pool: "p"}}
+	return ev
+}
+
 // postCreated is a new sandbox whose first command of post_create has ended.
 func postCreated(code int32) Record {
 	begun := event(2, started, "hook")
@@ -105,6 +117,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	lostDue.StartedAt, lostLate.StartedAt, lostEnded.StartedAt = t0, t0.Add(-time.Hour), t0.Add(-time.Hour)
 	lostAt.StartedAt, lostAt.Connected = t0, false
 	lostEnded.LostDue = true
+	configured := func(o Observation) Observation { o.Configured = true; return o }
 	inherited := func(o Observation) Observation { o.Inherited = true; return o }
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
@@ -122,6 +135,10 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		reason agboxv1.ErrorReason
 	}{
 		{"a new sandbox is made without a look", stream(accepted), Observation{}, Prepare, 0, 0},
+		{"one that somebody has taken is looked at", taken(), Observation{}, Look, 0, 0},
+		{"the supervisor of one that somebody has taken is told", taken(), up, Configure, 0, 0},
+		{"one that somebody has taken is ready", taken(), configured(up), Emit, ready, 0},
+		{"one that somebody has taken, and whose primary is gone, is made", taken(), gone, Prepare, 0, 0},
 		{"a made one is started", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateCreated)}, Start, 0, 0},
 		{"a started one is connected", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0}, Connect, 0, 0},
 		{"a connected one is ready", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true}, Emit, ready, 0},
@@ -395,6 +412,10 @@ func legalStream(t *rapid.T) []*agboxv1.SandboxEvent {
 		sortTypes(fits)
 		ev := event(n, rapid.SampledFrom(fits).Draw(t, "type"), fmt.Sprintf("x%d", n)) // an id is never used twice
 		switch ev.GetEventType() {
+		case accepted: // a second one is of who takes what was made ahead
+			if !r.Exists() && rapid.Bool().Draw(t, "ahead") {
+				ev = ahead(n)
+			}
 		case serviceStarted, serviceReady, serviceFailed:
 			d := &agboxv1.ServiceEventDetails{Name: rapid.SampledFrom([]string{"db", "app", "extra"}).Draw(t, "service")}
 			s := r.Services[d.GetName()]
@@ -543,6 +564,8 @@ type world struct {
 	// copies: the rules include a copy into the primary. files: the container has the
 	// copy. copied: it was copied in this round.
 	copies, files, copied bool
+	// told: the supervisor knows who has taken the sandbox. configured: it was told in this round.
+	told, configured bool
 	// ran are the execs of all hooks ever started; the ledger never forgets an id.
 	ran *map[string]bool
 }
@@ -555,14 +578,14 @@ type worldService struct {
 
 // crash ends the daemon, whose knowledge is lost.
 func (w *world) crash() {
-	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, fenced: w.fenced, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
+	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, fenced: w.fenced, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files, told: w.told}
 	for i := range w.services {
 		w.services[i].started = 0
 	}
 }
 
 func (w *world) observe() Observation {
-	o := Observation{Inherited: w.inherited, Connected: w.connected, ConnectFailed: w.tried && !w.connected, StartedAt: w.startedAt, Looked: w.looked, Copied: w.copied}
+	o := Observation{Inherited: w.inherited, Connected: w.connected, ConnectFailed: w.tried && !w.connected, StartedAt: w.startedAt, Looked: w.looked, Copied: w.copied, Configured: w.configured}
 	if w.looked {
 		o.Leftovers = w.container != "" || w.network || w.spare
 		o.Spares = w.container != "" && w.spare
@@ -613,7 +636,7 @@ func (w *world) pass(t *rapid.T, r *Record, step Step) bool {
 		w.now, going = step.Wake, true
 	}
 	if going {
-		w.looked, w.tried, w.copied = false, false, false
+		w.looked, w.tried, w.copied, w.configured = false, false, false, false
 	}
 	return going
 }
@@ -647,12 +670,19 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 			w.service(name).state = runtime.StateExited
 		}
 		w.looked = true
+	case Configure:
+		if w.container != runtime.StateRunning || !w.connected || r.WasReady || r.Furnished {
+			t.Fatalf("the supervisor is configured with %+v; record %+v", w, r)
+		}
+		w.told, w.configured = true, true
 	case CopyIn:
+		w.mayFurnish(t, r)
 		if w.container != runtime.StateRunning || !w.connected || r.WasReady {
 			t.Fatalf("something is copied in with %+v", w)
 		}
 		w.files, w.copied = true, true
 	case RunHook:
+		w.mayFurnish(t, r)
 		if w.copies && !r.Copied && !r.WasReady {
 			t.Fatalf("a hook is run before its files are there; record %+v", r)
 		}
@@ -678,7 +708,7 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 		if w.container == runtime.StateRunning && r.State == Deleting || r.State == Deleting && !r.Ended {
 			t.Fatalf("it is removed before it has ended; record %+v, world %+v", r, w)
 		}
-		w.container, w.network, w.spare, w.connected, w.looked, w.fenced = "", false, false, false, true, false
+		w.container, w.network, w.spare, w.connected, w.looked, w.fenced, w.told = "", false, false, false, true, false, false
 		w.services = [3]worldService{}
 	case RemoveSpares:
 		w.spare = false
@@ -693,6 +723,7 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 			t.Fatalf("Next emits %s, which is not legal after %+v", step.Event.GetEventType(), r)
 		}
 		if step.Event.GetEventType() == ready {
+			w.mayFurnish(t, r)
 			w.mayBeReady(t, r)
 		}
 		ev := step.Event
@@ -700,6 +731,13 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 		r = Fold(r, ev)
 	}
 	return r
+}
+
+// mayFurnish fails if the supervisor does not know yet who has taken the sandbox.
+func (w *world) mayFurnish(t *rapid.T, r Record) {
+	if r.Taken && !r.WasReady && !r.Furnished && !w.told {
+		t.Fatalf("something of its owner begins, and the supervisor does not know of them; record %+v, world %+v", r, w)
+	}
 }
 
 func (w *world) make(names []string) {
@@ -855,17 +893,19 @@ func transitions() string {
 	return out.String()
 }
 
-// cell formats the effect of an event in a state, over all wants and with and without
-// execs that run and were lost. It is empty if the event is never legal there.
+// cell formats the effect of an event in a state, over all wants, with and without execs that run
+// and were lost, made ahead or not. It is empty if the event is never legal there.
 func cell(s agboxv1.SandboxState, typ agboxv1.EventType, word func(agboxv1.SandboxState) string) string {
 	for _, want := range []Want{WantRunning, WantStopped, WantDeleted} {
 		for _, execs := range []map[string]Exec{nil, {"x": {ID: "x"}}} {
-			r := Record{State: s, Want: want, Execs: execs, Lost: execs}
-			if s != 0 {
-				r.LastSequence = 1
-			}
-			if Legal(r, typ) {
-				return word(Fold(r, event(2, typ, "x")).State)
+			for _, pool := range []string{"", "p"} {
+				r := Record{State: s, Want: want, Execs: execs, Lost: execs, Pool: pool}
+				if s != 0 {
+					r.LastSequence = 1
+				}
+				if Legal(r, typ) {
+					return word(Fold(r, event(2, typ, "x")).State)
+				}
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func ended(r Record, typ agboxv1.EventType) Step {
 }
 
 func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
-	fresh := !o.Inherited && !r.WasReady && !r.Furnished && o.StartedAt.IsZero() && o.Primary == nil
+	fresh := !o.Inherited && !r.Taken && !r.WasReady && !r.Furnished && o.StartedAt.IsZero() && o.Primary == nil
 	switch {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
@@ -147,6 +147,8 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Start}
 	case !o.Connected:
 		return nextUnlinked(r, o, rules, now)
+	case r.Taken && !r.WasReady && !r.Furnished && !o.Configured:
+		return Step{Do: Configure}
 	case uncopied && !o.Copied:
 		return Step{Do: CopyIn}
 	case uncopied:

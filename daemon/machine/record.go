@@ -16,6 +16,12 @@ type Record struct {
 	ID string
 	// Name is the user's newest name for the sandbox, or empty.
 	Name string
+	// Pool is the id of the pool that the sandbox was made ahead for; empty once somebody has taken it.
+	Pool string
+	// Taken means that the sandbox was made ahead, before anybody had asked for it.
+	Taken bool
+	// Accepted is the sequence of the event since which the sandbox is somebody's.
+	Accepted uint64
 	// Nonce is the random nonce in the labels of the sandbox's containers.
 	Nonce string
 	State agboxv1.SandboxState

@@ -270,6 +270,18 @@ func (s Service) failed(rule ServiceRule, now time.Time, reason agboxv1.ErrorRea
 	return s.emit(agboxv1.EventType_SANDBOX_SERVICE_FAILED, d)
 }
 
+// HandedOver returns the events that tell whoever gets a sandbox that was made ahead of its services, in the
+// order of the rules: each one that is up has been started and is ready.
+func HandedOver(r Record, rules []ServiceRule) (all []*agboxv1.SandboxEvent) {
+	for _, rule := range rules {
+		if s := r.Services[rule.Name]; s.Phase == Up {
+			started := Service{Start: s.Start - 1, Failures: s.Failures}
+			all = append(all, started.started(rule).event, s.ready(rule).event)
+		}
+	}
+	return all
+}
+
 func (Service) emit(typ agboxv1.EventType, d *agboxv1.ServiceEventDetails) verdict {
 	return verdict{aim: mustEmit, event: &agboxv1.SandboxEvent{
 		EventType: typ, Details: &agboxv1.SandboxEvent_Service{Service: d},

@@ -39,6 +39,8 @@ const (
 	Start
 	// Connect: link the supervisor and watch its exits.
 	Connect
+	// Configure: tell the supervisor of a sandbox that was made ahead whose it is now.
+	Configure
 	// Stop: stop the primary.
 	Stop
 	// Kill: end all processes of the primary and of the named services, at once.
@@ -76,7 +78,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"rest", "look", "prepare", "start", "connect", "stop", "kill", "remove", "remove-spares", "end-execs", "find-execs", "remove-logs",
+	"rest", "look", "prepare", "start", "connect", "configure", "stop", "kill", "remove", "remove-spares", "end-execs", "find-execs", "remove-logs",
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "fence", "record-main", "emit",
 }
 
@@ -118,6 +120,8 @@ type Observation struct {
 	LogsRemoved bool
 	// Connected means that the daemon receives the supervisor's exits.
 	Connected bool
+	// Configured means that Configure has completed in this round.
+	Configured bool
 	// Copied means that CopyIn has completed in this round.
 	Copied bool
 	// Ignored says which files were copied although a .gitignore names them; nil if none.

@@ -141,7 +141,7 @@ func references(t *testing.T, m protoreflect.MethodDescriptor, in protoreflect.M
 		at := append(above[:len(above):len(above)], f)
 		_, known := notFound[f.Name()]
 		switch {
-		case chosen[f.FullName()], f.IsMap(), f.Kind() == protoreflect.EnumKind:
+		case chosen[f.FullName()], f.IsMap(), f.Kind() == protoreflect.EnumKind, f.Kind() == protoreflect.BoolKind:
 		case f.Kind() == protoreflect.MessageKind && f.Message().FullName() == filledIn:
 		case f.Kind() == protoreflect.MessageKind && f.Message().ParentFile().Package() == protoPackage:
 			all = append(all, references(t, m, f.Message(), at)...)

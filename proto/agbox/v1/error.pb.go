@@ -242,6 +242,10 @@ const (
 	ErrorReason_WORKSPACE_HAS_NO_BASE ErrorReason = 150
 	// The file to replace is not the expected one. FAILED_PRECONDITION.
 	ErrorReason_FILE_CHANGED ErrorReason = 200
+	// There is no pool with this name. NOT_FOUND.
+	ErrorReason_POOL_NOT_FOUND ErrorReason = 210
+	// There are too many pools. RESOURCE_EXHAUSTED.
+	ErrorReason_POOL_LIMIT ErrorReason = 211
 )
 
 // Enum value maps for ErrorReason.
@@ -341,6 +345,8 @@ var (
 		141: "AGENT_NOT_STARTED",
 		150: "WORKSPACE_HAS_NO_BASE",
 		200: "FILE_CHANGED",
+		210: "POOL_NOT_FOUND",
+		211: "POOL_LIMIT",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -437,6 +443,8 @@ var (
 		"AGENT_NOT_STARTED":              141,
 		"WORKSPACE_HAS_NO_BASE":          150,
 		"FILE_CHANGED":                   200,
+		"POOL_NOT_FOUND":                 210,
+		"POOL_LIMIT":                     211,
 	}
 )
 
@@ -471,7 +479,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xe4\x10\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\x8a\x11\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -570,7 +578,10 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x0fAGENT_NOT_ALIVE\x10\x8c\x01\x12\x16\n" +
 	"\x11AGENT_NOT_STARTED\x10\x8d\x01\x12\x1a\n" +
 	"\x15WORKSPACE_HAS_NO_BASE\x10\x96\x01\x12\x11\n" +
-	"\fFILE_CHANGED\x10\xc8\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\fFILE_CHANGED\x10\xc8\x01\x12\x13\n" +
+	"\x0ePOOL_NOT_FOUND\x10\xd2\x01\x12\x0f\n" +
+	"\n" +
+	"POOL_LIMIT\x10\xd3\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -366,7 +366,10 @@ type SandboxPhaseDetails struct {
 	IgnoredFiles uint64   `protobuf:"varint,56,opt,name=ignored_files,json=ignoredFiles,proto3" json:"ignored_files,omitempty"`
 	IgnoredNames []string `protobuf:"bytes,57,rep,name=ignored_names,json=ignoredNames,proto3" json:"ignored_names,omitempty"`
 	// For SANDBOX_DELETE_REQUESTED: remove the output of its commands too.
-	RemoveLogs    bool `protobuf:"varint,58,opt,name=remove_logs,json=removeLogs,proto3" json:"remove_logs,omitempty"`
+	RemoveLogs bool `protobuf:"varint,58,opt,name=remove_logs,json=removeLogs,proto3" json:"remove_logs,omitempty"`
+	// For SANDBOX_ACCEPTED: the id of the pool that the sandbox is made ahead for. A second event without it
+	// says that somebody has taken the sandbox; its earlier events are nobody's business.
+	Pool          string `protobuf:"bytes,59,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +493,13 @@ func (x *SandboxPhaseDetails) GetRemoveLogs() bool {
 		return x.RemoveLogs
 	}
 	return false
+}
+
+func (x *SandboxPhaseDetails) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
 }
 
 type ExecEventDetails struct {
@@ -898,7 +908,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"exact_type\x183 \x01(\x0e2\x13.agbox.v1.EventTypeH\x01R\texactType\x88\x01\x01B\t\n" +
 	"\adetailsB\r\n" +
-	"\v_exact_type\"\x88\x03\n" +
+	"\v_exact_type\"\x9c\x03\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -916,7 +926,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\rignored_files\x188 \x01(\x04R\fignoredFiles\x12#\n" +
 	"\rignored_names\x189 \x03(\tR\fignoredNames\x12\x1f\n" +
 	"\vremove_logs\x18: \x01(\bR\n" +
-	"removeLogs\"\xd5\x06\n" +
+	"removeLogs\x12\x12\n" +
+	"\x04pool\x18; \x01(\tR\x04pool\"\xd5\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +

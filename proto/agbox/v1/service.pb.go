@@ -454,7 +454,10 @@ type CreateSandboxRequest struct {
 	// What ResolveSpec reported as host_requests and the caller agreed to. If the files
 	// request something else by now, for example because a folder became a symbolic link,
 	// the call is refused with HOST_REQUESTS_CHANGED. If unset, nothing is compared.
-	Agreed        *HostRequests `protobuf:"bytes,62,opt,name=agreed,proto3" json:"agreed,omitempty"`
+	Agreed *HostRequests `protobuf:"bytes,62,opt,name=agreed,proto3" json:"agreed,omitempty"`
+	// The sandbox may have another id than sandbox_id, which is a proposal then: the daemon may answer with
+	// one that was made ahead for a pool. A repeated call with the same request_key finds it.
+	AnyId         bool `protobuf:"varint,63,opt,name=any_id,json=anyId,proto3" json:"any_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -564,6 +567,13 @@ func (x *CreateSandboxRequest) GetAgreed() *HostRequests {
 		return x.Agreed
 	}
 	return nil
+}
+
+func (x *CreateSandboxRequest) GetAnyId() bool {
+	if x != nil {
+		return x.AnyId
+	}
+	return false
 }
 
 // ConfigFile is a file from which a sandbox can be described.
@@ -2533,7 +2543,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xab\x05\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xc2\x05\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12K\n" +
@@ -2552,7 +2562,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x0funtrusted_files\x18< \x01(\bR\x0euntrustedFiles\x126\n" +
 	"\vrequest_key\x18= \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,200}$R\n" +
 	"requestKey\x12.\n" +
-	"\x06agreed\x18> \x01(\v2\x16.agbox.v1.HostRequestsR\x06agreed\x1a:\n" +
+	"\x06agreed\x18> \x01(\v2\x16.agbox.v1.HostRequestsR\x06agreed\x12\x15\n" +
+	"\x06any_id\x18? \x01(\bR\x05anyId\x1a:\n" +
 	"\fHostEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xef\x02\n" +

@@ -9,6 +9,7 @@
 package storev1
 
 import (
+	v1 "github.com/agbox/agbox/proto/agbox/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -371,6 +372,104 @@ func (x *Sealed) GetBox() []byte {
 	return nil
 }
 
+// Pool is a template of sandboxes that are made ahead.
+type Pool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its secrets have the key of this id, as those of a sandbox.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What is made ahead, without secrets.
+	Spec *v1.CreateSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	// How many are kept ready.
+	Size      uint32                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// How many requests that fit have got one, and how many had to wait for a new sandbox.
+	Hits   uint64 `protobuf:"varint,5,opt,name=hits,proto3" json:"hits,omitempty"`
+	Misses uint64 `protobuf:"varint,6,opt,name=misses,proto3" json:"misses,omitempty"`
+	// When the last one came.
+	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pool) Reset() {
+	*x = Pool{}
+	mi := &file_store_v1_store_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pool) ProtoMessage() {}
+
+func (x *Pool) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pool.ProtoReflect.Descriptor instead.
+func (*Pool) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Pool) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Pool) GetSpec() *v1.CreateSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *Pool) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Pool) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Pool) GetHits() uint64 {
+	if x != nil {
+		return x.Hits
+	}
+	return 0
+}
+
+func (x *Pool) GetMisses() uint64 {
+	if x != nil {
+		return x.Misses
+	}
+	return 0
+}
+
+func (x *Pool) GetUsedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UsedAt
+	}
+	return nil
+}
+
 // AgentWork is the content of the file AgentSpec.work when the agent was spawned.
 type AgentWork struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -381,7 +480,7 @@ type AgentWork struct {
 
 func (x *AgentWork) Reset() {
 	*x = AgentWork{}
-	mi := &file_store_v1_store_proto_msgTypes[6]
+	mi := &file_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +492,7 @@ func (x *AgentWork) String() string {
 func (*AgentWork) ProtoMessage() {}
 
 func (x *AgentWork) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[6]
+	mi := &file_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +505,7 @@ func (x *AgentWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWork.ProtoReflect.Descriptor instead.
 func (*AgentWork) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentWork) GetContent() []byte {
@@ -427,7 +526,7 @@ type MessageKey struct {
 
 func (x *MessageKey) Reset() {
 	*x = MessageKey{}
-	mi := &file_store_v1_store_proto_msgTypes[7]
+	mi := &file_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +538,7 @@ func (x *MessageKey) String() string {
 func (*MessageKey) ProtoMessage() {}
 
 func (x *MessageKey) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[7]
+	mi := &file_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +551,7 @@ func (x *MessageKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageKey.ProtoReflect.Descriptor instead.
 func (*MessageKey) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MessageKey) GetDigest() string {
@@ -477,7 +576,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_store_v1_store_proto_msgTypes[8]
+	mi := &file_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +588,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[8]
+	mi := &file_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +601,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Request) GetKey() string {
@@ -540,7 +639,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_store_v1_store_proto_msgTypes[9]
+	mi := &file_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +651,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[9]
+	mi := &file_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +664,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Secrets) GetEnvs() map[string]string {
@@ -586,7 +685,7 @@ var File_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_store_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x14store/v1/store.proto\x12\bstore.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcb\x01\n" +
+	"\x14store/v1/store.proto\x12\bstore.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcb\x01\n" +
 	"\x04Meta\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1d\n" +
 	"\n" +
@@ -608,7 +707,16 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bKeyOwner\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1a\n" +
 	"\x06Sealed\x12\x10\n" +
-	"\x03box\x18\x01 \x01(\fR\x03box\"%\n" +
+	"\x03box\x18\x01 \x01(\fR\x03box\"\xf0\x01\n" +
+	"\x04Pool\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12(\n" +
+	"\x04spec\x18\x02 \x01(\v2\x14.agbox.v1.CreateSpecR\x04spec\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\rR\x04size\x129\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
+	"\x04hits\x18\x05 \x01(\x04R\x04hits\x12\x16\n" +
+	"\x06misses\x18\x06 \x01(\x04R\x06misses\x123\n" +
+	"\aused_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"%\n" +
 	"\tAgentWork\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\fR\acontent\"$\n" +
 	"\n" +
@@ -640,7 +748,7 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*Engine)(nil),                // 1: store.v1.Engine
@@ -648,25 +756,30 @@ var file_store_v1_store_proto_goTypes = []any{
 	(*Trimmed)(nil),               // 3: store.v1.Trimmed
 	(*KeyOwner)(nil),              // 4: store.v1.KeyOwner
 	(*Sealed)(nil),                // 5: store.v1.Sealed
-	(*AgentWork)(nil),             // 6: store.v1.AgentWork
-	(*MessageKey)(nil),            // 7: store.v1.MessageKey
-	(*Request)(nil),               // 8: store.v1.Request
-	(*Secrets)(nil),               // 9: store.v1.Secrets
-	nil,                           // 10: store.v1.Secrets.EnvsEntry
-	nil,                           // 11: store.v1.Secrets.ServicesEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*Pool)(nil),                  // 6: store.v1.Pool
+	(*AgentWork)(nil),             // 7: store.v1.AgentWork
+	(*MessageKey)(nil),            // 8: store.v1.MessageKey
+	(*Request)(nil),               // 9: store.v1.Request
+	(*Secrets)(nil),               // 10: store.v1.Secrets
+	nil,                           // 11: store.v1.Secrets.EnvsEntry
+	nil,                           // 12: store.v1.Secrets.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*v1.CreateSpec)(nil),         // 14: agbox.v1.CreateSpec
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	12, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	13, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: store.v1.Meta.engine:type_name -> store.v1.Engine
-	10, // 2: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
-	11, // 3: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
-	9,  // 4: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
-	5,  // [5:5] is the sub-list for method output_type
-	5,  // [5:5] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	14, // 2: store.v1.Pool.spec:type_name -> agbox.v1.CreateSpec
+	13, // 3: store.v1.Pool.created_at:type_name -> google.protobuf.Timestamp
+	13, // 4: store.v1.Pool.used_at:type_name -> google.protobuf.Timestamp
+	11, // 5: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
+	12, // 6: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
+	10, // 7: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_store_v1_store_proto_init() }
@@ -680,7 +793,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

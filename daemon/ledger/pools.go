@@ -1,0 +1,251 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// MaxPools bounds the pools of an install, because each request is compared with each.
+const MaxPools = 64
+
+// Pool is a template of sandboxes that are made ahead.
+type Pool struct {
+	Name string
+	// ID names the key of its secrets, and changes with its spec.
+	ID string
+	// Spec is what is made ahead, with a placeholder for each secret value; see PoolSpec.
+	Spec *agboxv1.CreateSpec
+	// Size is how many are kept ready.
+	Size      int
+	CreatedAt time.Time
+	// Hits is how many requests that fit have got one, and Misses how many had to wait for a new sandbox.
+	Hits, Misses uint64
+	// UsedAt is when the last of these came, or else when the pool was made.
+	UsedAt time.Time
+}
+
+// poolBook has all pools by name.
+type poolBook struct {
+	mu  sync.Mutex // guards all
+	all map[string]Pool
+}
+
+func poolOf(name string, p *storev1.Pool) Pool {
+	return Pool{
+		Name: name, ID: p.GetId(), Spec: p.GetSpec(), Size: int(p.GetSize()), CreatedAt: p.GetCreatedAt().AsTime(),
+		Hits: p.GetHits(), Misses: p.GetMisses(), UsedAt: cmp.Or(p.GetUsedAt(), p.GetCreatedAt()).AsTime(),
+	}
+}
+
+// openPools loads all pools. One that cannot be read is logged and left out.
+func (l *Ledger) openPools(ctx context.Context) error {
+	l.pools.all = make(map[string]Pool)
+	return l.store.View(ctx, func(tx *store.Tx) error {
+		for _, name := range tx.PoolNames() {
+			p, err := tx.Pool(name)
+			if err != nil {
+				l.log.Error("the record of a pool cannot be read and is left out", "pool", name, "error", err)
+				continue
+			}
+			l.pools.all[name] = poolOf(name, p)
+		}
+		return nil
+	})
+}
+
+// Pools returns all pools by name.
+func (l *Ledger) Pools() []Pool {
+	l.pools.mu.Lock()
+	defer l.pools.mu.Unlock()
+	return slices.SortedFunc(maps.Values(l.pools.all), func(a, b Pool) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Pool returns the pool with an id.
+func (l *Ledger) Pool(id string) (Pool, bool) {
+	for _, p := range l.Pools() {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return Pool{}, false
+}
+
+// Stocked returns the ids of pools, also of former ones, for which there are sandboxes that nobody has.
+func (l *Ledger) Stocked() []string {
+	l.sandboxes.mu.RLock()
+	defer l.sandboxes.mu.RUnlock()
+	return slices.Sorted(maps.Keys(l.sandboxes.ahead))
+}
+
+// Ahead returns the sandboxes of the pool with an id that nobody has, oldest first.
+func (l *Ledger) Ahead(pool string) []Sandbox {
+	b := &l.sandboxes
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var list []Sandbox
+	for id := range b.ahead[pool] {
+		list = append(list, b.all[id])
+	}
+	slices.SortFunc(list, func(a, b Sandbox) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// AutoPool is the name of the pool of what was created last.
+const AutoPool = "auto"
+
+// SetPool makes a pool, or changes it. A pool with another spec has another id. The error is POOL_LIMIT
+// if there are too many.
+func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
+	next := &storev1.Pool{Id: ids.New(), Size: uint32(size), CreatedAt: timestamppb.New(l.now())}
+	if was, exists := l.pool(name); exists {
+		revealed, err := l.PoolSpec(ctx, was)
+		if err == nil && proto.Equal(revealed, spec) {
+			next.Id, next.CreatedAt = was.ID, timestamppb.New(was.CreatedAt)
+		}
+	}
+	if _, err := l.hide(ctx, next.GetId(), spec); err != nil {
+		return Pool{}, err
+	}
+	var unused string
+	err := l.store.Update(ctx, func(tx *store.Tx) error {
+		unused = ""
+		was, err := tx.Pool(name)
+		switch {
+		case err == nil:
+			next.Hits, next.Misses, next.UsedAt = was.GetHits(), was.GetMisses(), was.GetUsedAt()
+			if was.GetId() != next.GetId() {
+				unused, err = was.GetId(), tx.RemovePool(name, was)
+			}
+		case errdefs.IsNotFound(err):
+			if err = nil; len(tx.PoolNames()) >= MaxPools {
+				err = fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_POOL_LIMIT,
+					"There are %d pools already: remove one with \"agbox pool rm\".", MaxPools)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		tx.OnCommit(func() { l.putPool(poolOf(name, next)) })
+		return tx.PutPool(name, next, spec)
+	})
+	if err != nil {
+		return Pool{}, err
+	}
+	return poolOf(name, next), l.eraseUnused(unused)
+}
+
+// RemovePool removes a pool and returns its id. The sandboxes that were made for it are not removed. The
+// error is POOL_NOT_FOUND if there is none.
+func (l *Ledger) RemovePool(ctx context.Context, name string) (id string, err error) {
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
+		was, err := tx.Pool(name)
+		if errdefs.IsNotFound(err) {
+			return poolNotFound(name)
+		}
+		id = was.GetId()
+		tx.OnCommit(func() {
+			l.pools.mu.Lock()
+			defer l.pools.mu.Unlock()
+			delete(l.pools.all, name)
+		})
+		return tx.RemovePool(name, was)
+	})
+	if err != nil {
+		return "", err
+	}
+	return id, l.eraseUnused(id)
+}
+
+func poolNotFound(name string) error {
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_POOL_NOT_FOUND, "There is no pool %q; \"agbox pool ls\" shows all.", name)
+}
+
+func (l *Ledger) eraseUnused(id string) error {
+	if id == "" {
+		return nil
+	}
+	return l.store.Keys().Erase(id)
+}
+
+func (l *Ledger) pool(name string) (Pool, bool) {
+	l.pools.mu.Lock()
+	defer l.pools.mu.Unlock()
+	p, exists := l.pools.all[name]
+	return p, exists
+}
+
+func (l *Ledger) putPool(p Pool) {
+	l.pools.mu.Lock()
+	defer l.pools.mu.Unlock()
+	l.pools.all[p.Name] = p
+}
+
+// PoolSpec returns the spec of a pool with the secret values. Only a new sandbox of the pool may get them.
+// The error is a fault SECRETS_UNREADABLE.
+func (l *Ledger) PoolSpec(ctx context.Context, p Pool) (*agboxv1.CreateSpec, error) {
+	return view(ctx, l, func(tx *store.Tx) (*agboxv1.CreateSpec, error) {
+		values, err := tx.SandboxSecrets(p.ID)
+		return secrets.RevealSpec(p.Spec, values), err
+	})
+}
+
+// PoolsFor returns the pools that make a spec ahead, by name.
+func (l *Ledger) PoolsFor(ctx context.Context, spec *agboxv1.CreateSpec) (fit []Pool, err error) {
+	shown, _ := secrets.HideSpec(spec)
+	for _, p := range l.Pools() {
+		if !proto.Equal(p.Spec, shown) {
+			continue
+		}
+		whole, err := l.PoolSpec(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if proto.Equal(whole, spec) {
+			fit = append(fit, p)
+		}
+	}
+	return fit, nil
+}
+
+// Missed counts a request that fits the pool with an id and got none of its sandboxes.
+func (l *Ledger) Missed(ctx context.Context, id string) error {
+	return l.store.Update(ctx, func(tx *store.Tx) error { return l.served(tx, id, false) })
+}
+
+// served counts a request that fits the pool with an id, unless the pool was removed meanwhile.
+func (l *Ledger) served(tx *store.Tx, id string, hit bool) error {
+	known, exists := l.Pool(id)
+	if !exists {
+		return nil
+	}
+	p, err := tx.Pool(known.Name)
+	if errdefs.IsNotFound(err) || err == nil && p.GetId() != id {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("count a request of pool %s: %w", known.Name, err)
+	}
+	if p.UsedAt = timestamppb.New(l.now()); hit {
+		p.Hits++
+	} else {
+		p.Misses++
+	}
+	tx.OnCommit(func() { l.putPool(poolOf(known.Name, p)) })
+	return tx.UpdatePool(known.Name, p)
+}

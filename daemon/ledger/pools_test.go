@@ -1,0 +1,154 @@
+package ledger
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/secrets"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/containerd/errdefs"
+)
+
+// stocked makes a pool with sandboxes.
+func stocked(t *testing.T, l *Ledger, members ...string) Pool {
+	t.Helper()
+	p, err := l.SetPool(t.Context(), "stack", len(members), stack("one"))
+	for _, id := range members {
+		if err == nil {
+			_, err = l.CreateAhead(t.Context(), id, p.ID, stack("one"))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestNobodyFindsWhatWasMadeAhead: neither by its id nor in a list, until it is removed.
+func TestNobodyFindsWhatWasMadeAhead(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	stocked(t, l, "member")
+	_, found := l.FindSandbox(t.Context(), "member")
+	_, deleted := l.RequestDelete(t.Context(), "member")
+	_, stopped := l.RequestStop(t.Context(), "member", "")
+	_, renamed := l.Rename(t.Context(), "member", "demo")
+	for i, err := range []error{found, deleted, stopped, renamed} {
+		if !errdefs.IsNotFound(err) {
+			t.Errorf("call %d says %v", i, err)
+		}
+	}
+	if all, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_SANDBOX, "member"); err == nil {
+		t.Errorf("it is found as %v", all)
+	}
+	if all := l.Owned(); len(all) > 0 {
+		t.Errorf("it is listed: %v", all)
+	}
+	if err := l.DropAhead(t.Context(), "member"); err != nil {
+		t.Fatal(err)
+	}
+	if all := l.Owned(); len(all) != 1 {
+		t.Errorf("while it is removed there is listed %v", all)
+	}
+}
+
+// TestWhatWasMadeAheadIsFoundByTheIDOfTheRequest: who did not get the answer knows no other.
+func TestWhatWasMadeAheadIsFoundByTheIDOfTheRequest(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	stocked(t, l, "member")
+	emit(t, l, "member", agboxv1.EventType_SANDBOX_READY)
+	if _, err := l.Take(t.Context(), "member", stack("one"), RequestKey{Key: "requested", Digest: []byte{1}, AnyID: true}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_SANDBOX, "requested"); err != nil || len(all) != 1 || all[0].GetId() != "member" {
+		t.Errorf("it is found as %v, %v", all, err)
+	}
+	if again, repeated, err := l.RepeatedCreate(t.Context(), "requested", RequestKey{Key: "requested", Digest: []byte{1}, AnyID: true}); err != nil || !repeated || again.ID != "member" {
+		t.Errorf("a repeated request gets %v, %v, %v", again.ID, repeated, err)
+	}
+}
+
+func stack(password string) *agboxv1.CreateSpec {
+	return &agboxv1.CreateSpec{Image: "img", Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "img", Envs: map[string]string{"DB_PASSWORD": password}}}}
+}
+
+func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	made, err := l.SetPool(t.Context(), "stack", 2, stack("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := l.SetPool(t.Context(), "stack", 3, stack("one")); err != nil || same.ID != made.ID || same.Size != 3 {
+		t.Errorf("with another size it is %+v, %v", same, err)
+	}
+	if _, err = l.CreateAhead(t.Context(), "member", made.ID, stack("one")); err != nil {
+		t.Fatal(err)
+	}
+	emit(t, l, "member", agboxv1.EventType_SANDBOX_READY)
+	_, err = l.Take(t.Context(), "member", stack("one"), RequestKey{})
+	if err := errors.Join(err, l.Missed(t.Context(), made.ID), l.Missed(t.Context(), "nosuch")); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	l, _ = open(t, dir)
+	all := l.Pools()
+	if len(all) != 1 || all[0].ID != made.ID || all[0].Size != 3 || all[0].Hits != 1 || all[0].Misses != 1 || all[0].Spec.GetServices()[0].GetEnvs()["DB_PASSWORD"] != secrets.Placeholder {
+		t.Fatalf("the pools are %+v", all)
+	}
+	for password, want := range map[string]bool{"one": true, "two": false} {
+		if fit, err := l.PoolsFor(t.Context(), stack(password)); err != nil || (len(fit) == 1) != want {
+			t.Errorf("with the password %s there fit %v, %v", password, fit, err)
+		}
+	}
+	if whole, err := l.PoolSpec(t.Context(), all[0]); err != nil || !proto.Equal(whole, stack("one")) {
+		t.Errorf("its spec is %v, %v", whole, err)
+	}
+	other, err := l.SetPool(t.Context(), "stack", 1, stack("two"))
+	if err != nil || other.ID == made.ID {
+		t.Errorf("with another spec it is %+v, %v", other, err)
+	}
+	if id, err := l.RemovePool(t.Context(), "stack"); err != nil || id != other.ID || len(l.Pools()) != 0 {
+		t.Errorf("it is not removed: %v", err)
+	}
+	for _, id := range []string{made.ID, other.ID} {
+		if _, err := l.store.Keys().Get(id); !errors.Is(err, secrets.ErrNoKey) {
+			t.Errorf("a key is left: %v", err)
+		}
+	}
+	_, err = l.RemovePool(t.Context(), "stack")
+	wantReason(t, err, agboxv1.ErrorReason_POOL_NOT_FOUND)
+}
+
+func TestOneOfManyTakesWhatWasMadeAhead(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	p := stocked(t, l, "a", "b")
+	if _, err := l.Take(t.Context(), "a", stack("one"), RequestKey{}); !errors.Is(err, ErrTaken) {
+		t.Errorf("it is taken before it is ready: %v", err)
+	}
+	emit(t, l, "a", agboxv1.EventType_SANDBOX_READY)
+	wish := stack("one")
+	wish.Name, wish.Envs = "demo", map[string]string{"API_KEY": "x"}
+	sb, err := l.Take(t.Context(), "a", wish, RequestKey{Key: "key"})
+	if err != nil || sb.Name != "demo" || sb.Pool != "" || sb.Accepted != sb.LastSequence {
+		t.Fatalf("it is %+v, %v", sb.Record, err)
+	}
+	named(t, l, "demo", "a")
+	_, err = l.Take(t.Context(), "b", wish, RequestKey{Key: "key"})
+	wantReason(t, err, agboxv1.ErrorReason_REQUEST_KEY_REUSED)
+	emit(t, l, "b", agboxv1.EventType_SANDBOX_READY)
+	_, err = l.Take(t.Context(), "b", wish, RequestKey{})
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	stop()
+	l, _ = open(t, dir)
+	if left := l.Ahead(p.ID); !slices.EqualFunc(left, []string{"b"}, func(sb Sandbox, id string) bool { return sb.ID == id }) {
+		t.Errorf("in the pool there are %v", left)
+	}
+	sb, _ = l.Sandbox("a")
+	if sb, err = l.Reveal(t.Context(), sb); err != nil || !proto.Equal(sb.Spec, wish) {
+		t.Errorf("its spec is %v, %v", sb.Spec, err)
+	}
+}
