@@ -408,6 +408,8 @@ type Container struct {
 	Ports []PublishedPort
 	// Only an inspection fills the following fields; a list leaves them zero.
 
+	// ImageID is the image that it was created from.
+	ImageID string
 	// PID is the id of the first process, in the engine's PID namespace; 0 if the
 	// container does not run.
 	PID int

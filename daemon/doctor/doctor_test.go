@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -46,6 +47,8 @@ type guests struct {
 }
 
 func (g *guests) Lives(string) bool { return false }
+
+func (g *guests) SetHostname(string, string) error { return nil }
 
 func (g *guests) End(context.Context, string, time.Duration) error { return nil }
 
@@ -87,6 +90,10 @@ func (g *guests) LostDue(string) bool { return false }
 func (g *guests) FindExecs(context.Context, string) error { return nil }
 
 func (g *guests) CopyIn(context.Context, string, hostfiles.Checker, []hostfiles.Copy, func(hostfiles.Copy, int64, int64)) error {
+	return nil
+}
+
+func (g *guests) Configure(context.Context, string, *guestv1.BootConfig, []string, string) error {
 	return nil
 }
 

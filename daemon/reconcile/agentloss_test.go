@@ -97,13 +97,13 @@ func (c *crowd) start() {
 	clock, log := func() time.Time { return c.now }, slog.New(slog.DiscardHandler)
 	c.book, err = ledger.Open(c.t.Context(), db, clock, log)
 	c.must(err)
-	pool := newPool(time.Now, func(context.Context, *workTurn) time.Time { return time.Time{} })
+	all := newWorkers(time.Now, func(context.Context, *workTurn) time.Time { return time.Time{} })
 	ctx, stop := context.WithCancel(c.t.Context())
-	c.t.Cleanup(pool.Wait)
+	c.t.Cleanup(all.Wait)
 	c.t.Cleanup(stop)
-	pool.Begin(ctx)
+	all.Begin(ctx)
 	c.loop = &Loop{
-		ledger: c.book, links: unlinked{}, log: log, workers: pool, sandboxes: make(map[string]*sandboxWork),
+		ledger: c.book, links: unlinked{}, log: log, workers: all, sandboxes: make(map[string]*sandboxWork),
 		agents: alone{}, now: clock, agentsAtWork: make(map[string]*agentWork),
 	}
 }

@@ -180,15 +180,15 @@ type rounds struct {
 
 func countRounds(t *testing.T, b *guesttest.Bench, l Links) *rounds {
 	done := make(chan string, 2*perResync)
-	pool := newPool(time.Now, func(_ context.Context, turn *workTurn) time.Time {
+	all := newWorkers(time.Now, func(_ context.Context, turn *workTurn) time.Time {
 		done <- turn.ID
 		return time.Time{}
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(pool.Wait)
+	t.Cleanup(all.Wait)
 	t.Cleanup(stop)
-	pool.Begin(ctx)
-	return &rounds{&Loop{ledger: b.Ledger, links: l, log: b.Log, workers: pool, sandboxes: make(map[string]*sandboxWork)}, t, done}
+	all.Begin(ctx)
+	return &rounds{&Loop{ledger: b.Ledger, links: l, log: b.Log, workers: all, sandboxes: make(map[string]*sandboxWork)}, t, done}
 }
 
 // want compares the agents that have got rounds with those that should have. all are the agents.

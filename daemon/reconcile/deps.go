@@ -12,6 +12,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 	"github.com/agbox/agbox/runtime"
 )
@@ -71,7 +72,10 @@ type Options struct {
 	// FenceMode says which sandboxes are kept from the addresses of the host.
 	FenceMode FenceMode
 	Now       func() time.Time
-	Log       *slog.Logger
+	// AvailableMemory returns how much of the memory of this machine programs can have, in percent. Nil is
+	// AvailableMemory of this package.
+	AvailableMemory func() int
+	Log             *slog.Logger
 }
 
 // Engine is a container engine as the loop needs it. Every verb is idempotent and honours
@@ -165,6 +169,8 @@ type Links interface {
 	Fail(sandboxID string, why error)
 	// Lives reports whether the supervisor of the newest link is known to run.
 	Lives(sandboxID string) bool
+	// SetHostname sets the host name in the container of a linked supervisor. Only a daemon of root can.
+	SetHostname(sandboxID, name string) error
 	// End ends that supervisor, and with it everything in its container, although the engine
 	// does not have the container.
 	End(ctx context.Context, sandboxID string, grace time.Duration) error
@@ -207,6 +213,9 @@ type Review interface {
 
 // Execs are the commands in sandboxes as the loop needs them.
 type Execs interface {
+	// Configure tells the supervisor of a sandbox that was made ahead whose it is. A second call has no
+	// effect.
+	Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error
 	// Release lets the container's own command start, which was held back until its files
 	// were copied in. A second call has no effect.
 	Release(ctx context.Context, sandboxID string) error

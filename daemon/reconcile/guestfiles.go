@@ -103,6 +103,10 @@ func (l *Loop) makeGuestFolders(sandboxID string) error {
 
 // writeBoot writes the supervisor's boot configuration.
 func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, info runtime.EngineInfo) error {
+	return saveBoot(l.paths.GuestBoot(sb.ID), l.bootOf(sb, image, home, info))
+}
+
+func (l *Loop) bootOf(sb ledger.Sandbox, image runtime.Image, home string, info runtime.EngineInfo) *guestv1.BootConfig {
 	boot := &guestv1.BootConfig{
 		Command: mainCommand(sb.Spec, image),
 		User:    defaultUser(sb.Spec, image),
@@ -113,7 +117,7 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		MaxSandboxLogBytes: l.opts.MaxSandboxLog,
 		MaxFolderBytes:     retention.Bytes(l.opts.MaxSandboxLog),
 		MaxFolderFiles:     l.opts.MaxFolderFiles,
-		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady),
+		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady) || sb.Pool != "" || sb.Taken,
 		CommandEnv:         commandEnv(sb.Spec, image),
 		SecretEnvs:         secrets.Names(sb.Spec.GetEnvs(), sb.Spec.GetSecretEnvs()),
 	}
@@ -127,17 +131,25 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		}
 	}
 	l.setOwner(boot, info)
-	return saveBoot(l.paths.GuestBoot(sb.ID), boot)
+	return boot
 }
 
-// saveBoot replaces a boot configuration.
-func saveBoot(file string, boot *guestv1.BootConfig) error {
+func encodeBoot(boot *guestv1.BootConfig) ([]byte, error) {
 	raw, err := boot.MarshalVT()
 	if err == nil {
 		err = new(guestv1.BootConfig).UnmarshalVT(raw) // refuses text that is not UTF-8, as the supervisor would
 	}
 	if err != nil {
-		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
+		return nil, fmt.Errorf("encode the supervisor's boot configuration: %w", err)
+	}
+	return raw, nil
+}
+
+// saveBoot replaces a boot configuration.
+func saveBoot(file string, boot *guestv1.BootConfig) error {
+	raw, err := encodeBoot(boot)
+	if err != nil {
+		return err
 	}
 	// Write a temporary file first: the container must never see an incomplete one.
 	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
@@ -145,6 +157,30 @@ func saveBoot(file string, boot *guestv1.BootConfig) error {
 		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
 	}
 	return os.Rename(temp, file)
+}
+
+// overwriteBoot changes a boot configuration in its place, because a running container has mounted it. Its
+// supervisor has read it, and a daemon that dies here writes it anew before the sandbox is READY.
+func overwriteBoot(file string, boot *guestv1.BootConfig) (err error) {
+	raw, err := encodeBoot(boot)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err = f.Write(raw); err == nil {
+		err = f.Truncate(int64(len(raw)))
+	}
+	if err == nil {
+		err = f.Sync() // from READY on nobody writes it anew
+	}
+	if err != nil {
+		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
+	}
+	return nil
 }
 
 // numberMain writes to the boot configuration which run of the sandbox's own command the

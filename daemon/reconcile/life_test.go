@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -48,10 +49,13 @@ type guests struct {
 	ended  bool   // the supervisor of the newest link has
 	main   string // exec id of the container's own command; empty: none
 	told   bool   // it was recorded
-	hooks  []*agboxv1.CreateExecRequest
-	held   bool // hooks do not end by themselves
-	did    []string
-	copy   func(context.Context) error // runs instead of copying
+	// boot and env are what the last call of Configure told.
+	boot  *guestv1.BootConfig
+	env   []string
+	hooks []*agboxv1.CreateExecRequest
+	held  bool // hooks do not end by themselves
+	did   []string
+	copy  func(context.Context) error // runs instead of copying
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {
@@ -84,6 +88,13 @@ func (g *guests) Lives(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.strays[id] || g.lost != nil && !g.ended
+}
+
+func (g *guests) SetHostname(_, name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.did = append(g.did, "call "+name)
+	return nil
 }
 
 func (g *guests) End(_ context.Context, id string, _ time.Duration) error {
@@ -153,6 +164,16 @@ func (g *guests) CopyIn(ctx context.Context, id string, _ hostfiles.Checker, cop
 		return nil
 	}
 	return do(ctx)
+}
+
+func (g *guests) Configure(_ context.Context, id string, boot *guestv1.BootConfig, env []string, _ string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.linked[id] {
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "nobody is linked")
+	}
+	g.did, g.boot, g.env = append(g.did, "configure"), boot, env
+	return nil
 }
 
 func (g *guests) Release(_ context.Context, id string) error {

@@ -31,6 +31,9 @@ const stopSlots = 64
 
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
+	if o.AvailableMemory == nil {
+		o.AvailableMemory = AvailableMemory
+	}
 	l := &Loop{
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, review: o.Review, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, builds: build.New(o.Engine, o.Paths.BuildContexts()), now: o.Now, log: o.Log,
@@ -44,8 +47,9 @@ func New(o Options) *Loop {
 		poked:     make(chan struct{}, 1),
 
 		agentsAtWork: make(map[string]*agentWork),
+		stocks:       make(map[string]*stock),
 	}
-	l.workers = newPool(o.Now, l.round)
+	l.workers = newWorkers(o.Now, l.round)
 	l.phases = l.resyncPhases()
 	return l
 }
@@ -85,9 +89,12 @@ func (l *Loop) round(ctx context.Context, turn *workTurn) (wake time.Time) {
 	switch turn.Kind {
 	case forSandbox:
 		defer l.enqueueAgentsOf(turn.ID)
+		defer l.enqueuePoolOf(turn.ID)
 		return l.sandboxRound(ctx, turn)
 	case forAgent:
 		return l.agentRound(ctx, turn.ID)
+	case forPool:
+		return l.poolRound(ctx, turn.ID)
 	}
 	return time.Time{}
 }
@@ -113,6 +120,7 @@ func (l *Loop) resyncPhases() []phase {
 		{"lifecycle-cleanup", l.cleanUpAgents},
 		{"engine", l.lookAtEngine},
 		{"sandboxes", l.enqueueChanged},
+		{"pools", l.lookAtPools},
 		{"fence", l.lookAtFence},
 		{"orphans", l.sweepOrphans},
 		{"orphan-reparent", l.reparentAgents},

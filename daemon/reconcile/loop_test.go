@@ -38,14 +38,14 @@ func TestAFailingPhaseOfTheResyncStopsNoOther(t *testing.T) {
 }
 
 // TestTheOrderOfThePhases: agents that can begin, then those that have ended, then the
-// environment, and at last the orphans.
+// environment with what is made ahead, and at last the orphans.
 func TestTheOrderOfThePhases(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, p := range new(Loop).resyncPhases() {
 		names = append(names, p.name)
 	}
-	if want := "dispatch lifecycle-cleanup engine sandboxes fence orphans orphan-reparent"; strings.Join(names, " ") != want {
+	if want := "dispatch lifecycle-cleanup engine sandboxes pools fence orphans orphan-reparent"; strings.Join(names, " ") != want {
 		t.Errorf("the phases are %v; want %s", names, want)
 	}
 }

@@ -113,6 +113,8 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 		return l.start(ctx, w, sb, o)
 	case machine.Connect:
 		return w.turn.Interruptible(ctx, func(ctx context.Context) error { return l.connect(ctx, w, sb, o) })
+	case machine.Configure:
+		return l.configure(ctx, sb, o)
 	case machine.Stop:
 		return l.stop(ctx, w, sb, o)
 	case machine.Kill:

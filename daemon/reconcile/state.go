@@ -51,7 +51,7 @@ type Loop struct {
 	// comparing has an element for each workspace that is being compared.
 	comparing chan struct{}
 	// workers runs the rounds. wg has the loop's other goroutines.
-	workers *pool
+	workers *workers
 	wg      sync.WaitGroup
 	// poked asks for a resync.
 	poked chan struct{}
@@ -73,6 +73,8 @@ type Loop struct {
 	sandboxes map[string]*sandboxWork
 	// agentsAtWork has what it knows of agents.
 	agentsAtWork map[string]*agentWork
+	// stocks has what it knows of pools.
+	stocks map[string]*stock
 	// health is the last known health of the engine.
 	health EngineHealth
 	// outage is the newest outage of the engine. answeredAt is its last answer.
@@ -95,6 +97,9 @@ type Loop struct {
 	// that the engine's lists may not show yet.
 	doubtful map[string]bool
 }
+
+// Poke schedules a resync.
+func (l *Loop) Poke() { poke(l.poked) }
 
 // Enqueue schedules a look at the sandbox. It never blocks. Before Run it does nothing,
 // because Run enqueues every sandbox.
@@ -119,6 +124,8 @@ type sandboxWork struct {
 
 	// shown is what was shown to its agents after the last round.
 	shown shown
+	// image is that of the primary of a sandbox that was made ahead, as it was when it was handed out.
+	image runtime.Image
 	// services has the state of the services by name.
 	services map[string]*serviceWork
 

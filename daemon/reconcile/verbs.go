@@ -76,6 +76,9 @@ func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o
 		} else if w.unseen.IsZero() {
 			w.unseen = l.now()
 		}
+		if err == nil && sb.Taken {
+			err = l.configure(ctx, sb, o) // each life of the supervisor is told
+		}
 		if err == nil && sb.Copied {
 			// An earlier daemon, or life of the supervisor, may have ended before this.
 			err = l.execs.Release(ctx, sb.ID)

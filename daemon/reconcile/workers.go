@@ -2,7 +2,7 @@
 // at a time for each of them, and another one for as long as somebody asks. What a round
 // does is not its concern.
 //
-// A pool owns its goroutines and timers; Run waits for them. It keeps nothing of a thing
+// The workers own their goroutines and timers; Wait waits for them. They keep nothing of a thing
 // that rests without a timer.
 
 package reconcile
@@ -22,6 +22,8 @@ const (
 	forSandbox workKind = iota + 1
 	// forAgent ids are those of the ledger's agents.
 	forAgent
+	// forPool ids are those of the ledger's pools of sandboxes that are made ahead.
+	forPool
 )
 
 // workKey names one thing that has rounds.
@@ -34,8 +36,8 @@ type workKey struct {
 // when it wants to be called again even if nobody asks; zero means never.
 type workRound func(ctx context.Context, turn *workTurn) (wake time.Time)
 
-// pool calls a Round for every key that is enqueued.
-type pool struct {
+// workers call a round for every key that is enqueued.
+type workers struct {
 	now   func() time.Time
 	round workRound
 	wg    sync.WaitGroup
@@ -49,7 +51,7 @@ type pool struct {
 	workers map[workKey]*worker
 }
 
-// worker is the pool's state of one key.
+// worker is the state of one key.
 type worker struct {
 	// asked means that a round was requested after the current one began. at is when.
 	asked bool
@@ -62,20 +64,20 @@ type worker struct {
 	timer *time.Timer
 }
 
-// newPool makes a Pool. Nothing runs before Run.
-func newPool(now func() time.Time, round workRound) *pool {
-	return &pool{now: now, round: round, workers: make(map[workKey]*worker)}
+// newWorkers makes a Pool. Nothing runs before Run.
+func newWorkers(now func() time.Time, round workRound) *workers {
+	return &workers{now: now, round: round, workers: make(map[workKey]*worker)}
 }
 
 // Begin lets rounds run until ctx ends. Requests before that are ignored.
-func (p *pool) Begin(ctx context.Context) {
+func (p *workers) Begin(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ctx = ctx
 }
 
 // Wait stops all timers and waits for the rounds. The context of Begin must have ended.
-func (p *pool) Wait() {
+func (p *workers) Wait() {
 	p.mu.Lock()
 	for _, w := range p.workers {
 		w.stopTimer()
@@ -85,13 +87,13 @@ func (p *pool) Wait() {
 }
 
 // Enqueue requests a round that begins after this call. It never blocks.
-func (p *pool) Enqueue(key workKey) { p.enqueue(key, false) }
+func (p *workers) Enqueue(key workKey) { p.enqueue(key, false) }
 
 // Interrupt is Enqueue for a changed want. It also cancels the interruptible part of a
 // round that is under way.
-func (p *pool) Interrupt(key workKey) { p.enqueue(key, true) }
+func (p *workers) Interrupt(key workKey) { p.enqueue(key, true) }
 
-func (p *pool) enqueue(key workKey, interrupt bool) {
+func (p *workers) enqueue(key workKey, interrupt bool) {
 	now := p.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +117,7 @@ func (p *pool) enqueue(key workKey, interrupt bool) {
 }
 
 // work runs rounds until no request is left.
-func (p *pool) work(key workKey, w *worker) {
+func (p *workers) work(key workKey, w *worker) {
 	for {
 		p.mu.Lock()
 		if !w.asked || p.ctx.Err() != nil {
@@ -127,7 +129,7 @@ func (p *pool) work(key workKey, w *worker) {
 			return
 		}
 		w.asked = false
-		ctx, turn := p.ctx, &workTurn{ID: key.ID, Kind: key.Kind, Asked: w.at, pool: p, worker: w}
+		ctx, turn := p.ctx, &workTurn{ID: key.ID, Kind: key.Kind, Asked: w.at, workers: p, worker: w}
 		p.mu.Unlock()
 
 		wake := p.round(ctx, turn)
@@ -148,7 +150,7 @@ func (w *worker) stopTimer() {
 }
 
 // Busy reports whether a round of the key runs or is about to.
-func (p *pool) Busy(key workKey) bool {
+func (p *workers) Busy(key workKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.workers[key]
@@ -162,8 +164,8 @@ type workTurn struct {
 	// Asked is when the newest request arrived that this round answers.
 	Asked time.Time
 
-	pool   *pool
-	worker *worker
+	workers *workers
+	worker  *worker
 }
 
 // Interruptible runs a part of the round that Interrupt may cancel. The cancellation is
@@ -172,14 +174,14 @@ type workTurn struct {
 func (t *workTurn) Interruptible(ctx context.Context, part func(context.Context) error) error {
 	partCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t.pool.mu.Lock()
+	t.workers.mu.Lock()
 	t.worker.cancel = cancel
 	asked := t.worker.asked
-	t.pool.mu.Unlock()
+	t.workers.mu.Unlock()
 	defer func() {
-		t.pool.mu.Lock()
+		t.workers.mu.Lock()
 		t.worker.cancel = nil
-		t.pool.mu.Unlock()
+		t.workers.mu.Unlock()
 	}()
 	if asked {
 		return nil // by an Interrupt, perhaps, that came before cancel was set

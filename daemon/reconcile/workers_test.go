@@ -12,9 +12,9 @@ import (
 
 var key = workKey{Kind: forSandbox, ID: "a"}
 
-// start runs a pool until the test ends.
-func start(t *testing.T, round workRound) *pool {
-	p := newPool(time.Now, round)
+// start runs workers until the test ends.
+func start(t *testing.T, round workRound) *workers {
+	p := newWorkers(time.Now, round)
 	ctx, cancel := context.WithCancel(t.Context())
 	p.Begin(ctx)
 	t.Cleanup(func() {
@@ -48,7 +48,7 @@ func TestARequestDuringARoundCausesAnotherOne(t *testing.T) {
 			t.Errorf("%d rounds after one request and three during its round; want 2", n)
 		}
 		if !p.Resting(key) {
-			t.Error("the pool keeps a key that rests")
+			t.Error("the workers keep a key that rests")
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestAnInterruptCancelsThePartThatAllowsIt(t *testing.T) {
 func TestAPartIsLeftOutIfARequestCameBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds, parts int
-		var p *pool
+		var p *workers
 		p = start(t, func(ctx context.Context, turn *workTurn) time.Time {
 			if rounds++; rounds == 1 {
 				p.Interrupt(key)
@@ -148,7 +148,7 @@ func TestAPartIsLeftOutIfARequestCameBeforeIt(t *testing.T) {
 func TestNothingRunsBeforeBeginAndAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := 0
-		p := newPool(time.Now, func(context.Context, *workTurn) time.Time {
+		p := newWorkers(time.Now, func(context.Context, *workTurn) time.Time {
 			rounds++
 			return time.Now().Add(time.Minute)
 		})
@@ -173,7 +173,7 @@ func TestNothingRunsBeforeBeginAndAfterTheEnd(t *testing.T) {
 }
 
 // Resting reports whether the key has no round, and no timer for one.
-func (p *pool) Resting(key workKey) bool {
+func (p *workers) Resting(key workKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.workers[key] == nil

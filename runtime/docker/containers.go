@@ -219,7 +219,7 @@ func (e *Engine) InspectContainer(ctx context.Context, idOrName string) (runtime
 }
 
 func inspected(reply container.InspectResponse) runtime.Container {
-	c := runtime.Container{ID: reply.ID, Name: strings.TrimPrefix(reply.Name, "/")}
+	c := runtime.Container{ID: reply.ID, Name: strings.TrimPrefix(reply.Name, "/"), ImageID: reply.Image}
 	if reply.Config != nil {
 		c.Identity, _ = decodeLabels(reply.Config.Labels)
 		c.Limits = decodeLimits(reply.Config.Labels)

@@ -132,7 +132,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the network is %+v, want %+v", inv.Networks[0], wantNet)
 		}
 		seen := s.inspect(t, id)
-		if seen.Identity != want.Identity || seen.Name != want.Name || seen.ID != want.ID {
+		if seen.Identity != want.Identity || seen.Name != want.Name || seen.ID != want.ID || seen.ImageID != s.image(t).ID {
 			t.Errorf("the inspection says %+v, want %+v", seen, want)
 		}
 	},

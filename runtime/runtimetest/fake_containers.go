@@ -200,7 +200,7 @@ func (f *Fake) hasImageLocked(id string) bool {
 func (f *Fake) addContainerLocked(spec runtime.ContainerSpec) string {
 	c := &fakeContainer{spec: spec, Container: runtime.Container{
 		Identity: spec.Identity, ID: f.newIDLocked(), Name: spec.Name, State: runtime.StateCreated, NetworkID: spec.NetworkID,
-		Limits: spec.Limits.Made(),
+		Limits: spec.Limits.Made(), ImageID: spec.ImageID,
 	}}
 	f.containers[c.ID] = c
 	f.emitLocked(c, "create")

@@ -73,7 +73,7 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) {
 	call, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
-	what := startRequest(req, lk.Boot)
+	what := startRequest(req, lk.Boot())
 	if a, ok := r.ledger.AgentOf(lk.SandboxID, req.GetExecId()); ok {
 		what.Agent = agentBoot(a)
 		children, spent := r.ledger.ChildrenBudget(a), r.ledger.SpentByChildren(a)
@@ -267,7 +267,7 @@ func (r *Runner) Main(sandboxID string) *ledger.MainExec {
 	if !ids.IsMain(sandboxID, id) {
 		return nil
 	}
-	return &ledger.MainExec{Request: mainRequest(sandboxID, id, lk.Boot), BootID: lk.Conn.BootID()}
+	return &ledger.MainExec{Request: mainRequest(sandboxID, id, lk.Boot()), BootID: lk.Conn.BootID()}
 }
 
 // mainRequest is the request that would have created the container's own command.
@@ -294,6 +294,19 @@ func (r *Runner) MainRecorded(main *ledger.MainExec, recorded bool) {
 	}
 	// Starting an exec that the supervisor has already started only returns its record.
 	r.links.Go(func(ctx context.Context) { r.start(ctx, lk, main.Request) })
+}
+
+// Configure tells the supervisor of a sandbox that was made ahead whose it is: by a boot configuration,
+// and entries "NAME=value" of the environment of commands. If there is no link, the caller makes one
+// first. A second call has no effect.
+func (r *Runner) Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error {
+	lk, err := r.links.Get(sandboxID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
+	defer cancel()
+	return lk.Configure(ctx, boot, env, hostname)
 }
 
 // Release lets the container's own command start, which was held back until its files

@@ -133,7 +133,7 @@ func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 	if c.who != nil {
 		return c.who, nil
 	}
-	name := cmp.Or(c.lk.Boot.GetUser(), "0")
+	name := cmp.Or(c.lk.Boot().GetUser(), "0")
 	passwd, err := c.read(ctx, "/etc/passwd")
 	if err != nil {
 		return nil, err
@@ -384,7 +384,7 @@ func (c *copyIn) fromSandbox(ctx context.Context, one hostfiles.Copy, target str
 	ctx, cancel := context.WithCancelCause(ctx) // ends both transfers if one fails
 	defer cancel(nil)
 	source, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(lk.SandboxID), c.files.links.Check(lk.SandboxID), &guestv1.TransferRequest{
-		User: cmp.Or(one.FromUser, lk.Boot.GetUser(), "0"),
+		User: cmp.Or(one.FromUser, lk.Boot().GetUser(), "0"),
 		Kind: &guestv1.TransferRequest_Out{Out: &guestv1.OutTransfer{Path: []byte(path.Clean(target)), Name: []byte(name)}},
 	})
 	if err != nil {

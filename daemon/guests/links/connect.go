@@ -118,9 +118,10 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 		return err
 	}
 	lk := &Link{
-		SandboxID: sandboxID, Conn: conn, Boot: boot, Made: l.now(),
+		SandboxID: sandboxID, Conn: conn, Made: l.now(),
 		logs: findLogFolder(l.paths.SandboxLogs(sandboxID), conn),
 	}
+	lk.boot.Store(boot)
 	ready := make(chan struct{})
 	ended := make(chan struct{})
 	var broken error // set when ended is closed

@@ -221,9 +221,8 @@ func (l *Links) current(sandboxID string) *Link {
 type Link struct {
 	SandboxID string
 	Conn      *guest.Conn
-	// Boot is the boot configuration of the supervisor, with the default user and
-	// directory of execs.
-	Boot *guestv1.BootConfig
+	// boot is the boot configuration of the supervisor.
+	boot atomic.Pointer[guestv1.BootConfig]
 	// Made is when the connection was made.
 	Made time.Time
 	// MainDecided is set once the ledger has decided, over this link, about the record of
@@ -239,6 +238,19 @@ type Link struct {
 	mu sync.Mutex // guards missed
 	// missed are the execs for which Miss has returned true.
 	missed map[string]struct{}
+}
+
+// Boot is the boot configuration of the supervisor, with the default user and directory of execs.
+func (lk *Link) Boot() *guestv1.BootConfig { return lk.boot.Load() }
+
+// Configure replaces it, and sets entries "NAME=value" of the environment of commands, before the
+// container's own command was started.
+func (lk *Link) Configure(ctx context.Context, boot *guestv1.BootConfig, env []string, hostname string) error {
+	if err := lk.Conn.Configure(ctx, boot, env, hostname); err != nil {
+		return err
+	}
+	lk.boot.Store(boot)
+	return nil
 }
 
 // Miss reports whether the supervisor has not yet denied, over this link, that it knows

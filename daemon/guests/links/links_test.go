@@ -216,7 +216,7 @@ func TestAWaitEndsWithTheLinkThatIsMadeMeanwhile(t *testing.T) {
 	b.Serve(supervisor{asked: func() { _, tooEarly = b.Links.Get("a") }}.methods())
 	b.Connect()
 	lk, err := end()
-	if err != nil || lk.SandboxID != "a" || lk.Boot.GetUser() != "agent" {
+	if err != nil || lk.SandboxID != "a" || lk.Boot().GetUser() != "agent" {
 		t.Errorf("the wait gives %v, %v", lk, err)
 	}
 	if !errdefs.IsUnavailable(tooEarly) {

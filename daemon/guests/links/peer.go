@@ -80,6 +80,15 @@ func (l *Links) End(ctx context.Context, sandboxID string, grace time.Duration) 
 	return nil
 }
 
+// SetHostname sets the host name in the container of a linked supervisor.
+func (l *Links) SetHostname(sandboxID, name string) error {
+	known, err := readIdentity(l.paths.GuestInit(sandboxID))
+	if err != nil {
+		return err
+	}
+	return known.SetHostname(name)
+}
+
 // unseen decides about a listener without a pid here. A daemon that sees all processes
 // of the host sees those of its sandboxes. A daemon in a container of its own does not
 // see those of other containers, and has nothing to compare (docs/security.md).

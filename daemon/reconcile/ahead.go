@@ -1,0 +1,143 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// errStale means that a sandbox was made ahead of an image that its name does not mean any more.
+var errStale = errors.New("its image has changed")
+
+// Fit reports whether a sandbox that was made ahead can be handed out for a request: it runs, is linked, and
+// its images are those that their names mean now. One of an older image is removed.
+func (l *Loop) Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateSpec) bool {
+	if !machine.Legal(sb.Record, agboxv1.EventType_SANDBOX_ACCEPTED) || l.Condition(sb) != (Condition{}) || !l.links.Connected(sb.ID) {
+		return false
+	}
+	if want.GetHostname() == "" && want.GetName() != "" && (l.opts.Unprivileged || sb.Spec.GetSecurity().GetReadOnlyRoot()) {
+		return false // only root can give a running container the host name, and only in files that can be written
+	}
+	primary, image, err := l.lookAhead(ctx, sb)
+	if errors.Is(err, errStale) {
+		l.unstock(ctx, sb)
+	}
+	// What an image sets itself stays, and the supervisor would be told the name.
+	named := slices.ContainsFunc(image.Env, func(entry string) bool { return strings.HasPrefix(entry, "HOSTNAME=") })
+	if err != nil || named || primary.State != runtime.StateRunning || primary.Nonce != sb.Nonce || primary.InstallID != l.opts.InstallID {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.sandboxes[sb.ID]; w != nil {
+		w.image = image
+	}
+	return true
+}
+
+// stale reports whether the images of a sandbox that was made ahead have changed since.
+func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
+	_, _, err := l.lookAhead(ctx, sb)
+	return errors.Is(err, errStale)
+}
+
+// lookAhead looks at the containers of a sandbox that was made ahead, and at what the names of their images
+// mean now. The error is errStale if an image is another one or gone.
+func (l *Loop) lookAhead(ctx context.Context, sb ledger.Sandbox) (primary runtime.Container, image runtime.Image, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var looks errgroup.Group
+	look := func(of imaged, name string, c *runtime.Container, i *runtime.Image) {
+		looks.Go(func() (err error) {
+			if *c, err = l.engine.InspectContainer(ctx, name); err != nil {
+				if errdefs.IsNotFound(err) && c != &primary {
+					return nil // of a service that may be missing
+				}
+				return err
+			}
+			want := imageRequest(of)
+			want.Policy = runtime.PullNever
+			if *i, err = l.engine.EnsureImage(ctx, want, nil); errdefs.IsNotFound(err) || err == nil && i.ID != c.ImageID {
+				err = errStale
+			}
+			return err
+		})
+	}
+	look(sb.Spec, runtime.PrimaryName(sb.ID), &primary, &image)
+	for _, s := range sb.Spec.GetServices() {
+		look(s, runtime.ServiceName(sb.ID, s.GetName()), new(runtime.Container), new(runtime.Image))
+	}
+	return primary, image, looks.Wait()
+}
+
+// configure tells the supervisor of a sandbox that was made ahead whose it is, and starts its own command
+// if nothing is to be copied in before. The environment may have secrets, so it is in no file.
+func (l *Loop) configure(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+	sb, err := l.ledger.Reveal(ctx, sb)
+	if err != nil {
+		return err
+	}
+	if !sb.WasReady && !o.Configured {
+		if err := l.bootAnew(ctx, sb, o); err != nil {
+			return err
+		}
+	}
+	boot, err := readBoot(l.paths.GuestBoot(sb.ID))
+	if err != nil {
+		return l.unwritable(err)
+	}
+	// Unlike the environment of the container, it is not for the supervisor: it has the variables of Go too.
+	env := envList(primaryEnv(sb.Spec))
+	name := cmp.Or(sb.Spec.GetHostname(), hostname(sb))
+	if name != sb.ID && sb.Spec.GetHostname() == "" { // the container was made when nobody had named it
+		if err := l.links.SetHostname(sb.ID, name); err != nil {
+			return fmt.Errorf("call the sandbox %s: %w", name, err)
+		}
+	}
+	if _, own := primaryEnv(sb.Spec)["HOSTNAME"]; !own {
+		env = append(env, "HOSTNAME="+name)
+	}
+	if err := l.execs.Configure(ctx, sb.ID, boot, env, name); err != nil {
+		return err
+	}
+	if o.Configured = true; sb.WasReady || len(hostfiles.Copies(sb.Spec)) == 0 {
+		return l.execs.Release(ctx, sb.ID)
+	}
+	return nil
+}
+
+// bootAnew writes the boot configuration of a sandbox that somebody has taken.
+func (l *Loop) bootAnew(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+	info, err := l.engineInfo(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	image := l.sandboxes[sb.ID].image
+	l.mu.Unlock()
+	if image.ID == "" { // another daemon has handed it out
+		if image, err = l.imageOf(ctx, o.Primary.ID); err != nil {
+			return err
+		}
+	}
+	home, err := l.home(ctx, sb, image, new(sandboxNetwork))
+	if err != nil {
+		return err
+	}
+	if err := overwriteBoot(l.paths.GuestBoot(sb.ID), l.bootOf(sb, image, home, info)); err != nil {
+		return l.unwritable(err)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/containerd/errdefs"
+)
+
+// Sandboxes that are made ahead are ordinary ones: rounds of their own make, watch and repair them. The
+// round of a pool only asks for one more, or for the removal of one.
+
+const (
+	// stockPauseMin and stockPauseMax bound the pause after a sandbox of a pool has failed. It doubles with
+	// each further one.
+	stockPauseMin, stockPauseMax = time.Second, 5 * time.Minute
+	// scarceMemory is the part of the memory of this machine below which nothing is kept ahead, in percent,
+	// and enoughMemory from which on something is made again.
+	scarceMemory, enoughMemory = 10, 20
+	// poolIdle is after how long without a request a pool keeps only one, and that of what was created last
+	// none.
+	poolIdle = time.Hour
+)
+
+// stock is what the loop knows of a pool.
+type stock struct {
+	// failures counts those in a row that have failed, trouble says why, and due is when another one is made.
+	failures int
+	trouble  string
+	due      time.Time
+	// asked is the sandbox that was asked for last, until it is ready, fails or somebody has it.
+	asked string
+	// check means that the images of what is ready are looked at.
+	check bool
+	// scarce means that this machine has too little memory for it.
+	scarce bool
+}
+
+// EnqueuePool schedules a look at the pool with an id.
+func (l *Loop) EnqueuePool(id string) { l.workers.Enqueue(workKey{Kind: forPool, ID: id}) }
+
+// PoolTrouble says why a pool does not get on; empty if it does.
+func (l *Loop) PoolTrouble(id string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch s := l.stocks[id]; {
+	case s == nil:
+		return ""
+	case s.scarce:
+		return fmt.Sprintf("Less than %d %% of the memory of this machine is available, so nothing is kept ahead.", scarceMemory)
+	default:
+		return s.trouble
+	}
+}
+
+func (l *Loop) enqueuePoolOf(sandboxID string) {
+	if sb, living := l.ledger.Sandbox(sandboxID); living && sb.Pool != "" {
+		l.EnqueuePool(sb.Pool)
+	}
+}
+
+// lookAtPools enqueues all pools, and the former ones that have something left.
+func (l *Loop) lookAtPools(context.Context, *fullLook) error {
+	known := make(map[string]bool)
+	for _, p := range l.ledger.Pools() {
+		known[p.ID] = true
+		l.EnqueuePool(p.ID)
+	}
+	for _, id := range l.ledger.Stocked() {
+		if !known[id] {
+			known[id] = true
+			l.EnqueuePool(id)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, s := range l.stocks {
+		if s.check = true; !known[id] {
+			delete(l.stocks, id)
+		}
+	}
+	return nil
+}
+
+// poolRound brings the sandboxes of a pool one step nearer to its size.
+func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
+	p, exists := l.ledger.Pool(id)
+	l.mu.Lock()
+	s := l.stocks[id]
+	if s == nil {
+		s = new(stock)
+		l.stocks[id] = s
+	}
+	check := s.check
+	s.check = false
+	l.mu.Unlock()
+	var coming, ready []ledger.Sandbox
+	for _, sb := range l.ledger.Ahead(id) {
+		switch {
+		case sb.Want == machine.WantDeleted:
+		case sb.State == machine.Ready && check && l.stale(ctx, sb):
+			l.unstock(ctx, sb)
+		case sb.State == machine.Ready:
+			ready = append(ready, sb)
+		case sb.State == machine.Pending:
+			coming = append(coming, sb)
+		default:
+			l.note(s, sb.ErrorMessage)
+			l.unstock(ctx, sb)
+		}
+	}
+	size := 0
+	if exists && !l.scarce(s) {
+		size = l.wanted(p)
+	}
+	if sb, living := l.ledger.Sandbox(s.asked); living && (sb.Pool == "" || sb.State == machine.Ready) {
+		l.note(s, "")
+	}
+	extra := len(ready) + len(coming) - size
+	for _, sb := range append(coming, ready...)[:max(0, extra)] {
+		l.unstock(ctx, sb)
+	}
+	if extra >= 0 || len(coming) > 0 {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	due := s.due
+	l.mu.Unlock()
+	if l.now().Before(due) {
+		return due
+	}
+	if err := l.restock(ctx, p, s); err != nil && ctx.Err() == nil {
+		l.note(s, err.Error())
+		l.log.Warn("no sandbox can be made ahead", "pool", p.Name, "error", err)
+		return l.now().Add(stockPauseMin)
+	}
+	return time.Time{}
+}
+
+// wanted returns how many sandboxes a pool keeps ready now.
+func (l *Loop) wanted(p ledger.Pool) int {
+	switch idle := l.now().Sub(p.UsedAt) >= poolIdle; {
+	case idle && p.Name == ledger.AutoPool:
+		return 0
+	case idle:
+		return min(p.Size, 1)
+	}
+	return p.Size
+}
+
+// restock asks for one more sandbox.
+func (l *Loop) restock(ctx context.Context, p ledger.Pool, s *stock) error {
+	spec, err := l.ledger.PoolSpec(ctx, p)
+	if err != nil {
+		return err
+	}
+	sb, err := l.ledger.CreateAhead(ctx, ids.New(), p.ID, spec)
+	switch {
+	case err == nil:
+		s.asked = sb.ID
+		l.Enqueue(sb.ID)
+	case errdefs.IsNotFound(err): // it was removed meanwhile
+		return nil
+	}
+	return err
+}
+
+// unstock asks for the removal of a sandbox, unless somebody has it by now.
+func (l *Loop) unstock(ctx context.Context, sb ledger.Sandbox) {
+	if err := l.ledger.DropAhead(ctx, sb.ID); err != nil && ctx.Err() == nil {
+		l.log.Error("a sandbox that was made ahead cannot be removed", "sandbox_id", sb.ID, "error", err)
+		return
+	}
+	l.Interrupt(sb.ID)
+}
+
+// note notes why a sandbox of a pool has failed, or with an empty text that one is ready.
+func (l *Loop) note(s *stock, why string) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.trouble, s.asked = why, ""; why == "" {
+		s.failures, s.due = 0, time.Time{}
+		return
+	}
+	s.due = now.Add(min(stockPauseMin<<min(s.failures, 16), stockPauseMax))
+	s.failures++
+}
+
+// scarce reports whether this machine has too little memory to keep anything ahead.
+func (l *Loop) scarce(s *stock) bool {
+	percent := l.opts.AvailableMemory()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.scarce = percent < scarceMemory || s.scarce && percent < enoughMemory
+	return s.scarce
+}
+
+// AvailableMemory returns how much of the memory of this machine programs can have, in percent; 100 if that
+// is unknown. See MemAvailable in proc_meminfo(5).
+func AvailableMemory() int {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 100
+	}
+	var total, available uint64
+	for line := range strings.Lines(string(raw)) {
+		_, _ = fmt.Sscanf(line, "MemTotal: %d kB", &total)
+		_, _ = fmt.Sscanf(line, "MemAvailable: %d kB", &available)
+	}
+	if total == 0 || available == 0 {
+		return 100
+	}
+	return int(100 * available / total)
+}
