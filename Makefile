@@ -111,6 +111,10 @@ test-examples: images build ## Create all public compose files and devcontainers
 soak: images build ## Kill the daemon under load for SOAK (default 10m), at random times from SEED (default 7)
 	@cd e2e/faults && AGBOX_SOAK=$(or $(SOAK),10m) AGBOX_SEED=$(or $(SEED),7) go test -race -count=1 -timeout=0 -run 'KillsUnderLoad'
 
+.PHONY: soak-pool
+soak-pool: images build ## Have 16 clients take CREATES (default 1000) sandboxes beside a pool of 5, whose daemon and sandboxes are killed, from SEED (default 26); needs root
+	@cd e2e/faults && AGBOX_POOL_CREATES=$(or $(CREATES),1000) AGBOX_SEED=$(or $(SEED),26) go test -race -count=1 -v -timeout=0 -run 'ManyTakeFromAPool'
+
 .PHONY: chaos-agents
 chaos-agents: images build ## Kill and fill what 116 agents need, while others read, for CHAOS (default 10m), from SEED (default 14); as root it fills disks too
 	@cd e2e/agents && AGBOX_CHAOS=$(or $(CHAOS),10m) AGBOX_SEED=$(or $(SEED),14) go test -race -count=1 -v -timeout=0 -run 'TreeOfAHundred'

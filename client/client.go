@@ -59,6 +59,7 @@ type Client struct {
 	sandboxes agboxv1.SandboxServiceClient
 	agents    agboxv1.AgentServiceClient
 	files     agboxv1.FileServiceClient
+	pools     agboxv1.PoolServiceClient
 
 	// opening is held, across I/O, by the goroutine that makes the connection. Other
 	// goroutines wait for the same connection or for the end of their contexts. Close
@@ -127,6 +128,7 @@ func WithOutages(tell func(Outage)) Option {
 func New(opts ...Option) (*Client, error) {
 	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1), users: ownUsers()}
 	c.sandboxes, c.agents, c.files = agboxv1.NewSandboxServiceClient(calling{c}), agboxv1.NewAgentServiceClient(calling{c}), agboxv1.NewFileServiceClient(calling{c})
+	c.pools = agboxv1.NewPoolServiceClient(calling{c})
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, err

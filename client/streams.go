@@ -124,9 +124,10 @@ func readStream[Req, T any](ctx context.Context, open opening[Req, T], in *Req, 
 func NewID() string { return ids.New() }
 
 // repeatableSandbox returns the request with a request key, so that it can be repeated
-// after a lost answer. The key is the id if the caller gave no key.
+// after a lost answer. The key is the id if the caller gave no key. Who gave no id may get any.
 func repeatableSandbox(in *agboxv1.CreateSandboxRequest) *agboxv1.CreateSandboxRequest {
 	in = proto.CloneOf(in)
+	in.AnyId = in.GetAnyId() || in.GetSandboxId() == ""
 	in.SandboxId, in.RequestKey = idAndKey(in.GetSandboxId(), in.GetRequestKey())
 	return in
 }

@@ -59,6 +59,8 @@ type Config struct {
 	MaxSandboxFiles int
 	// SandboxMemory limits the memory of new containers whose spec does not.
 	SandboxMemory reconcile.MemoryDefault
+	// AutoPool is how many sandboxes are kept ready of what was created last. 0 means none.
+	AutoPool int
 	// HostFence says which sandboxes are kept from the addresses of the host.
 	HostFence reconcile.FenceMode
 	// CheckDatabase makes the command that checks a database in a separate process after

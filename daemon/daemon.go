@@ -255,7 +255,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 			InstallID: db.InstallID(), StartedAt: from.started, DataDir: cfg.Paths.Data, UpgradeError: from.upgradeError,
 			Policy: host.Bound().Show(),
 		},
-		Upgrade: r.upgrader.upgrade, Log: cfg.Log,
+		AutoPool: cfg.AutoPool, Upgrade: r.upgrader.upgrade, Log: cfg.Log,
 	})
 	if err != nil {
 		r.close()

@@ -94,7 +94,7 @@ func (o *createOptions) request(ctx context.Context, a *app, c *client.Client, a
 		return nil, err
 	}
 	if input.Request.SandboxId = o.id; input.Request.SandboxId == "" {
-		input.Request.SandboxId = client.NewID()
+		input.Request.SandboxId, input.Request.AnyId = client.NewID(), true
 	}
 	return input, nil
 }

@@ -31,6 +31,7 @@ var jsonOutputs = []struct {
 	{"stats", "one object per second and line", &agboxv1.WatchStatsResponse{}},
 	{"port", "an array", portLine{}},
 	{"image ls", "an array", &agboxv1.Image{}},
+	{"pool ls", "an array", &agboxv1.Pool{}},
 	{"preset ls", "an array", presetItem{}},
 	{"tools ls", "an array", toolItem{}},
 	{"trust ls", "an array", trustAnswer{}},

@@ -82,8 +82,8 @@ func untilEnded(c *client.Client) func(context.Context, string) error {
 // removalTime is how long untilRemoved waits at most: an engine that hangs says so itself.
 const removalTime = 10 * time.Second
 
-// untilRemoved waits for what is left of removed sandboxes in which nothing runs any more: it uses images,
-// and without a daemon nobody removes it.
+// untilRemoved waits for sandboxes that are being removed: they use images, and without a daemon nobody
+// removes them.
 func untilRemoved(ctx context.Context, c *client.Client) error {
 	all, err := c.ListSandboxes(ctx, client.ListOptions{IncludeEnded: true})
 	if err != nil {
@@ -92,7 +92,7 @@ func untilRemoved(ctx context.Context, c *client.Client) error {
 	brief, cancel := context.WithTimeout(ctx, removalTime)
 	defer cancel()
 	for _, h := range all {
-		if h.GetEnded() {
+		if h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING {
 			err = cmp.Or(err, c.WaitDeleted(brief, h.GetSandboxId()))
 		}
 	}

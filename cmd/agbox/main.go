@@ -177,6 +177,7 @@ func (a *app) commands() []command {
 		{groupAgents, "agent", a.agentCommand},
 		{groupRest, "tools", a.toolsCommand},
 		{groupRest, "daemon", a.daemonCommand},
+		{groupRest, "pool", a.poolCommand},
 		{groupRest, "image", a.imageCommand},
 		{groupRest, "doctor", a.doctorCommand},
 		{groupRest, "version", a.versionCommand},

@@ -63,8 +63,11 @@ func (v optionalTime) Set(text string) error {
 	return nil
 }
 
-// countValue is a number of at least 1.
-type countValue struct{ to *int }
+// countValue is a number that has a least value.
+type countValue struct {
+	to    *int
+	least int
+}
 
 func (v countValue) String() string {
 	return strconv.Itoa(*v.to)
@@ -74,8 +77,8 @@ func (v countValue) Type() string { return "int" }
 
 func (v countValue) Set(text string) error {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a whole number of at least 1", text)
+	if err != nil || n < v.least {
+		return fmt.Errorf("%q is not a whole number of at least %d", text, v.least)
 	}
 	*v.to = n
 	return nil

@@ -52,6 +52,15 @@ type Loop interface {
 	// AgentReady returns the result of the readiness probe of a running incarnation. It is
 	// nil if it has none.
 	AgentReady(execID string) *bool
+	// Poke schedules a resync.
+	Poke()
+	// EnqueuePool schedules a look at the pool with an id.
+	EnqueuePool(id string)
+	// PoolTrouble says why the pool with an id does not get on. It is empty if it does.
+	PoolTrouble(id string) string
+	// Fit reports whether a sandbox that was made ahead can be handed out: it runs, is linked, and is
+	// what would be made now.
+	Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateSpec) bool
 	// Condition returns what is known about a sandbox besides its record.
 	Condition(sb ledger.Sandbox) reconcile.Condition
 	// Containers returns the sandbox's containers as they were last seen.

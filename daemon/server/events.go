@@ -57,6 +57,9 @@ func (s *eventCalls) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsR
 			return err
 		}
 		for _, ev := range events {
+			if ev.GetSequence() < sb.Accepted {
+				continue // from before somebody had it
+			}
 			shown := view.show(ev)
 			if shown == nil {
 				continue
@@ -128,7 +131,7 @@ func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Se
 			return err
 		}
 		for _, item := range events {
-			if !choose(item.Event.GetSandboxId()) {
+			if !choose(item.Event) {
 				continue
 			}
 			item.Event.Replay = item.Position <= at.Last
@@ -166,25 +169,35 @@ func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Se
 	}
 }
 
-// selector reports whether a sandbox has the labels. Labels never change, so the stream
-// keeps each result.
-func (s *eventCalls) selector(ctx context.Context, labels map[string]string) func(string) bool {
-	if len(labels) == 0 {
-		return func(string) bool { return true }
-	}
-	known := make(map[string]bool)
-	return func(id string) bool {
-		fits, seen := known[id]
-		if !seen {
-			sb, living := s.ledger.Sandbox(id)
-			if !living {
-				sb, _ = s.ledger.Past(ctx, id)
-			}
-			fits = sb.Spec != nil && selected(sb.Spec, labels)
-			known[id] = fits
+// choice is what a stream knows of a sandbox.
+type choice struct{ ahead, fits bool }
+
+// selector reports whether an event is of a sandbox that somebody has, with the labels. Labels never change
+// from then on, so the stream keeps each result.
+func (s *eventCalls) selector(ctx context.Context, labels map[string]string) func(*agboxv1.SandboxEvent) bool {
+	known := make(map[string]choice)
+	return func(ev *agboxv1.SandboxEvent) bool {
+		id := ev.GetSandboxId()
+		one, seen := known[id]
+		accepted := ev.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED
+		if !seen || accepted {
+			one = s.choose(ctx, ev, accepted, labels)
+			known[id] = one
 		}
-		return fits
+		return !one.ahead && one.fits
 	}
+}
+
+// choose decides about the events of a sandbox from one on.
+func (s *eventCalls) choose(ctx context.Context, ev *agboxv1.SandboxEvent, accepted bool, labels map[string]string) choice {
+	if accepted && (ev.GetSandboxPhase().GetPool() != "" || len(labels) == 0) {
+		return choice{ahead: ev.GetSandboxPhase().GetPool() != "", fits: true}
+	}
+	sb, living := s.ledger.Sandbox(ev.GetSandboxId())
+	if !living {
+		sb, _ = s.ledger.Past(ctx, ev.GetSandboxId())
+	}
+	return choice{ahead: sb.Pool != "" || ev.GetSequence() < sb.Accepted, fits: len(labels) == 0 || sb.Spec != nil && selected(sb.Spec, labels)}
 }
 
 // firstOwnType is the first event type that is not in the published contract. Published

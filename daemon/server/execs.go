@@ -120,7 +120,7 @@ func (s *execCalls) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*
 
 // ListActiveExecs returns the running execs of one sandbox or of all.
 func (s *execCalls) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
-	sandboxes := s.ledger.Sandboxes()
+	sandboxes := s.ledger.Owned()
 	if req.SandboxId != nil {
 		sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -27,7 +28,10 @@ type sandboxCalls struct {
 	loop      Loop
 	room      Room
 	admission *admission.Controller
-	life      *lifetime
+	// autoPool is how many are kept ready of what was created last.
+	autoPool int
+	life     *lifetime
+	log      *slog.Logger
 }
 
 // CreateSandbox accepts a sandbox.
@@ -49,12 +53,83 @@ func (s *sandboxCalls) CreateSandbox(ctx context.Context, req *agboxv1.CreateSan
 	if err != nil {
 		return nil, err
 	}
-	sb, err = s.ledger.CreateKeyed(ctx, id, spec, key)
+	wish := s.wishOf(ctx, req, spec)
+	sb, err = s.takeAhead(ctx, wish, spec, key)
+	if err == nil && !sb.Exists() {
+		sb, err = s.ledger.CreateKeyed(ctx, id, spec, key)
+	}
+	if err != nil && req.GetAnyId() { // the same request may have got a sandbox meanwhile, with another id
+		if first, again, failed := s.ledger.RepeatedCreate(ctx, id, key); again && failed == nil && !first.Over() {
+			sb, err = first, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	s.loop.Enqueue(id)
+	s.loop.Enqueue(sb.ID)
+	s.restock(ctx, wish, sb)
 	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
+}
+
+// wish is what of a request is made ahead; nil if nothing is. pools are the ids of those that make it.
+type wish struct {
+	ahead *agboxv1.CreateSpec
+	pools []string
+}
+
+func (s *sandboxCalls) wishOf(ctx context.Context, req *agboxv1.CreateSandboxRequest, resolved *agboxv1.CreateSpec) (w wish) {
+	ahead, why := spec.Ahead(resolved)
+	if why != "" || !req.GetAnyId() {
+		return w
+	}
+	w.ahead = ahead
+	pools, err := s.ledger.PoolsFor(ctx, ahead)
+	if err != nil {
+		s.log.Warn("pools cannot be read", "error", err)
+	}
+	for _, p := range pools {
+		w.pools = append(w.pools, p.ID)
+	}
+	return w
+}
+
+// takeAhead returns a sandbox that was made ahead, which the request has from then on. It does not exist if
+// none is ready.
+func (s *sandboxCalls) takeAhead(ctx context.Context, w wish, resolved *agboxv1.CreateSpec, key ledger.RequestKey) (none ledger.Sandbox, err error) {
+	for _, pool := range w.pools {
+		for _, sb := range s.ledger.Ahead(pool) {
+			if !s.loop.Fit(ctx, sb, resolved) {
+				continue
+			}
+			if sb, err = s.ledger.Take(ctx, sb.ID, resolved, key); !errors.Is(err, ledger.ErrTaken) {
+				return sb, err
+			}
+		}
+	}
+	return none, nil
+}
+
+// restock has the pools of a request make another sandbox. What no pool makes becomes the pool of what was
+// created last. That neither can be noted is no error of the request.
+func (s *sandboxCalls) restock(ctx context.Context, w wish, got ledger.Sandbox) {
+	var err error
+	switch {
+	case w.ahead == nil:
+		return
+	case len(w.pools) > 0 && !got.Taken:
+		err = s.ledger.Missed(ctx, w.pools[0])
+	case len(w.pools) == 0 && s.autoPool > 0:
+		var p ledger.Pool
+		if p, err = s.ledger.SetPool(ctx, ledger.AutoPool, s.autoPool, w.ahead); err == nil {
+			w.pools = []string{p.ID}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("a request cannot be noted in its pool", "error", err)
+	}
+	for _, pool := range w.pools {
+		s.loop.EnqueuePool(pool)
+	}
 }
 
 // requestKey returns the key of a request with the digest by which a repetition is
@@ -68,7 +143,7 @@ func requestKey(req *agboxv1.CreateSandboxRequest) (ledger.RequestKey, error) {
 		return ledger.RequestKey{}, fmt.Errorf("encode the request: %w", err)
 	}
 	sum := sha256.Sum256(raw)
-	return ledger.RequestKey{Key: req.GetRequestKey(), Digest: sum[:]}, nil
+	return ledger.RequestKey{Key: req.GetRequestKey(), Digest: sum[:], AnyID: req.GetAnyId()}, nil
 }
 
 // ResolveSpec returns what CreateSandbox would store for a request.
@@ -118,12 +193,12 @@ func (s *sandboxCalls) ListSandboxes(ctx context.Context, req *agboxv1.ListSandb
 			if err != nil {
 				continue // unreadable, or removed since it was listed
 			}
-			if selected(sb.Spec, req.GetLabelSelector()) {
+			if sb.Pool == "" && selected(sb.Spec, req.GetLabelSelector()) {
 				resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
 			}
 		}
 	}
-	for _, sb := range s.ledger.Sandboxes() {
+	for _, sb := range s.ledger.Owned() {
 		if selected(sb.Spec, req.GetLabelSelector()) {
 			resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
 		}
@@ -209,7 +284,7 @@ func (s *sandboxCalls) request(ctx context.Context, ref string, record func(cont
 func (s *sandboxCalls) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
 	resp := new(agboxv1.DeleteSandboxesResponse)
 	var failed error
-	for _, sb := range s.ledger.Sandboxes() {
+	for _, sb := range s.ledger.Owned() {
 		if sb.Want == machine.WantDeleted || !selected(sb.Spec, req.GetLabelSelector()) {
 			continue
 		}

@@ -71,6 +71,8 @@ type Options struct {
 	// Logs wakes followers of log files.
 	Logs  *notify.Notifier
 	Paths paths.Install
+	// AutoPool is how many sandboxes are kept ready of what was created last.
+	AutoPool int
 	// Upgrade checks a binary and replaces the daemon by it after the answer. An empty
 	// path means the default one.
 	Upgrade func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
@@ -109,7 +111,7 @@ type unanswered struct {
 func newSandboxService(o Options, life *lifetime) sandboxService {
 	return sandboxService{
 		daemonCalls:  &daemonCalls{about: o.About, loop: o.Loop, examiner: o.Examiner, upgrade: o.Upgrade},
-		sandboxCalls: &sandboxCalls{ledger: o.Ledger, loop: o.Loop, room: o.Room, admission: o.Admission, life: life},
+		sandboxCalls: &sandboxCalls{ledger: o.Ledger, loop: o.Loop, room: o.Room, admission: o.Admission, autoPool: o.AutoPool, life: life, log: o.Log},
 		execCalls:    &execCalls{ledger: o.Ledger, execs: o.Execs, paths: o.Paths, logs: o.Logs, life: life},
 		eventCalls:   &eventCalls{ledger: o.Ledger, life: life},
 		imageCalls:   &imageCalls{engine: o.Engine, admission: o.Admission, loop: o.Loop, life: life},
@@ -150,6 +152,7 @@ func New(o Options) (*Server, error) {
 		ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls,
 		checkpoints: retention.NewCheckpoints(o.Paths),
 	})
+	agboxv1.RegisterPoolServiceServer(services, &poolCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission})
 	agboxv1.RegisterFileServiceServer(services, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
 	healthv1.RegisterHealthServer(services, s.health)
 	described := reflection.ServerOptions{Services: s.grpc, DescriptorResolver: agboxv1.Files}

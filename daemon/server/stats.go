@@ -104,7 +104,7 @@ func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStats
 	var all []*measured
 	for _, c := range inv.Containers {
 		sb, living := m.calls.ledger.Sandbox(c.SandboxID)
-		if living && c.Nonce == sb.Nonce && c.State == runtime.StateRunning && (len(wanted) == 0 || slices.Contains(wanted, sb.ID)) {
+		if living && sb.Pool == "" && c.Nonce == sb.Nonce && c.State == runtime.StateRunning && (len(wanted) == 0 || slices.Contains(wanted, sb.ID)) {
 			all = append(all, &measured{sandbox: sb, container: c})
 		}
 	}

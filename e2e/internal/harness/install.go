@@ -193,6 +193,9 @@ func (in *Install) tidy(t *testing.T) {
 		return // no daemon ever ran
 	}
 	in.Must(t, "daemon", "start")
+	if pools := strings.Fields(in.Must(t, "pool", "ls", "--format", "{{.name}}")); len(pools) > 0 {
+		in.Must(t, append([]string{"pool", "rm"}, pools...)...)
+	}
 	if boxes := strings.Fields(in.Must(t, "ls", "-qa")); len(boxes) > 0 {
 		in.Must(t, append([]string{"rm", "-f", "--wait"}, boxes...)...)
 	}
