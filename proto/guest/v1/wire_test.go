@@ -26,7 +26,7 @@ type message interface {
 var messages = map[string]message{
 	"AgentBoot": &guestv1.AgentBoot{}, "AgentRequest": &guestv1.AgentRequest{}, "AllotRequest": &guestv1.AllotRequest{}, "AllotResponse": &guestv1.AllotResponse{}, "AnswerRequest": &guestv1.AnswerRequest{}, "AnswerResponse": &guestv1.AnswerResponse{},
 	"BootConfig": &guestv1.BootConfig{}, "CallLimits": &guestv1.CallLimits{}, "CancelRequest": &guestv1.CancelRequest{}, "CancelResponse": &guestv1.CancelResponse{},
-	"Change": &guestv1.Change{}, "DrainRequest": &guestv1.DrainRequest{}, "DrainResponse": &guestv1.DrainResponse{}, "ExecRecord": &guestv1.ExecRecord{},
+	"Change": &guestv1.Change{}, "ConfigureRequest": &guestv1.ConfigureRequest{}, "ConfigureResponse": &guestv1.ConfigureResponse{}, "DrainRequest": &guestv1.DrainRequest{}, "DrainResponse": &guestv1.DrainResponse{}, "ExecRecord": &guestv1.ExecRecord{},
 	"FileError": &guestv1.FileError{}, "FileIdentity": &guestv1.FileIdentity{}, "FileReply": &guestv1.FileReply{}, "FileRequest": &guestv1.FileRequest{},
 	"FileStat": &guestv1.FileStat{}, "FollowRequest": &guestv1.FollowRequest{}, "FollowResponse": &guestv1.FollowResponse{}, "HelloRequest": &guestv1.HelloRequest{},
 	"HelloResponse": &guestv1.HelloResponse{}, "HostMount": &guestv1.HostMount{}, "InTransfer": &guestv1.InTransfer{}, "IncarnationNews": &guestv1.IncarnationNews{},
