@@ -191,6 +191,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		r.close()
 		return nil, err
 	}
+	book.RenewPools(ctx, fmt.Sprintf("%s, sandbox-memory %v", version.Version, cfg.SandboxMemory))
 	r.links = links.New(context.WithoutCancel(ctx), links.Options{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
 		FirstPID: func(ctx context.Context, id string) (int, error) { return r.loop.FirstPID(ctx, id) },

@@ -490,3 +490,23 @@ func TestWhatWasCreatedLastIsReadyAgain(t *testing.T) {
 	refused(t, in.Agbox(t, "pool", "set", "p", "--image", harness.ImageBusybox, "-p", "8080:80"), 2, "port")
 	refused(t, in.Agbox(t, "pool", "rm", "nosuch"), 3, "pool ls")
 }
+
+func TestWhatADaemonWithOtherSettingsMadeIsNotHandedOut(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.setPool(t, "stock", "--image", harness.ImageBusybox)
+	member := in.ahead(t)
+	in.Must(t, "daemon", "stop")
+	in.write(t, "config", map[string]string{"agboxd.yaml": "sandbox-memory: 300m\n"})
+	in.Must(t, "daemon", "start")
+	if id := in.Create(t, "demo", harness.ImageBusybox); slices.Contains(member, id) {
+		t.Errorf("%s was made by the daemon of before", id)
+	}
+	if limit := in.inside(t, "demo", "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true"); !strings.Contains(limit, "314572800") {
+		t.Errorf("its memory is limited to %q", limit)
+	}
+	harness.Eventually(t, "others take the place of those", func() bool {
+		left := in.ahead(t)
+		return len(left) == 1 && !slices.Contains(member, left[0]) && in.pool(t, "stock").GetReady() == 1
+	})
+}

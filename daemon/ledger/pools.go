@@ -38,18 +38,22 @@ type Pool struct {
 	Hits, Misses uint64
 	// UsedAt is when the last of these came, or else when the pool was made.
 	UsedAt time.Time
+	// MadeBy says which daemon makes its sandboxes; see RenewPools.
+	MadeBy string
 }
 
 // poolBook has all pools by name.
 type poolBook struct {
 	mu  sync.Mutex // guards all
 	all map[string]Pool
+	// madeBy is that of pools from now on.
+	madeBy string
 }
 
 func poolOf(name string, p *storev1.Pool) Pool {
 	return Pool{
 		Name: name, ID: p.GetId(), Spec: p.GetSpec(), Size: int(p.GetSize()), CreatedAt: p.GetCreatedAt().AsTime(),
-		Hits: p.GetHits(), Misses: p.GetMisses(), UsedAt: cmp.Or(p.GetUsedAt(), p.GetCreatedAt()).AsTime(),
+		Hits: p.GetHits(), Misses: p.GetMisses(), UsedAt: cmp.Or(p.GetUsedAt(), p.GetCreatedAt()).AsTime(), MadeBy: p.GetMadeBy(),
 	}
 }
 
@@ -109,14 +113,36 @@ func (l *Ledger) Ahead(pool string) []Sandbox {
 // AutoPool is the name of the pool of what was created last.
 const AutoPool = "auto"
 
+// RenewPools makes the pools of another daemon anew: what it has made ahead may differ from what this one
+// makes, and is not handed out. by names this one, with the settings that show in its sandboxes. Call it
+// before anything else about pools.
+func (l *Ledger) RenewPools(ctx context.Context, by string) {
+	l.pools.madeBy = by
+	for _, p := range l.Pools() {
+		if p.MadeBy == by {
+			continue
+		}
+		spec, err := l.PoolSpec(ctx, p)
+		if err == nil {
+			_, err = l.SetPool(ctx, p.Name, p.Size, spec)
+		}
+		if err != nil {
+			l.log.Error("a pool cannot be made anew", "pool", p.Name, "error", err)
+		}
+	}
+}
+
 // SetPool makes a pool, or changes it. A pool with another spec has another id. The error is POOL_LIMIT
 // if there are too many.
 func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
-	next := &storev1.Pool{Id: ids.New(), Size: uint32(size), CreatedAt: timestamppb.New(l.now())}
+	next := &storev1.Pool{Id: ids.New(), Size: uint32(size), CreatedAt: timestamppb.New(l.now()), MadeBy: l.pools.madeBy}
 	if was, exists := l.pool(name); exists {
 		revealed, err := l.PoolSpec(ctx, was)
 		if err == nil && proto.Equal(revealed, spec) {
-			next.Id, next.CreatedAt = was.ID, timestamppb.New(was.CreatedAt)
+			next.CreatedAt = timestamppb.New(was.CreatedAt)
+			if was.MadeBy == next.GetMadeBy() {
+				next.Id = was.ID
+			}
 		}
 	}
 	if _, err := l.hide(ctx, next.GetId(), spec); err != nil {

@@ -106,6 +106,14 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	if whole, err := l.PoolSpec(t.Context(), all[0]); err != nil || !proto.Equal(whole, stack("one")) {
 		t.Errorf("its spec is %v, %v", whole, err)
 	}
+	l.RenewPools(t.Context(), "another daemon")
+	renewed := l.Pools()[0]
+	if whole, err := l.PoolSpec(t.Context(), renewed); err != nil || renewed.ID == made.ID || renewed.Hits != 1 || !renewed.CreatedAt.Equal(made.CreatedAt) || !proto.Equal(whole, stack("one")) {
+		t.Errorf("of another daemon it is %+v, %v", renewed, err)
+	}
+	if l.RenewPools(t.Context(), "another daemon"); l.Pools()[0].ID != renewed.ID {
+		t.Error("it is made anew by the same daemon")
+	}
 	other, err := l.SetPool(t.Context(), "stack", 1, stack("two"))
 	if err != nil || other.ID == made.ID {
 		t.Errorf("with another spec it is %+v, %v", other, err)
@@ -113,7 +121,7 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	if id, err := l.RemovePool(t.Context(), "stack"); err != nil || id != other.ID || len(l.Pools()) != 0 {
 		t.Errorf("it is not removed: %v", err)
 	}
-	for _, id := range []string{made.ID, other.ID} {
+	for _, id := range []string{made.ID, renewed.ID, other.ID} {
 		if _, err := l.store.Keys().Get(id); !errors.Is(err, secrets.ErrNoKey) {
 			t.Errorf("a key is left: %v", err)
 		}

@@ -386,7 +386,9 @@ type Pool struct {
 	Hits   uint64 `protobuf:"varint,5,opt,name=hits,proto3" json:"hits,omitempty"`
 	Misses uint64 `protobuf:"varint,6,opt,name=misses,proto3" json:"misses,omitempty"`
 	// When the last one came.
-	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	UsedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	// Which daemon makes its sandboxes: its version, and settings that show in them.
+	MadeBy        string `protobuf:"bytes,8,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -468,6 +470,13 @@ func (x *Pool) GetUsedAt() *timestamppb.Timestamp {
 		return x.UsedAt
 	}
 	return nil
+}
+
+func (x *Pool) GetMadeBy() string {
+	if x != nil {
+		return x.MadeBy
+	}
+	return ""
 }
 
 // AgentWork is the content of the file AgentSpec.work when the agent was spawned.
@@ -707,7 +716,7 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bKeyOwner\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1a\n" +
 	"\x06Sealed\x12\x10\n" +
-	"\x03box\x18\x01 \x01(\fR\x03box\"\xf0\x01\n" +
+	"\x03box\x18\x01 \x01(\fR\x03box\"\x89\x02\n" +
 	"\x04Pool\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.agbox.v1.CreateSpecR\x04spec\x12\x12\n" +
@@ -716,7 +725,8 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
 	"\x04hits\x18\x05 \x01(\x04R\x04hits\x12\x16\n" +
 	"\x06misses\x18\x06 \x01(\x04R\x06misses\x123\n" +
-	"\aused_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"%\n" +
+	"\aused_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12\x17\n" +
+	"\amade_by\x18\b \x01(\tR\x06madeBy\"%\n" +
 	"\tAgentWork\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\fR\acontent\"$\n" +
 	"\n" +
