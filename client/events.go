@@ -129,12 +129,22 @@ type waiting struct {
 	fromSet bool
 	// state is the state after that event.
 	state agboxv1.SandboxState
+	// known is what the caller has of the sandbox already.
+	known *agboxv1.SandboxHandle
 }
 
 // OnEvent calls f for each event after the sequence number after that occurs during the
 // wait, in order and from the waiting goroutine.
 func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 	return func(w *waiting) { w.seen, w.from, w.fromSet = f, after, true }
+}
+
+// OnEventSince is OnEvent after a handle that the daemon has just answered with. It is not asked for again.
+func OnEventSince(h *agboxv1.SandboxHandle, f func(*agboxv1.SandboxEvent)) WaitOption {
+	return func(w *waiting) {
+		OnEvent(h.GetLastEventSequence(), f)(w)
+		w.known = h
+	}
 }
 
 // WaitReady waits until execs can run in the sandbox and returns it. It returns the
@@ -218,11 +228,14 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 		opt(&w)
 	}
 	for {
-		out, err := c.sandboxes.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: sandbox, HandleOnly: true}, idempotent)
-		if err != nil {
-			return nil, err
+		h := w.known
+		if w.known = nil; h == nil {
+			out, err := c.sandboxes.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: sandbox, HandleOnly: true}, idempotent)
+			if err != nil {
+				return nil, err
+			}
+			h = out.GetSandbox()
 		}
-		h := out.GetSandbox()
 		if done, err := judge(h); done || err != nil {
 			if err != nil && h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && w.passed(ctx, c, h, judge) {
 				err = nil

@@ -24,9 +24,10 @@ const (
 
 // life is a sandbox that moves one state further with each event that is read.
 type life struct {
-	mu     sync.Mutex // guards now
-	now    int
-	states []agboxv1.SandboxState
+	mu sync.Mutex // guards now and asked
+	// asked counts the handles that were asked for.
+	now, asked int
+	states     []agboxv1.SandboxState
 	// rush moves it to its last state as soon as an event is read.
 	rush bool
 	// restarted is the index of the state from which on it is not restarting.
@@ -46,9 +47,18 @@ func (l *life) handle() *agboxv1.SandboxHandle {
 	return h
 }
 
+func (l *life) questions() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked
+}
+
 func (l *life) serve(t *testing.T) *Client {
 	return serve(t, &script{
 		get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+			l.mu.Lock()
+			l.asked++
+			l.mu.Unlock()
 			return &agboxv1.GetSandboxResponse{Sandbox: l.handle()}, nil
 		},
 		events: func(in *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
@@ -83,6 +93,20 @@ func TestWaitReadyEndsWhenTheSandboxIsReady(t *testing.T) {
 	}
 	if fmt.Sprint(seen) != "[1 2 3 4]" {
 		t.Errorf("saw the events %v", seen)
+	}
+}
+
+func TestAWaitBeginsWithWhatIsKnown(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{pending, pending, ready}}
+	var seen []uint64
+	show := func(ev *agboxv1.SandboxEvent) { seen = append(seen, ev.GetSequence()) }
+	c := l.serve(t)
+	h, err := c.WaitReady(t.Context(), "box", OnEventSince(l.handle(), show))
+	if err != nil || h.GetState() != ready || fmt.Sprint(seen) != "[2 3]" || l.questions() != 1 {
+		t.Errorf("got %v, %v after the events %v and %d questions", h, err, seen, l.questions())
+	}
+	if again, err := c.WaitReady(t.Context(), "box", OnEventSince(h, show)); err != nil || again != h || l.questions() != 1 {
+		t.Errorf("what is ready is asked for again: %v, %v", again, err)
 	}
 }
 

@@ -194,7 +194,7 @@ func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *a
 	p := &progress{shownLine: shownLine{app: a}, logs: func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error] {
 		return c.FollowLogs(ctx, exec, o)
 	}}
-	_, err := c.WaitReady(ctx, id, client.OnEvent(h.GetLastEventSequence(), p.show))
+	_, err := c.WaitReady(ctx, id, client.OnEventSince(h, p.show))
 	p.clear()
 	// Do not remove a sandbox that an earlier command created with the same --id.
 	ours := o.id == "" || h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PENDING

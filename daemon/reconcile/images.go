@@ -119,7 +119,7 @@ func (l *Loop) RemoveImage(ctx context.Context, ref string, onlyUnused bool) err
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "There is no image %s on this machine: \"agbox image ls\" shows all.", ref).With("image", ref)
 	case list[i].Used, onlyUnused && (list[i].Needed || !list[i].Built):
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IMAGE_IN_USE,
-			"The image %s is in use: remove the sandboxes and containers that were made from it, or from an image that is based on it.", ref).With("image", ref)
+			"The image %s is in use: remove the sandboxes, pools and containers that were made from it, or from an image that is based on it.", ref).With("image", ref)
 	}
 	return l.engine.RemoveImage(ctx, ref)
 }
