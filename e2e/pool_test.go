@@ -286,7 +286,6 @@ func TestAHitDiffersFromAColdCreateInNothingButItsAge(t *testing.T) {
 		},
 		{name: "daemon of an ordinary user", pool: []string{"--hostname", "other"}, own: []string{"-e", "A=1"}, main: true, ordinary: true},
 		{name: "folders in the home", pool: []string{"--image", harness.ImageUser}, own: []string{"--workspace", files + ":~/w", "--copy", files + ":~/c"}, main: true},
-		{name: "ids of the owner", pool: []string{"--image", harness.ImageUser, "--mount-workspace", files, "--match-user", "/workspace"}, main: true},
 		{name: "image with a shell of its own", pool: []string{"--image", harness.ImageDebian}, own: []string{"--workspace", files}, main: true},
 		{name: "entrypoint of the image", pool: []string{"--image", harness.ImageEntrypoint}},
 		{
@@ -301,7 +300,7 @@ func TestAHitDiffersFromAColdCreateInNothingButItsAge(t *testing.T) {
 				"--read-only", "--tmpfs", "/tmp", "--network", "internal", "--hostname", "other",
 			},
 		},
-		{name: "folders and ports", pool: []string{"--mount", files + ":/m", "--mount-workspace", files, "-p", "80", "--tmpfs", "/t:1m", "-v", "data:/data"}},
+		{name: "volumes and ports", pool: []string{"-p", "80", "--tmpfs", "/t:1m", "-v", "data:/data"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -488,6 +487,7 @@ func TestWhatWasCreatedLastIsReadyAgain(t *testing.T) {
 	refused(t, in.Agbox(t, "pool", "set", "auto", "--image", harness.ImageBusybox), 2, "auto-pool")
 	refused(t, in.Agbox(t, "pool", "set", "p", "--size", "0", "--image", harness.ImageBusybox), 2, "size")
 	refused(t, in.Agbox(t, "pool", "set", "p", "--image", harness.ImageBusybox, "-p", "8080:80"), 2, "port")
+	refused(t, in.Agbox(t, "pool", "set", "p", "--image", harness.ImageBusybox, "--mount-workspace", in.Home), 2, "mounted")
 	refused(t, in.Agbox(t, "pool", "rm", "nosuch"), 3, "pool ls")
 }
 

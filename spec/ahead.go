@@ -18,6 +18,8 @@ func Ahead(resolved *agboxv1.CreateSpec) (made *agboxv1.CreateSpec, why string) 
 		return nil, "its client chooses the id of the sandbox"
 	case resolved.GetDerived() != nil:
 		return nil, "it is derived from the sandbox of an agent"
+	case len(resolved.GetMounts()) > 0, resolved.GetWorkspace().GetMount(), resolved.GetMatchUser() != "", slices.ContainsFunc(resolved.GetToolProjections(), isMounted):
+		return nil, "what is mounted of this machine may be something else when somebody asks for it"
 	case resolved.GetBuild() != nil:
 		return nil, "its image is built from files that may change"
 	case resolved.GetPullPolicy() == agboxv1.PullPolicy_PULL_POLICY_ALWAYS:
@@ -43,26 +45,19 @@ func Ahead(resolved *agboxv1.CreateSpec) (made *agboxv1.CreateSpec, why string) 
 	made = proto.CloneOf(resolved)
 	made.Name, made.Labels, made.Envs, made.SecretEnvs = "", nil, nil, nil
 	made.Copies, made.PostCreate, made.Agent = nil, nil, nil
-	made.Command, made.Entrypoint, made.WorkingDir = nil, nil, ""
-	if !made.GetWorkspace().GetMount() {
-		made.Workspace = nil
-	}
-	// Only what is mounted has a source by now.
-	made.SourcesResolved = made.GetSourcesResolved() && (len(made.GetMounts()) > 0 || made.GetWorkspace() != nil)
-	if made.GetMatchUser() == "" {
-		made.User = ""
-	}
-	// Tools that are copied come later.
+	made.Command, made.Entrypoint, made.WorkingDir, made.User = nil, nil, "", ""
+	made.Workspace, made.SourcesResolved = nil, false
+	// Tools that are copied come later. Caches are the same for all.
 	made.BuiltinTools = nil
-	var mounted []*agboxv1.ToolProjection
-	for _, p := range made.GetToolProjections() {
-		if p.GetKind() == agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT || p.GetKind() == agboxv1.ProjectionKind_PROJECTION_KIND_CACHE {
-			mounted = append(mounted, p)
-		}
-	}
-	made.ToolProjections = mounted
+	made.ToolProjections = slices.DeleteFunc(made.ToolProjections, func(p *agboxv1.ToolProjection) bool {
+		return p.GetKind() != agboxv1.ProjectionKind_PROJECTION_KIND_CACHE
+	})
 	// The keeper of the pool decides how long it waits.
 	made.IdleTtl, made.CleanupTtl = durationpb.New(0), durationpb.New(0)
 	made.IdleAction, made.Revival = 0, agboxv1.RevivalPolicy_REVIVAL_POLICY_FAIL
 	return made, ""
+}
+
+func isMounted(p *agboxv1.ToolProjection) bool {
+	return p.GetKind() == agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT
 }

@@ -18,7 +18,7 @@ func (a *app) poolCommand() *cobra.Command {
 		Long: `Keep sandboxes ready, with their services, that "agbox create" and the like hand out at once. A
 request gets one if its description differs from that of the pool at most in name, labels,
 environment, main command, user, copied files and workspace, and post_create. Otherwise a new
-sandbox is made.
+sandbox is made. Sandboxes with mounts of this machine are not made ahead.
 
 The line "auto-pool: 1" in agboxd.yaml ("agboxd config") keeps one ready of what was created last,
 in the pool auto.`,
