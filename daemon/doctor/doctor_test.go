@@ -48,7 +48,7 @@ type guests struct {
 
 func (g *guests) Lives(string) bool { return false }
 
-func (g *guests) SetHostname(string, string) error { return nil }
+func (g *guests) SetHostname(string, string, string) error { return nil }
 
 func (g *guests) End(context.Context, string, time.Duration) error { return nil }
 

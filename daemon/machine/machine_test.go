@@ -118,6 +118,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	lostAt.StartedAt, lostAt.Connected = t0, false
 	lostEnded.LostDue = true
 	configured := func(o Observation) Observation { o.Configured = true; return o }
+	since := func(o Observation, at time.Time) Observation { o.StartedAt = at; return o }
 	inherited := func(o Observation) Observation { o.Inherited = true; return o }
 	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
 	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
@@ -136,7 +137,8 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	}{
 		{"a new sandbox is made without a look", stream(accepted), Observation{}, Prepare, 0, 0},
 		{"one that somebody has taken is looked at", taken(), Observation{}, Look, 0, 0},
-		{"the supervisor of one that somebody has taken is told", taken(), up, Configure, 0, 0},
+		{"the supervisor of one that somebody has taken is told", taken(), since(up, t0), Configure, 0, 0},
+		{"it fails if its supervisor cannot be told in time", taken(), since(up, t0.Add(-time.Hour)), Emit, failed, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE},
 		{"one that somebody has taken is ready", taken(), configured(up), Emit, ready, 0},
 		{"one that somebody has taken, and whose primary is gone, is made", taken(), gone, Prepare, 0, 0},
 		{"a made one is started", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateCreated)}, Start, 0, 0},

@@ -148,7 +148,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !o.Connected:
 		return nextUnlinked(r, o, rules, now)
 	case r.Taken && !r.WasReady && !r.Furnished && !o.Configured:
-		return Step{Do: Configure}
+		return nextOwned(o, rules, now)
 	case uncopied && !o.Copied:
 		return Step{Do: CopyIn}
 	case uncopied:
@@ -184,6 +184,14 @@ func nextUnlinked(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Stop, Why: "the sandbox fails, and its commands end first"}
 	}
 	return unreachable(rules)
+}
+
+// nextOwned tells the supervisor of a sandbox that was made ahead whose it is, as long as it has time.
+func nextOwned(o Observation, rules Rules, now time.Time) Step {
+	if late(o, rules, now) {
+		return unreachable(rules)
+	}
+	return Step{Do: Configure}
 }
 
 // late reports whether the supervisor of a started primary has had its time.

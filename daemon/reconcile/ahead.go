@@ -102,14 +102,14 @@ func (l *Loop) configure(ctx context.Context, sb ledger.Sandbox, o *machine.Obse
 	env := envList(primaryEnv(sb.Spec))
 	name := cmp.Or(sb.Spec.GetHostname(), hostname(sb))
 	if name != sb.ID && sb.Spec.GetHostname() == "" { // the container was made when nobody had named it
-		if err := l.links.SetHostname(sb.ID, name); err != nil {
+		if err := l.links.SetHostname(sb.ID, sb.ID, name); err != nil {
 			return fmt.Errorf("call the sandbox %s: %w", name, err)
 		}
 	}
 	if _, own := primaryEnv(sb.Spec)["HOSTNAME"]; !own {
 		env = append(env, "HOSTNAME="+name)
 	}
-	if err := l.execs.Configure(ctx, sb.ID, boot, env, name); err != nil {
+	if err := l.links.Configure(ctx, sb.ID, boot, env, name); err != nil {
 		return err
 	}
 	if o.Configured = true; sb.WasReady || len(hostfiles.Copies(sb.Spec)) == 0 {

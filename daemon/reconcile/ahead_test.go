@@ -87,6 +87,48 @@ func TestASandboxThatWasMadeAheadIsTakenOnce(t *testing.T) {
 	}
 }
 
+// TestNothingIsReadyBeforeItsSupervisorIsTold: what was taken would serve commands without their environment.
+func TestNothingIsReadyBeforeItsSupervisorIsTold(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	id, wish := l.ahead()
+	deaf := func(calls int) {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		l.guests.deaf, l.guests.env = calls, nil
+	}
+	told := func(when string) {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		if !slices.Contains(l.guests.env, "API_KEY=canary") {
+			t.Errorf("%s its supervisor was told %v", when, l.guests.env)
+		}
+	}
+	deaf(2)
+	if _, err := l.ledger.Take(t.Context(), id, wish, ledger.RequestKey{}); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Enqueue(id)
+	l.await(id, machine.Ready)
+	told("at first")
+	l.stop(id)
+	l.await(id, machine.Stopped)
+	deaf(2)
+	l.want(l.ledger.RequestResume, id)
+	l.await(id, machine.Ready)
+	told("after another start")
+	l.guests.mu.Lock()
+	l.guests.linked[id] = false // its supervisor was started again
+	l.guests.mu.Unlock()
+	deaf(2)
+	l.loop.Enqueue(id)
+	l.until("its supervisor is told anew", func() bool {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		return slices.Contains(l.guests.env, "API_KEY=canary")
+	})
+}
+
 // containers returns the ids of the containers of a sandbox.
 func (l *life) containers(id string) (all []string) {
 	l.t.Helper()

@@ -169,8 +169,11 @@ type Links interface {
 	Fail(sandboxID string, why error)
 	// Lives reports whether the supervisor of the newest link is known to run.
 	Lives(sandboxID string) bool
+	// Configure tells the supervisor of a sandbox that was made ahead whose it is. Nobody gets a new link of
+	// such a sandbox before. A second call has no effect.
+	Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error
 	// SetHostname sets the host name in the container of a linked supervisor. Only a daemon of root can.
-	SetHostname(sandboxID, name string) error
+	SetHostname(sandboxID, was, name string) error
 	// End ends that supervisor, and with it everything in its container, although the engine
 	// does not have the container.
 	End(ctx context.Context, sandboxID string, grace time.Duration) error
@@ -213,9 +216,6 @@ type Review interface {
 
 // Execs are the commands in sandboxes as the loop needs them.
 type Execs interface {
-	// Configure tells the supervisor of a sandbox that was made ahead whose it is. A second call has no
-	// effect.
-	Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error
 	// Release lets the container's own command start, which was held back until its files
 	// were copied in. A second call has no effect.
 	Release(ctx context.Context, sandboxID string) error

@@ -171,8 +171,9 @@ func overwriteBoot(file string, boot *guestv1.BootConfig) (err error) {
 		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err = f.Write(raw); err == nil {
-		err = f.Truncate(int64(len(raw)))
+	// An empty one can be read if the daemon dies here, and a longer one with the end of the former one cannot.
+	if err = f.Truncate(0); err == nil {
+		_, err = f.Write(raw)
 	}
 	if err == nil {
 		err = f.Sync() // from READY on nobody writes it anew

@@ -52,6 +52,9 @@ type guests struct {
 	// boot and env are what the last call of Configure told.
 	boot  *guestv1.BootConfig
 	env   []string
+	deaf  int // calls of Configure that fail
+	// unnamed is the error of SetHostname.
+	unnamed error
 	hooks []*agboxv1.CreateExecRequest
 	held  bool // hooks do not end by themselves
 	did   []string
@@ -90,11 +93,11 @@ func (g *guests) Lives(id string) bool {
 	return g.strays[id] || g.lost != nil && !g.ended
 }
 
-func (g *guests) SetHostname(_, name string) error {
+func (g *guests) SetHostname(_, _, name string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.did = append(g.did, "call "+name)
-	return nil
+	return g.unnamed
 }
 
 func (g *guests) End(_ context.Context, id string, _ time.Duration) error {
@@ -171,6 +174,10 @@ func (g *guests) Configure(_ context.Context, id string, boot *guestv1.BootConfi
 	defer g.mu.Unlock()
 	if !g.linked[id] {
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "nobody is linked")
+	}
+	if g.deaf > 0 {
+		g.deaf--
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "it does not answer in time")
 	}
 	g.did, g.boot, g.env = append(g.did, "configure"), boot, env
 	return nil

@@ -164,7 +164,7 @@ func (l *Loop) failed(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, st
 	}
 	w.failures++
 	l.log.Warn("a step failed", "sandbox_id", w.id, "verb", step.Do.String(), "failures", w.failures, "error", err, "cause", fault.Cause(err))
-	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Fence || step.Do == machine.Connect || step.Do == machine.CopyIn)
+	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Fence || step.Do == machine.Connect || step.Do == machine.Configure || step.Do == machine.CopyIn)
 	// One that revives itself waits for room: nobody asked for the start who could be told.
 	waits := retryable(err) || sb.Revivals > 0 && fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_SYSTEM_FULL
 	if making && !waits {

@@ -67,21 +67,27 @@ const socketPatience = 3 * time.Second
 // connect connects to the supervisor. It gives one that has just been started time to
 // open its socket, unless an event reports that the container has changed meanwhile.
 func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
+	round := ctx
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
 		err := l.links.Connect(ctx, sb.ID)
+		linked := err == nil
 		if !errors.Is(err, fs.ErrNotExist) {
 			w.unseen = time.Time{}
 		} else if w.unseen.IsZero() {
 			w.unseen = l.now()
 		}
 		if err == nil && sb.Taken {
-			err = l.configure(ctx, sb, o) // each life of the supervisor is told
+			err = l.configure(round, sb, o) // each life of the supervisor is told
 		}
 		if err == nil && sb.Copied {
 			// An earlier daemon, or life of the supervisor, may have ended before this.
-			err = l.execs.Release(ctx, sb.ID)
+			err = l.execs.Release(round, sb.ID)
+		}
+		if linked && err != nil {
+			l.links.Drop(sb.ID) // the next link repeats it: nothing may run without its environment
+			return err
 		}
 		switch {
 		case err == nil:

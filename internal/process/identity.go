@@ -76,9 +76,9 @@ func (id Identity) End(ctx context.Context, grace time.Duration) error {
 	return nil
 }
 
-// SetHostname sets the host name that the process sees, with all others of its namespace. It is an error if
-// that is the namespace of the caller. Only root may do it.
-func (id Identity) SetHostname(name string) error {
+// SetHostname sets the host name that the process sees, with all others of its namespace, if it is was until
+// then. It is an error if that is the namespace of the caller. Only root may do it.
+func (id Identity) SetHostname(was, name string) error {
 	space, err := os.Open("/proc/" + strconv.Itoa(id.PID) + "/ns/uts")
 	if err != nil {
 		return err
@@ -98,7 +98,11 @@ func (id Identity) SetHostname(name string) error {
 	go func() {
 		runtime.LockOSThread() // for ever: the thread ends with the goroutine, in that namespace
 		err := os.NewSyscallError("setns", unix.Setns(int(space.Fd()), unix.CLONE_NEWUTS))
+		var now unix.Utsname
 		if err == nil {
+			err = os.NewSyscallError("uname", unix.Uname(&now))
+		}
+		if err == nil && unix.ByteSliceToString(now.Nodename[:]) == was {
 			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
 		}
 		done <- err

@@ -77,12 +77,15 @@ func (v *service) Configure(_ context.Context, req *guestv1.ConfigureRequest) (*
 	case v.s.mainExecID() != "":
 		return nil, rpc.Errorf(rpc.FailedPrecondition, "the container's own command was started with another configuration")
 	default:
+		if req.GetHostname() != "" {
+			v.s.files.do(func() { err = v.s.call(req.GetHostname()) })
+		}
+		if err != nil {
+			return nil, err
+		}
 		v.s.settings.Store(settingsOf(v.s.cfg.Env, boot, req.GetEnv()))
 	}
-	if req.GetHostname() != "" {
-		v.s.files.do(func() { err = v.s.call(req.GetHostname()) })
-	}
-	return new(guestv1.ConfigureResponse), err
+	return new(guestv1.ConfigureResponse), nil
 }
 
 // Release starts the container's own command if it was held back.

@@ -296,19 +296,6 @@ func (r *Runner) MainRecorded(main *ledger.MainExec, recorded bool) {
 	r.links.Go(func(ctx context.Context) { r.start(ctx, lk, main.Request) })
 }
 
-// Configure tells the supervisor of a sandbox that was made ahead whose it is: by a boot configuration,
-// and entries "NAME=value" of the environment of commands. If there is no link, the caller makes one
-// first. A second call has no effect.
-func (r *Runner) Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error {
-	lk, err := r.links.Get(sandboxID)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
-	defer cancel()
-	return lk.Configure(ctx, boot, env, hostname)
-}
-
 // Release lets the container's own command start, which was held back until its files
 // were copied in. If there is no link, the caller makes one first.
 func (r *Runner) Release(ctx context.Context, sandboxID string) error {

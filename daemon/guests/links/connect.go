@@ -19,9 +19,12 @@ import (
 )
 
 // Connect links the sandbox's supervisor and returns once its exits reach the ledger. It
-// makes one attempt, bounded by ctx.
+// makes one attempt, bounded by ctx. The link of a sandbox that was made ahead is held until Configure.
 func (l *Links) Connect(ctx context.Context, sandboxID string) error {
-	if l.Connected(sandboxID) {
+	l.mu.Lock()
+	linked := l.links[sandboxID] != nil
+	l.mu.Unlock()
+	if linked {
 		return nil
 	}
 	err := l.allowed(sandboxID)
@@ -243,6 +246,7 @@ func (l *Links) publish(lk *Link) (missed []string) {
 	l.links[lk.SandboxID] = lk
 	l.countLocked(lk.SandboxID, lk.Made)
 	sb, _ := l.ledger.Sandbox(lk.SandboxID)
+	lk.held = sb.Taken
 	for id := range sb.Execs {
 		if !lk.Asked(id) {
 			missed = append(missed, id)
@@ -328,7 +332,7 @@ func (l *Links) leave(sandboxID string) {
 func (l *Links) look(sandboxID string) (*Link, *failure, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.links[sandboxID], l.failures[sandboxID], l.waiting[sandboxID].news
+	return l.currentLocked(sandboxID), l.failures[sandboxID], l.waiting[sandboxID].news
 }
 
 // unreachable is the error of a wait for a link that was not made.

@@ -167,7 +167,8 @@ func (l *Links) Go(work func(ctx context.Context)) bool {
 	return true
 }
 
-// Connected reports whether the sandbox's supervisor is linked.
+// Connected reports whether the sandbox's supervisor is linked, and told what it must know before anything
+// runs.
 func (l *Links) Connected(sandboxID string) bool {
 	return l.current(sandboxID) != nil
 }
@@ -207,14 +208,49 @@ func (l *Links) Get(sandboxID string) (*Link, error) {
 	if lk := l.current(sandboxID); lk != nil {
 		return lk, nil
 	}
-	return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+	return nil, notLinked(sandboxID)
+}
+
+func notLinked(sandboxID string) error {
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
 		"The supervisor of sandbox %s is not linked.", sandboxID).With("sandbox_id", sandboxID)
 }
 
+// current returns the link of a sandbox, unless it is held.
 func (l *Links) current(sandboxID string) *Link {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.links[sandboxID]
+	return l.currentLocked(sandboxID)
+}
+
+func (l *Links) currentLocked(sandboxID string) *Link {
+	if lk := l.links[sandboxID]; lk != nil && !lk.held {
+		return lk
+	}
+	return nil
+}
+
+// Configure tells the supervisor of a sandbox that was made ahead whose it is: by a boot configuration, and
+// entries "NAME=value" of the environment of commands. Nobody gets a new link of such a sandbox before. If
+// there is no link, the caller makes one first. A second call over a link has no effect.
+func (l *Links) Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error {
+	l.mu.Lock()
+	lk := l.links[sandboxID]
+	l.mu.Unlock()
+	if lk == nil {
+		return notLinked(sandboxID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	if err := lk.Conn.Configure(ctx, boot, env, hostname); err != nil {
+		return err
+	}
+	lk.boot.Store(boot)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lk.held = false
+	l.wakeLocked(sandboxID)
+	return nil
 }
 
 // Link is one linked supervisor.
@@ -234,6 +270,8 @@ type Link struct {
 	logs logFolder
 	// asked are the execs that the link queries first.
 	asked map[string]machine.Exec
+	// held means that nobody gets the link before Configure. Links.mu guards it.
+	held bool
 
 	mu sync.Mutex // guards missed
 	// missed are the execs for which Miss has returned true.
@@ -242,16 +280,6 @@ type Link struct {
 
 // Boot is the boot configuration of the supervisor, with the default user and directory of execs.
 func (lk *Link) Boot() *guestv1.BootConfig { return lk.boot.Load() }
-
-// Configure replaces it, and sets entries "NAME=value" of the environment of commands, before the
-// container's own command was started.
-func (lk *Link) Configure(ctx context.Context, boot *guestv1.BootConfig, env []string, hostname string) error {
-	if err := lk.Conn.Configure(ctx, boot, env, hostname); err != nil {
-		return err
-	}
-	lk.boot.Store(boot)
-	return nil
-}
 
 // Miss reports whether the supervisor has not yet denied, over this link, that it knows
 // the exec. A supervisor in order does so once; one that repeats it costs nothing. Call

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/guests/links"
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -221,6 +222,69 @@ func TestAWaitEndsWithTheLinkThatIsMadeMeanwhile(t *testing.T) {
 	}
 	if !errdefs.IsUnavailable(tooEarly) {
 		t.Errorf("before the supervisor reports exits the link is used: %v", tooEarly)
+	}
+}
+
+// TestNobodyGetsALinkBeforeItsSupervisorIsTold: a command that waited for it would run without what the
+// sandbox that was made ahead got with its owner.
+func TestNobodyGetsALinkBeforeItsSupervisorIsTold(t *testing.T) {
+	b := guesttest.New(t)
+	methods := supervisor{}.methods()
+	methods["guest.v1.Supervisor/Configure"] = rpc.Unary(func(context.Context, *guestv1.ConfigureRequest) (*guestv1.ConfigureResponse, error) {
+		return new(guestv1.ConfigureResponse), nil
+	})
+	b.Serve(methods)
+	taken(t, b)
+	if err := os.Rename(b.Install.Guest("a"), b.Install.Guest("taken")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Links.Connect(t.Context(), "taken"); err != nil {
+		t.Fatal(err)
+	}
+	links.SetWaitAtMost(t, time.Millisecond)
+	if _, err := b.Links.Wait(t.Context(), "taken"); !errdefs.IsUnavailable(err) || b.Links.Connected("taken") {
+		t.Errorf("its link is given away before its supervisor is told: %v", err)
+	}
+	links.SetWaitAtMost(t, time.Hour)
+	waited := make(chan string)
+	go func() {
+		lk, err := b.Links.Wait(t.Context(), "taken")
+		if err != nil {
+			waited <- err.Error()
+			return
+		}
+		waited <- lk.Boot().GetUser()
+	}()
+	if err := b.Links.Connect(t.Context(), "taken"); err != nil {
+		t.Errorf("it is linked, and a second call says %v", err)
+	}
+	if err := b.Links.Configure(t.Context(), "taken", &guestv1.BootConfig{User: "owner"}, nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-waited; got != "owner" || !b.Links.Connected("taken") {
+		t.Errorf("a call that waited finds the user %q", got)
+	}
+}
+
+// taken makes a READY sandbox "taken" that was made ahead and that somebody has.
+func taken(t *testing.T, b *guesttest.Bench) {
+	t.Helper()
+	spec := &agboxv1.CreateSpec{Image: "img"}
+	pool, err := b.Ledger.SetPool(t.Context(), "stack", 1, spec)
+	sb := ledger.Sandbox{}
+	if err == nil {
+		sb, err = b.Ledger.CreateAhead(t.Context(), "taken", pool.ID, spec)
+	}
+	ready := func() {
+		if err == nil {
+			sb, err = b.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
+		}
+	}
+	if ready(); err == nil {
+		sb, err = b.Ledger.Take(t.Context(), "taken", spec, ledger.RequestKey{})
+	}
+	if ready(); err != nil {
+		t.Fatal(err)
 	}
 }
 

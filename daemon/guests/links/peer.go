@@ -80,13 +80,13 @@ func (l *Links) End(ctx context.Context, sandboxID string, grace time.Duration) 
 	return nil
 }
 
-// SetHostname sets the host name in the container of a linked supervisor.
-func (l *Links) SetHostname(sandboxID, name string) error {
+// SetHostname sets the host name in the container of a linked supervisor, if it is was until then.
+func (l *Links) SetHostname(sandboxID, was, name string) error {
 	known, err := readIdentity(l.paths.GuestInit(sandboxID))
 	if err != nil {
 		return err
 	}
-	return known.SetHostname(name)
+	return known.SetHostname(was, name)
 }
 
 // unseen decides about a listener without a pid here. A daemon that sees all processes
